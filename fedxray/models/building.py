@@ -1,0 +1,147 @@
+"""Building a network by name or from a user's factory, with weights that depend on the generator alone."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import Parameter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedxray.data.space import Space
+from fedxray.errors import BadInput, unknown_name
+from fedxray.models.table import MODELS
+
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+COLLECTING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def build(name: str, space: Space, *, generator: torch.Generator, **settings: Any) -> nn.Module:
+    """The named network on the CPU in float32: inputs [n, *space.shape] to outputs [n, space.outputs]."""
+    known = settings_of(name)
+    for setting in settings:
+        if setting not in known:
+            remedy = f"Known settings of {name}: {', '.join(known) or 'none'}."
+            raise BadInput("model", expected=f"a setting of {name}", got=repr(setting), remedy=remedy)
+    _check_outputs(space)
+    with _own_surroundings(generator):
+        model: nn.Module = _builder(name)(space, **settings)
+    return model
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings of a named network with their defaults."""
+    parameters = inspect.signature(_builder(name)).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+
+
+def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Module:
+    """A user's own network, made by factory(space) or factory() of "package.module:factory" and tried out.
+
+    Only torch's draws follow the generator; a factory that asks numpy or random decides for itself.
+    """
+    _check_outputs(space)
+    factory = _import_factory(path)
+    arguments = (space,) if _takes_space(factory, path) else ()
+    with _own_surroundings(generator):
+        model = factory(*arguments)
+    if not isinstance(model, nn.Module):
+        raise _bad_factory("an nn.Module", type(model).__name__, f"Let {path} return the network.")
+    _try_out(model, space, path)
+    return model
+
+
+@contextmanager
+def _own_surroundings(generator: torch.Generator) -> Iterator[None]:
+    """Build on the CPU in float32 from a seed of the generator, and leave everything global as it was.
+
+    Layers draw their first weights from torch's global generator and take the default device and dtype; torch
+    offers no argument for it. So these are set for the time of building, and put back.
+    """
+    seed = int(torch.randint(2**63 - 1, (1,), generator=generator, device="cpu", dtype=torch.int64))
+    dtype = torch.get_default_dtype()
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would also reseed the accelerators, which are not put back here.
+        torch.default_generator.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+
+
+def _builder(name: str) -> Callable[..., nn.Module]:
+    if name not in MODELS:
+        raise unknown_name("model", name, MODELS)
+    module, _, function = MODELS[name].partition(":")
+    builder: Callable[..., nn.Module] = getattr(importlib.import_module(module), function)
+    return builder
+
+
+def _check_outputs(space: Space) -> None:
+    if space.outputs < 1:
+        remedy = "Name the classes of the target."
+        raise BadInput("space", expected="at least one class", got="none", remedy=remedy)
+
+
+def _bad_factory(expected: str, got: str, remedy: str) -> BadInput:
+    return BadInput("factory", expected=expected, got=got, remedy=remedy)
+
+
+def _import_factory(path: str) -> Callable[..., object]:
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise _bad_factory("module:function", repr(path), 'Write it as "my_package.models:build".')
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        remedy = "Install the package, or put its folder on PYTHONPATH."
+        raise _bad_factory(f"an importable module {module_name}", str(error), remedy) from error
+    found: object = getattr(module, attribute, None)
+    if not callable(found):
+        got = "nothing of that name" if found is None else type(found).__name__
+        remedy = "Name the function that returns the network."
+        raise _bad_factory(f"a function {attribute} in {module_name}", got, remedy)
+    factory: Callable[..., object] = found
+    return factory
+
+
+def _takes_space(factory: Callable[..., object], path: str) -> bool:
+    parameters = list(inspect.signature(factory).parameters.values())
+    needed = [one for one in parameters if one.default is Parameter.empty and one.kind not in COLLECTING]
+    if len(needed) > 1 or any(one.kind is Parameter.KEYWORD_ONLY for one in needed):
+        got = f"required arguments {', '.join(one.name for one in needed)}"
+        raise _bad_factory(f"{path} to take the space or nothing", got, "Give the other arguments defaults.")
+    return any(one.kind in POSITIONAL or one.kind is Parameter.VAR_POSITIONAL for one in parameters)
+
+
+def _try_out(model: nn.Module, space: Space, path: str) -> None:
+    """Send two blank inputs through in evaluation mode, so that running statistics stay as they were."""
+    weight = next((one for one in model.parameters() if one.requires_grad), None)
+    if weight is None:
+        raise _bad_factory("trainable parameters", "none", f"Let {path} return a network to train.")
+    blank = torch.zeros((2, *space.shape), device=weight.device, dtype=weight.dtype)
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            output = model(blank)
+    except (RuntimeError, ValueError, TypeError) as error:
+        expected, got = f"a network for inputs {list(blank.shape)}", f"{type(error).__name__}: {error}"
+        raise _bad_factory(expected, got, f"Build the network of {path} from space.shape.") from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    _check_result(output, [2, space.outputs], path)
+
+
+def _check_result(output: object, shape: list[int], path: str) -> None:
+    if isinstance(output, Tensor) and list(output.shape) == shape and output.is_floating_point():
+        return
+    got = f"{output.dtype} {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+    remedy = f"Build {path} from space.outputs; regression keeps its last dimension of 1."
+    raise _bad_factory(f"floating-point outputs of shape {shape}", got, remedy)

@@ -1,0 +1,67 @@
+"""Checks of the settings and spaces that the networks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "softplus": nn.Softplus,
+}
+NORMS = ("none", "batch")
+
+
+def check_choice(setting: str, value: object, known: Sequence[str] | Mapping[str, object]) -> str:
+    """The value if it is one of the known words."""
+    if isinstance(value, str) and value in known:
+        return value
+    names = ", ".join(known)
+    raise BadInput(setting, expected=f"one of {names}", got=repr(value), remedy=f"Choose one of {names}.")
+
+
+def check_size(setting: str, value: object) -> int:
+    """The value if it is a whole number of at least one."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise BadInput(
+        setting, expected="a whole number from 1", got=repr(value), remedy="Give a positive number."
+    )
+
+
+def check_flag(setting: str, value: object) -> bool:
+    """The value if it is true or false."""
+    if isinstance(value, bool):
+        return value
+    raise BadInput(setting, expected="true or false", got=repr(value), remedy="Give true or false.")
+
+
+def activation_layer(name: object) -> nn.Module:
+    """A fresh activation layer of that name."""
+    return ACTIVATIONS[check_choice("activation", name, ACTIVATIONS)]()
+
+
+def image_shape(space: Space, model: str, least: int) -> tuple[int, int, int]:
+    """Channels, height and width of the space's images, at least `least` pixels each way."""
+    if space.kind != "image" or len(space.shape) != 3:
+        raise BadInput(
+            "model",
+            expected=f"images (channels, height, width) for {model}",
+            got=f"{space.kind} inputs of shape {tuple(space.shape)}",
+            remedy="Use linear or mlp for tables.",
+        )
+    channels, height, width = space.shape
+    if min(height, width) < least:
+        raise BadInput(
+            "model",
+            expected=f"images of at least {least} x {least} pixels for {model}",
+            got=f"{height} x {width}",
+            remedy="Use mlp, or enlarge the images.",
+        )
+    return channels, height, width
