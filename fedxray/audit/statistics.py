@@ -1,0 +1,171 @@
+"""Intervals and p-values of audits: the unit is one client in one run, and runs are what was repeated.
+
+Clients of one run share the global model, the public rows and the floors built from them, so their scores
+move together. What is independent is called a block here: a run (one seed) where there are two or more, and
+a client where there is only one run. An interval over one run speaks of the clients of that run alone.
+
+- Under 10 blocks: t-interval with the cluster-robust standard error and (blocks - 1) degrees of freedom. For
+  equally large runs of normal scores it is exact whatever the correlation inside a run. A bootstrap of so few
+  blocks is not (three runs have ten distinct resamples, and its intervals are too narrow), and neither is a
+  t-interval that takes all clients for independent: with 10 clients in each of 3 runs that correlate by 0.2
+  it covers the truth in 76 % of the cases instead of 95 %.
+- From 10 blocks on: studentised bootstrap of whole blocks, which keeps its coverage where scores are skewed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedxray.errors import BadInput
+from fedxray.seeds import derive_seed
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+BOOTSTRAP_FROM = 10
+RESAMPLES = 9999
+# A resample that happens to repeat one value has no spread; without a bound its t-value would be infinite.
+LEAST_SPREAD = 1 / 3
+# Differences that agree to this share of their size are equal, and their spread is rounding.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A mean over units with its 95 % interval and the one-sided p of "the mean is above zero"."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    p: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Blocks:
+    """Sums and sizes of the independent blocks, whatever the order of the units."""
+
+    sums: Floats  # [blocks]
+    sizes: Floats  # [blocks]
+
+
+def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: int = RESAMPLES) -> Interval:
+    """Mean, 95 % interval and one-sided p of units that were measured in the runs named by seeds."""
+    _check(values, seeds)
+    units = np.sort(np.asarray(values, dtype=np.float64))
+    mean, n = float(np.mean(units)), len(units)
+    if n == 1:
+        return Interval(mean=mean, low=None, high=None, n=1, p=None)
+    if float(units[-1] - units[0]) <= ROUNDING * float(np.max(np.abs(units))):
+        # Nothing varies, so no t-value exists; n equal signs are what a fair coin gives in one of 2^n cases.
+        return Interval(mean=mean, low=mean, high=mean, n=n, p=0.5**n if mean > 0 else 1.0)
+    blocks = _blocks(values, seeds)
+    error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
+    if error <= ROUNDING * float(np.max(np.abs(units))):
+        # Coarse scores can give runs of equal means by chance: then only the clients show how scores vary.
+        blocks = _blocks(values, [0] * n)
+        error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
+    if len(blocks.sums) < BOOTSTRAP_FROM:
+        return _by_t(mean, error, n=n, freedom=len(blocks.sums) - 1)
+    return _by_bootstrap(mean, error, blocks, n=n, resamples=resamples)
+
+
+def paired(values: Sequence[float], others: Sequence[float], *, down: bool) -> list[float]:
+    """Differences unit by unit, signed so that larger means more leak."""
+    return [(other - value) if down else (value - other) for value, other in zip(values, others, strict=True)]
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjusted p-values, in the given order; a missing p stays missing and is not counted."""
+    known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
+    adjusted: list[float | None] = [None] * len(ps)
+    largest = 0.0
+    for rank, (p, index) in enumerate(known):
+        largest = max(largest, min(1.0, p * (len(known) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def _check(values: Sequence[float], seeds: Sequence[Hashable]) -> None:
+    """Refuse empty, unequally long and non-finite input."""
+    if len(values) == 0 or len(values) != len(seeds):
+        raise BadInput(
+            "values",
+            expected="at least one value, and one seed for each",
+            got=f"{len(values)} values and {len(seeds)} seeds",
+            remedy="Give each unit's value together with the seed of its run.",
+        )
+    if not all(math.isfinite(value) for value in values):
+        raise BadInput(
+            "values",
+            expected="finite numbers",
+            got="NaN or infinity",
+            remedy="Leave out units without a score and say how many they are.",
+        )
+
+
+def _blocks(values: Sequence[float], seeds: Sequence[Hashable]) -> _Blocks:
+    """Group units by run; with a single run every unit is a block of its own."""
+    if len(set(seeds)) == 1:
+        alone = np.sort(np.asarray(values, dtype=np.float64))
+        return _Blocks(sums=alone, sizes=np.ones_like(alone))
+    runs: dict[Hashable, list[float]] = {}
+    for value, seed in zip(values, seeds, strict=True):
+        runs.setdefault(seed, []).append(float(value))
+    pairs = sorted((math.fsum(run), float(len(run))) for run in runs.values())
+    return _Blocks(sums=np.array([s for s, _ in pairs]), sizes=np.array([size for _, size in pairs]))
+
+
+def _standard_errors(sums: Floats, sizes: Floats) -> Floats:
+    """Cluster-robust errors of the mean over units; sums and sizes [resamples, blocks] -> [resamples]."""
+    count, total = sums.shape[1], sizes.sum(axis=1)
+    residuals = sums - sizes * (sums.sum(axis=1) / total)[:, None]
+    scale = count / (count - 1)
+    errors: Floats = np.sqrt(scale * (residuals**2).sum(axis=1)) / total
+    return errors
+
+
+def _by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
+    """Student's interval and one-sided p."""
+    from scipy.special import stdtr, stdtrit
+
+    half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, p=float(stdtr(freedom, -mean / error)))
+
+
+def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resamples: int) -> Interval:
+    """Studentised bootstrap of whole blocks: the quantiles of t come from the resamples."""
+    from scipy.special import stdtr
+
+    ts = _resampled_t(mean, error, blocks, resamples)
+    tail = (1 - CONFIDENCE) / 2
+    below, above = (float(q) for q in np.quantile(ts, [tail, 1 - tail]))
+    beyond = int(np.count_nonzero(ts >= mean / error))
+    p = (1 + beyond) / (resamples + 1)
+    if beyond == 0:
+        # Resamples cannot tell 1e-4 from 1e-9, which matters after Holm; further out the t tail speaks.
+        p = min(p, float(stdtr(len(blocks.sums) - 1, -mean / error)))
+    # The mean belongs to its interval, also where a heavily skewed sample puts both quantiles on one side.
+    return Interval(
+        mean=mean, low=min(mean, mean - above * error), high=max(mean, mean - below * error), n=n, p=p
+    )
+
+
+def _resampled_t(mean: float, error: float, blocks: _Blocks, resamples: int) -> Floats:
+    """Studentised means of resampled blocks [resamples]; the draw depends on the data and nothing else."""
+    count = len(blocks.sums)
+    seed = derive_seed(0, "bootstrap", resamples, blocks.sums.tolist(), blocks.sizes.tolist())
+    generator = np.random.Generator(np.random.PCG64(seed))
+    rows = max(1, 1_000_000 // count)
+    parts = []
+    for start in range(0, resamples, rows):
+        picks = generator.integers(0, count, size=(min(rows, resamples - start), count))
+        sums, sizes = blocks.sums[picks], blocks.sizes[picks]
+        errors = np.maximum(_standard_errors(sums, sizes), error * LEAST_SPREAD)
+        parts.append((sums.sum(axis=1) / sizes.sum(axis=1) - mean) / errors)
+    return np.concatenate(parts)
