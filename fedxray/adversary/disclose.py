@@ -1,0 +1,155 @@
+"""Hands an adversary exactly what the auditor names, copied out of the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+
+from fedxray.adversary.view import Grants, PublicAttributes
+from fedxray.errors import BadInput, unknown_name
+from fedxray.federation.truth import Records, Truth, union
+from fedxray.seeds import fork, permutation
+
+Rows = Literal["train", "holdout"]
+
+GRANTS: dict[str, str] = {
+    "recipe": "how clients train: epochs, batch size, learning rate, shuffling, weighting",
+    "examples": "how many examples the client holds",
+    "contributors": "which clients took part",
+    "defence": "which defence the clients use, with its settings",
+    "labels": "the labels of the client's training records, in random order",
+    "label-counts": "how many records of each class the client holds",
+    "batch-labels": "the labels of every local step",
+    "public-attributes": "all columns but the sensitive one, and the target, of the client's training rows",
+    "target-records": "complete records, some of them from the client's training set, without saying which",
+    "own-data": "the records of the seat itself",
+    "public-records": "records of the same kind that belong to no client",
+    "public-images": "images of the same kind that belong to no client",
+    "bn-statistics": "the BatchNorm statistics of the client's batches",
+    "oracle-records": "the client's training records themselves",
+    "oracle-groups": "the training records of every client, grouped",
+    "oracle-loss": "the loss of any model on the client's training records",
+    "oracle-order": "the order in which the client used its records",
+}
+
+
+def disclose(
+    truth: Truth, names: Sequence[str], *, client: int | None = None, seats: Sequence[int] = (), rows: Rows = "train"
+) -> Grants:
+    """The named grants about one client (or about everyone but the seats), by value.
+
+    With rows = "holdout" everything that describes records describes held-out ones instead: a control.
+    """
+    values: dict[str, Any] = {}
+    oracle: dict[str, Any] = {}
+    for name in names:
+        if name not in GRANTS:
+            raise unknown_name("grants", name, GRANTS)
+        if name in _UNBUILT:
+            raise BadInput("grants", expected="a grant that is built", got=repr(name), remedy="It belongs to attacks that are not built yet.")
+        value = _GIVE[name](truth, client, tuple(seats), rows)
+        if name.startswith("oracle-"):
+            oracle[name] = value
+        else:
+            values[name.replace("-", "_")] = value
+    return Grants(names=tuple(sorted(set(names))), oracle=oracle, **values)
+
+
+def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
+    """The records an attack is about: one client's, or everyone's but the seats' where only sums are seen."""
+    source = truth.train if rows == "train" else truth.holdout
+    if client is not None:
+        return source[client]
+    return union(tuple(records for owner, records in enumerate(source) if owner not in seats))
+
+
+def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> tuple[Records, torch.Tensor]:
+    """Members and non-members, mixed, and which is which (for scoring only), shape [records].
+
+    Non-members are held-out records of the same client, so that telling the two apart is about these records and not
+    about the population; only a client without any takes public ones.
+    """
+    members = records_in_question(truth, client, seats, "train")
+    left_out = records_in_question(truth, client, seats, "holdout")
+    others = left_out if len(left_out) else truth.public
+    if not len(others):
+        raise BadInput("data.holdout", expected="held-out records to tell members from", got="none",
+                       remedy="Set holdout = 0.1 (or public = 0.1) in [data].")
+    inside = torch.arange(len(members) + len(others), device="cpu") < len(members)
+    mixed = permutation(len(inside), fork(truth.seed, "membership", -1 if client is None else client))
+    return union((members, others)).take(mixed.to(members.x.device)), inside[mixed]
+
+
+def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> PublicAttributes:
+    if truth.space.sensitive is None:
+        raise BadInput("data.sensitive", expected="the name of the sensitive column", got="nothing",
+                       remedy="Name it in [data], for example sensitive = \"smoker\".")
+    records = records_in_question(truth, client, seats, rows)
+    x = records.x.clone()
+    x[:, list(truth.space.column(truth.space.sensitive).positions)] = 0.0
+    return PublicAttributes(x=x, y=records.y.clone())
+
+
+def _labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
+    y = records_in_question(truth, client, seats, rows).y
+    return y[permutation(len(y), fork(truth.seed, "granted labels", -1 if client is None else client)).to(y.device)]
+
+
+def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
+    y = records_in_question(truth, client, seats, rows).y
+    if y.is_floating_point():
+        raise BadInput("grants", expected="a classification task for label-counts", got="a regression target",
+                       remedy="Leave label-counts out.")
+    return torch.bincount(y, minlength=len(truth.space.classes))
+
+
+def _batch_labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> tuple[torch.Tensor, ...]:
+    owner = _single("batch-labels", client)
+    schedule = truth.schedule(owner, 0)
+    return tuple(truth.train[owner].y[schedule.used(step)] for step in range(schedule.steps))
+
+
+def _order(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> dict[int, torch.Tensor]:
+    owner = _single("oracle-order", client)
+    return {round: truth.schedule(owner, round).index for round in range(truth.rounds)}
+
+
+def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
+    return tuple(range(len(truth.train))) if client is None else (client,)
+
+
+def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Records:
+    if not seats:
+        raise BadInput("grants", expected="a curious client's seat for own-data", got="another role",
+                       remedy="Use role = \"curious-client\", or leave own-data out.")
+    return union(tuple(truth.train[seat] for seat in seats))
+
+
+def _single(grant: str, client: int | None) -> int:
+    if client is None:
+        raise BadInput("grants", expected=f"one target client for {grant}", got="a seat that sees only sums",
+                       remedy=f"Leave {grant} out, or take a role that sees single replies.")
+    return client
+
+
+_Give = Callable[[Truth, int | None, tuple[int, ...], Rows], Any]
+_GIVE: dict[str, _Give] = {
+    "recipe": lambda truth, client, seats, rows: truth.recipe,
+    "examples": lambda truth, client, seats, rows: len(records_in_question(truth, client, seats)),
+    "contributors": _contributors,
+    "defence": lambda truth, client, seats, rows: truth.defence,
+    "labels": _labels,
+    "label-counts": _label_counts,
+    "batch-labels": _batch_labels,
+    "public-attributes": _public_attributes,
+    "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats)[0],
+    "own-data": _own_data,
+    "public-records": lambda truth, client, seats, rows: truth.public,
+    "public-images": lambda truth, client, seats, rows: truth.public.x,
+    "oracle-records": lambda truth, client, seats, rows: records_in_question(truth, client, seats, rows),
+    "oracle-groups": lambda truth, client, seats, rows: truth.train,
+    "oracle-order": _order,
+}
+_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE)

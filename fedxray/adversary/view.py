@@ -1,0 +1,134 @@
+"""What one adversary holds: its observations, common knowledge of the task, and what it was granted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from fedxray.data.space import Space
+from fedxray.defences.base import Defence
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.truth import Records
+from fedxray.params import Params
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One round as this seat saw it: `update` is end minus start, the weighted mean over the contributors.
+
+    For `kind` gradient the update is minus the gradient, which is end minus start at a learning rate of one.
+    """
+
+    round: int
+    start: Params
+    update: Params
+    kind: Literal["weights", "gradient"]
+    contributors: tuple[int, ...] | None  # None where the seat cannot know them
+    examples: int | None
+    buffers: Params = field(default_factory=dict)  # at the start of the round
+    buffers_after: Params = field(default_factory=dict)  # as returned, where they are shared
+    tampered: bool = False
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """A global model as this seat saw it, at the start of `round` (or after the last one)."""
+
+    round: int
+    params: Params
+    buffers: Params
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicAttributes:
+    """Records of the target with the sensitive column blanked: everything else about them is known."""
+
+    x: Tensor  # [records, ...], the sensitive positions hold 0
+    y: Tensor  # [records]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grants:
+    """What the auditor hands to this adversary, by value; None where nothing was granted."""
+
+    names: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    examples: int | None = None
+    contributors: tuple[int, ...] | None = None
+    defence: Defence | None = None
+    labels: Tensor | None = None  # [records] in an order of the auditor's choosing
+    label_counts: Tensor | None = None  # [classes]
+    batch_labels: tuple[Tensor, ...] | None = None  # labels of every local step
+    public_attributes: PublicAttributes | None = None
+    target_records: Records | None = None  # members and others, mixed
+    own_data: Records | None = None
+    public_records: Records | None = None
+    public_images: Tensor | None = None
+    bn_statistics: dict[str, Tensor] | None = None
+    oracle: dict[str, Any] = field(default_factory=dict)  # values of oracle-* grants by name
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether anything was granted that no adversary could have."""
+        return any(name.startswith("oracle-") for name in self.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """What a client's seat holds of its own."""
+
+    client: int
+    records: Records
+    observations: tuple[Observation, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One adversary's whole knowledge; holds no transcript, no seed and no truth beyond its grants."""
+
+    role: str
+    target: int | None  # the client in question; None where the seat sees only sums
+    observations: tuple[Observation, ...]
+    globals: tuple[GlobalModel, ...]
+    model: nn.Module
+    space: Space
+    loss: str
+    grants: Grants
+    own: tuple[Own, ...] = ()
+    active: bool = False  # whether this seat may send what it likes
+    messages: bool = True  # False for floors, which work without any
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The clients of which single replies were seen."""
+        seen = {one.contributors[0] for one in self.observations if one.contributors and len(one.contributors) == 1}
+        return tuple(sorted(seen))
+
+    def of(self, client: int) -> tuple[Observation, ...]:
+        """The observations of one client's own replies, by round."""
+        return tuple(one for one in self.observations if one.contributors == (client,))
+
+    def of_target(self) -> tuple[Observation, ...]:
+        """The observations about the client in question: its own replies, or sums that may hold it."""
+        return self.observations if self.target is None else self.of(self.target)
+
+    def without_messages(self) -> View:
+        """The same knowledge without anything that was sent: what a floor works from."""
+        return replace(self, observations=(), globals=(), own=(), messages=False)
+
+    def ledger(self) -> dict[str, Any]:
+        """Who sits here, what was seen and what was granted, in plain values."""
+        return {
+            "role": self.role,
+            "rounds_seen": sorted({one.round for one in self.observations}),
+            "single_replies": sum(one.contributors is not None and len(one.contributors) == 1 for one in self.observations),
+            "sums": sum(one.contributors is None or len(one.contributors) > 1 for one in self.observations),
+            "global_models": len(self.globals),
+            "grants": sorted(self.grants.names),
+            "oracle": self.grants.is_oracle,
+            "public_records": len(self.grants.public_records) if self.grants.public_records else 0,
+            "common_knowledge": "network, loss, space of inputs with federation-wide scaling constants",
+            "active": self.active,
+        }

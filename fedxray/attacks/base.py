@@ -1,0 +1,145 @@
+"""What every attack is: frozen settings, declared needs, one verb."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+
+from fedxray.adversary.view import View
+from fedxray.attacks.evidence import Evidence, Kind
+from fedxray.errors import Refused
+from fedxray.progress import Report, silent
+from fedxray.seeds import derive_seed, fork, spell
+
+# Runs a sub-attack, or hands back its stored answer; given by the audit so that each stage is computed once.
+Memo = Callable[["Attack", View, Callable[[], Evidence]], Evidence]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """One piece of knowledge an attack cannot do without, and what would give it."""
+
+    what: str  # "single replies of the target", "the recipe"
+    given_by: str  # "role server or eavesdropper", "grant recipe"
+    met: Callable[[View], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What an attack may use besides its view: its own generator, other attacks, and someone to tell of progress."""
+
+    generator: torch.Generator
+    root: torch.Generator
+    memo: Memo
+    report: Report
+
+    def run(self, attack: Attack, view: View) -> Evidence:
+        """Another attack's answer on this view; its draws depend on its own name and settings, not on its caller."""
+        return self.memo(attack, view, lambda: attack.run(view, generator=self.root, memo=self.memo, report=self.report))
+
+
+def compute(attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
+    """The memo that remembers nothing."""
+    return run()
+
+
+class Attack(ABC):
+    """Base of all attacks; a subclass is a frozen keyword dataclass whose fields are its settings.
+
+    `grants` is the knowledge its paper assumes beyond the seat itself (never an oracle); `roles` are the seats it is
+    made for; `small` are settings under which all contract tests together take seconds; `adapts` says whether it
+    changes its behaviour when it knows the defence.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    roles: ClassVar[tuple[str, ...]]
+    grants: ClassVar[tuple[str, ...]]
+    floors: ClassVar[tuple[str, ...]]
+    controls: ClassVar[tuple[str, ...]]
+    small: ClassVar[Mapping[str, Any]]
+    adapts: ClassVar[bool] = False
+
+    @abstractmethod
+    def needs(self) -> tuple[Need, ...]:
+        """What the view must hold."""
+
+    @abstractmethod
+    def attack(self, view: View, context: Context) -> Evidence:
+        """The attack itself, on a view that meets its needs."""
+
+    @final
+    def check(self, view: View) -> None:
+        """Refuse a view that lacks something, naming it and what would give it."""
+        for need in self.needs():
+            if not need.met(view):
+                raise Refused(self.name, missing=need.what, remedy=f"It is given by {need.given_by}.")
+
+    @final
+    def run(
+        self, view: View, *, generator: torch.Generator, memo: Memo = compute, report: Report = silent
+    ) -> Evidence:
+        """Check the needs, then attack with a generator that depends on the given one, the name and the settings."""
+        self.check(view)
+        own = fork(generator, "attack", self.name, spell(self))
+        return self.attack(view, Context(generator=own, root=generator, memo=memo, report=report))
+
+    @final
+    def identity(self) -> str:
+        """Short text that is equal for equal settings, for names of stored answers."""
+        return f"{self.name}-{derive_seed(0, self.name, spell(self)):016x}"
+
+
+def single_replies() -> Need:
+    """The target's own replies, at least one."""
+    return Need(
+        what="replies of the target client alone",
+        given_by="role server, eavesdropper or active-server without secure aggregation",
+        met=lambda view: view.target is not None and len(view.of(view.target)) > 0,
+    )
+
+
+def global_models() -> Need:
+    """At least one global model."""
+    return Need(what="a global model", given_by="every role, when at least one round is recorded",
+                met=lambda view: len(view.globals) > 0)
+
+
+def any_update() -> Need:
+    """An update about the target: its own reply, or a sum."""
+    return Need(what="an update", given_by="any role that sees two consecutive models or a reply",
+                met=lambda view: len(view.of_target()) > 0)
+
+
+def granted(name: str) -> Need:
+    """A grant that must be there."""
+    return Need(what=f"the grant {name}", given_by=f'grants = ["{name}"]', met=lambda view: name in view.grants.names)
+
+
+def public_records() -> Need:
+    """Some records of no client."""
+    return Need(
+        what="public records", given_by='grants = ["public-records"] with public > 0 in [data]',
+        met=lambda view: view.grants.public_records is not None and len(view.grants.public_records) > 0,
+    )
+
+
+def classification() -> Need:
+    """A task with classes."""
+    return Need(what="a classification task", given_by="a data set with classes",
+                met=lambda view: view.space.target == "classification")
+
+
+def images() -> Need:
+    """Inputs that are images."""
+    return Need(what="image inputs", given_by="a data set of images", met=lambda view: view.space.kind == "image")
+
+
+def sensitive_column() -> Need:
+    """A named sensitive column."""
+    return Need(what="a sensitive column", given_by='sensitive = "..." in [data]',
+                met=lambda view: view.space.sensitive is not None)

@@ -1,0 +1,66 @@
+"""What an attack came up with, as plain tensors and facts that can be stored and scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from fedxray.params import Params
+
+Kind = Literal["attributes", "images", "rows", "labels", "model", "membership", "sources", "class-images"]
+Status = Literal["ok", "undetermined", "diverged", "truncated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The guess of one attack, with how it ended and the attacker's own loss on the way."""
+
+    kind: Kind
+    tensors: dict[str, Tensor]
+    status: Status = "ok"
+    reason: str = ""
+    curve: tuple[float, ...] = ()  # the attacker's own loss by step
+    facts: dict[str, Any] = field(default_factory=dict)  # plain values worth telling: condition number, chosen round
+    rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
+
+
+def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evidence:
+    """A guessed local model."""
+    tensors = {f"param:{name}": value.detach().clone() for name, value in params.items()}
+    tensors.update({f"buffer:{name}": value.detach().clone() for name, value in (buffers or {}).items()})
+    return Evidence(kind="model", tensors=tensors, **more)
+
+
+def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Parameters and buffers of a guessed local model."""
+    params = {name.removeprefix("param:"): value for name, value in evidence.tensors.items() if name.startswith("param:")}
+    buffers = {name.removeprefix("buffer:"): value for name, value in evidence.tensors.items() if name.startswith("buffer:")}
+    return params, buffers
+
+
+def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> Evidence:
+    """Guessed encodings of the sensitive column, shape [records, positions], with how sure each guess is [records]."""
+    tensors = {"codes": codes.detach()}
+    if margins is not None:
+        tensors["margins"] = margins.detach()
+    return Evidence(kind="attributes", tensors=tensors, **more)
+
+
+def of_membership(scores: Tensor, **more: Any) -> Evidence:
+    """How likely each granted record was trained on, larger is likelier, shape [records]."""
+    return Evidence(kind="membership", tensors={"scores": scores.detach()}, **more)
+
+
+def of_label_counts(counts: Tensor, **more: Any) -> Evidence:
+    """Guessed number of records per class, shape [classes]."""
+    return Evidence(kind="labels", tensors={"counts": counts.detach()}, **more)
+
+
+def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evidence:
+    """Guessed inputs as the model gets them, shape [records, channels, height, width], with labels [records]."""
+    tensors = {"inputs": inputs.detach()}
+    if labels is not None:
+        tensors["labels"] = labels.detach()
+    return Evidence(kind="images", tensors=tensors, **more)

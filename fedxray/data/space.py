@@ -1,0 +1,107 @@
+"""What everyone in a federation knows about its inputs: shape, ranges, columns, candidate values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedxray.errors import unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One raw column of a table and where its encoding stands in x; a binary column is categorical with two values."""
+
+    name: str
+    kind: Literal["continuous", "categorical"]
+    positions: tuple[int, ...]
+    low: float = 0.0  # encoded range, continuous columns
+    high: float = 1.0
+    categories: tuple[str, ...] = ()
+    codes: tuple[tuple[float, ...], ...] = ()  # one encoding per category, each as long as positions
+
+    def candidates(self, like: Tensor, grid: int = 0) -> Tensor:
+        """Encoded candidate values, shape [values, positions]; a continuous column needs a grid size."""
+        if self.kind == "categorical":
+            return torch.tensor(self.codes, dtype=like.dtype, device=like.device)
+        steps = torch.linspace(self.low, self.high, max(grid, 2), dtype=like.dtype, device=like.device)
+        return steps[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The inputs and targets of one learning task; a federation-wide fact that names no record."""
+
+    kind: Literal["image", "table"]
+    shape: tuple[int, ...]  # of one input; images are (channels, height, width)
+    target: Literal["regression", "classification"]
+    classes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    sensitive: str | None = None
+    mean: tuple[float, ...] = ()  # images: x = (pixel - mean) / std per channel, pixels in 0..1
+    std: tuple[float, ...] = ()
+    recognised_above: float = 20.0  # dB from which a reconstruction counts as recognised
+    target_mean: float = (
+        0.0  # regression: y = (raw target - target_mean) / target_std, constants of the whole data set
+    )
+    target_std: float = 1.0
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model puts out: one per class, or one."""
+        return len(self.classes) if self.target == "classification" else 1
+
+    def column(self, name: str) -> Column:
+        """The column of that raw name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise unknown_name("column", name, [column.name for column in self.columns])
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """Images as pixels in 0..1 (not clipped), shape kept."""
+        return x * _per_channel(self.std, x, 1.0) + _per_channel(self.mean, x, 0.0)
+
+    def from_pixels(self, pixels: Tensor) -> Tensor:
+        """Pixels in 0..1 as the model gets them, shape kept."""
+        return (pixels - _per_channel(self.mean, pixels, 0.0)) / _per_channel(self.std, pixels, 1.0)
+
+    def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Lowest and highest valid input, each of the shape of one input."""
+        ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
+        if self.kind == "image":
+            return self.from_pixels(0 * ones[None])[0], self.from_pixels(ones[None])[0]
+        low, high = -np.inf * ones, np.inf * ones
+        for column in self.columns:
+            for place, position in enumerate(column.positions):
+                values = [code[place] for code in column.codes] or [column.low, column.high]
+                low[position], high[position] = min(values), max(values)
+        return low, high
+
+
+def _per_channel(values: tuple[float, ...], x: Tensor, default: float) -> Tensor:
+    chosen = values or (default,)
+    return torch.tensor(chosen, dtype=x.dtype, device=x.device).reshape(-1, 1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Records as the model gets them, with the raw columns that a split may need."""
+
+    name: str
+    x: Tensor  # [records, *space.shape] float32
+    y: Tensor  # [records] int64 for classes, float32 for a regression target
+    space: Space
+    raw: Mapping[str, np.ndarray] = field(default_factory=dict)  # raw columns, as long as x
+    owner: Tensor | None = None  # [records] int64: the natural client of a record (writer, airline, state)
+    private: bool = False  # a user's own data: contents are never shown unless asked for
+    note: str = ""  # what a reader must know: synthetic, stand-in, source
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return int(self.x.shape[0])

@@ -1,0 +1,133 @@
+"""What a defence may change at a client: four seams, the identity by default, joined in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedxray.params import Params
+
+State = Any  # what a seam carries from one call to the next; None at the start of a client's work
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleGradients:
+    """Gradients of single examples on their way to one step: (sum over examples + extra) / divisor."""
+
+    each: dict[str, Tensor]  # [examples, ...] per name
+    divisor: Tensor  # scalar
+    extra: dict[str, Tensor] | None = None
+
+    def combined(self) -> dict[str, Tensor]:
+        """The gradient of the step."""
+        total = {name: value.sum(0) for name, value in self.each.items()}
+        if self.extra is not None:
+            total = {name: value + self.extra[name] for name, value in total.items()}
+        return {name: value / self.divisor for name, value in total.items()}
+
+
+Examples = tuple[Tensor, Tensor]  # x [examples, ...], y [examples, ...]
+OnParams = Callable[[dict[str, Tensor], State, torch.Generator], tuple[dict[str, Tensor], State]]
+OnBatch = Callable[[Examples, State, torch.Generator], tuple[Examples, State]]
+OnGradients = Callable[[ExampleGradients, State, torch.Generator], tuple[ExampleGradients, State]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seams:
+    """The four places of a client's work that a defence can change; None leaves a place as it is."""
+
+    incoming: OnParams | None = None  # the model that arrived
+    batch: OnBatch | None = None  # one mini-batch before its step
+    gradients: OnGradients | None = None  # per-example gradients of one step
+    outgoing: OnParams | None = None  # the update before it leaves
+
+    @property
+    def inside_steps(self) -> bool:
+        """Whether the local steps themselves are changed."""
+        return self.batch is not None or self.gradients is not None
+
+
+IDENTITY = Seams()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a defence may know of the client's job before it starts."""
+
+    examples: int
+    batch_size: int
+    steps: int  # local steps in one round
+    rounds: int
+
+
+class Defence(ABC):
+    """Settings of one defence; its one verb hands out the seams for a client's work."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def seams(self, work: Work) -> Seams:
+        """The seams of a client with this work."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDefence(Defence):
+    """Nothing is changed."""
+
+    name: ClassVar[str] = "none"
+
+    def seams(self, work: Work) -> Seams:
+        """All four places stay as they are."""
+        return IDENTITY
+
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+        return "no defence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined(Defence):
+    """Several defences one after the other."""
+
+    name: ClassVar[str] = "joined"
+    parts: tuple[Defence, ...]
+
+    def seams(self, work: Work) -> Seams:
+        """Each seam applies the parts in order, and every part keeps its own state."""
+        inner = [part.seams(work) for part in self.parts]
+        joined = IDENTITY
+        for place in ("incoming", "batch", "gradients", "outgoing"):
+            steps = [getattr(seams, place) for seams in inner]
+            if any(step is not None for step in steps):
+                joined = replace(joined, **{place: _in_order(steps)})
+        return joined
+
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+        return ", then ".join(part.describe() for part in self.parts)
+
+
+def _in_order(steps: list[Any]) -> Any:
+    def apply(value: Any, state: State, generator: torch.Generator) -> tuple[Any, State]:
+        states = list(state) if state is not None else [None] * len(steps)
+        for index, step in enumerate(steps):
+            if step is not None:
+                value, states[index] = step(value, states[index], generator)
+        return value, tuple(states)
+
+    return apply
+
+
+def example_norms(gradients: Params) -> Tensor:
+    """Euclidean norm of each example's gradient over all tensors, shape [examples]."""
+    squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
+    return torch.stack(squares).sum(0).sqrt()

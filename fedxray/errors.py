@@ -1,0 +1,52 @@
+"""Wording of messages about bad input: which argument, what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedxrayError(Exception):
+    """Something a user can mend; shown without a traceback."""
+
+
+class BadInput(FedxrayError):
+    """An argument, key or file is not what was asked for."""
+
+    def __init__(self, argument: str, *, expected: str, got: object, remedy: str) -> None:
+        """Say which argument, what was expected, what came and what to do."""
+        self.argument, self.expected, self.got, self.remedy = argument, expected, str(got), remedy
+        Exception.__init__(self, f"{argument}: expected {expected}, got {got}. {remedy}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the four parts, so that the message survives a trip between processes."""
+        return (_rebuild_bad_input, (type(self), self.argument, self.expected, self.got, self.remedy))
+
+
+class Refused(FedxrayError):
+    """An attack cannot run from this seat: names the missing knowledge and what would give it."""
+
+    def __init__(self, attack: str, *, missing: str, remedy: str) -> None:
+        """Say which attack, what it misses, and which role or grant would supply it."""
+        self.attack, self.missing, self.remedy = attack, missing, remedy
+        Exception.__init__(self, f"{attack} cannot run: it needs {missing}. {remedy}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the three parts, so that the message survives a trip between processes."""
+        return (_rebuild_refused, (self.attack, self.missing, self.remedy))
+
+
+def _rebuild_bad_input(kind: type[BadInput], argument: str, expected: str, got: str, remedy: str) -> BadInput:
+    return kind(argument, expected=expected, got=got, remedy=remedy)
+
+
+def _rebuild_refused(attack: str, missing: str, remedy: str) -> Refused:
+    return Refused(attack, missing=missing, remedy=remedy)
+
+
+def unknown_name(argument: str, got: str, known: Iterable[str]) -> BadInput:
+    """A name that is not in a table, with the nearest ones offered."""
+    names = sorted(known)
+    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+    remedy = f"Did you mean {' or '.join(near)}?" if near else f"Known names: {', '.join(names)}."
+    return BadInput(argument, expected="a known name", got=repr(got), remedy=remedy)

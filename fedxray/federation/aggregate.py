@@ -1,0 +1,22 @@
+"""How the server turns a round's replies into the next global model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedxray.federation.recipe import Recipe
+from fedxray.params import Params, add, weighted_mean
+
+
+def mean_update(updates: Sequence[Params], examples: Sequence[int], recipe: Recipe) -> dict[str, Tensor]:
+    """The weighted mean of the replies, by examples or uniformly."""
+    weights = [float(count) if recipe.weighting == "examples" else 1.0 for count in examples]
+    return weighted_mean(updates, weights)
+
+
+def apply_update(model: Params, mean: Params, recipe: Recipe) -> dict[str, Tensor]:
+    """The next global model; a mean gradient takes the learning rate here, since the clients took no step."""
+    rate = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
+    return add(model, mean, rate)

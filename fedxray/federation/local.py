@@ -1,0 +1,171 @@
+"""One client's work in one round: pure, differentiable, for one client or for several stacked side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedxray.defences.base import IDENTITY, ExampleGradients, Seams
+from fedxray.federation.recipe import Recipe
+from fedxray.losses import example_loss
+from fedxray.params import Params, each, scaled, subtract
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Examples of one step; stacked clients have one more leading dimension everywhere."""
+
+    x: Tensor  # [examples, ...]
+    y: Tensor  # [examples] or [examples, classes]
+    weight: Tensor | None = None  # [examples], 0 for filling; None means that every example counts
+    active: Tensor | None = None  # stacked only, [clients]: 0 freezes a client that has no step left
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalResult:
+    """What came out of a client's work: end minus start, or minus the gradient, and the buffers at the end."""
+
+    update: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+# Loss (summed over stacked clients) and new buffers for one batch.
+Objective = Callable[[Params, Params, Batch], tuple[Tensor, dict[str, Tensor]]]
+
+
+def objective(model: nn.Module, loss: str) -> Objective:
+    """The mean loss of one client's batch as a function of named parameters and buffers."""
+    measure = example_loss(loss)
+
+    def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
+        losses = measure(functional_call(model, ({**params, **fresh},), (batch.x,)), batch.y)
+        return _mean(losses, batch.weight), fresh
+
+    return evaluate
+
+
+def stacked_objective(model: nn.Module, loss: str) -> Objective:
+    """The sum over stacked clients of each client's mean loss; its gradient holds every client's own gradient."""
+    measure = example_loss(loss)
+
+    def forward(params: Params, x: Tensor) -> Tensor:
+        return functional_call(model, (dict(params),), (x,))
+
+    many = vmap(forward)
+
+    def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        return _mean(measure(many(params, batch.x), batch.y), batch.weight).sum(), dict(buffers)
+
+    return evaluate
+
+
+def _mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over the last dimension, counting only examples with weight."""
+    if weight is None:
+        return losses.mean(-1)
+    return (losses * weight).sum(-1) / weight.sum(-1).clamp(min=1)
+
+
+def local_update(
+    start: Params,
+    buffers: Params,
+    batches: Iterable[Batch],
+    recipe: Recipe,
+    evaluate: Objective,
+    *,
+    seams: Seams = IDENTITY,
+    generator: torch.Generator | None = None,
+    keep_graph: bool = False,
+) -> LocalResult:
+    """Run the local steps from `start`; with `keep_graph` the result can be differentiated in the batches."""
+    source = generator if generator is not None else torch.Generator(device="cpu")
+    origin, _ = seams.incoming(dict(start), None, source) if seams.incoming else (dict(start), None)
+    params = origin if keep_graph else each(torch.detach, origin)
+    held: dict[str, Tensor] = dict(buffers)
+    velocity: dict[str, Tensor] | None = None
+    states: list[object] = [None, None]
+    with torch.enable_grad():
+        for batch in batches:
+            gradient, held = _gradient(params, held, batch, evaluate, seams, source, states, keep_graph)
+            if recipe.kind == "gradient":
+                return LocalResult(update=_leave(scaled(gradient, -1.0), seams, source), buffers=held)
+            if recipe.mu:
+                gradient = {name: value + recipe.mu * (params[name] - origin[name]) for name, value in gradient.items()}
+            if recipe.momentum:
+                velocity = gradient if velocity is None else _momentum(velocity, gradient, recipe.momentum)
+                gradient = velocity
+            params = _step(params, gradient, recipe.learning_rate, batch.active)
+    return LocalResult(update=_leave(subtract(params, origin), seams, source), buffers=held)
+
+
+def _gradient(
+    params: Params,
+    buffers: Params,
+    batch: Batch,
+    evaluate: Objective,
+    seams: Seams,
+    generator: torch.Generator,
+    states: list[object],
+    keep_graph: bool,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The gradient of one batch, through the defence's seams where it has any."""
+    if seams.batch is not None:
+        (x, y), states[0] = seams.batch((batch.x, batch.y), states[0], generator)
+        batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
+    leaves = dict(params) if keep_graph else {name: value.detach().requires_grad_() for name, value in params.items()}
+    if keep_graph:
+        leaves = {name: value if value.requires_grad else value.detach().requires_grad_() for name, value in leaves.items()}
+    if seams.gradients is not None:
+        return _through_examples(leaves, buffers, batch, evaluate, seams, generator, states, keep_graph)
+    loss, fresh = evaluate(leaves, buffers, batch)
+    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True)), each(torch.detach, fresh)
+
+
+def _through_examples(
+    params: Params,
+    buffers: Params,
+    batch: Batch,
+    evaluate: Objective,
+    seams: Seams,
+    generator: torch.Generator,
+    states: list[object],
+    keep_graph: bool,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The step's gradient built from per-example gradients, which a defence asked to see."""
+    assert seams.gradients is not None
+
+    def loss_of_one(inner: Params, x: Tensor, y: Tensor) -> Tensor:
+        return evaluate(inner, buffers, Batch(x=x[None], y=y[None]))[0]
+
+    single = torch.func.grad(loss_of_one)
+    weight = torch.ones_like(batch.x.flatten(1)[:, 0]) if batch.weight is None else batch.weight
+    found = vmap(single, in_dims=(None, 0, 0))(dict(params), batch.x, batch.y)
+    counted = {name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in found.items()}
+    value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
+    value, states[1] = seams.gradients(value, states[1], generator)
+    combined = value.combined()
+    return combined if keep_graph else each(torch.detach, combined), dict(buffers)
+
+
+def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, Tensor]:
+    return {name: momentum * velocity[name] + value for name, value in gradient.items()}
+
+
+def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) -> dict[str, Tensor]:
+    """params - rate * gradient, where stacked clients without a step left stay where they are."""
+    if active is None:
+        return {name: torch.sub(value, gradient[name], alpha=rate) for name, value in params.items()}
+    return {
+        name: value - rate * active.reshape(-1, *[1] * (value.dim() - 1)) * gradient[name]
+        for name, value in params.items()
+    }
+
+
+def _leave(update: dict[str, Tensor], seams: Seams, generator: torch.Generator) -> dict[str, Tensor]:
+    return seams.outgoing(update, None, generator)[0] if seams.outgoing else update

@@ -1,0 +1,74 @@
+"""How a client trains and how the server averages: the settings both sides of a federation share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedxray.errors import BadInput
+from fedxray.losses import LOSSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One federation's training recipe; `loss` is the name of a per-example loss."""
+
+    algorithm: Literal["fedsgd", "fedavg", "fedprox"] = "fedavg"
+    epochs: int = 1
+    batch_size: int | Literal["all"] = 32
+    learning_rate: float = 0.01
+    momentum: float = 0.0
+    mu: float = 0.0  # strength of fedprox's pull to the received model
+    shuffle: Literal["epoch", "once", "never"] = "epoch"
+    loss: str = "cross-entropy"
+    weighting: Literal["examples", "uniform"] = "examples"
+    server_learning_rate: float = 1.0
+    batch_norm: Literal["shared", "local"] = "shared"
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        _one_of("algorithm", self.algorithm, ("fedsgd", "fedavg", "fedprox"))
+        _one_of("shuffle", self.shuffle, ("epoch", "once", "never"))
+        _one_of("weighting", self.weighting, ("examples", "uniform"))
+        _one_of("batch_norm", self.batch_norm, ("shared", "local"))
+        _one_of("loss", self.loss, tuple(LOSSES))
+        _at_least("epochs", self.epochs, 1)
+        if self.batch_size != "all":
+            _at_least("batch_size", self.batch_size, 1)
+        _above("learning_rate", self.learning_rate)
+        _above("server_learning_rate", self.server_learning_rate)
+        if not 0 <= self.momentum < 1:
+            raise BadInput("momentum", expected="a number from 0 up to but below 1", got=self.momentum, remedy="Try 0.9.")
+        if self.mu < 0 or (self.mu > 0 and self.algorithm != "fedprox"):
+            raise BadInput("mu", expected="a number ≥ 0, with algorithm = \"fedprox\"", got=self.mu,
+                           remedy="Set algorithm = \"fedprox\" or leave mu out.")
+
+    @property
+    def kind(self) -> Literal["weights", "gradient"]:
+        """What a client sends back: its change of weights, or one gradient."""
+        return "gradient" if self.algorithm == "fedsgd" else "weights"
+
+    def batch_length(self, examples: int) -> int:
+        """Examples in a full batch of a client with that many examples."""
+        return examples if self.batch_size == "all" or self.algorithm == "fedsgd" else min(self.batch_size, examples)
+
+    def steps(self, examples: int) -> int:
+        """Local steps in one round of a client with that many examples."""
+        if self.algorithm == "fedsgd":
+            return 1
+        return self.epochs * -(-examples // self.batch_length(examples))
+
+
+def _one_of(argument: str, got: object, known: tuple[str, ...]) -> None:
+    if got not in known:
+        raise BadInput(argument, expected=f"one of {', '.join(known)}", got=repr(got), remedy=f"Try {known[0]!r}.")
+
+
+def _at_least(argument: str, got: int, least: int) -> None:
+    if isinstance(got, bool) or not isinstance(got, int) or got < least:
+        raise BadInput(argument, expected=f"a whole number of at least {least}", got=repr(got), remedy=f"Try {max(least, 1)}.")
+
+
+def _above(argument: str, got: float) -> None:
+    if not got > 0 or got == float("inf"):
+        raise BadInput(argument, expected="a finite number above 0", got=repr(got), remedy="Try 0.01.")

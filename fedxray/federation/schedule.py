@@ -1,0 +1,48 @@
+"""Which examples enter which local step: drawn outside the training, so that it can be replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedxray.federation.recipe import Recipe
+from fedxray.seeds import permutation
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Indices of the examples of every local step, shape [steps, batch]; -1 fills a smaller last batch."""
+
+    index: Tensor
+
+    @property
+    def steps(self) -> int:
+        """Number of local steps."""
+        return int(self.index.shape[0])
+
+    def used(self, step: int) -> Tensor:
+        """Indices of one step without the filling."""
+        row = self.index[step]
+        return row[row >= 0]
+
+
+def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> Schedule:
+    """The batches of one client in one round: a full order per epoch, cut into batches, the last one smaller."""
+    length = recipe.batch_length(examples)
+    if recipe.algorithm == "fedsgd":
+        return Schedule(torch.arange(examples, device="cpu")[None])
+    once = permutation(examples, generator) if recipe.shuffle == "once" else torch.arange(examples, device="cpu")
+    epochs = []
+    for _ in range(recipe.epochs):
+        order = permutation(examples, generator) if recipe.shuffle == "epoch" else once
+        epochs.append(_cut(order, length))
+    return Schedule(torch.cat(epochs))
+
+
+def _cut(order: Tensor, length: int) -> Tensor:
+    """An order as rows of equal length, filled with -1 at the end, shape [batches, length]."""
+    missing = -order.numel() % length
+    filling = torch.full((missing,), -1, dtype=order.dtype, device=order.device)
+    return torch.cat([order, filling]).reshape(-1, length)

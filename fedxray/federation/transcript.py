@@ -1,0 +1,88 @@
+"""What was said in a federation: messages with their readers, and the tensors they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.federation.message import Message
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The tensors of one message: parameters (or their change) and buffers, by name."""
+
+    params: dict[str, Tensor]
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Shelf(Protocol):
+    """Where tensors are kept by key: in memory, or in a folder of shards."""
+
+    def put(self, key: str, parts: Parts) -> None:
+        """Keep these tensors under that key."""
+
+    def get(self, key: str) -> Parts:
+        """The tensors under that key."""
+
+
+class MemoryShelf:
+    """Tensors kept in memory, detached so that no graph is held."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._kept: dict[str, Parts] = {}
+
+    def put(self, key: str, parts: Parts) -> None:
+        """Keep copies of these tensors under that key."""
+        params = {name: value.detach().clone() for name, value in parts.params.items()}
+        buffers = {name: value.detach().clone() for name, value in parts.buffers.items()}
+        self._kept[key] = Parts(params, buffers)
+
+    def get(self, key: str) -> Parts:
+        """The tensors under that key."""
+        return self._kept[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """The messages of a run with the network they are about; holds no record, no label and no seed."""
+
+    messages: tuple[Message, ...]
+    shelf: Shelf
+    model: nn.Module
+    space: Space
+    loss: str
+    clients: int
+    secure_aggregation: bool = False
+    recorded: bool = False  # read from a live federation, so nobody can be asked again
+
+    def of_round(self, round: int) -> list[Message]:
+        """The messages of one round, in order."""
+        return [message for message in self.messages if message.round == round]
+
+    def rounds(self) -> list[int]:
+        """The recorded rounds, ascending."""
+        return sorted({message.round for message in self.messages if message.what == "broadcast"})
+
+    def readable_by(self, reader: str) -> list[Message]:
+        """The messages this reader can see, in order."""
+        return [message for message in self.messages if reader in message.readers]
+
+    def outcome(self, round: int) -> Message:
+        """The message with the global model that a round ended with."""
+        for message in self.messages:
+            if message.what == "outcome" and message.round == round:
+                return message
+        raise BadInput("round", expected=f"a recorded round ({_span(self.rounds())})", got=round,
+                       remedy="Record more rounds with record = \"all\".")
+
+
+def _span(rounds: Iterable[int]) -> str:
+    listed = list(rounds)
+    return f"{listed[0]} to {listed[-1]}, {len(listed)} of them" if listed else "none was recorded"

@@ -1,0 +1,70 @@
+"""What really happened: the records, who held them, in which order they were used. For disclosure and scoring only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedxray.data.space import Space
+from fedxray.defences.base import Defence
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.seeds import fork
+
+
+@dataclass(frozen=True)
+class Records:
+    """Some records: inputs and targets."""
+
+    x: Tensor  # [records, ...]
+    y: Tensor  # [records]
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return int(self.x.shape[0])
+
+    def take(self, index: Tensor) -> Records:
+        """The records at these places."""
+        return Records(self.x[index], self.y[index])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """Everything an auditor knows and an adversary does not."""
+
+    space: Space
+    model: nn.Module
+    recipe: Recipe
+    defence: Defence
+    train: tuple[Records, ...]  # by client
+    holdout: tuple[Records, ...]  # by client, never trained on
+    public: Records  # of no client
+    seed: int
+    rounds: int
+
+    def schedule(self, client: int, round: int) -> Schedule:
+        """The batches that this client used in that round."""
+        return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round)
+
+    def weights(self) -> list[float]:
+        """The weight of every client in the average."""
+        if self.recipe.weighting == "uniform":
+            return [1.0] * len(self.train)
+        return [float(len(records)) for records in self.train]
+
+    def local_optimum_start(self) -> dict[str, Tensor]:
+        """The initial model of the run."""
+        return {name: value.detach().clone() for name, value in self.model.named_parameters() if value.requires_grad}
+
+
+def client_schedule(examples: int, recipe: Recipe, seed: int, client: int, round: int) -> Schedule:
+    """The batches of one client in one round; an order drawn `once` is the same in every round."""
+    when = "always" if recipe.shuffle == "once" else round
+    return draw_schedule(examples, recipe, fork(seed, "schedule", client, when))
+
+
+def union(parts: tuple[Records, ...]) -> Records:
+    """All records of several parts in one."""
+    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

@@ -1,0 +1,48 @@
+"""Loss of each example, by name; targets may be class numbers, class probabilities or real values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedxray.errors import unknown_name
+
+ExampleLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy of logits [n, classes] against class numbers [n] or probabilities [n, classes]; shape [n]."""
+    scores = functional.log_softmax(output, dim=-1)
+    if target.is_floating_point():
+        return -(target * scores).sum(-1)
+    return -scores.gather(-1, target[..., None])[..., 0]
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """Squared error of predictions [n, 1] against targets [n]; shape [n]."""
+    return (output[..., 0] - target) ** 2
+
+
+def squared_probability(output: Tensor, target: Tensor) -> Tensor:
+    """Squared distance between softmax(logits) [n, classes] and the one-hot class; shape [n]."""
+    probability = torch.softmax(output, dim=-1)
+    wanted = target if target.is_floating_point() else functional.one_hot(target, output.shape[-1])
+    return ((probability - wanted.to(probability.dtype)) ** 2).sum(-1)
+
+
+LOSSES: dict[str, ExampleLoss] = {"cross-entropy": cross_entropy, "mse": squared_error}
+
+
+def example_loss(name: str) -> ExampleLoss:
+    """The loss of that name, one value per example."""
+    if name not in LOSSES:
+        raise unknown_name("loss", name, LOSSES)
+    return LOSSES[name]
+
+
+def default_loss(target: str) -> str:
+    """The loss that goes with a kind of target."""
+    return "cross-entropy" if target == "classification" else "mse"

@@ -1,0 +1,105 @@
+"""Named parameters and their algebra: plain dictionaries in, plain dictionaries out, nothing changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedxray.errors import BadInput
+
+Params = Mapping[str, Tensor]
+
+
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """The trainable parameters of a module by name, detached copies; frozen ones stay with the module."""
+    return {name: value.detach().clone() for name, value in model.named_parameters() if value.requires_grad}
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers of a module by name (running statistics), detached copies."""
+    return {name: value.detach().clone() for name, value in model.named_buffers()}
+
+
+def each(function: Callable[[Tensor], Tensor], params: Params) -> dict[str, Tensor]:
+    """Apply a function to every tensor."""
+    return {name: function(value) for name, value in params.items()}
+
+
+def add(left: Params, right: Params, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
+    """left + scale * right."""
+    return {name: value + scale * right[name] for name, value in left.items()}
+
+
+def subtract(left: Params, right: Params) -> dict[str, Tensor]:
+    """left - right."""
+    return {name: value - right[name] for name, value in left.items()}
+
+
+def scaled(params: Params, factor: float | Tensor) -> dict[str, Tensor]:
+    """factor * params."""
+    return {name: value * factor for name, value in params.items()}
+
+
+def dot(left: Params, right: Params) -> Tensor:
+    """Inner product over all tensors, a scalar."""
+    return torch.stack([(value * right[name]).sum() for name, value in left.items()]).sum()
+
+
+def norm(params: Params) -> Tensor:
+    """Euclidean norm over all tensors, a scalar."""
+    return dot(params, params).sqrt()
+
+
+def weighted_mean(items: Sequence[Params], weights: Sequence[float]) -> dict[str, Tensor]:
+    """The weighted mean of several parameter sets; weights need not sum to one."""
+    total = float(sum(weights))
+    if not items or total <= 0:
+        raise BadInput("weights", expected="at least one positive weight", got=list(weights), remedy="Give every contributor a weight.")
+    shares = [weight / total for weight in weights]
+    return {name: _weighted_sum([item[name] for item in items], shares) for name in items[0]}
+
+
+def _weighted_sum(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    total = tensors[0] * shares[0]
+    for tensor, share in zip(tensors[1:], shares[1:], strict=True):
+        total = total + tensor * share
+    return total if tensors[0].is_floating_point() else total.to(tensors[0].dtype)
+
+
+def flatten(params: Params) -> Tensor:
+    """All entries as one vector, in the order of the names given."""
+    return torch.cat([value.reshape(-1) for value in params.values()])
+
+
+def unflatten(vector: Tensor, like: Params) -> dict[str, Tensor]:
+    """A vector cut back into the shapes of `like`."""
+    pieces = torch.split(vector, [value.numel() for value in like.values()])
+    return {name: piece.reshape(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)}
+
+
+def stack(items: Sequence[Params]) -> dict[str, Tensor]:
+    """Several parameter sets with a new leading dimension, shape [items, ...] per name."""
+    return {name: torch.stack([item[name] for item in items]) for name in items[0]}
+
+
+def unstack(params: Params) -> list[dict[str, Tensor]]:
+    """The inverse of `stack`."""
+    count = next(iter(params.values())).shape[0]
+    return [{name: value[index] for name, value in params.items()} for index in range(count)]
+
+
+def same_shapes(left: Params, right: Params) -> bool:
+    """Whether both have the same names with the same shapes."""
+    return left.keys() == right.keys() and all(value.shape == right[name].shape for name, value in left.items())
+
+
+def is_finite(params: Params) -> bool:
+    """Whether every entry is finite."""
+    return all(bool(torch.isfinite(value).all()) for value in params.values())
+
+
+def element_count(params: Params) -> int:
+    """Number of entries over all tensors."""
+    return sum(value.numel() for value in params.values())

@@ -1,0 +1,60 @@
+"""Random generators forked by name, so that a draw depends on what it is for and not on what came before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def fork(root: int | torch.Generator, *names: object) -> torch.Generator:
+    """A fresh CPU generator that depends only on the root's seed and the names."""
+    return torch.Generator(device="cpu").manual_seed(derive_seed(root, *names))
+
+
+def derive_seed(root: int | torch.Generator, *names: object) -> int:
+    """A 63-bit seed that depends only on the root's seed and the names."""
+    start = root.initial_seed() if isinstance(root, torch.Generator) else int(root)
+    text = "\x1f".join([str(start), *(spell(name) for name in names)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def spell(value: Any) -> str:
+    """Canonical text of a setting: equal settings give equal text, also across processes and versions of Python."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{spell(k)}:{spell(value[k])}" for k in sorted(value, key=str)) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(spell(item) for item in value) + "]"
+    if is_dataclass(value) and not isinstance(value, type):
+        inside = {field.name: getattr(value, field.name) for field in fields(value)}
+        return f"{type(value).__name__}{spell(inside)}"
+    if isinstance(value, Tensor):
+        body = value.detach().cpu().contiguous()
+        digest = hashlib.sha256(body.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
+        return f"tensor({tuple(body.shape)},{body.dtype},{digest})"
+    return repr(value) if isinstance(value, str | float | int | bool) or value is None else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    raise TypeError(f"a setting must be made of plain values, got {type(value).__name__}")
+
+
+def normal_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal draws on the CPU, then moved to the tensor's device and dtype."""
+    drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32, device="cpu")
+    return drawn.to(device=tensor.device, dtype=tensor.dtype)
+
+
+def uniform_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform draws from [0, 1) on the CPU, then moved to the tensor's device and dtype."""
+    drawn = torch.rand(tensor.shape, generator=generator, dtype=torch.float32, device="cpu")
+    return drawn.to(device=tensor.device, dtype=tensor.dtype)
+
+
+def permutation(count: int, generator: torch.Generator) -> Tensor:
+    """A random order of 0..count-1 on the CPU."""
+    return torch.randperm(count, generator=generator, device="cpu")
