@@ -1,0 +1,83 @@
+# GNU make 3.81 and a POSIX shell are enough. `make help` lists the targets.
+VENV         = .venv
+PYTHON       =
+VENV_FLAGS   =
+CONSTRAINTS  = constraints.txt
+TORCH_INDEX  =
+JOBS         = 2
+ARGS         =
+OUT          = fedxray-out/demo
+
+BIN          = $(VENV)/bin
+PIP_INSTALL  = PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install \
+               $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PYTEST       = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+STAMP_VENV   = $(VENV)/.stamp-venv
+STAMP_CORE   = $(VENV)/.stamp-core
+STAMP_DEV    = $(VENV)/.stamp-dev
+
+.PHONY: help demo test test-slow lint types docs bench clean clean-all
+
+help:
+	@echo "make demo       set up $(VENV), run the demo audit, say where the report is"
+	@echo "make test       set up $(VENV), then linter, types and all tests but the slow ones"
+	@echo "make test-slow  the slow tests alone"
+	@echo "make lint       ruff: rules and layout"
+	@echo "make types      mypy, strict, on the package"
+	@echo "make docs       write the generated pages of docs/"
+	@echo "make bench      run the benchmarks of bench/"
+	@echo "make clean      remove caches and build products; clean-all also removes $(VENV)"
+	@echo
+	@echo "PYTHON=python3.12                   use this Python (default: the first of 3.11 to 3.14 that is found)"
+	@echo "TORCH_INDEX=https://download.pytorch.org/whl/cpu   Linux without a GPU: the small build of torch"
+	@echo "VENV_FLAGS=--system-site-packages CONSTRAINTS=     reuse a torch that PYTHON already has"
+	@echo "JOBS=4                              test processes;  ARGS=...  more arguments for demo or pytest"
+	@echo "Settings of pip (PIP_INDEX_URL and the like) are honoured."
+
+demo: $(STAMP_CORE)
+	$(BIN)/fedxray demo --out $(OUT) $(ARGS)
+	@echo "Report: $(CURDIR)/$(OUT)/report.html"
+
+test: $(STAMP_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(STAMP_DEV)
+	$(PYTEST) -m slow $(ARGS)
+
+lint: $(STAMP_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP_DEV)
+	$(BIN)/mypy
+
+docs: $(STAMP_DEV)
+	@if [ -f docs/generate.py ]; then $(BIN)/python docs/generate.py; \
+	else echo "docs/ is plain Markdown, nothing is generated."; fi
+
+bench: $(STAMP_CORE)
+	@for file in bench/*.py; do echo "== $$file"; OMP_NUM_THREADS=1 $(BIN)/python $$file || exit 1; done
+
+$(STAMP_VENV):
+	@sh scripts/make_venv.sh "$(VENV)" "$(PYTHON)" $(VENV_FLAGS)
+	@touch $@
+
+$(STAMP_CORE): pyproject.toml constraints.txt | $(STAMP_VENV)
+	@sh scripts/say_size.sh 300 1.3
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(STAMP_DEV): pyproject.toml constraints.txt | $(STAMP_VENV)
+	@sh scripts/say_size.sh 400 1.7
+	$(PIP_INSTALL) -e ".[all,dev]"
+	@touch $(STAMP_CORE) $@
+
+clean:
+	rm -rf build dist fedxray.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find fedxray tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-all: clean
+	rm -rf $(VENV)
