@@ -15,7 +15,7 @@ from fedxray.errors import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One raw column of a table and where its encoding stands in x; a binary column is categorical with two values."""
+    """One raw column of a table and where it stands in x; a binary column is categorical with two values."""
 
     name: str
     kind: Literal["continuous", "categorical"]

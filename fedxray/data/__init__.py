@@ -1,0 +1,10 @@
+"""Data sets, the space of their inputs, and their division among clients."""
+
+from __future__ import annotations
+
+from fedxray.data.catalog import DATASETS, load, options_of
+from fedxray.data.partition import PARTITIONS
+from fedxray.data.space import Column, Dataset, Space
+from fedxray.data.split import Split, split
+
+__all__ = ["DATASETS", "PARTITIONS", "Column", "Dataset", "Space", "Split", "load", "options_of", "split"]

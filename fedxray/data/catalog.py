@@ -1,0 +1,99 @@
+"""The table of data sets by name, and the one door through which all data enters."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedxray.data.checks import shown
+from fedxray.data.limits import missing_file
+from fedxray.data.space import Dataset
+from fedxray.errors import BadInput, unknown_name
+
+DATASETS: Mapping[str, str] = {
+    "digits": "fedxray.data.bundled:digits",
+    "diabetes": "fedxray.data.bundled:diabetes",
+    "clinic": "fedxray.data.clinic:clinic",
+}
+
+
+def load(
+    name: str | None = None,
+    *,
+    path: str | Path | None = None,
+    target: str | None = None,
+    sensitive: str | None = None,
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    scale_target: bool | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Dataset:
+    """A data set of the catalogue by name, or a user's own CSV file, image folder or NPZ file by path."""
+    if (name is None) == (path is None):
+        raise BadInput(
+            "name",
+            expected="either a name or a path",
+            got="neither" if name is None else "both",
+            remedy='Give name = "clinic" for a known data set, or path = "file.csv" for your own.',
+        )
+    given = {"target": target, "sensitive": sensitive, "scale_target": scale_target}
+    settings = {key: value for key, value in given.items() if value is not None} | options
+    settings |= {key: value for key, value in (("categorical", categorical), ("drop", drop)) if value}
+    if name is not None:
+        function = find_loader(name)
+        if "seed" in inspect.signature(function).parameters:
+            settings["seed"] = seed
+        _check_settings(f"data set {name}", function, settings)
+        return function(**settings)
+    own = Path(str(path)).expanduser()
+    function = _own_loader(own)
+    _check_settings(f"file {shown(own.name)}", function, settings)
+    return function(own, **settings)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """The settings that the loader of a data set takes."""
+    return tuple(inspect.signature(find_loader(name)).parameters)
+
+
+def find_loader(name: str) -> Callable[..., Dataset]:
+    """The loader function of a data set."""
+    if name not in DATASETS:
+        raise unknown_name("data set", str(name), DATASETS)
+    module, function = DATASETS[name].split(":")
+    found: Callable[..., Dataset] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _own_loader(path: Path) -> Callable[..., Dataset]:
+    try:
+        folder, file = path.is_dir(), path.is_file()
+    except (OSError, ValueError):  # a name too long, or with a zero byte
+        folder = file = False
+    if not folder and not file:
+        raise missing_file(path)
+    if folder:
+        from fedxray.data.own_images import own_images
+
+        return own_images
+    if path.suffix.lower() == ".npz":
+        from fedxray.data.own_npz import own_npz
+
+        return own_npz
+    from fedxray.data.own_csv import own_csv
+
+    return own_csv
+
+
+def _check_settings(what: str, function: Callable[..., Dataset], settings: Mapping[str, Any]) -> None:
+    known = [key for key in inspect.signature(function).parameters if key not in ("path", "seed")]
+    for key in settings:
+        if key not in known and key != "seed":
+            listed = ", ".join(known) or "none"
+            raise BadInput(
+                key, expected=f"a setting of {what}", got=shown(key), remedy=f"It takes: {listed}."
+            )

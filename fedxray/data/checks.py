@@ -1,0 +1,62 @@
+"""Checks of single settings, so that a wrong one is refused by name before any work starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fedxray.errors import BadInput
+
+
+def whole_number(argument: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """The value as an int within its range."""
+    expected = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
+    fits = isinstance(value, int) and not isinstance(value, bool)
+    if not fits or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
+        raise BadInput(
+            argument, expected=expected, got=shown(value), remedy=f"Give {argument} such a number."
+        )
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def number(argument: str, value: object, *, least: float, most: float, open_low: bool = False) -> float:
+    """The value as a finite float within its range."""
+    expected = f"a number from {least:g} to {most:g}" + (f", above {least:g}" if open_low else "")
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if good:
+        drawn = float(value)  # type: ignore[arg-type]
+        if least <= drawn <= most and not (open_low and drawn == least):
+            return drawn
+    raise BadInput(argument, expected=expected, got=shown(value), remedy=f"Give {argument} such a number.")
+
+
+def share(argument: str, value: object) -> float:
+    """The value as a share from 0 to below 1."""
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not fits or not 0.0 <= float(value) < 1.0:  # type: ignore[arg-type]
+        raise BadInput(
+            argument,
+            expected="a share from 0 to below 1",
+            got=shown(value),
+            remedy="Ten percent is 0.1, none is 0.",
+        )
+    return float(value)  # type: ignore[arg-type]
+
+
+def names(argument: str, value: object) -> tuple[str, ...]:
+    """A list of names; a single name counts as a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Iterable):
+        listed = tuple(value)
+        if all(isinstance(item, str) for item in listed):
+            return listed
+    raise BadInput(
+        argument, expected="a list of column names", got=shown(value), remedy='Write it as ["a", "b"].'
+    )
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """A value as it may stand in a message: escaped and not too long."""
+    text = repr(value)
+    return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -1,0 +1,168 @@
+"""Encoding of raw columns: standardised numbers, and categories one-hot without the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedxray.data.checks import shown
+from fedxray.data.space import Column, Dataset, Space
+from fedxray.errors import BadInput, unknown_name
+
+Floats = NDArray[np.float64]
+
+
+def standardise(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Values [n, k] less their mean, over their deviation, and both [k]; a constant column becomes zero."""
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    spread = np.where(spread > 1e-12 * np.maximum(1.0, np.abs(mean)), spread, 1.0)
+    return (values - mean) / spread, mean, spread
+
+
+def encode_continuous(name: str, values: Floats, position: int) -> tuple[NDArray[np.float32], Column]:
+    """A standardised number, [n, 1]."""
+    with np.errstate(all="ignore"):
+        encoded = standardise(values[:, None])[0].astype(np.float32)
+    if not np.isfinite(encoded).all():
+        raise BadInput(
+            f"column {shown(name)}",
+            expected="numbers of ordinary size",
+            got="values too large to standardise",
+            remedy="Rescale the column, or leave it out with drop.",
+        )
+    low, high = float(encoded.min()), float(encoded.max())
+    return encoded, Column(name=name, kind="continuous", positions=(position,), low=low, high=high)
+
+
+def encode_categorical(
+    name: str, values: NDArray[Any], position: int, *, scale: bool = True
+) -> tuple[NDArray[np.float32], Column]:
+    """One-hot without the first category, [n, categories - 1] (a single category: one column of zeros)."""
+    categories, index = np.unique(values, return_inverse=True)
+    table = np.eye(len(categories), dtype=np.float64)[:, 1:]  # [categories, categories - 1]
+    if len(categories) == 1:
+        table = np.zeros((1, 1), dtype=np.float64)
+    if scale:
+        counts = np.bincount(index, minlength=len(categories))
+        mean = counts @ table / len(values)
+        spread = np.sqrt(counts @ (table - mean) ** 2 / len(values))
+        table = (table - mean) / np.where(spread > 0, spread, 1.0)
+    codes = table.astype(np.float32)
+    column = Column(
+        name=name,
+        kind="categorical",
+        positions=tuple(range(position, position + codes.shape[1])),
+        categories=tuple(spell_category(value) for value in categories),
+        codes=tuple(tuple(float(number) for number in code) for code in codes),
+    )
+    return codes[index], column
+
+
+def spell_category(value: object) -> str:
+    """A category as text; whole floats lose their point, so that 1.0 reads 1."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def encode_all(
+    raw: Mapping[str, NDArray[Any]],
+    continuous: Sequence[str],
+    categorical: Sequence[str],
+    *,
+    scale_dummies: bool,
+) -> tuple[Tensor, tuple[Column, ...]]:
+    """All features side by side, [n, width] float32, numbers first."""
+    blocks: list[NDArray[np.float32]] = []
+    columns: list[Column] = []
+    position = 0
+    for name in (*continuous, *categorical):
+        if name in continuous:
+            block, column = encode_continuous(name, raw[name].astype(np.float64), position)
+        else:
+            block, column = encode_categorical(name, raw[name], position, scale=scale_dummies)
+        blocks.append(block)
+        columns.append(column)
+        position += block.shape[1]
+    return torch.from_numpy(np.concatenate(blocks, axis=1)), tuple(columns)
+
+
+def make_table(
+    name: str,
+    raw: Mapping[str, NDArray[Any]],
+    *,
+    target: str,
+    classification: bool,
+    continuous: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    sensitive: str | None = None,
+    scale_target: bool = False,
+    scale_dummies: bool = True,
+    owner: NDArray[np.int64] | None = None,
+    private: bool = False,
+    note: str = "",
+) -> Dataset:
+    """A table as the model gets it; scaling constants are taken over all records of the data set."""
+    x, columns = encode_all(raw, continuous, categorical, scale_dummies=scale_dummies)
+    y, classes, centre, spread = encode_target(raw[target], target, classification, scale_target)
+    space = Space(
+        kind="table",
+        shape=(int(x.shape[1]),),
+        target="classification" if classification else "regression",
+        classes=classes,
+        columns=columns,
+        sensitive=check_sensitive(sensitive, columns),
+        target_mean=centre,
+        target_std=spread,
+    )
+    owners = None if owner is None else torch.from_numpy(owner)
+    return Dataset(name=name, x=x, y=y, space=space, raw=dict(raw), owner=owners, private=private, note=note)
+
+
+def encode_target(
+    values: NDArray[Any], target: str, classification: bool, scale_target: bool
+) -> tuple[Tensor, tuple[str, ...], float, float]:
+    """Class numbers or values [n], class names, and the mean and deviation taken out of the target."""
+    if classification:
+        if scale_target:
+            raise BadInput(
+                "scale_target",
+                expected="a regression target",
+                got=f"classes in {shown(target)}",
+                remedy="Leave scale_target out.",
+            )
+        classes, index = np.unique(values, return_inverse=True)
+        return (
+            torch.from_numpy(index.astype(np.int64)),
+            tuple(spell_category(value) for value in classes),
+            0.0,
+            1.0,
+        )
+    plain = values.astype(np.float64)
+    if not scale_target:
+        return torch.from_numpy(plain.astype(np.float32)), (), 0.0, 1.0
+    scaled, mean, spread = standardise(plain[:, None])
+    return torch.from_numpy(scaled[:, 0].astype(np.float32)), (), float(mean[0]), float(spread[0])
+
+
+def check_sensitive(sensitive: str | None, columns: Sequence[Column]) -> str | None:
+    """The sensitive column's raw name, refused where it is no feature or tells nothing."""
+    if sensitive is None:
+        return None
+    for column in columns:
+        if column.name == sensitive:
+            values = len(column.codes) if column.kind == "categorical" else 2 - (column.low == column.high)
+            if values < 2:
+                raise BadInput(
+                    "sensitive",
+                    expected="a column with at least two values",
+                    got=f"{shown(sensitive)}, always the same",
+                    remedy="Choose another column.",
+                )
+            return sensitive
+    raise unknown_name("sensitive", sensitive, [column.name for column in columns])

@@ -1,0 +1,180 @@
+"""A user's own NPZ file with arrays x, y and perhaps client: read without pickle and without trusting its headers."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedxray.data.checks import names, shown
+from fedxray.data.columns import make_table, spell_category
+from fedxray.data.images import make_images, number_owners
+from fedxray.data.limits import check_size, read_bytes
+from fedxray.data.space import Dataset
+from fedxray.errors import BadInput, unknown_name
+
+MOST_CLASSES = 10_000
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an NPZ file; sizes are checked before anything is unpacked."""
+    content = read_bytes(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            check_size(f"file {shown(str(path))}, unpacked", sum(member.file_size for member in members))
+            return {_array_name(member, path): _read_array(archive.read(member), path) for member in members}
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as problem:
+        raise bad_npz(path, "an NPZ file", f"{type(problem).__name__}: {problem}") from problem
+
+
+def _array_name(member: zipfile.ZipInfo, path: Path) -> str:
+    plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and not member.flag_bits & 1
+    if not member.filename.endswith(".npy") or not plain:
+        raise bad_npz(path, "arrays stored or deflated as NAME.npy", shown(member.filename))
+    return member.filename.removesuffix(".npy")
+
+
+def _read_array(content: bytes, path: Path) -> NDArray[Any]:
+    """One array from the bytes of an NPY file; objects are refused, and the size must be what the header says."""
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise bad_npz(path, "NPY format 1 or 2", f"format {version}")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read(stream)
+    if dtype.kind not in "biufU" or dtype.itemsize == 0:
+        raise bad_npz(path, "arrays of numbers or text", f"dtype {dtype}")
+    body = content[stream.tell() :]
+    if any(extent < 0 for extent in shape) or math.prod(shape) * dtype.itemsize != len(body):
+        raise bad_npz(path, f"{len(body)} bytes of values", f"shape {shape} of {dtype}")
+    array: NDArray[Any] = np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if by_columns else "C")
+    return array
+
+
+def own_npz(
+    path: Path,
+    *,
+    sensitive: str | None = None,
+    categorical: Sequence[str] = (),
+    scale_target: bool | None = None,
+    size: object = None,
+) -> Dataset:
+    """Images ([n, h, w], [n, h, w, c] or [n, c, h, w]) or a table ([n, columns] as x0, x1, ...) with their y."""
+    arrays = read_arrays(path)
+    for needed in ("x", "y"):
+        if needed not in arrays:
+            raise bad_npz(path, "arrays x and y", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
+    x, y, client = arrays["x"], arrays["y"], arrays.get("client")
+    _check_lengths(path, arrays)
+    _check_values(path, "x", x)
+    _check_values(path, "y", y)
+    if x.ndim == 2:
+        if size is not None:
+            raise BadInput("size", expected="images", got="a table", remedy="Leave size out.")
+        return _table(path, x, y, client, sensitive, categorical, scale_target)
+    given = {"sensitive": sensitive, "categorical": categorical or None, "scale_target": scale_target}
+    for argument in (key for key, value in given.items() if value is not None):
+        raise BadInput(argument, expected="a table", got="images", remedy=f"Leave {argument} out.")
+    classes, labels = _classes(path, y)
+    pixels = _pixels(path, x)
+    return make_images(
+        path.name,
+        pixels,
+        labels,
+        classes=classes,
+        size=size,
+        owner=client,
+        private=True,
+        note="A user's own images.",
+    )
+
+
+def _table(
+    path: Path,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    client: NDArray[Any] | None,
+    sensitive: str | None,
+    categorical: Sequence[str],
+    scale_target: bool | None,
+) -> Dataset:
+    columns = [f"x{place}" for place in range(x.shape[1])]
+    for name in names("categorical", categorical):
+        if name not in columns:
+            raise unknown_name("categorical", name, columns)
+    raw: dict[str, NDArray[Any]] = {
+        name: x[:, place].astype(np.float64) for place, name in enumerate(columns)
+    }
+    grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
+    classification = y.dtype.kind in "biuU"
+    if classification:
+        _classes(path, y)
+    return make_table(
+        path.name,
+        raw | {"y": y},
+        target="y",
+        classification=classification,
+        continuous=[name for name in columns if name not in grouped],
+        categorical=grouped,
+        sensitive=sensitive,
+        scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
+        owner=None if client is None else number_owners(client),
+        private=True,
+        note="A user's own table.",
+    )
+
+
+def _pixels(path: Path, x: NDArray[Any]) -> NDArray[Any]:
+    """Images with channels last, bytes or floats in 0..1."""
+    if x.ndim == 4 and x.shape[1] in (1, 3):
+        x = np.moveaxis(x, 1, 3)
+    elif x.ndim == 4 and x.shape[3] not in (1, 3):
+        raise bad_npz(path, "images of 1 or 3 channels", f"x of shape {x.shape}")
+    if x.dtype != np.uint8 and (x.dtype.kind != "f" or x.min() < 0 or x.max() > 1):
+        raise bad_npz(
+            path, "image values as bytes or as floats from 0 to 1", f"{x.dtype} from {x.min()} to {x.max()}"
+        )
+    return x
+
+
+def _classes(path: Path, y: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    if y.dtype.kind not in "biuU":
+        raise bad_npz(path, "whole numbers or text as classes in y", f"dtype {y.dtype}")
+    found, labels = np.unique(y, return_inverse=True)
+    spelled = tuple(spell_category(value) for value in found)
+    if not 2 <= len(found) <= MOST_CLASSES or not all(text.isprintable() for text in spelled):
+        raise bad_npz(path, f"2 to {MOST_CLASSES} printable classes in y", f"{len(found)}")
+    return spelled, labels.astype(np.int64)
+
+
+def _check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    x = arrays["x"]
+    if x.ndim not in (2, 3, 4) or x.dtype.kind == "U" or min(x.shape) < 1 or len(x) < 2:
+        raise bad_npz(
+            path, "x as numbers in 2 to 4 dimensions, two records or more", f"{x.dtype} of shape {x.shape}"
+        )
+    for name in ("y", "client"):
+        if name in arrays and arrays[name].shape != (len(x),):
+            raise bad_npz(path, f"{name} of shape ({len(x)},)", f"shape {arrays[name].shape}")
+        if name == "client" and name in arrays and arrays[name].dtype.kind not in "biuU":
+            raise bad_npz(path, "client as whole numbers or text", f"dtype {arrays[name].dtype}")
+
+
+def _check_values(path: Path, name: str, values: NDArray[Any]) -> None:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise bad_npz(path, "finite numbers", f"{name}[{row}] with a value that is none")
+
+
+def bad_npz(path: Path, expected: str, got: object) -> BadInput:
+    """The refusal of a file that is no archive of arrays."""
+    remedy = "Write it with numpy.savez(path, x=..., y=...), and client=... if known."
+    return BadInput(f"file {shown(str(path))}", expected=expected, got=got, remedy=remedy)

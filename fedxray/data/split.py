@@ -1,0 +1,134 @@
+"""The division of a data set: a public share, and for each client records to train on and to hold out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedxray.data.checks import share, shown, whole_number
+from fedxray.data.partition import PARTITIONS, Division
+from fedxray.data.space import Dataset
+from fedxray.errors import BadInput, unknown_name
+from fedxray.seeds import fork, permutation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Record numbers by use; no record has two uses, only `att-faces` gives one record to several clients."""
+
+    train: tuple[Tensor, ...]  # one [records] int64 per client
+    holdout: tuple[Tensor, ...]  # one [records] int64 per client, trained on by nobody
+    public: Tensor  # [records] int64, belongs to no client
+    dropped: int = 0  # records with no use, because of a limit or of a partition that leaves some out
+
+
+def split(
+    dataset: Dataset,
+    *,
+    clients: int,
+    partition: str = "iid",
+    holdout: float = 0.1,
+    public: float = 0.1,
+    limit: int | None = None,
+    seed: int,
+    **options: Any,
+) -> Split:
+    """Divide a data set; `limit` caps each client's training records, and a larger limit only adds some."""
+    clients = whole_number("clients", clients)
+    shares = share("holdout", holdout), share("public", public)
+    if limit is not None:
+        whole_number("limit", limit)
+    if clients > len(dataset):
+        raise BadInput(
+            "clients",
+            expected=f"at most {len(dataset)}, the number of records",
+            got=clients,
+            remedy="Use fewer clients.",
+        )
+    common, rest = _take_public(len(dataset), shares[1], seed)
+    least = _records_needed(partition, limit, shares[0])
+    task = Division(dataset=dataset, members=rest, clients=clients, least=least, seed=seed)
+    parts = _divide(partition, task, options)
+    train, held = _take_holdout(parts, shares[0], limit, seed)
+    used = torch.unique(torch.cat([common, *train, *held]))
+    return Split(train=train, holdout=held, public=common, dropped=len(dataset) - len(used))
+
+
+def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:
+    """The public records and the rest, each sorted; at least one is public when any is asked for."""
+    size = max(round(public * count), 1) if public > 0 else 0
+    order = permutation(count, fork(seed, "split", "public"))
+    return order[:size].sort().values, order[size:].sort().values
+
+
+def _records_needed(partition: str, limit: int | None, holdout: float) -> int:
+    """How many records a client must have; natural owners must reach the limit after their holdout."""
+    needed = 2 if holdout > 0 else 1
+    if partition == "as-given" and limit is not None:
+        while needed - _holdout_size(needed, holdout) < limit:
+            needed += 1
+    return needed
+
+
+def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Tensor]:
+    if partition not in PARTITIONS:
+        raise unknown_name("partition", str(partition), PARTITIONS)
+    module, name = PARTITIONS[partition].split(":")
+    function: Callable[..., list[Tensor]] = getattr(importlib.import_module(module), name)
+    known = [key for key in inspect.signature(function).parameters if key != "task"]
+    for key in options:
+        if key not in known:
+            listed = ", ".join(known) or "none"
+            raise BadInput(
+                key,
+                expected=f"a setting of partition {partition}",
+                got=shown(key),
+                remedy=f"It takes: {listed}.",
+            )
+    parts = function(task, **options)
+    for client, part in enumerate(parts):
+        if len(part) == 0:
+            raise BadInput(
+                "clients",
+                expected="records for every client",
+                got=f"none for client {client} of {len(parts)}",
+                remedy="Use fewer clients, another partition, or smaller holdout and public shares.",
+            )
+    return parts
+
+
+def _holdout_size(count: int, holdout: float) -> int:
+    """Records held out of `count`: at least one if any is asked for, but never all."""
+    return min(max(round(holdout * count), 1), count - 1) if holdout > 0 else 0
+
+
+def _take_holdout(
+    parts: list[Tensor], holdout: float, limit: int | None, seed: int
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Training and held-out records of every client; a record held out by one is trained on by none."""
+    ordered = [
+        part[permutation(len(part), fork(seed, "split", "client", place))] for place, part in enumerate(parts)
+    ]
+    taken = torch.empty(0, dtype=torch.int64, device="cpu")
+    held: list[Tensor] = []
+    for order in ordered:
+        free = order[~torch.isin(order, taken)]
+        size = min(_holdout_size(len(order), holdout), len(free))
+        held.append(free[len(free) - size :])
+        taken = torch.cat([taken, held[-1]])
+    train = [order[~torch.isin(order, taken)][:limit] for order in ordered]
+    for client, part in enumerate(train):
+        if len(part) == 0:
+            raise BadInput(
+                "holdout",
+                expected="a training record for every client",
+                got=f"none for client {client}",
+                remedy="Use fewer clients or a smaller holdout.",
+            )
+    return tuple(train), tuple(held)
