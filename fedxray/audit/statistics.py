@@ -144,7 +144,7 @@ def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resampl
 
     ts = _resampled_t(mean, error, blocks, resamples)
     tail = (1 - CONFIDENCE) / 2
-    below, above = (float(q) for q in np.quantile(ts, [tail, 1 - tail]))
+    below, above = (float(q) for q in np.quantile(ts, [tail, 1 - tail], method="weibull"))
     beyond = int(np.count_nonzero(ts >= mean / error))
     p = (1 + beyond) / (resamples + 1)
     if beyond == 0:

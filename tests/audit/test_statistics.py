@@ -143,14 +143,14 @@ def test_intervals_scale_with_their_values(values: list[float], factor: float) -
     assert bounds(scaled) == pytest.approx([factor * bound for bound in bounds(plain)], rel=1e-9, abs=1e-9)
 
 
-def covered(draw: Callable[[np.random.Generator], np.ndarray], truth: float, *, times: int = 1000) -> float:
+def covered(draw: Callable[[np.random.Generator], np.ndarray], truth: float, *, times: int = 1500) -> float:
     """Share of simulated audits whose interval holds the truth; draw gives units [runs, clients]."""
     generator = np.random.default_rng(20)
     hits = 0
     for _ in range(times):
         units = draw(generator)
         seeds = np.repeat(np.arange(units.shape[0]), units.shape[1])
-        low, high = bounds(interval(units.ravel().tolist(), seeds.tolist(), resamples=599))
+        low, high = bounds(interval(units.ravel().tolist(), seeds.tolist(), resamples=999))
         hits += low <= truth <= high
     return hits / times
 
