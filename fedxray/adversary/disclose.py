@@ -8,8 +8,9 @@ from typing import Any, Literal
 import torch
 
 from fedxray.adversary.view import Grants, PublicAttributes
+from fedxray.data.records import Records, union
 from fedxray.errors import BadInput, unknown_name
-from fedxray.federation.truth import Records, Truth, union
+from fedxray.federation.truth import Truth
 from fedxray.seeds import fork, permutation
 
 Rows = Literal["train", "holdout"]

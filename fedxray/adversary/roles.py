@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedxray.adversary.view import GlobalModel, Grants, Observation, Own, View
+from fedxray.data.records import Records
 from fedxray.errors import BadInput
 from fedxray.federation.message import SERVER, WIRE, Message, client_seat
 from fedxray.federation.transcript import Transcript
-from fedxray.federation.truth import Records
 
 
 @dataclass(frozen=True)

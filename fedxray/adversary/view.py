@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences.base import Defence
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.truth import Records
 from fedxray.params import Params
 
 

@@ -16,7 +16,18 @@ from fedxray.federation.schedule import Schedule
 from fedxray.params import Params, element_count, stack, unstack
 
 # Layers that cost less stacked; convolutions with a weight per client run slower than a loop on a CPU.
-STACKING_PAYS = (nn.Linear, nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU, nn.GELU, nn.ELU, nn.Flatten, nn.Identity)
+STACKING_PAYS = (
+    nn.Linear,
+    nn.ReLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Softplus,
+    nn.LeakyReLU,
+    nn.GELU,
+    nn.ELU,
+    nn.Flatten,
+    nn.Identity,
+)
 MOST_STACKED = 64  # clients side by side
 MOST_ENTRIES = 50_000_000  # parameters held side by side, all clients together
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -56,11 +67,15 @@ def stackable(model: nn.Module) -> bool:
 
 def train_one(model: nn.Module, job: Job, recipe: Recipe) -> LocalResult:
     """One client's work by itself."""
-    batches = (Batch(x=job.x[used], y=job.y[used]) for used in map(job.schedule.used, range(job.schedule.steps)))
+    batches = (
+        Batch(x=job.x[used], y=job.y[used]) for used in map(job.schedule.used, range(job.schedule.steps))
+    )
     evaluate = objective(model, recipe.loss)
     with torch.random.fork_rng(devices=[]):  # dropout draws from the ambient generator; keep that inside
         torch.manual_seed(job.generator.initial_seed())
-        result = local_update(job.start, job.buffers, batches, recipe, evaluate, seams=job.seams, generator=job.generator)
+        result = local_update(
+            job.start, job.buffers, batches, recipe, evaluate, seams=job.seams, generator=job.generator
+        )
     return result
 
 
@@ -85,18 +100,27 @@ def _train_group(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[
     starts = [_enter(job) for job in jobs]
     steps = max(job.schedule.steps for job in jobs)
     width = max(int(job.schedule.index.shape[1]) for job in jobs)
-    index = torch.stack([_padded(job.schedule.index, steps, width) for job in jobs])  # [clients, steps, width]
+    index = torch.stack(
+        [_padded(job.schedule.index, steps, width) for job in jobs]
+    )  # [clients, steps, width]
     whole = bool((index >= 0).all())
-    gathered = [(job.x[rows.clamp(min=0)], job.y[rows.clamp(min=0)]) for job, rows in zip(jobs, index, strict=True)]
+    gathered = [
+        (job.x[rows.clamp(min=0)], job.y[rows.clamp(min=0)]) for job, rows in zip(jobs, index, strict=True)
+    ]
     x = torch.stack([part for part, _ in gathered], dim=1)  # [steps, clients, width, ...]
     y = torch.stack([part for _, part in gathered], dim=1)
-    weight = (index >= 0).transpose(0, 1).to(device=x.device, dtype=jobs[0].start[next(iter(jobs[0].start))].dtype)
+    weight = (
+        (index >= 0).transpose(0, 1).to(device=x.device, dtype=jobs[0].start[next(iter(jobs[0].start))].dtype)
+    )
     batches = (
-        Batch(x=x[step], y=y[step]) if whole
+        Batch(x=x[step], y=y[step])
+        if whole
         else Batch(x=x[step], y=y[step], weight=weight[step], active=weight[step].amax(-1))
         for step in range(steps)
     )
-    result = local_update(stack(starts), {}, batches, recipe, stacked_objective(model, recipe.loss), seams=IDENTITY)
+    result = local_update(
+        stack(starts), {}, batches, recipe, stacked_objective(model, recipe.loss), seams=IDENTITY
+    )
     return [_leave(job, update) for job, update in zip(jobs, unstack(result.update), strict=True)]
 
 
@@ -126,7 +150,8 @@ def check_batches(model: nn.Module, examples: Sequence[int], recipe: Recipe) -> 
         smallest = count % length or length
         if smallest == 1:
             raise BadInput(
-                "batch_size", expected="batches of at least 2 examples for a model with BatchNorm",
+                "batch_size",
+                expected="batches of at least 2 examples for a model with BatchNorm",
                 got=f"a batch of 1 at client {client} ({count} examples in batches of {length})",
-                remedy="Choose a batch size that leaves no single example over, or a model with norm = \"none\".",
+                remedy='Choose a batch size that leaves no single example over, or a model with norm = "none".',
             )

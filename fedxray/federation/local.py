@@ -95,7 +95,10 @@ def local_update(
             if recipe.kind == "gradient":
                 return LocalResult(update=_leave(scaled(gradient, -1.0), seams, source), buffers=held)
             if recipe.mu:
-                gradient = {name: value + recipe.mu * (params[name] - origin[name]) for name, value in gradient.items()}
+                gradient = {
+                    name: value + recipe.mu * (params[name] - origin[name])
+                    for name, value in gradient.items()
+                }
             if recipe.momentum:
                 velocity = gradient if velocity is None else _momentum(velocity, gradient, recipe.momentum)
                 gradient = velocity
@@ -117,9 +120,16 @@ def _gradient(
     if seams.batch is not None:
         (x, y), states[0] = seams.batch((batch.x, batch.y), states[0], generator)
         batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
-    leaves = dict(params) if keep_graph else {name: value.detach().requires_grad_() for name, value in params.items()}
+    leaves = (
+        dict(params)
+        if keep_graph
+        else {name: value.detach().requires_grad_() for name, value in params.items()}
+    )
     if keep_graph:
-        leaves = {name: value if value.requires_grad else value.detach().requires_grad_() for name, value in leaves.items()}
+        leaves = {
+            name: value if value.requires_grad else value.detach().requires_grad_()
+            for name, value in leaves.items()
+        }
     if seams.gradients is not None:
         return _through_examples(leaves, buffers, batch, evaluate, seams, generator, states, keep_graph)
     loss, fresh = evaluate(leaves, buffers, batch)
@@ -158,7 +168,7 @@ def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, 
 
 
 def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) -> dict[str, Tensor]:
-    """params - rate * gradient, where stacked clients without a step left stay where they are."""
+    """Params - rate * gradient, where stacked clients without a step left stay where they are."""
     if active is None:
         return {name: torch.sub(value, gradient[name], alpha=rate) for name, value in params.items()}
     return {

@@ -49,7 +49,9 @@ def readers_of_sum() -> frozenset[str]:
     return frozenset({SERVER})
 
 
-def readers_of_outcome(next_clients: tuple[int, ...], last: bool, everyone: tuple[int, ...]) -> frozenset[str]:
+def readers_of_outcome(
+    next_clients: tuple[int, ...], last: bool, everyone: tuple[int, ...]
+) -> frozenset[str]:
     """The new global model is seen by those it is sent to next; the final one is handed to everyone."""
     told = everyone if last else next_clients
     seats = {client_seat(client) for client in told}

@@ -38,10 +38,16 @@ class Recipe:
         _above("learning_rate", self.learning_rate)
         _above("server_learning_rate", self.server_learning_rate)
         if not 0 <= self.momentum < 1:
-            raise BadInput("momentum", expected="a number from 0 up to but below 1", got=self.momentum, remedy="Try 0.9.")
+            raise BadInput(
+                "momentum", expected="a number from 0 up to but below 1", got=self.momentum, remedy="Try 0.9."
+            )
         if self.mu < 0 or (self.mu > 0 and self.algorithm != "fedprox"):
-            raise BadInput("mu", expected="a number ≥ 0, with algorithm = \"fedprox\"", got=self.mu,
-                           remedy="Set algorithm = \"fedprox\" or leave mu out.")
+            raise BadInput(
+                "mu",
+                expected='a number ≥ 0, with algorithm = "fedprox"',
+                got=self.mu,
+                remedy='Set algorithm = "fedprox" or leave mu out.',
+            )
 
     @property
     def kind(self) -> Literal["weights", "gradient"]:
@@ -50,7 +56,11 @@ class Recipe:
 
     def batch_length(self, examples: int) -> int:
         """Examples in a full batch of a client with that many examples."""
-        return examples if self.batch_size == "all" or self.algorithm == "fedsgd" else min(self.batch_size, examples)
+        return (
+            examples
+            if self.batch_size == "all" or self.algorithm == "fedsgd"
+            else min(self.batch_size, examples)
+        )
 
     def steps(self, examples: int) -> int:
         """Local steps in one round of a client with that many examples."""
@@ -61,12 +71,19 @@ class Recipe:
 
 def _one_of(argument: str, got: object, known: tuple[str, ...]) -> None:
     if got not in known:
-        raise BadInput(argument, expected=f"one of {', '.join(known)}", got=repr(got), remedy=f"Try {known[0]!r}.")
+        raise BadInput(
+            argument, expected=f"one of {', '.join(known)}", got=repr(got), remedy=f"Try {known[0]!r}."
+        )
 
 
 def _at_least(argument: str, got: int, least: int) -> None:
     if isinstance(got, bool) or not isinstance(got, int) or got < least:
-        raise BadInput(argument, expected=f"a whole number of at least {least}", got=repr(got), remedy=f"Try {max(least, 1)}.")
+        raise BadInput(
+            argument,
+            expected=f"a whole number of at least {least}",
+            got=repr(got),
+            remedy=f"Try {max(least, 1)}.",
+        )
 
 
 def _above(argument: str, got: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences.base import Defence, NoDefence, Seams, Work
 from fedxray.errors import BadInput
@@ -25,7 +26,7 @@ from fedxray.federation.message import (
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import MemoryShelf, Parts, Shelf, Transcript
-from fedxray.federation.truth import Records, Truth, client_schedule
+from fedxray.federation.truth import Truth, client_schedule
 from fedxray.params import buffers_of, is_finite, parameters_of, weighted_mean
 from fedxray.progress import Report, Step, silent
 from fedxray.seeds import fork, permutation
@@ -52,15 +53,28 @@ class Federation:
     def __post_init__(self) -> None:
         """Check what can be checked before anything runs."""
         if not self.clients:
-            raise BadInput("clients", expected="at least one client", got=0, remedy="Give clients = 2 or more.")
+            raise BadInput(
+                "clients", expected="at least one client", got=0, remedy="Give clients = 2 or more."
+            )
         for client, records in enumerate(self.clients):
             if len(records) == 0:
-                raise BadInput("clients", expected="examples at every client", got=f"none at client {client}",
-                               remedy="Use fewer clients, another partition, or more data.")
+                raise BadInput(
+                    "clients",
+                    expected="examples at every client",
+                    got=f"none at client {client}",
+                    remedy="Use fewer clients, another partition, or more data.",
+                )
         if self.rounds < 1:
-            raise BadInput("rounds", expected="a whole number of at least 1", got=self.rounds, remedy="Try rounds = 10.")
+            raise BadInput(
+                "rounds", expected="a whole number of at least 1", got=self.rounds, remedy="Try rounds = 10."
+            )
         if not 0 < self.participation <= 1:
-            raise BadInput("participation", expected="a share above 0 and up to 1", got=self.participation, remedy="Try 1.0.")
+            raise BadInput(
+                "participation",
+                expected="a share above 0 and up to 1",
+                got=self.participation,
+                remedy="Try 1.0.",
+            )
         check_batches(self.model, [len(records) for records in self.clients], self.recipe)
         recorded_rounds(self.record, self.rounds)
 
@@ -68,8 +82,15 @@ class Federation:
         """What really happens in the run of this seed."""
         empty = Records(self.clients[0].x[:0], self.clients[0].y[:0])
         return Truth(
-            space=self.space, model=self.model, recipe=self.recipe, defence=self.defence, train=self.clients,
-            holdout=self.holdout or (empty,) * len(self.clients), public=self.public or empty, seed=seed, rounds=self.rounds,
+            space=self.space,
+            model=self.model,
+            recipe=self.recipe,
+            defence=self.defence,
+            train=self.clients,
+            holdout=self.holdout or (empty,) * len(self.clients),
+            public=self.public or empty,
+            seed=seed,
+            rounds=self.rounds,
         )
 
 
@@ -77,7 +98,12 @@ def recorded_rounds(record: Recorded, rounds: int) -> set[int]:
     """The rounds that a setting of `record` keeps; the last one is always kept."""
     if isinstance(record, tuple):
         if any(not 0 <= round < rounds for round in record):
-            raise BadInput("record", expected=f"rounds from 0 to {rounds - 1}", got=list(record), remedy="Leave out what is beyond.")
+            raise BadInput(
+                "record",
+                expected=f"rounds from 0 to {rounds - 1}",
+                got=list(record),
+                remedy="Leave out what is beyond.",
+            )
         return {*record, rounds - 1}
     if record == "all":
         return set(range(rounds))
@@ -86,7 +112,12 @@ def recorded_rounds(record: Recorded, rounds: int) -> set[int]:
     gap = record.removeprefix("every-")
     if record.startswith("every-") and gap.isdigit() and int(gap) > 0:
         return {*range(0, rounds, int(gap)), rounds - 1}
-    raise BadInput("record", expected='"all", "last", "every-10" or a list of rounds', got=repr(record), remedy='Try "all".')
+    raise BadInput(
+        "record",
+        expected='"all", "last", "every-10" or a list of rounds',
+        got=repr(record),
+        remedy='Try "all".',
+    )
 
 
 def simulate(
@@ -111,16 +142,28 @@ class Branch:
 
 
 def continue_run(
-    federation: Federation, transcript: Transcript, *, seed: int, after: int, clients: Sequence[int], rounds: int,
-    tamper: Tamper, shelf: Shelf | None = None, report: Report = silent,
+    federation: Federation,
+    transcript: Transcript,
+    *,
+    seed: int,
+    after: int,
+    clients: Sequence[int],
+    rounds: int,
+    tamper: Tamper,
+    shelf: Shelf | None = None,
+    report: Report = silent,
 ) -> Branch:
     """Go on from a recorded round for the attacked clients alone, with a server that tampers.
 
     Tampered replies do not enter the aggregate, so what these clients are sent is the tamper's business from here on.
     """
     if transcript.recorded:
-        raise BadInput("transcript", expected="a simulated run", got="a recording of a live federation",
-                       remedy="An active attack must ask the clients again; use a passive one on a recording.")
+        raise BadInput(
+            "transcript",
+            expected="a simulated run",
+            got="a recording of a live federation",
+            remedy="An active attack must ask the clients again; use a passive one on a recording.",
+        )
     run = _Run(federation, seed, shelf if shelf is not None else MemoryShelf())
     run.local_buffers.update(_recorded_states(transcript, after))
     model = transcript.shelf.get(transcript.outcome(after).parts)
@@ -196,52 +239,107 @@ class _Run:
         records, recipe = self.federation.clients[client], self.federation.recipe
         local = recipe.batch_norm == "local"
         return Job(
-            client=client, start=start.params,
+            client=client,
+            start=start.params,
             buffers=self.local_buffers.get(client, start.buffers) if local else start.buffers,
-            x=records.x, y=records.y,
+            x=records.x,
+            y=records.y,
             schedule=client_schedule(len(records), recipe, self.seed, client, round),
-            seams=self._seams_of(client), generator=fork(self.seed, "client", client, round),
+            seams=self._seams_of(client),
+            generator=fork(self.seed, "client", client, round),
         )
 
     def _seams_of(self, client: int) -> Seams:
         if client not in self.seams:
             count, recipe = len(self.federation.clients[client]), self.federation.recipe
-            work = Work(examples=count, batch_size=recipe.batch_length(count), steps=recipe.steps(count),
-                        rounds=self.federation.rounds)
+            work = Work(
+                examples=count,
+                batch_size=recipe.batch_length(count),
+                steps=recipe.steps(count),
+                rounds=self.federation.rounds,
+            )
             self.seams[client] = self.federation.defence.seams(work)
         return self.seams[client]
 
-    def write(self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], tampered: bool = False) -> None:
+    def write(
+        self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], tampered: bool = False
+    ) -> None:
         """Record what was sent and what came back."""
         recipe = self.federation.recipe
         for client, reply in replies.items():
-            sent, back = f"sent/{round}/{client}" if tampered else f"global/{round}", f"reply/{round}/{client}"
+            sent, back = (
+                f"sent/{round}/{client}" if tampered else f"global/{round}",
+                f"reply/{round}/{client}",
+            )
             self._put(sent, starts[client])
             shared = reply.buffers if recipe.batch_norm == "shared" else {}
             self._put(back, Parts(reply.update, shared))
-            self.messages.append(Message(what="broadcast", round=round, client=client, parts=sent,
-                                         readers=readers_of_broadcast(client), tampered=tampered))
-            self.messages.append(Message(
-                what="reply", round=round, client=client, parts=back, kind=recipe.kind, contributors=(client,),
-                examples=len(self.federation.clients[client]), tampered=tampered,
-                readers=readers_of_reply(client, self.federation.secure_aggregation)))
+            self.messages.append(
+                Message(
+                    what="broadcast",
+                    round=round,
+                    client=client,
+                    parts=sent,
+                    readers=readers_of_broadcast(client),
+                    tampered=tampered,
+                )
+            )
+            self.messages.append(
+                Message(
+                    what="reply",
+                    round=round,
+                    client=client,
+                    parts=back,
+                    kind=recipe.kind,
+                    contributors=(client,),
+                    examples=len(self.federation.clients[client]),
+                    tampered=tampered,
+                    readers=readers_of_reply(client, self.federation.secure_aggregation),
+                )
+            )
             if recipe.batch_norm == "local" and reply.buffers:
                 self._put(f"state/{round}/{client}", Parts({}, reply.buffers))
-                self.messages.append(Message(what="state", round=round, client=client, parts=f"state/{round}/{client}",
-                                             readers=frozenset({client_seat(client)})))
+                self.messages.append(
+                    Message(
+                        what="state",
+                        round=round,
+                        client=client,
+                        parts=f"state/{round}/{client}",
+                        readers=frozenset({client_seat(client)}),
+                    )
+                )
 
-    def _write_ends(self, round: int, replies: dict[int, LocalResult], mean: dict[str, Tensor], after: Parts) -> None:
+    def _write_ends(
+        self, round: int, replies: dict[int, LocalResult], mean: dict[str, Tensor], after: Parts
+    ) -> None:
         federation = self.federation
         self._put(f"sum/{round}", Parts(mean))
         self._put(f"global/{round + 1}", after)
         total = sum(len(federation.clients[client]) for client in replies)
-        self.messages.append(Message(what="sum", round=round, client=None, parts=f"sum/{round}", kind=federation.recipe.kind,
-                                     examples=total, contributors=tuple(replies), readers=readers_of_sum()))
+        self.messages.append(
+            Message(
+                what="sum",
+                round=round,
+                client=None,
+                parts=f"sum/{round}",
+                kind=federation.recipe.kind,
+                examples=total,
+                contributors=tuple(replies),
+                readers=readers_of_sum(),
+            )
+        )
         last = round == federation.rounds - 1
         following = () if last else tuple(self.participants(round + 1))
         everyone = tuple(range(len(federation.clients)))
-        self.messages.append(Message(what="outcome", round=round, client=None, parts=f"global/{round + 1}",
-                                     readers=readers_of_outcome(following, last, everyone)))
+        self.messages.append(
+            Message(
+                what="outcome",
+                round=round,
+                client=None,
+                parts=f"global/{round + 1}",
+                readers=readers_of_outcome(following, last, everyone),
+            )
+        )
 
     def _put(self, key: str, parts: Parts) -> None:
         if key not in self._written:
@@ -252,15 +350,24 @@ class _Run:
         """What was recorded so far."""
         federation = self.federation
         return Transcript(
-            messages=tuple(self.messages), shelf=self.shelf, model=federation.model, space=federation.space,
-            loss=federation.recipe.loss, clients=len(federation.clients), secure_aggregation=federation.secure_aggregation,
+            messages=tuple(self.messages),
+            shelf=self.shelf,
+            model=federation.model,
+            space=federation.space,
+            loss=federation.recipe.loss,
+            clients=len(federation.clients),
+            secure_aggregation=federation.secure_aggregation,
         )
 
 
 def _check_finite(model: Parts, round: int) -> None:
     if not is_finite(model.params):
-        raise BadInput("learning_rate", expected="a training that stays finite", got=f"a model with infinite or NaN entries after round {round}",
-                       remedy="Lower the learning rate, or scale the target (scale_target = true).")
+        raise BadInput(
+            "learning_rate",
+            expected="a training that stays finite",
+            got=f"a model with infinite or NaN entries after round {round}",
+            remedy="Lower the learning rate, or scale the target (scale_target = true).",
+        )
 
 
 def reseeded(truth: Truth, seed: int) -> Truth:

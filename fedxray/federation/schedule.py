@@ -33,7 +33,9 @@ def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> 
     length = recipe.batch_length(examples)
     if recipe.algorithm == "fedsgd":
         return Schedule(torch.arange(examples, device="cpu")[None])
-    once = permutation(examples, generator) if recipe.shuffle == "once" else torch.arange(examples, device="cpu")
+    once = (
+        permutation(examples, generator) if recipe.shuffle == "once" else torch.arange(examples, device="cpu")
+    )
     epochs = []
     for _ in range(recipe.epochs):
         order = permutation(examples, generator) if recipe.shuffle == "epoch" else once

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
+from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences.base import Defence
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule, draw_schedule
 from fedxray.seeds import fork
-
-
-@dataclass(frozen=True)
-class Records:
-    """Some records: inputs and targets."""
-
-    x: Tensor  # [records, ...]
-    y: Tensor  # [records]
-
-    def __len__(self) -> int:
-        """Number of records."""
-        return int(self.x.shape[0])
-
-    def take(self, index: Tensor) -> Records:
-        """The records at these places."""
-        return Records(self.x[index], self.y[index])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +40,14 @@ class Truth:
 
     def local_optimum_start(self) -> dict[str, Tensor]:
         """The initial model of the run."""
-        return {name: value.detach().clone() for name, value in self.model.named_parameters() if value.requires_grad}
+        return {
+            name: value.detach().clone()
+            for name, value in self.model.named_parameters()
+            if value.requires_grad
+        }
 
 
 def client_schedule(examples: int, recipe: Recipe, seed: int, client: int, round: int) -> Schedule:
     """The batches of one client in one round; an order drawn `once` is the same in every round."""
     when = "always" if recipe.shuffle == "once" else round
     return draw_schedule(examples, recipe, fork(seed, "schedule", client, when))
-
-
-def union(parts: tuple[Records, ...]) -> Records:
-    """All records of several parts in one."""
-    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
