@@ -1,0 +1,133 @@
+"""How alike images are, which guess belongs to which original; pixels in 0..1, [n, channels, height, width].
+
+No value is ever NaN or infinite: PSNR is held within -100..100 dB, so that equal images do not make a mean
+infinite, and a guess that is not finite counts as the worst there is (PSNR -100, MSE 1e10, SSIM -1, never
+retrieved).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedxray.errors import BadInput
+
+PSNR_CAP = 100.0  # dB either way
+MSE_CAP = 1e10  # the squared error at -100 dB
+SSIM_WORST = -1.0
+WINDOW, SIGMA = 11, 1.5
+OTHERS = 999  # most images that retrieval compares with, beside the original
+
+
+def mse(guess: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared error of each image, guess and truth [n, ...]; shape [n]."""
+    _check_same_shape(guess, truth)
+    return _held(((guess - truth) ** 2).flatten(1).mean(1))
+
+
+def psnr(guess: Tensor, truth: Tensor) -> Tensor:
+    """Signal-to-noise ratio of each image in dB, peak 1, unclipped, guess and truth [n, ...]; shape [n]."""
+    return _decibels(mse(guess, truth))
+
+
+def pairwise_psnr(guesses: Tensor, truths: Tensor) -> Tensor:
+    """PSNR of every guess [g, ...] with every truth [t, ...]; shape [g, t]."""
+    if guesses.shape[1:] != truths.shape[1:]:
+        raise _wrong_shape("guesses", f"images of shape {list(truths.shape[1:])}", guesses)
+    pixels = math.prod(truths.shape[1:])
+    return _decibels(_held(_distances(guesses.flatten(1), truths.flatten(1)) ** 2 / pixels))
+
+
+def ssim(guess: Tensor, truth: Tensor) -> Tensor:
+    """Structural similarity of each image, mean over channels and window places inside the image; shape [n].
+
+    The window is Gaussian, 11 pixels with sigma 1.5, or the largest odd one that fits into a smaller image.
+    """
+    _check_same_shape(guess, truth)
+    if guess.ndim != 4:
+        raise _wrong_shape("guess", "shape [n, channels, height, width]", guess)
+    if guess.numel() == 0:
+        return guess.new_zeros(len(guess))
+    # Variances are differences of squares: float32 would lose them where a guess left 0..1 far behind.
+    a, b = guess.double(), truth.double()
+    window = _gaussian_window(min(a.shape[-2:]), a)
+    mean_a, mean_b = _blur(a, window), _blur(b, window)
+    var_a, var_b = _blur(a * a, window) - mean_a**2, _blur(b * b, window) - mean_b**2
+    covariance = _blur(a * b, window) - mean_a * mean_b
+    c1, c2 = 0.01**2, 0.03**2
+    likeness = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    likeness = likeness / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
+    value = likeness.flatten(1).mean(1).nan_to_num(nan=SSIM_WORST, posinf=SSIM_WORST, neginf=SSIM_WORST)
+    return value.clamp(-1.0, 1.0).to(torch.promote_types(guess.dtype, truth.dtype))
+
+
+def assignment(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the pairs, one to one, with the largest total of scores [g, t]; each [pairs]."""
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(scores.detach().cpu().numpy(), maximize=True)
+    return torch.as_tensor(rows, device=scores.device), torch.as_tensor(columns, device=scores.device)
+
+
+def match(guesses: Tensor, truths: Tensor) -> Tensor:
+    """For each truth its guess in the matching with the largest total PSNR, -1 for none; shape [t]."""
+    rows, columns = assignment(pairwise_psnr(guesses, truths))
+    found = torch.full((len(truths),), -1, dtype=torch.int64, device=truths.device)
+    return found.index_put((columns,), rows)
+
+
+def retrieved(guess: Tensor, truth: Tensor, others: Tensor) -> Tensor:
+    """Whether each guess [n, ...] is nearer to its truth [n, ...] than to all others [m, ...]; bool [n].
+
+    Only the first 999 others count; a tie, and a guess that is not finite, is a miss.
+    """
+    _check_same_shape(guess, truth)
+    if others.shape[1:] != truth.shape[1:]:
+        raise _wrong_shape("others", f"images of shape {list(truth.shape[1:])}", others)
+    flat = guess.flatten(1)
+    # The same routine measures both, so that a copy of the truth among the others is an exact tie.
+    own = _distances(flat[:, None], truth.flatten(1)[:, None])[:, 0]  # [n, 1]
+    strangers = _distances(flat, others[:OTHERS].flatten(1))  # [n, m]
+    return torch.isfinite(own[:, 0]) & (own < strangers).all(1)
+
+
+def _distances(left: Tensor, right: Tensor) -> Tensor:
+    # Without the matrix-product shortcut: that one cancels to noise for near-equal images. Nothing of size
+    # [left, right, pixels] is built either way.
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    return torch.cdist(left.to(dtype), right.to(dtype), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _held(error: Tensor) -> Tensor:
+    return error.nan_to_num(nan=MSE_CAP, posinf=MSE_CAP).clamp(max=MSE_CAP)
+
+
+def _decibels(error: Tensor) -> Tensor:
+    return -10 * torch.log10(error.clamp(min=1 / MSE_CAP)).clamp(-PSNR_CAP / 10, PSNR_CAP / 10)
+
+
+def _gaussian_window(side: int, like: Tensor) -> Tensor:
+    size = min(WINDOW, side - 1 + side % 2)
+    offset = torch.arange(size, dtype=like.dtype, device=like.device) - size // 2
+    weights = torch.exp(-(offset**2) / (2 * SIGMA**2))
+    return weights / weights.sum()
+
+
+def _blur(images: Tensor, window: Tensor) -> Tensor:
+    single = images.reshape(-1, 1, *images.shape[-2:])
+    rows = functional.conv2d(single, window.reshape(1, 1, -1, 1))
+    both = functional.conv2d(rows, window.reshape(1, 1, 1, -1))
+    return both.reshape(*images.shape[:2], *both.shape[-2:])
+
+
+def _check_same_shape(guess: Tensor, truth: Tensor) -> None:
+    if guess.shape != truth.shape:
+        raise _wrong_shape("guess", f"shape {list(truth.shape)}", guess)
+
+
+def _wrong_shape(argument: str, expected: str, got: Tensor) -> BadInput:
+    remedy = "Give images as [n, channels, height, width], all of one size."
+    return BadInput(argument, expected=expected, got=f"shape {list(got.shape)}", remedy=remedy)
