@@ -1,0 +1,258 @@
+"""The names a plan can use, each as one visible line, and how settings become objects."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedxray.audit.factories import from_factory
+from fedxray.audit.settings import fill_fields
+from fedxray.errors import BadInput, unknown_name
+
+if TYPE_CHECKING:
+    from fedxray.attacks.base import Attack
+    from fedxray.defences.base import Defence
+
+ATTACKS: dict[str, str] = {
+    "last-returned": "fedxray.attacks.local_model.last_returned:LastReturned",
+    "global-model": "fedxray.attacks.local_model.global_model:GlobalModel",
+    "attribute-from-model": "fedxray.attacks.attributes.from_model:AttributeFromModel",
+    "membership-loss": "fedxray.attacks.membership:MembershipLoss",
+    "inverting-gradients": "fedxray.attacks.inversion.inverting_gradients:InvertingGradients",
+    "labels-idlg": "fedxray.attacks.labels.idlg:LabelsIdlg",
+}
+FLOORS: dict[str, str] = {
+    "majority": "fedxray.attacks.floors:Majority",
+    "imputation": "fedxray.attacks.floors:Imputation",
+    "mean-image": "fedxray.attacks.floors:MeanImage",
+    "nearest-public-image": "fedxray.attacks.floors:NearestPublicImage",
+    "chance": "fedxray.attacks.floors:Chance",
+}
+DEFENCES: dict[str, str] = {
+    "none": "fedxray.defences.base:NoDefence",
+    "gaussian-noise": "fedxray.defences.noise:GaussianNoise",
+}
+# Kinds whose table stands with what it names: "module:TABLE", a mapping of names.
+ELSEWHERE: dict[str, str] = {
+    "models": "fedxray.models.table:MODELS",
+    "datasets": "fedxray.data.catalog:DATASETS",
+    "metrics": "fedxray.metrics.table:METRICS",
+    "roles": "fedxray.adversary.roles:ROLES",
+}
+HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES}
+# Names that are fixed but have no code yet: refused with that reason, never listed.
+NOT_BUILT: dict[str, list[str]] = {
+    "attacks": [
+        "dlg",
+        "idlg",
+        "gradinversion",
+        "agic",
+        "fedsgd-inversion",
+        "fedsgd-epoch",
+        "shared-simulation",
+        "dlf",
+        "dlf-no-prior",
+        "awa",
+        "curious-client",
+        "curious-client-oracle",
+        "tabular-inversion",
+        "labels-geng-start",
+        "labels-geng-end",
+        "labels-dlf",
+        "labels-ilrg",
+        "local-model-linear",
+        "local-model-linear-forward",
+        "local-model-heuristic",
+        "local-model-extrapolate",
+        "local-model-active",
+        "local-model-send-back",
+        "local-model-oracle",
+        "attribute-from-gradients",
+        "source-majority",
+        "source-from-model",
+        "model-inversion",
+        "fedinverse",
+    ],
+    "floors": ["marginals", "class-mean", "owner-share", "other-optimum"],
+    "defences": ["dp-sgd", "mixup", "laplace-noise", "pruning", "quantise", "local-bn"],
+    "restorers": ["ddrm", "mde", "gan"],
+    "datasets": [
+        "medical",
+        "adult",
+        "acs-income",
+        "att-faces",
+        "mnist",
+        "mnist-by-writer",
+        "femnist",
+        "femnist-like",
+        "fashion-mnist",
+        "cifar10",
+        "cifar100",
+        "imagenet-sample",
+        "flights",
+        "leaf-synthetic",
+    ],
+    "metrics": ["lpips", "class_ssim", "class_psnr", "values_recovered", "zest"],
+}
+KINDS = (
+    "attacks",
+    "defences",
+    "datasets",
+    "models",
+    "metrics",
+    "roles",
+    "restorers",
+    "reproductions",
+    "floors",
+)
+SINGULAR = {
+    "attacks": "attack",
+    "defences": "defence",
+    "datasets": "data set",
+    "models": "model",
+    "metrics": "metric",
+    "roles": "role",
+    "restorers": "restorer",
+    "reproductions": "reproduction",
+    "floors": "floor",
+}
+
+
+def table(kind: str) -> Mapping[str, Any]:
+    """All names of a kind that can be used now."""
+    if kind in HERE:
+        return HERE[kind]
+    if kind in ELSEWHERE:
+        found: Mapping[str, Any] = load(ELSEWHERE[kind])
+        return found
+    if kind in KINDS:
+        return {}
+    raise unknown_name("kind", kind, KINDS)
+
+
+def check_name(kind: str, name: str, argument: str | None = None) -> None:
+    """Refuse a name that is not in the table of its kind, or not built yet."""
+    known = table(kind)
+    if name in known:
+        return
+    argument = argument or SINGULAR[kind]
+    if name in NOT_BUILT.get(kind, ()):
+        built = ", ".join(known) or "none"
+        raise BadInput(
+            argument,
+            expected=f"one of the {kind} that are built",
+            got=f"{name!r}, which is not built yet",
+            remedy=f"Built now: {built}.",
+        )
+    raise unknown_name(argument, name, known)
+
+
+def resolve(kind: str, name: str, argument: str | None = None) -> Any:
+    """The class or function behind a name, imported now."""
+    check_name(kind, name, argument)
+    entry = table(kind)[name]
+    return load(entry) if isinstance(entry, str) else entry
+
+
+def make_attack(name: str, settings: Mapping[str, Any], argument: str = "attack") -> Attack:
+    """The named attack with these settings; a sub-attack is a name or a table with a name."""
+    made: Attack = fill_fields(resolve("attacks", name, f"{argument}.name"), settings, argument, _sub_attack)
+    return made
+
+
+def make_floor(name: str, settings: Mapping[str, Any] | None = None) -> Attack:
+    """The named floor."""
+    made: Attack = fill_fields(resolve("floors", name), settings or {}, "floor", _sub_attack)
+    return made
+
+
+def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defence") -> Defence:
+    """The named defence with these settings; `a+b` joins several, each with its own fields or table."""
+    parts = name.split("+")
+    classes = {part: resolve("defences", part, f"{argument}.name") for part in parts}
+    if len(classes) < len(parts):
+        raise BadInput(
+            f"{argument}.name",
+            expected="each defence once",
+            got=repr(name),
+            remedy="Leave the repeated one out.",
+        )
+    if len(parts) == 1:
+        alone: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
+        return alone
+    from fedxray.defences.base import Joined
+
+    shares = _shared_out(settings, classes, argument)
+    return Joined(
+        parts=tuple(fill_fields(classes[part], shares[part], argument, _sub_attack) for part in parts)
+    )
+
+
+def attack_from_factory(
+    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack"
+) -> Attack:
+    """A user's own attack, made by the function or class that the plan names."""
+    from fedxray.attacks.base import Attack
+
+    made: Attack = from_factory(spec, settings, folder, f"{argument}.factory", Attack)
+    return made
+
+
+def defence_from_factory(
+    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence"
+) -> Defence:
+    """A user's own defence, made by the function or class that the plan names."""
+    from fedxray.defences.base import Defence
+
+    made: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
+    return made
+
+
+def _sub_attack(value: Any, argument: str) -> Attack:
+    """An attack named inside another one: "last-returned" or { name = "last-returned", ... }."""
+    if isinstance(value, str):
+        return make_attack(value, {}, argument)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        rest = {key: inner for key, inner in value.items() if key != "name"}
+        return make_attack(value["name"], rest, argument)
+    raise BadInput(
+        argument,
+        expected="the name of an attack, or a table with its name",
+        got=repr(value),
+        remedy=f'For instance {argument.rpartition(".")[2]} = "last-returned".',
+    )
+
+
+def _shared_out(
+    settings: Mapping[str, Any], classes: Mapping[str, type], argument: str
+) -> dict[str, dict[str, Any]]:
+    """The settings of joined defences, each handed to the one part that has the field."""
+    from dataclasses import fields
+
+    fields_of = {part: {one.name for one in fields(cls)} for part, cls in classes.items()}
+    shares: dict[str, dict[str, Any]] = {part: {} for part in classes}
+    for key, value in settings.items():
+        if key in shares and isinstance(value, Mapping):
+            shares[key].update(value)
+            continue
+        takers = [part for part in classes if key in fields_of[part]]
+        if not takers:
+            raise unknown_name(f"{argument}.{key}", key, set().union(*fields_of.values()) | set(classes))
+        if len(takers) > 1:
+            raise BadInput(
+                f"{argument}.{key}",
+                expected="a setting of one of the joined defences",
+                got=f"a setting of {' and '.join(takers)}",
+                remedy=f"Give each its own table: {takers[0]} = {{ {key} = ... }}.",
+            )
+        shares[takers[0]][key] = value
+    return shares
+
+
+def load(spec: str) -> Any:
+    """What a "module:name" text of a table stands for, imported now."""
+    module, _, attribute = spec.partition(":")
+    found: Callable[..., Any] | Mapping[str, Any] = getattr(importlib.import_module(module), attribute)
+    return found

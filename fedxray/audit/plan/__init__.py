@@ -1,0 +1,24 @@
+"""Plans: what to audit, written as TOML."""
+
+from __future__ import annotations
+
+from fedxray.audit.plan.arguments import load_arguments, split_arguments
+from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, GatePart, ModelPart
+from fedxray.audit.plan.reading import make_plan, read_plan
+from fedxray.audit.plan.reference import plan_reference
+from fedxray.audit.plan.whole import Plan
+
+__all__ = [
+    "AttackPart",
+    "DataPart",
+    "DefencePart",
+    "FederationPart",
+    "GatePart",
+    "ModelPart",
+    "Plan",
+    "load_arguments",
+    "make_plan",
+    "plan_reference",
+    "read_plan",
+    "split_arguments",
+]

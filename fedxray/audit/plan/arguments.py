@@ -1,0 +1,70 @@
+"""What a [data] table says to the loader of the data set and to the division among clients."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from fedxray.audit import catalog
+from fedxray.audit.plan.parts import DataPart
+from fedxray.errors import unknown_name
+
+
+def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
+    """Keyword arguments for `fedxray.data.load`."""
+    options = loader_options(data)
+    found = {name: value for name, value in data.settings.items() if name in options}
+    if "clients" in options:  # made for a number of clients
+        found["clients"] = data.clients
+    place = None if data.path is None else folder / Path(data.path).expanduser()
+    return found | {
+        "name": data.name,
+        "path": place,
+        "target": data.target,
+        "sensitive": data.sensitive,
+        "categorical": data.categorical,
+        "drop": data.drop,
+        "scale_target": data.scale_target,
+        "seed": seed,
+    }
+
+
+def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
+    """Keyword arguments for `fedxray.data.split`."""
+    options = partition_options(data)
+    found = {name: value for name, value in data.settings.items() if name in options}
+    return found | {
+        "clients": data.clients,
+        "partition": data.partition,
+        "holdout": data.holdout,
+        "public": data.public,
+        "limit": data.limit,
+        "seed": seed,
+    }
+
+
+def loader_options(data: DataPart) -> set[str]:
+    """Settings that the loader of this data set takes."""
+    if data.name is not None:
+        return keywords(catalog.resolve("datasets", data.name, "data.name")) - {"seed"}
+    from fedxray.data.own_csv import own_csv
+    from fedxray.data.own_images import own_images
+    from fedxray.data.own_npz import own_npz
+
+    return keywords(own_csv) | keywords(own_images) | keywords(own_npz)
+
+
+def partition_options(data: DataPart) -> set[str]:
+    """Settings that this partition takes."""
+    from fedxray.data.partition import PARTITIONS
+
+    if data.partition not in PARTITIONS:
+        raise unknown_name("data.partition", data.partition, PARTITIONS)
+    return keywords(catalog.load(PARTITIONS[data.partition]))
+
+
+def keywords(function: Any) -> set[str]:
+    """The keyword arguments of a function."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}

@@ -1,0 +1,251 @@
+"""What one table of a plan cannot know alone: names of the catalogue, labels, references between tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fedxray.audit import catalog
+from fedxray.audit.plan.arguments import keywords, loader_options, partition_options
+from fedxray.audit.plan.keys import key_names
+from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
+from fedxray.errors import BadInput, unknown_name
+
+if TYPE_CHECKING:
+    from fedxray.audit.plan.whole import Plan
+
+MOST_POINTS = 1000  # of all sweeps together
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse what is misspelt, repeated, contradictory or not built yet."""
+    if plan.transcript is not None:
+        raise not_built("transcript", "Auditing a recording")
+    if len(set(plan.seeds)) < len(plan.seeds):
+        raise BadInput(
+            "seeds", expected="each seed once", got=plan.seeds, remedy="Leave the repeated one out."
+        )
+    check_data(plan.data)
+    _check_model(plan.model)
+    _check_federation(plan.federation)
+    _check_sweeps(plan)
+    for place, defence in _places("defence", plan.defence):
+        _name_or_factory(place, defence)
+    for place, attack in _places("attack", plan.attack):
+        _check_attack(place, attack, plan)
+    for defence in plan.defences:
+        if defence.factory is None:
+            catalog.make_defence(str(defence.name), defence.settings, f"defence {defence.title}")
+    _unique("defence", [part.title for part in plan.defences])
+    _unique("attack", [part.title for part in plan.attacks])
+    _check_deployed(plan)
+    _check_gates(plan)
+
+
+def not_built(argument: str, what: str) -> BadInput:
+    """The refusal of something that is named but has no code yet."""
+    return BadInput(
+        argument,
+        expected="a part that is built",
+        got=f"{argument}",
+        remedy=f"{what} is not built yet; leave it out.",
+    )
+
+
+def check_data(data: DataPart) -> None:
+    """Refuse unknown data sets, partitions and settings."""
+    if data.schema_file is not None:
+        raise not_built("data.schema", "Synthetic data by a schema")
+    if data.node is not None:
+        raise not_built("data.node", "Auditing a recording")
+    if (data.name is None) == (data.path is None):
+        got = "neither" if data.name is None else "both"
+        raise BadInput(
+            "data.name", expected="either a name or a path", got=got, remedy='For instance name = "clinic".'
+        )
+    if data.name is not None:
+        catalog.check_name("datasets", data.name, "data.name")
+    if data.holdout + data.public >= 1:
+        raise BadInput(
+            "data.public",
+            expected="holdout and public below 1 together",
+            got=f"{data.holdout:g} + {data.public:g}",
+            remedy="Make one of them smaller.",
+        )
+    loading, dividing = loader_options(data), partition_options(data)
+    for name in data.settings:
+        if name not in loading and name not in dividing:
+            known = {*key_names(DataPart), *loading, *dividing}
+            raise unknown_key(f"data.{name}", name, known)
+
+
+def unknown_key(place: str, name: str, known: Iterable[str]) -> BadInput:
+    """A key that nothing takes, with the nearest ones offered."""
+    wording = unknown_name(place, name, known)
+    remedy = wording.remedy.replace("Known names", "Known keys")
+    return BadInput(place, expected="a known key", got=f"the unknown key {name!r}", remedy=remedy)
+
+
+def _check_model(model: ModelPart) -> None:
+    _name_or_factory("model", model)
+    if model.factory is not None:
+        if model.settings:
+            name = next(iter(model.settings))
+            raise BadInput(
+                f"model.{name}",
+                expected="no other key beside factory",
+                got=repr(model.settings[name]),
+                remedy="Write the setting into your own function.",
+            )
+        return
+    builder = catalog.resolve("models", str(model.name), "model.name")
+    for name in model.settings:
+        if name not in keywords(builder):
+            raise unknown_key(f"model.{name}", name, {"name", "factory", *keywords(builder)})
+
+
+def _check_federation(federation: FederationPart) -> None:
+    if federation.mu > 0 and federation.algorithm != "fedprox":
+        raise BadInput(
+            "federation.mu",
+            expected='algorithm = "fedprox"',
+            got=federation.algorithm,
+            remedy="Leave mu out, or use fedprox.",
+        )
+    if isinstance(federation.record, list):
+        late = [one for one in federation.record if one >= federation.rounds]
+        if late or not federation.record:
+            raise BadInput(
+                "federation.record",
+                expected=f"rounds from 0 to {federation.rounds - 1}",
+                got=federation.record,
+                remedy='Leave out what is beyond, or use record = "all".',
+            )
+
+
+def _name_or_factory(place: str, part: ModelPart | DefencePart | AttackPart) -> None:
+    if (part.name is None) == (part.factory is None):
+        got = "neither" if part.name is None else "both"
+        raise BadInput(
+            f"{place}.name",
+            expected="either a name or a factory",
+            got=got,
+            remedy="Give exactly one of them.",
+        )
+
+
+def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
+    _name_or_factory(place, attack)
+    catalog.check_name("roles", attack.role, f"{place}.role")
+    if attack.factory is None:
+        for later in {"restore", "search"} & set(attack.settings):
+            raise not_built(f"{place}.{later}", later.capitalize())
+        catalog.make_attack(str(attack.name), attack.settings, place)
+    _check_grants(place, attack)
+    if attack.seat is not None and attack.role != "curious-client":
+        raise BadInput(
+            f"{place}.seat",
+            expected='role = "curious-client"',
+            got=f"role {attack.role!r}",
+            remedy="Leave seat out.",
+        )
+    beyond = [one for one in attack.seats if one >= plan.data.clients]
+    if beyond or (attack.role == "curious-client" and not attack.seats):
+        raise BadInput(
+            f"{place}.seat",
+            expected=f"clients from 0 to {plan.data.clients - 1}",
+            got=attack.seat,
+            remedy="Name a client that exists.",
+        )
+    if isinstance(attack.rounds, list) and (
+        not attack.rounds or max(attack.rounds) >= plan.federation.rounds
+    ):
+        raise BadInput(
+            f"{place}.rounds",
+            expected=f"rounds from 0 to {plan.federation.rounds - 1}",
+            got=attack.rounds,
+            remedy="Leave out what is beyond.",
+        )
+
+
+def _check_grants(place: str, attack: AttackPart) -> None:
+    from fedxray.adversary.disclose import GRANTS
+
+    for grant in attack.grants or ():
+        if grant not in GRANTS:
+            raise unknown_name(f"{place}.grants", grant, GRANTS)
+
+
+def _check_sweeps(plan: Plan) -> None:
+    labels = [part.title for part in plan.defence]
+    points = 1
+    for label, swept in plan.sweep.items():
+        place = f"sweep.{label}"
+        if label not in labels:
+            raise unknown_name(place, label, labels)
+        if not swept:
+            raise BadInput(
+                place,
+                expected="at least one key with a list",
+                got="none",
+                remedy="For instance scale = [0.1, 1.0].",
+            )
+        for name, values in swept.items():
+            if name in key_names(DefencePart):
+                raise BadInput(
+                    f"{place}.{name}",
+                    expected="a setting of the defence",
+                    got=name,
+                    remedy="Sweep a setting, not a name or a label.",
+                )
+            if not values:
+                raise BadInput(
+                    f"{place}.{name}",
+                    expected="a list with at least one value",
+                    got=values,
+                    remedy="Leave the key out.",
+                )
+            points *= len(values)
+    if points > MOST_POINTS:
+        raise BadInput(
+            "sweep", expected=f"at most {MOST_POINTS} combinations", got=points, remedy="Sweep fewer values."
+        )
+
+
+def _check_deployed(plan: Plan) -> None:
+    marked = [part.title for part in plan.defences if part.deployed]
+    if len(marked) > 1:
+        raise BadInput(
+            "defence.deployed",
+            expected="at most one deployed defence",
+            got=", ".join(marked),
+            remedy="Mark one; a deployed point of a sweep is written as its own [[defence]].",
+        )
+
+
+def _check_gates(plan: Plan) -> None:
+    for place, gate in _places("gate", plan.gate):
+        for name, given, known in (
+            ("attack", gate.attack, [part.title for part in plan.attacks]),
+            ("defence", gate.defence, [part.title for part in plan.defences]),
+        ):
+            if given is not None and given not in known:
+                raise unknown_name(f"{place}.{name}", given, known)
+        if gate.role is not None:
+            catalog.check_name("roles", gate.role, f"{place}.role")
+        catalog.check_name("metrics", gate.metric.removesuffix("_over_floor"), f"{place}.metric")
+
+
+def _unique(what: str, labels: list[str]) -> None:
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BadInput(
+                f"{what}.label",
+                expected="labels that are unique in the plan",
+                got=f"{label!r} {labels.count(label)} times",
+                remedy=f'Give each [[{what}]] its own label = "...".',
+            )
+
+
+def _places(name: str, parts: list[Any]) -> list[tuple[str, Any]]:
+    return [(f"{name}[{index}]", part) for index, part in enumerate(parts)]

@@ -1,0 +1,83 @@
+"""The plan reference, written from the declarations of its keys."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedxray.audit.plan.keys import OpenSection, key_names, values_of
+from fedxray.audit.plan.parts import (
+    AttackPart,
+    DataPart,
+    DefencePart,
+    FederationPart,
+    GatePart,
+    ModelPart,
+    TranscriptPart,
+)
+from fedxray.audit.plan.whole import Plan
+
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("[data]", DataPart),
+    ("[model]", ModelPart),
+    ("[federation]", FederationPart),
+    ("[[defence]]", DefencePart),
+    ("[[attack]]", AttackPart),
+    ("[[gate]]", GatePart),
+    ("[transcript]", TranscriptPart),
+)
+OPENING = """# Plan reference
+
+A plan is a TOML file; `fedxray audit PLAN.toml` runs it. `[[defence]]`, `[[attack]]` and `seeds` are the axes
+of a grid: every attack is run against every defence for every seed. A key that is not listed here, a value
+out of range or a name that is not in the catalogue is refused before anything runs.
+
+This page is written by the code (`fedxray.audit.plan.plan_reference`).
+"""
+CLOSING = """
+## `[sweep.LABEL]`
+
+Each key is a list of values of a setting of the defence with that label; the defence is replaced by one for
+each combination, labelled `LABEL[key=value]`. For instance `[sweep.gaussian-noise]` with
+`scale = [0.01, 0.1]`.
+
+## Labels
+
+`attack` and `defence` in results and in `[[gate]]` are labels. They are unique in a plan.
+
+## Paths and programs
+
+Relative paths start at the folder of the plan. A plan with a `factory` is a program: `audit` prints what it
+will import; the module may lie beside the plan.
+"""
+
+
+def plan_reference() -> str:
+    """Every key of a plan as a Markdown page."""
+    parts = [OPENING, "## Top level\n", _table(Plan)]
+    for title, section in SECTIONS:
+        parts += [f"\n## `{title}`\n", f"{_sentence(section)}\n", _table(section)]
+    return "\n".join(parts) + CLOSING
+
+
+def _sentence(section: type[BaseModel]) -> str:
+    return str(section.__doc__).strip()
+
+
+def _table(section: type[BaseModel]) -> str:
+    lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for name, field in key_names(section).items():
+        cells = (f"`{name}`", values_of(field), _default(field), str(field.description))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if issubclass(section, OpenSection):
+        lines.append("| any other | | | a setting; `fedxray show NAME` lists them |")
+    return "\n".join(lines)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel) or value in (None, [], {}):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else repr(value).replace(chr(39), chr(34))}`"

@@ -1,0 +1,200 @@
+"""The commands; everything heavy is imported inside them, so that --help answers at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fedxray.errors import FedxrayError
+
+app = typer.Typer(
+    name="fedxray",
+    help="Shows what a federated-learning set-up gives away: runs published attacks, reports what leaked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+Engine = Annotated[
+    str, typer.Option("--engine", help="inline (this process) or processes (workers); same results.")
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="How many workers; default: one per core.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+Folder = Annotated[Path, typer.Argument(help="The folder of an audit.")]
+ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def main() -> NoReturn:
+    """Run a command; whatever a user can mend is one clean message and exit 2."""
+    try:
+        app()
+    except FedxrayError as error:
+        print(f"fedxray: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone, as in `fedxray list attacks | head -1`
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        print(f"fedxray: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("fedxray: interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"fedxray {version('fedxray')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Shows what a federated-learning set-up gives away: runs published attacks, reports what leaked."""
+
+
+@app.command()
+def audit(
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file (docs/plan.md).", metavar="PLAN.toml")],
+    out: Out = None,
+    engine: Engine = "processes",
+    jobs: Jobs = None,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Address of a Ray cluster (not built yet).")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted audit of the same plan.")
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Time limit, as 10m (not built yet).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print cases, time and disk needed.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an audit: simulate the federation, attack it, write results.json and report.html."""
+    from fedxray.cli_audit import run_audit
+
+    for option, given in (("--address", address), ("--budget", budget)):
+        if given is not None:
+            raise _not_built(option)
+    raise typer.Exit(run_audit(plan, out, engine, jobs, resume, dry_run, quiet))
+
+
+@app.command()
+def demo(out: Out = None, engine: Engine = "processes", jobs: Jobs = None, quiet: Quiet = False) -> None:
+    """Run a small audit of bundled and synthetic data, without any download."""
+    from fedxray.cli_audit import run_demo
+
+    raise typer.Exit(run_demo(out or Path("fedxray-out", "demo"), engine, jobs, quiet))
+
+
+@app.command()
+def report(
+    folder: Folder,
+    show_private: Annotated[
+        bool, typer.Option("--show-private", help="Show records of your own data in it.")
+    ] = False,
+) -> None:
+    """Write report.html again from the results of an audit."""
+    from fedxray.cli_audit import run_report
+
+    run_report(folder, show_private)
+
+
+@app.command()
+def purge(
+    folder: Folder,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete the private part of an audit (transcripts, tensors); results and report stay."""
+    from fedxray.cli_audit import run_purge
+
+    run_purge(folder, yes)
+
+
+@app.command(name="list")
+def list_names(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="attacks, defences, datasets, models, metrics, roles, floors, restorers or reproductions."
+        ),
+    ],
+) -> None:
+    """List the names of a kind, one on each line."""
+    from fedxray.cli_show import lines_of
+
+    for line in lines_of(kind):
+        typer.echo(line)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A name of `fedxray list`.")]) -> None:
+    """Explain one name: what it does, its settings, what it needs."""
+    from fedxray.cli_show import page_of
+
+    typer.echo(page_of(name))
+
+
+@data_app.command()
+def get(name: Annotated[str, typer.Argument(help="A data set of `fedxray list datasets`.")]) -> None:
+    """Download a data set and verify it, or say what to do where there is no network."""
+    from fedxray.data import fetch
+
+    typer.echo(fetch(name))
+
+
+def _not_built(what: str) -> FedxrayError:
+    return FedxrayError(f"{what} is not built yet.")
+
+
+@app.command(context_settings=ANYTHING)
+def gate(context: typer.Context) -> None:
+    """Not built yet: check the limits of a plan against its results."""
+    raise _not_built("fedxray gate")
+
+
+@app.command(context_settings=ANYTHING)
+def recommend(context: typer.Context) -> None:
+    """Not built yet: find the defence that holds at the least cost."""
+    raise _not_built("fedxray recommend")
+
+
+@app.command(context_settings=ANYTHING)
+def compare(context: typer.Context) -> None:
+    """Not built yet: compare two audits."""
+    raise _not_built("fedxray compare")
+
+
+@app.command(name="import", context_settings=ANYTHING)
+def import_recording(context: typer.Context) -> None:
+    """Not built yet: read a recording of a live federation."""
+    raise _not_built("fedxray import")
+
+
+@app.command(name="train-prior", context_settings=ANYTHING)
+def train_prior(context: typer.Context) -> None:
+    """Not built yet: train an image prior for restoring."""
+    raise _not_built("fedxray train-prior")
+
+
+@app.command(context_settings=ANYTHING)
+def reproduce(context: typer.Context) -> None:
+    """Not built yet: reproduce a published table."""
+    raise _not_built("fedxray reproduce")

@@ -1,0 +1,104 @@
+"""`fedxray list` and `fedxray show`: the catalogue in words."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from fedxray.audit import catalog
+from fedxray.errors import BadInput, unknown_name
+
+
+def lines_of(kind: str) -> Iterator[str]:
+    """One line for each name of a kind: the name, then what it is."""
+    names = catalog.table(kind)
+    if not names:
+        planned = ", ".join(catalog.NOT_BUILT.get(kind, ())) or "none"
+        raise BadInput(
+            kind, expected="a kind that is built", got=kind, remedy=f"None is built yet (planned: {planned})."
+        )
+    width = max(map(len, names)) + 2
+    for name in names:
+        yield f"{name:<{width}}{_sentence(kind, name)}".rstrip()
+
+
+def page_of(name: str) -> str:
+    """Everything about one name: what it does, its settings with defaults, what it needs."""
+    homes = [kind for kind in catalog.KINDS if name in catalog.table(kind)]
+    if not homes:
+        planned = [kind for kind, names in catalog.NOT_BUILT.items() if name in names]
+        if planned:
+            catalog.check_name(planned[0], name, "name")
+        raise unknown_name("name", name, {one for kind in catalog.KINDS for one in catalog.table(kind)})
+    return "\n\n".join(_page(kind, name) for kind in homes)
+
+
+def _page(kind: str, name: str) -> str:
+    entry = catalog.resolve(kind, name)
+    parts = [f"{name} ({catalog.SINGULAR[kind]})", _text(kind, entry)]
+    parts += [f"Settings:\n{settings}"] if (settings := _settings(entry)) else []
+    parts += [facts] if kind in ("attacks", "floors") and (facts := _attack_facts(entry)) else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def _sentence(kind: str, name: str) -> str:
+    text = _text(kind, catalog.resolve(kind, name))
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _text(kind: str, entry: Any) -> str:
+    """What an entry says of itself: its docstring, or the words of a plain entry."""
+    if kind == "roles":
+        return f"Sees {entry.sees}."
+    if kind == "metrics" and not callable(entry):
+        return str(getattr(entry, "about", "") or "")
+    return inspect.getdoc(entry) or ""
+
+
+def _settings(entry: Any) -> str:
+    lines = []
+    if isinstance(entry, type) and is_dataclass(entry):
+        hints = get_type_hints(entry)
+        for one in fields(entry):
+            default = one.default if one.default is not MISSING else one.default_factory
+            lines.append(f"  {one.name}: {_type(hints[one.name])}{_default(default, MISSING)}")
+    elif inspect.isfunction(entry):
+        for argument in inspect.signature(entry).parameters.values():
+            if argument.kind is inspect.Parameter.KEYWORD_ONLY:
+                shown = re.sub(r"\btyping\.|\bcollections\.abc\.", "", str(argument.annotation))
+                lines.append(
+                    f"  {argument.name}: {shown}{_default(argument.default, inspect.Parameter.empty)}"
+                )
+    return "\n".join(lines)
+
+
+def _type(hint: Any) -> str:
+    from fedxray.audit.settings import describe
+
+    return describe(hint)
+
+
+def _default(value: Any, nothing: Any) -> str:
+    if value is nothing:
+        return " (required)"
+    made = value() if callable(value) else value
+    return f" (default {getattr(made, 'name', None) or repr(made)})" if made is not None else ""
+
+
+def _attack_facts(entry: Any) -> str:
+    lines = [f"Roles: {', '.join(entry.roles)}"]
+    lines.append(f"Grants it is given unless the plan says otherwise: {', '.join(entry.grants) or 'none'}")
+    if needs := _needs(entry):
+        lines.append("Needs:\n" + "\n".join(needs))
+    lines.append(f"Compared with the floors: {', '.join(entry.floors) or 'none'}")
+    lines.append(f"Controls: {', '.join(entry.controls) or 'none'}")
+    return "\n".join(lines)
+
+
+def _needs(entry: Any) -> list[str]:
+    """What the attack needs with default settings; one with required settings cannot be asked here."""
+    required = [one for one in fields(entry) if one.default is MISSING and one.default_factory is MISSING]
+    return [] if required else [f"  {need.what}, given by {need.given_by}" for need in entry().needs()]
