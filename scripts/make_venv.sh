@@ -26,13 +26,19 @@ if [ -e "$folder/bin/python" ] || [ -L "$folder/bin/python" ]; then
 fi
 
 chosen= without_venv= seen=
-for candidate in ${wanted:-python3 python3.11 python3.12 python3.13 python3.14 python}; do
-    found=$(version "$candidate")
-    [ -n "$found" ] && seen="$seen $candidate=$found"
-    fits "$found" || continue
-    if can_make_venv "$candidate"; then chosen=$candidate; break; fi
-    without_venv=${without_venv:-$candidate}
-done
+consider() {
+    [ -z "$chosen" ] || return 0
+    found=$(version "$1")
+    [ -z "$found" ] || seen="$seen $1=$found"
+    fits "$found" || return 0
+    if can_make_venv "$1"; then chosen=$1; else without_venv=${without_venv:-$1}; fi
+}
+if [ -n "$wanted" ]; then
+    consider "$wanted"
+    [ -n "$seen" ] || fail "PYTHON=$wanted does not run."
+else
+    for candidate in python3 python3.11 python3.12 python3.13 python3.14 python; do consider "$candidate"; done
+fi
 
 if [ -z "$chosen" ] && [ -n "$without_venv" ]; then
     found=$(version "$without_venv")

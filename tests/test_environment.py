@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +125,15 @@ def test_no_foreign_torchvision_beside_the_cpu_build_of_torch() -> None:
         assert installed.get("torchvision", "+cpu").endswith("+cpu")
 
 
+def test_the_command_line_does_not_import_heavy_packages() -> None:
+    heavy = ("torch", "scipy", "sklearn", "matplotlib", "opacus", "optuna", "PIL", "skimage")
+    code = f"import sys, fedxray.cli; print([name for name in {heavy} if name in sys.modules])"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert answer.stdout.strip() == "[]"
+
+
 def make_venv(folder: Path, *arguments: str, python: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run scripts/make_venv.sh where the only Python on PATH is a made-up one."""
     programs = folder / "bin"
@@ -148,7 +158,7 @@ FAKE = 'case "$*" in *version_info*) echo {version} ;; *ensurepip*) exit {ensure
         (FAKE.format(version="3.15", ensurepip=0), (), "found: python3=3.15."),
         (FAKE.format(version="3.12", ensurepip=1), (), "sudo apt install python3.12-venv"),
         (FAKE.format(version="3.12", ensurepip=0), (), "its message is above"),
-        (FAKE.format(version="3.12", ensurepip=0), ("python3.13",), "found: none."),
+        (FAKE.format(version="3.12", ensurepip=0), ("python3.13",), "PYTHON=python3.13 does not run."),
     ],
 )
 def test_set_up_says_what_is_missing(
