@@ -1,0 +1,281 @@
+"""Ways to take one step downhill: frozen settings, new tensors out, what is remembered as plain tensors."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedxray.errors import BadInput
+from fedxray.params import each, flatten, unflatten
+
+Tensors = Mapping[str, Tensor]
+Moved = tuple[dict[str, Tensor], dict[str, Tensor]]  # the next point, and what to remember
+
+
+class Decay(ABC):
+    """How the learning rate changes on the way."""
+
+    @abstractmethod
+    def factor(self, step: int, steps: int) -> float:
+        """What the learning rate is multiplied by at this step, counted from 0, of so many."""
+
+
+@dataclass(frozen=True)
+class Constant(Decay):
+    """The same learning rate all the way."""
+
+    def factor(self, step: int, steps: int) -> float:
+        """One."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stairs(Decay):
+    """A smaller learning rate from certain shares of the way on; by default those of Inverting Gradients."""
+
+    at: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
+    by: float = 0.1
+
+    def factor(self, step: int, steps: int) -> float:
+        """`by` to the power of the shares passed."""
+        return self.by ** sum(step >= share * steps for share in self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Decay):
+    """Half a cosine from one down to `end`."""
+
+    end: float = 0.0
+
+    def factor(self, step: int, steps: int) -> float:
+        """One at the start, `end` at the end."""
+        return self.end + (1 - self.end) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential(Decay):
+    """Times `by` every so many steps, smoothly in between."""
+
+    by: float
+    every: int = 1
+
+    def factor(self, step: int, steps: int) -> float:
+        """`by` to the power of step / every."""
+        return float(self.by ** (step / self.every))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp(Decay):
+    """A straight rise over the first steps, on top of another decay."""
+
+    over: int
+    then: Decay = field(default_factory=Constant)
+
+    def factor(self, step: int, steps: int) -> float:
+        """The other decay's factor, smaller in the first steps."""
+        return min(1.0, (step + 1) / self.over) * self.then.factor(step, steps)
+
+
+class Method(ABC):
+    """An optimiser as settings; a subclass is a frozen keyword dataclass."""
+
+    steps: int
+    lr: float
+    decay: Decay
+
+    @abstractmethod
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """What to remember before the first step."""
+
+    @abstractmethod
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """The next point and what to remember; nothing given is changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd(Method):
+    """Gradient descent, with momentum as torch has it."""
+
+    steps: int
+    lr: float
+    momentum: float = 0.0
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """No velocity yet."""
+        return _named("velocity", each(torch.zeros_like, point))
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """A step of the learning rate along the velocity."""
+        rate = self.lr * self.decay.factor(step, self.steps)
+        velocity = {
+            name: self.momentum * memory[f"velocity/{name}"] + value for name, value in gradient.items()
+        }
+        moved = {name: torch.sub(value, velocity[name], alpha=rate) for name, value in point.items()}
+        return moved, _named("velocity", velocity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Method):
+    """Adam, equal to torch.optim.Adam."""
+
+    steps: int
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """Both moments at zero."""
+        return _no_moments(point)
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One step of Adam."""
+        rate = self.lr * self.decay.factor(step, self.steps)
+        return _adam(point, gradient, memory, step, rate, self.betas, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedAdam(Method):
+    """Adam that is told only the sign of every entry of the gradient (Inverting Gradients)."""
+
+    steps: int
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """Both moments at zero."""
+        return _no_moments(point)
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One step of Adam on the signs."""
+        rate = self.lr * self.decay.factor(step, self.steps)
+        return _adam(point, each(torch.sign, gradient), memory, step, rate, self.betas, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lbfgs(Method):
+    """L-BFGS without a line search, as torch.optim.LBFGS takes its steps by default."""
+
+    steps: int
+    lr: float = 1.0
+    history: int = 100
+    decay: Decay = field(default_factory=Constant)
+
+    least_curvature: ClassVar[float] = 1e-10  # pairs below it are not remembered
+    least_descent: ClassVar[float] = 1e-9  # a direction that promises less is not followed
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+        if self.history < 1:
+            raise BadInput(
+                "history", expected="a whole number of at least 1", got=self.history, remedy="Try 100."
+            )
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """No pairs of moves and changes of the gradient, each [pairs, entries]."""
+        none = flatten(point)[None][:0]
+        return {"moves": none, "changes": none, "point": none, "gradient": none}
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One quasi-Newton step over all tensors at once."""
+        here, slope = flatten(point), flatten(gradient)
+        moves, changes = self._pairs(here, slope, memory)
+        direction = -_inverse_hessian_times(slope, moves, changes)
+        rate = self.lr * self.decay.factor(step, self.steps)
+        if step == 0:
+            rate *= min(1.0, 1.0 / max(float(slope.abs().sum()), 1e-300))
+        ahead = here + rate * direction if float(slope @ direction) <= -self.least_descent else here
+        kept = {"moves": moves, "changes": changes, "point": here[None], "gradient": slope[None]}
+        return unflatten(ahead, point), kept
+
+    def _pairs(self, here: Tensor, slope: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
+        """The remembered pairs with the newest added and the oldest dropped."""
+        moves, changes = memory["moves"], memory["changes"]
+        if not len(memory["point"]):
+            return moves, changes
+        move, change = here - memory["point"][0], slope - memory["gradient"][0]
+        if float(move @ change) <= self.least_curvature:
+            return moves, changes
+        keep = self.history - 1
+        older = slice(max(0, len(moves) - keep), None)
+        return torch.cat([moves[older], move[None]]), torch.cat([changes[older], change[None]])
+
+
+def _inverse_hessian_times(slope: Tensor, moves: Tensor, changes: Tensor) -> Tensor:
+    """The two-loop recursion: the inverse Hessian, known by pairs [pairs, entries], times the slope [entries]."""
+    result = slope
+    shares = []
+    for move, change in zip(reversed(moves.unbind()), reversed(changes.unbind()), strict=True):
+        share = (move @ result) / (move @ change)
+        shares.append(share)
+        result = result - share * change
+    if len(moves):
+        result = result * (moves[-1] @ changes[-1]) / (changes[-1] @ changes[-1])
+    for move, change, share in zip(moves, changes, reversed(shares), strict=True):
+        result = result + move * (share - (change @ result) / (move @ change))
+    return result
+
+
+def _adam(
+    point: Tensors,
+    gradient: Tensors,
+    memory: Tensors,
+    step: int,
+    rate: float,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> Moved:
+    """Adam in the operations of torch.optim.Adam, so that both agree to the last bit."""
+    first = {
+        name: torch.lerp(memory[f"first/{name}"], value, 1 - betas[0]) for name, value in gradient.items()
+    }
+    second = {
+        name: (memory[f"second/{name}"] * betas[1]).addcmul(value, value, value=1 - betas[1])
+        for name, value in gradient.items()
+    }
+    size, root = rate / (1 - betas[0] ** (step + 1)), (1 - betas[1] ** (step + 1)) ** 0.5
+    moved = {
+        name: torch.addcdiv(value, first[name], (second[name].sqrt() / root).add(epsilon), value=-size)
+        for name, value in point.items()
+    }
+    return moved, _named("first", first) | _named("second", second)
+
+
+def _no_moments(point: Tensors) -> dict[str, Tensor]:
+    return _named("first", each(torch.zeros_like, point)) | _named("second", each(torch.zeros_like, point))
+
+
+def _named(what: str, tensors: Tensors) -> dict[str, Tensor]:
+    return {f"{what}/{name}": value for name, value in tensors.items()}
+
+
+def check_settings(method: Method) -> None:
+    """Refuse step counts and learning rates that cannot be meant."""
+    if isinstance(method.steps, bool) or not isinstance(method.steps, int) or method.steps < 1:
+        raise BadInput(
+            "steps", expected="a whole number of at least 1", got=repr(method.steps), remedy="Try 400."
+        )
+    if not 0 < method.lr < math.inf:
+        raise BadInput("lr", expected="a finite number above 0", got=repr(method.lr), remedy="Try 0.1.")

@@ -1,0 +1,197 @@
+"""The optimisation loop of all attacks: silent, resumable, guided by the attacker's own loss alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedxray.attacks.methods import Method, Tensors
+from fedxray.errors import BadInput
+from fedxray.params import each, is_finite
+from fedxray.progress import Report, Step, silent
+
+Loss = Callable[[dict[str, Tensor]], Tensor]  # named tensors in, a scalar out
+Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a minimisation ended; `curve` holds the loss at the start and after every step."""
+
+    best: dict[str, Tensor]  # where the loss was lowest
+    last: dict[str, Tensor]  # the last point with a finite loss
+    best_loss: float  # infinite when not even the start had a finite one
+    curve: tuple[float, ...]
+    status: Literal["ok", "diverged", "truncated"]
+    reason: str
+    steps: int  # steps taken in all, also before a resumption
+    state: dict[str, Tensor]  # all that is needed to go on
+
+
+@dataclass
+class _Walk:
+    """The moving parts of one minimisation."""
+
+    point: dict[str, Tensor]
+    memory: dict[str, Tensor]
+    best: dict[str, Tensor]
+    last: dict[str, Tensor]
+    curve: list[float]
+    step: int = 0
+    best_loss: float = math.inf
+
+
+def minimise(
+    loss: Loss,
+    start: Tensors,
+    method: Method,
+    *,
+    report: Report = silent,
+    project: Project | None = None,
+    budget: int | None = None,
+    state: Tensors | None = None,
+    what: str = "inversion",
+) -> Outcome:
+    """Take the method's steps downhill from `start`, or go on from a `state`, with a projection after each.
+
+    The best point is the one of lowest loss. A loss or gradient that is not finite ends it as "diverged",
+    `budget` steps in this call, with more left, as "truncated". The start itself is not projected.
+    """
+    point = each(torch.detach, start)
+    walk = _Walk(point, method.fresh(point), point, point, []) if state is None else _unpack(state, point)
+    stop = method.steps if budget is None else min(method.steps, walk.step + budget)
+    value, gradient = (
+        _slope(loss, walk.point) if walk.step < stop or not walk.curve else (walk.curve[-1], None)
+    )
+    if not walk.curve and (trouble := _note(walk, value)):
+        return _outcome(walk, "diverged", trouble)
+    while walk.step < stop:
+        if gradient is None or not is_finite(gradient):
+            return _outcome(walk, "diverged", f"the gradient was not finite at step {walk.step}")
+        with torch.no_grad():
+            walk.point, walk.memory = method.move(walk.point, gradient, walk.memory, walk.step)
+            walk.point = project(walk.point) if project is not None else walk.point
+        walk.step += 1
+        value, gradient = _slope(loss, walk.point) if walk.step < stop else (_value(loss, walk.point), None)
+        if trouble := _note(walk, value):
+            return _outcome(walk, "diverged", trouble)
+        report(Step(what, walk.step, method.steps, value))
+    if walk.step < method.steps:
+        return _outcome(walk, "truncated", f"stopped after {walk.step} of {method.steps} steps")
+    return _outcome(walk, "ok", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """Several minimisations and the one whose own loss came out lowest."""
+
+    outcomes: tuple[Outcome, ...]
+    chosen: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """The chosen one."""
+        return self.outcomes[self.chosen]
+
+
+def restarts(
+    loss: Loss,
+    starts: Sequence[Tensors],
+    method: Method,
+    *,
+    report: Report = silent,
+    project: Project | None = None,
+    what: str = "inversion",
+) -> Restarts:
+    """Minimise from every start in turn and choose by the lowest own loss; the first wins a tie."""
+    if not starts:
+        raise BadInput(
+            "starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more."
+        )
+    found = []
+    total = len(starts) * method.steps
+
+    def shifted(place: int) -> Report:
+        return lambda step: report(Step(what, place * method.steps + step.done, total, step.loss))
+
+    for place, start in enumerate(starts):
+        found.append(minimise(loss, start, method, report=shifted(place), project=project, what=what))
+    return Restarts(
+        outcomes=tuple(found), chosen=min(range(len(found)), key=lambda place: found[place].best_loss)
+    )
+
+
+def _slope(loss: Loss, point: Tensors) -> tuple[float, dict[str, Tensor]]:
+    """The loss at a point and its gradient; a tensor that the loss does not use has gradient zero."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in point.items()}
+        value = loss(leaves)
+        found = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+    return float(value.detach()), dict(zip(leaves, found, strict=True))
+
+
+def _value(loss: Loss, point: Tensors) -> float:
+    """The loss at a point; gradients stay possible inside, since an inversion's loss is made of them."""
+    with torch.enable_grad():
+        return float(loss(each(torch.detach, point)).detach())
+
+
+def _note(walk: _Walk, value: float) -> str:
+    """Write down the loss at the present point; what is wrong with it, if anything."""
+    walk.curve.append(value)
+    if not math.isfinite(value):
+        return f"the loss was {value} after step {walk.step}"
+    walk.last = walk.point
+    if value < walk.best_loss:
+        walk.best, walk.best_loss = walk.point, value
+    return ""
+
+
+def _outcome(walk: _Walk, status: Literal["ok", "diverged", "truncated"], reason: str) -> Outcome:
+    return Outcome(
+        best=walk.best,
+        last=walk.last,
+        best_loss=walk.best_loss,
+        curve=tuple(walk.curve),
+        status=status,
+        reason=reason,
+        steps=walk.step,
+        state=_pack(walk),
+    )
+
+
+def _pack(walk: _Walk) -> dict[str, Tensor]:
+    """The walk as plain tensors by name."""
+    groups = {"point": walk.point, "memory": walk.memory, "best": walk.best, "last": walk.last}
+    packed = {
+        f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()
+    }
+    packed["curve"] = torch.tensor(walk.curve, dtype=torch.float64, device="cpu")
+    packed["step"] = torch.tensor(walk.step, dtype=torch.int64, device="cpu")
+    return packed
+
+
+def _unpack(state: Tensors, start: Tensors) -> _Walk:
+    """The walk that a state holds, refused when it belongs to other tensors."""
+    groups: dict[str, dict[str, Tensor]] = {"point": {}, "memory": {}, "best": {}, "last": {}}
+    for name, value in state.items():
+        group, _, rest = name.partition("/")
+        if rest:
+            groups[group][rest] = value
+    if {name: value.shape for name, value in groups["point"].items()} != {
+        n: v.shape for n, v in start.items()
+    }:
+        raise BadInput(
+            "state",
+            expected=f"a state of {', '.join(start)}",
+            got=", ".join(groups["point"]) or "nothing",
+            remedy="Resume with the start and method that the state came from.",
+        )
+    curve = state["curve"].tolist()
+    lowest = min((value for value in curve if math.isfinite(value)), default=math.inf)
+    return _Walk(**groups, curve=curve, step=int(state["step"]), best_loss=lowest)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedxray.attacks.methods import (
+    Adam,
+    Constant,
+    Cosine,
+    Exponential,
+    Lbfgs,
+    Method,
+    Sgd,
+    SignedAdam,
+    Stairs,
+    WarmUp,
+)
+from fedxray.errors import BadInput
+
+
+def bowl(point: dict[str, Tensor]) -> Tensor:
+    """A smooth, badly scaled function of two tensors with its minimum away from zero."""
+    a, b = point["a"], point["b"]
+    weights = torch.arange(1, a.numel() + 1, dtype=a.dtype).reshape(a.shape)
+    return (weights * (a - 1) ** 2).sum() + torch.cosh(b - 0.5).sum() + (a.sum() * b.sum()) ** 2 / 50
+
+
+def start(dtype: torch.dtype) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(3)
+    return {
+        "a": torch.randn(2, 3, generator=draw, dtype=dtype),
+        "b": torch.randn(4, generator=draw, dtype=dtype),
+    }
+
+
+def walk(method: Method, point: dict[str, Tensor], signed: bool = False) -> dict[str, Tensor]:
+    memory = method.fresh(point)
+    for step in range(method.steps):
+        leaves = {name: value.detach().requires_grad_() for name, value in point.items()}
+        found = torch.autograd.grad(bowl(leaves), list(leaves.values()))
+        point, memory = method.move(point, dict(zip(leaves, found, strict=True)), memory, step)
+    return point
+
+
+def walk_with_torch(
+    optimiser: torch.optim.Optimizer, leaves: dict[str, Tensor], steps: int, signed: bool = False
+) -> dict[str, Tensor]:
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = bowl(leaves)
+        loss.backward()
+        if signed:
+            for leaf in leaves.values():
+                leaf.grad = leaf.grad.sign()
+        return loss
+
+    for _ in range(steps):
+        optimiser.step(closure)
+    return {name: leaf.detach() for name, leaf in leaves.items()}
+
+
+def leaves_of(point: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.clone().requires_grad_() for name, value in point.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("signed", [False, True])
+def test_adam_is_torchs_adam_to_the_bit(dtype: torch.dtype, signed: bool) -> None:
+    leaves = leaves_of(start(dtype))
+    method = SignedAdam(steps=40, lr=0.1) if signed else Adam(steps=40, lr=0.1)
+    expected = walk_with_torch(torch.optim.Adam(leaves.values(), lr=0.1, foreach=False), leaves, 40, signed)
+    found = walk(method, start(dtype))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(found[name].dtype == dtype for name in expected)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_is_torchs_sgd(momentum: float) -> None:
+    leaves = leaves_of(start(torch.float64))
+    expected = walk_with_torch(torch.optim.SGD(leaves.values(), lr=0.01, momentum=momentum), leaves, 30)
+    found = walk(Sgd(steps=30, lr=0.01, momentum=momentum), start(torch.float64))
+    assert all(torch.allclose(found[name], expected[name], rtol=1e-12, atol=0) for name in expected)
+
+
+@pytest.mark.parametrize("history", [3, 100])
+def test_lbfgs_takes_the_steps_of_torchs_lbfgs(history: int) -> None:
+    leaves = leaves_of(start(torch.float64))
+    theirs = torch.optim.LBFGS(
+        leaves.values(), lr=0.8, max_iter=1, history_size=history, tolerance_grad=0, tolerance_change=1e-9
+    )
+    expected = walk_with_torch(theirs, leaves, 12)
+    found = walk(Lbfgs(steps=12, lr=0.8, history=history), start(torch.float64))
+    assert all(torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-9) for name in expected)
+
+
+def test_lbfgs_needs_far_fewer_steps_than_descent() -> None:
+    there = walk(Lbfgs(steps=30), start(torch.float64))
+    assert bowl(there) < bowl(walk(Sgd(steps=30, lr=0.05), start(torch.float64)))
+
+
+def test_nothing_given_to_a_method_is_changed() -> None:
+    for method in (
+        Adam(steps=1, lr=0.1),
+        SignedAdam(steps=1, lr=0.1),
+        Sgd(steps=1, lr=0.1, momentum=0.5),
+        Lbfgs(steps=1),
+    ):
+        point, gradient = start(torch.float32), start(torch.float32)
+        memory = method.fresh(point)
+        before = {name: value.clone() for name, value in memory.items()}
+        method.move(point, gradient, memory, 0)
+        assert all(torch.equal(point[name], value) for name, value in start(torch.float32).items())
+        assert all(torch.equal(memory[name], value) for name, value in before.items())
+
+
+def test_the_decays_by_hand() -> None:
+    assert Constant().factor(7, 8) == 1.0
+    stairs = [Stairs().factor(step, 8) for step in range(8)]
+    assert stairs == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001])
+    assert [Cosine().factor(step, 4) for step in (0, 2, 4)] == pytest.approx([1, 0.5, 0])
+    assert Cosine(end=0.1).factor(4, 4) == pytest.approx(0.1)
+    assert Exponential(by=0.995, every=10).factor(25, 400) == pytest.approx(0.995**2.5)
+    warm = WarmUp(over=4, then=Cosine())
+    assert [warm.factor(step, 100) for step in (0, 3)] == pytest.approx(
+        [0.25, (1 + math.cos(0.03 * math.pi)) / 2]
+    )
+
+
+def test_a_decay_shrinks_the_step() -> None:
+    point, gradient = {"a": torch.zeros(1)}, {"a": torch.ones(1)}
+    method = Sgd(steps=8, lr=1.0, decay=Stairs())
+    moved, _ = method.move(point, gradient, method.fresh(point), 3)
+    assert float(moved["a"]) == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "lr"), [(0, 0.1), (-1, 0.1), (1.5, 0.1), (True, 0.1), (3, 0.0), (3, math.inf), (3, math.nan)]
+)
+def test_senseless_settings_are_refused(steps: int, lr: float) -> None:
+    for method in (Adam, SignedAdam, Sgd, Lbfgs):
+        with pytest.raises(BadInput, match=r"steps|lr"):
+            method(steps=steps, lr=lr)
+    with pytest.raises(BadInput, match="history"):
+        Lbfgs(steps=3, history=0)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedxray.attacks.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, Stairs
+from fedxray.attacks.minimise import minimise, restarts
+from fedxray.errors import BadInput
+from fedxray.progress import Step
+
+
+def bowl(point: dict[str, Tensor]) -> Tensor:
+    return ((point["x"] - 2) ** 2).sum()
+
+
+def at(value: float, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    return {"x": torch.full((3,), value, dtype=dtype)}
+
+
+def test_the_curve_holds_the_start_and_every_step_and_the_best_is_its_lowest() -> None:
+    outcome = minimise(bowl, at(0.0), Sgd(steps=4, lr=0.25))
+    assert outcome.status == "ok" and outcome.steps == 4 and outcome.reason == ""
+    assert outcome.curve == pytest.approx([12 * 0.25**step for step in range(5)])
+    assert outcome.best_loss == outcome.curve[-1]
+    assert torch.equal(outcome.best["x"], outcome.last["x"])
+
+
+def test_the_best_is_kept_when_later_steps_are_worse() -> None:
+    outcome = minimise(bowl, at(1.9), Sgd(steps=5, lr=1.5))  # every step overshoots
+    assert torch.equal(outcome.best["x"], at(1.9)["x"])
+    assert not torch.equal(outcome.last["x"], outcome.best["x"])
+    assert outcome.best_loss == outcome.curve[0] == min(outcome.curve)
+
+
+def test_the_projection_follows_every_step() -> None:
+    outcome = minimise(
+        bowl, at(0.0), Adam(steps=30, lr=0.3), project=lambda point: {"x": point["x"].clamp(max=1.0)}
+    )
+    assert torch.equal(outcome.last["x"], at(1.0)["x"])
+
+
+def test_a_loss_that_stops_being_finite_gives_the_last_finite_point() -> None:
+    def cliff(point: dict[str, Tensor]) -> Tensor:
+        return bowl(point) if float(point["x"].detach().max()) <= 1 else (point["x"] * math.nan).sum()
+
+    outcome = minimise(cliff, at(0.0), Sgd(steps=50, lr=0.01))
+    assert outcome.status == "diverged" and "nan" in outcome.reason
+    assert 0 < float(outcome.last["x"][0]) <= 1
+    assert torch.equal(outcome.best["x"], outcome.last["x"])
+    assert math.isnan(outcome.curve[-1]) and math.isfinite(outcome.best_loss)
+
+
+def test_a_gradient_that_is_not_finite_ends_it_too() -> None:
+    outcome = minimise(lambda point: point["x"].sqrt().sum(), at(0.0), Sgd(steps=5, lr=0.1))
+    assert outcome.status == "diverged" and "gradient" in outcome.reason and outcome.steps == 0
+    assert torch.equal(outcome.last["x"], at(0.0)["x"])
+
+
+def test_a_start_without_a_finite_loss_is_an_outcome() -> None:
+    outcome = minimise(lambda point: (point["x"] / 0).sum(), at(1.0), Sgd(steps=5, lr=0.1))
+    assert outcome.status == "diverged" and outcome.best_loss == math.inf
+    assert torch.equal(outcome.best["x"], at(1.0)["x"])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Adam(steps=20, lr=0.2),
+        SignedAdam(steps=20, lr=0.2, decay=Stairs()),
+        Sgd(steps=20, lr=0.1, momentum=0.9),
+        Lbfgs(steps=20, lr=0.5, history=4),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_stopped_and_resumed_it_goes_where_it_would_have_gone(method: Method, dtype: torch.dtype) -> None:
+    def loss(point: dict[str, Tensor]) -> Tensor:
+        return torch.cosh(point["x"] - point["y"].sum()).sum() + (point["y"] ** 4).sum()
+
+    begin = {"x": torch.tensor([0.3, -1.0], dtype=dtype), "y": torch.tensor([[0.5]], dtype=dtype)}
+    whole = minimise(loss, begin, method)
+    part = minimise(loss, begin, method, budget=7)
+    assert part.status == "truncated" and part.steps == 7 and "7 of 20" in part.reason
+    state = {name: value.clone() for name, value in part.state.items()}
+    rest = minimise(loss, begin, method, state=state)
+    assert rest.status == "ok" and rest.curve == whole.curve and rest.best_loss == whole.best_loss
+    assert all(torch.equal(rest.state[name], whole.state[name]) for name in whole.state)
+    again = minimise(loss, begin, method, state=rest.state)
+    assert again.status == "ok" and again.curve == whole.curve
+    assert all(value.dtype == dtype for value in rest.best.values())
+
+
+def test_a_state_of_other_tensors_is_refused() -> None:
+    state = minimise(bowl, at(0.0), Sgd(steps=5, lr=0.1), budget=2).state
+    with pytest.raises(BadInput, match="state"):
+        minimise(bowl, {"x": torch.zeros(4)}, Sgd(steps=5, lr=0.1), state=state)
+
+
+def test_progress_is_told_and_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    heard: list[Step] = []
+    minimise(bowl, at(0.0), Sgd(steps=3, lr=0.25), report=heard.append, what="test")
+    assert [(step.what, step.done, step.total) for step in heard] == [
+        ("test", 1, 3),
+        ("test", 2, 3),
+        ("test", 3, 3),
+    ]
+    assert heard[-1].loss == pytest.approx(12 * 0.25**3)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_start_is_left_alone_and_unused_tensors_stay() -> None:
+    start = {**at(0.0), "idle": torch.ones(2)}
+    outcome = minimise(bowl, start, Sgd(steps=3, lr=0.1))
+    assert torch.equal(start["x"], torch.zeros(3)) and not start["x"].requires_grad
+    assert torch.equal(outcome.best["idle"], torch.ones(2))
+    assert not any(value.requires_grad for value in outcome.state.values())
+
+
+def test_it_works_where_gradients_are_switched_off_and_defaults_are_foreign() -> None:
+    start = at(0.0)
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            outcome = minimise(bowl, start, Adam(steps=3, lr=0.1))
+    finally:
+        torch.set_default_dtype(dtype)
+    assert outcome.best["x"].dtype == torch.float32 and outcome.best["x"].device.type == "cpu"
+    assert outcome.best_loss < outcome.curve[0]
+
+
+def two_valleys(point: dict[str, Tensor]) -> Tensor:
+    x = point["x"].sum()
+    return (x**2 - 1) ** 2 + 0.3 * x
+
+
+def test_restarts_are_chosen_by_their_own_loss_and_report_as_one_loop() -> None:
+    heard: list[Step] = []
+    starts = [{"x": torch.tensor([value])} for value in (1.5, -1.5, 1.2)]
+    found = restarts(two_valleys, starts, Sgd(steps=60, lr=0.03), report=heard.append)
+    assert found.chosen == 1 and float(found.outcome.best["x"]) == pytest.approx(-1.0355, abs=1e-3)
+    assert len(found.outcomes) == 3
+    assert [step.done for step in heard] == list(range(1, 181)) and {step.total for step in heard} == {180}
+    alone = minimise(two_valleys, starts[2], Sgd(steps=60, lr=0.03))
+    assert found.outcomes[2].curve == alone.curve
+
+
+def test_a_diverged_restart_is_not_chosen_and_the_first_wins_a_tie() -> None:
+    starts = [{"x": torch.tensor([math.nan])}, at(1.0), at(1.0)]
+    assert restarts(bowl, starts, Sgd(steps=2, lr=0.1)).chosen == 1
+    with pytest.raises(BadInput, match="starts"):
+        restarts(bowl, [], Sgd(steps=2, lr=0.1))
