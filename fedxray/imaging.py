@@ -11,7 +11,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedxray.errors import BadInput
 
@@ -117,10 +116,13 @@ def _gaussian_window(side: int, like: Tensor) -> Tensor:
 
 
 def _blur(images: Tensor, window: Tensor) -> Tensor:
-    single = images.reshape(-1, 1, *images.shape[-2:])
-    rows = functional.conv2d(single, window.reshape(1, 1, -1, 1))
-    both = functional.conv2d(rows, window.reshape(1, 1, 1, -1))
-    return both.reshape(*images.shape[:2], *both.shape[-2:])
+    # As matrix products: for images of one channel these are several times faster than a convolution.
+    return _band(images.shape[-2], window) @ images @ _band(images.shape[-1], window).T
+
+
+def _band(side: int, window: Tensor) -> Tensor:
+    """The matrix [side - size + 1, side] that holds the window at every place."""
+    return torch.eye(side, dtype=window.dtype, device=window.device).unfold(0, len(window), 1) @ window
 
 
 def _check_same_shape(guess: Tensor, truth: Tensor) -> None:

@@ -9,7 +9,7 @@ Bound = float | Tensor  # one number, or a tensor of the shape of one input
 
 
 def total_variation(x: Tensor) -> Tensor:
-    """Mean absolute step between neighbours, down plus across, x [n, c, h, w] (Inverting Gradients); scalar."""
+    """Mean absolute step to the neighbours, down plus across, x [n, c, h, w] (as Inverting Gradients)."""
     return _mean_size(x[..., 1:, :] - x[..., :-1, :]) + _mean_size(x[..., :, 1:] - x[..., :, :-1])
 
 

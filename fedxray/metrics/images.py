@@ -1,0 +1,57 @@
+"""How well images were reconstructed: psnr, ssim, mse, rec and retrieval, on pixels in 0..1.
+
+Each original is compared with the guess that the optimal matching gives it. With fewer guesses than originals
+the rest have no psnr, ssim and mse, and count as misses in rec and retrieval.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedxray import imaging
+from fedxray.errors import BadInput
+from fedxray.metrics.scores import Scores, from_records
+
+
+def image_scores(
+    guess: Tensor, truth: Tensor, *, recognised_above: float, others: Tensor | None = None
+) -> Scores:
+    """Scores of guess [g, c, h, w] matched to truth [t, c, h, w]; retrieval is among others [m, c, h, w]."""
+    return from_records(image_records(guess, truth, imaging.match(guess, truth), recognised_above, others))
+
+
+def image_scores_by_index(
+    guess: Tensor, truth: Tensor, *, recognised_above: float, others: Tensor | None = None
+) -> Scores:
+    """The same scores with guess i compared with truth i; names end in _by_index."""
+    if len(guess) != len(truth):
+        remedy = "Match by content where the order or the number of originals is unknown."
+        raise BadInput("guess", expected=f"{len(truth)} images", got=len(guess), remedy=remedy)
+    places = torch.arange(len(truth), device=truth.device)
+    records = image_records(guess, truth, places, recognised_above, others)
+    return from_records({f"{name}_by_index": values for name, values in records.items()})
+
+
+def image_records(
+    guess: Tensor, truth: Tensor, places: Tensor, recognised_above: float, others: Tensor | None
+) -> dict[str, Tensor]:
+    """Every metric for each truth, places [t] being its guess or -1; retrieval only if there are others."""
+    given = places >= 0
+    chosen, wanted = guess[places[given]], truth[given]
+    psnr = imaging.psnr(chosen, wanted)
+    records = {
+        "psnr": _spread(psnr, given, float("nan")),
+        "ssim": _spread(imaging.ssim(chosen, wanted), given, float("nan")),
+        "mse": _spread(imaging.mse(chosen, wanted), given, float("nan")),
+        "rec": _spread((psnr > recognised_above).to(psnr.dtype), given, 0.0),
+    }
+    if others is not None and len(others):
+        found = imaging.retrieved(chosen, wanted, others)
+        records["retrieval"] = _spread(found.to(psnr.dtype), given, 0.0)
+    return records
+
+
+def _spread(values: Tensor, given: Tensor, missing: float) -> Tensor:
+    full = torch.full(given.shape, missing, dtype=values.dtype, device=values.device)
+    return full.masked_scatter(given, values)

@@ -1,0 +1,60 @@
+"""How well members were told from non-members by a score that is larger for likelier members.
+
+A score that is NaN counts as the worst: lowest for a member, highest for a non-member.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedxray.errors import BadInput
+from fedxray.metrics.scores import Scores
+
+
+def auc(score: Tensor, member: Tensor) -> float:
+    """Chance that a member [n, member true] scores above a non-member, ties counted half."""
+    inside, outside = _split(score, member)
+    ordered = outside.sort().values
+    below = torch.searchsorted(ordered, inside, right=False)
+    not_above = torch.searchsorted(ordered, inside, right=True)
+    wins = int(below.sum()) + int(not_above.sum())
+    return wins / (2 * len(inside) * len(outside))
+
+
+def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
+    """The largest share of members that a threshold names while naming at most fpr of the non-members."""
+    inside, outside = _split(score, member)
+    allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.01 * 2900 is 28.999...
+    if allowed >= len(outside):
+        return 1.0
+    first_too_many = outside.sort(descending=True).values[allowed]
+    return int((inside > first_too_many).sum()) / len(inside)
+
+
+def membership_scores(score: Tensor, member: Tensor) -> Scores:
+    """Both metrics of scores [n]; absent if there are only members or only non-members."""
+    _check(score, member)
+    if bool(member.all()) or not bool(member.any()):
+        return Scores(means={}, records={})
+    means = {"auc": auc(score, member), "tpr_at_1pct_fpr": tpr_at_fpr(score, member, fpr=0.01)}
+    return Scores(means=means, records={})
+
+
+def _split(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    _check(score, member)
+    inside, outside = score[member].double(), score[~member].double()
+    if not len(inside) or not len(outside):
+        remedy = "Score records held out of training beside the training records."
+        raise BadInput("member", expected="members and non-members", got="only one kind", remedy=remedy)
+    lowest, highest = -math.inf, math.inf
+    return inside.nan_to_num(lowest, highest, lowest), outside.nan_to_num(highest, highest, lowest)
+
+
+def _check(score: Tensor, member: Tensor) -> None:
+    if score.shape != member.shape or score.ndim != 1 or member.dtype != torch.bool:
+        got = f"score {list(score.shape)}, member {list(member.shape)} of {member.dtype}"
+        remedy = "Give one score and one true or false per record."
+        raise BadInput("member", expected="score [n] and member [n] of bool", got=got, remedy=remedy)

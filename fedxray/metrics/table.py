@@ -1,0 +1,72 @@
+"""Every metric by name: what it scores, which way is better for the attacker, and the margin of its verdict.
+
+The margin is the least difference to the floor that counts as a leak. Names with the suffix `_by_index`
+(images compared in the order given) or a paper's number (`psnr_002`, `ssim_004`) share the plain entry.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from fedxray.errors import unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One metric; `better` is the direction in which the attacker does better."""
+
+    kinds: tuple[str, ...]
+    better: Literal["up", "down"]
+    margin: float
+    what: str
+
+    @property
+    def down(self) -> bool:
+        """Whether smaller values mean more leak."""
+        return self.better == "down"
+
+
+def _up(kinds: str, margin: float, what: str) -> Metric:
+    return Metric(kinds=tuple(kinds.split()), better="up", margin=margin, what=what)
+
+
+def _down(kinds: str, margin: float, what: str) -> Metric:
+    return Metric(kinds=tuple(kinds.split()), better="down", margin=margin, what=what)
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": _up("attributes sources", 0.05, "share of records told rightly"),
+    "balanced_accuracy": _up("attributes", 0.05, "mean over true categories of the share told rightly"),
+    "within_tolerance": _up("attributes", 0.05, "share of values told to within the tolerance"),
+    "auc": _up("membership", 0.05, "chance that a member scores above a non-member, ties half"),
+    "tpr_at_1pct_fpr": _up("membership", 0.05, "share of members named while naming 1 % of non-members"),
+    "psnr": _up("images", 1.0, "dB per image, peak 1, unclipped, optimally matched, mean"),
+    "ssim": _up("images", 0.05, "structural similarity, Gaussian window 11, sigma 1.5, inside the image"),
+    "mse": _down("images", 0.005, "mean squared error per image, pixels in 0..1"),
+    "rec": _up("images", 0.05, "share of images with a psnr above the data set's threshold"),
+    "retrieval": _up("images", 0.05, "share nearest to their original among it and up to 999 others"),
+    "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
+    "class_ssim": _up("class-images", 0.05, "ssim of a class's image with that class"),
+    "class_psnr": _up("class-images", 1.0, "psnr of a class's image with that class"),
+    "label_error": _down(
+        "labels", 1.0, "examples whose label is wrong: half the sum of count differences"
+    ),
+    "label_accuracy": _up("labels", 0.05, "1 - label_error / examples"),
+    "values_recovered": _up("rows", 0.05, "share of values of matched rows told to within the tolerance"),
+    "zest": _up("model", 0.05, "likeness of two models' local explanations, -1..1"),
+    "parameter_distance": _down("model", 0.05, "relative L2 distance of the parameters"),
+}
+PAPER_VARIANTS = ("psnr", "ssim")
+
+
+def metric(name: str) -> Metric:
+    """The entry of a metric, also for a name with a suffix."""
+    base = name.removesuffix("_by_index")
+    known = (
+        METRICS.get(re.sub(r"_\d{3}$", "", base)) if base.startswith(PAPER_VARIANTS) else METRICS.get(base)
+    )
+    if known is None or (base != name and "images" not in known.kinds):
+        raise unknown_name("metric", name, METRICS)
+    return known

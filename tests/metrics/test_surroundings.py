@@ -1,0 +1,39 @@
+"""Scores of numbers and counts do not depend on the default device and dtype."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from fedxray.metrics.attributes import category_scores, continuous_scores
+from fedxray.metrics.labels import label_scores
+from fedxray.metrics.membership import membership_scores
+from fedxray.metrics.models import model_scores
+from fedxray.metrics.table import METRICS
+
+
+def test_nothing_ambient() -> None:
+    score, member = torch.tensor([0.3, 0.1, 0.2]), torch.tensor([True, False, True])
+    truth = torch.tensor([0, 1, 1])
+
+    def everything() -> list[dict[str, float]]:
+        return [
+            dict(membership_scores(score, member).means),
+            dict(category_scores(truth, truth).means),
+            dict(continuous_scores(score, score, tolerance=0.1).means),
+            dict(label_scores(truth, truth).means),
+            dict(model_scores({"a": score}, {"a": 2 * score}).means),
+        ]
+
+    usual = everything()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            assert everything() == usual
+            records: Tensor = category_scores(truth, truth).records["accuracy"]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert records.dtype == torch.float32
+    assert all(name in METRICS for name in itertools.chain(*usual))
