@@ -28,6 +28,7 @@ MISSING = ("needs", "could not import")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("MPLBACKEND", "Agg")
     torch.set_num_threads(1)
 
 

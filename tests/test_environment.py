@@ -79,6 +79,16 @@ def test_every_package_folder_is_a_package() -> None:
     assert not [path.parent for path in PACKAGE if not (path.parent / "__init__.py").is_file()]
 
 
+def test_the_wheel_takes_every_data_file() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    patterns = tools["setuptools"]["package-data"]["fedxray"]
+    taken = {path for pattern in patterns for path in (ROOT / "fedxray").glob(pattern)}
+    files = {
+        path for path in (ROOT / "fedxray").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert not files - taken - set(PACKAGE)
+
+
 def test_makefile_keeps_to_old_make_and_posix_tools() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     for script in (ROOT / "scripts").glob("*.sh"):
