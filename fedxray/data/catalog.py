@@ -17,6 +17,20 @@ DATASETS: Mapping[str, str] = {
     "digits": "fedxray.data.bundled:digits",
     "diabetes": "fedxray.data.bundled:diabetes",
     "clinic": "fedxray.data.clinic:clinic",
+    "medical": "fedxray.data.medical:medical",
+    "adult": "fedxray.data.adult:adult",
+    "acs-income": "fedxray.data.income:acs_income",
+    "att-faces": "fedxray.data.photos:att_faces",
+    "mnist": "fedxray.data.handwriting:mnist",
+    "mnist-by-writer": "fedxray.data.handwriting:mnist_by_writer",
+    "femnist": "fedxray.data.femnist:femnist",
+    "femnist-like": "fedxray.data.handwriting:femnist_like",
+    "fashion-mnist": "fedxray.data.photos:fashion_mnist",
+    "cifar10": "fedxray.data.photos:cifar10",
+    "cifar100": "fedxray.data.photos:cifar100",
+    "imagenet-sample": "fedxray.data.photos:imagenet_sample",
+    "flights": "fedxray.data.flights:flights",
+    "leaf-synthetic": "fedxray.data.leaf:leaf_synthetic",
 }
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedxray.data.checks import shown, whole_number
 from fedxray.data.space import Dataset, Space
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, unknown_name
 
 
 def make_images(
@@ -86,6 +86,12 @@ def image_size(size: object) -> tuple[int, int]:
             remedy="For instance size = 32.",
         )
     return whole_number("size", pair[0], most=4096), whole_number("size", pair[1], most=4096)
+
+
+def check_part(part: object) -> None:
+    """Refuse a part that is neither train nor test."""
+    if part not in ("train", "test"):
+        raise unknown_name("part", str(part), ("train", "test"))
 
 
 def number_owners(owner: NDArray[Any]) -> NDArray[np.int64]:

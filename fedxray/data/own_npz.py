@@ -1,4 +1,4 @@
-"""A user's own NPZ file with arrays x, y and perhaps client: read without pickle and without trusting its headers."""
+"""NPZ files, a user's own with x, y and perhaps client: read without pickle, headers are not trusted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _array_name(member: zipfile.ZipInfo, path: Path) -> str:
 
 
 def _read_array(content: bytes, path: Path) -> NDArray[Any]:
-    """One array from the bytes of an NPY file; objects are refused, and the size must be what the header says."""
+    """One array from the bytes of an NPY file; no objects, and the size must be what the header says."""
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
@@ -67,7 +67,7 @@ def own_npz(
     scale_target: bool | None = None,
     size: object = None,
 ) -> Dataset:
-    """Images ([n, h, w], [n, h, w, c] or [n, c, h, w]) or a table ([n, columns] as x0, x1, ...) with their y."""
+    """Images [n, h, w], [n, h, w, c] or [n, c, h, w], or a table [n, columns] named x0, x1, ..., with y."""
     arrays = read_arrays(path)
     for needed in ("x", "y"):
         if needed not in arrays:

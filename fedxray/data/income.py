@@ -1,0 +1,90 @@
+"""Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedxray.data.checks import shown
+from fedxray.data.columns import make_table
+from fedxray.data.space import Dataset
+from fedxray.data.store import read_table, wrong_content
+from fedxray.errors import BadInput
+
+NUMBERS = ("AGEP", "SCHL", "WKHP")
+GROUPS = ("COW", "MAR", "OCCP", "RELP", "RAC1P", "SEX")
+# The Connecticut file has its own names; it has an industry group, but no occupation and no relation.
+CONNECTICUT = {
+    "Age": "AGEP",
+    "Education": "SCHL",
+    "Hours_Worked": "WKHP",
+    "COW": "COW",
+    "Marital_Status": "MAR",
+    "IND": "INDP",
+    "Race": "RAC1P",
+    "Sex": "SEX",
+    "Income": "PINCP",
+}
+
+
+def acs_income(
+    *, state: str = "CT", sensitive: str | None = "SEX", scale_target: bool | None = None
+) -> Dataset:
+    """Income of people at work in one state: CT in dollars, NE above 50,000 or not, others from a file."""
+    if not isinstance(state, str) or not re.fullmatch("[A-Z]{2}", state):
+        raise BadInput(
+            "state", expected='two capital letters such as "CT"', got=shown(state), remedy="Use CT or NE."
+        )
+    raw = _connecticut() if state == "CT" else _folktables(state)
+    classification = "PINCP" not in raw
+    groups = [name for name in (*GROUPS, "INDP") if name in raw]
+    for name in (*NUMBERS, *(() if classification else ("PINCP",))):
+        raw[name] = raw[name].astype(np.float64)
+    if classification:
+        raw["PINCP"] = np.where(raw.pop("PINCP_gt_50k").astype(np.float64) > 0, ">50K", "<=50K")
+    return make_table(
+        "acs-income",
+        raw,
+        target="PINCP",
+        classification=classification,
+        continuous=NUMBERS,
+        categorical=groups,
+        sensitive=sensitive,
+        scale_target=bool(scale_target),
+        note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out.",
+    )
+
+
+def _connecticut() -> dict[str, NDArray[Any]]:
+    """People above 16 who work and earn more than 100 dollars, the definition of ACSIncome."""
+    found = read_table("acs-income", "acs/pums_ct_2018.csv.gz")
+    if not set(CONNECTICUT) <= set(found):
+        raise wrong_content("acs-income", f"columns {', '.join(CONNECTICUT)}", "fewer")
+    raw = {new: found[old] for old, new in CONNECTICUT.items()}
+    age, hours, income = (raw[name].astype(np.float64) for name in ("AGEP", "WKHP", "PINCP"))
+    kept = (age > 16) & (hours > 0) & (income > 100)
+    return _distinct({name: values[kept] for name, values in raw.items()})
+
+
+def _folktables(state: str) -> dict[str, NDArray[Any]]:
+    """A file in the layout of folktables' ACSIncome, with PINCP in dollars or PINCP_gt_50k."""
+    raw = _distinct(read_table("acs-income", f"acs/acsincome_2018_{state.lower()}.csv.gz"))
+    raw.pop("POBP", None)
+    if not {*NUMBERS, *GROUPS} <= set(raw) or not {"PINCP", "PINCP_gt_50k"} & set(raw):
+        raise wrong_content(
+            "acs-income", f"columns {', '.join((*NUMBERS, *GROUPS))} and PINCP", ", ".join(raw)
+        )
+    for name in GROUPS:
+        raw[name] = raw[name].astype(np.float64).astype(np.int64)
+    return raw
+
+
+def _distinct(raw: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Only the first of equal rows."""
+    first = list(
+        {row: place for place, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values()
+    )
+    return {name: values[np.sort(first)] for name, values in raw.items()}
