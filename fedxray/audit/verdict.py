@@ -1,0 +1,161 @@
+"""Verdicts on one row of results: leaks, no leak found or inconclusive, with the reason and the kind of leak.
+
+A row leaks when the 95 % interval of its difference to the strongest floor lies above the margin of its
+metric, and Holm's adjusted p is at most 0.05. "No leak found" needs a power check that shows that the same
+attack finds a planted leak; without one, and wherever an attack did not end, the verdict is "inconclusive".
+A failed attack is never read as safety.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fedxray.audit.statistics import Interval
+
+Verdict = Literal["leaks", "no leak found", "inconclusive"]
+Kind = Literal["record", "client", "population"]
+
+LEAST_UNITS = 6
+LEVEL = 0.05
+RECORD_CONTROLS = ("held-out",)
+CLIENT_CONTROLS = ("other-client", "global-model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """What the power check of a row found: whether the attack beats its floor where a leak was planted."""
+
+    passed: bool
+    smallest: float | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """All that a verdict rests on."""
+
+    difference: Interval | None
+    adjusted: float | None
+    margin: float
+    over: str | None
+    statuses: Mapping[str, int]
+    unscored: int
+    runs: int
+    family: int
+    power: Power | None = None
+
+
+def judge(finding: Finding) -> tuple[Verdict, str]:
+    """The verdict and its reason in plain words."""
+    doubt = _cannot_tell(finding)
+    if doubt is not None:
+        return "inconclusive", _with_losses(doubt, finding)
+    verdict, reason = _by_interval(finding)
+    return verdict, _with_losses(reason, finding)
+
+
+def kind_of(difference: Interval | None, controls: Mapping[str, Interval], *, record: bool) -> Kind | None:
+    """Whose data leaked: a record's, a client's or the population's; None where nothing is above the floor.
+
+    record says that the metric compares training rows with held-out rows by construction, as membership does.
+    """
+    if not _above(difference, 0.0):
+        return None
+    if record or any(_above(controls.get(name), 0.0) for name in RECORD_CONTROLS):
+        return "record"
+    if any(_above(controls.get(name), 0.0) for name in CLIENT_CONTROLS):
+        return "client"
+    return "population"
+
+
+def _cannot_tell(finding: Finding) -> str | None:
+    """Why there is too little to judge, or None."""
+    ended, total = finding.statuses.get("ok", 0), sum(finding.statuses.values())
+    if ended == 0:
+        return "no case ended"
+    if 2 * ended < total:
+        return "fewer than half of the cases ended, so the rest would be a choice of the lucky ones"
+    if finding.difference is None:
+        return "no floor was measured, so nothing says what could be guessed anyway"
+    if finding.difference.n < LEAST_UNITS:
+        return (
+            f"{count(finding.difference.n, 'unit')} (client-runs), at least {LEAST_UNITS} are needed: "
+            "add seeds or target clients"
+        )
+    return None
+
+
+def _by_interval(finding: Finding) -> tuple[Verdict, str]:
+    """The verdict where there are enough units."""
+    difference, margin = finding.difference, finding.margin
+    if difference is None or difference.low is None or difference.high is None:
+        return "inconclusive", "no interval could be made"
+    spread = f"95 % interval {number(difference.low)} to {number(difference.high)}"
+    if difference.low > margin:
+        return _above_margin(finding, spread)
+    if difference.high > margin:
+        doubt = f"the difference to {finding.over} may lie on either side of the margin {number(margin)}"
+        return "inconclusive", f"{doubt} ({spread}): more seeds would narrow it{_few_runs(finding)}"
+    return _below_margin(finding, spread)
+
+
+def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
+    """The interval lies above the margin: a leak unless it is one of many looks."""
+    if finding.difference is None or finding.adjusted is None:
+        return "inconclusive", "no p-value could be made"
+    if finding.adjusted > LEVEL:
+        looks = count(finding.family, "verdict")
+        doubt = f"above the margin ({spread}), but after adjusting for {looks} p = {number(finding.adjusted)}"
+        return "inconclusive", f"{doubt}, more than {LEVEL}: more seeds would settle it{_few_runs(finding)}"
+    gain = f"{number(finding.difference.mean)} better than {finding.over}"
+    shown = f"{gain} ({spread}), margin {number(finding.margin)}"
+    return "leaks", shown + ("; one run, so this speaks of its clients only" if finding.runs == 1 else "")
+
+
+def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
+    """The interval lies below the margin: safe only if a leak would have been seen and every case ended."""
+    seen = f"not above the margin {number(finding.margin)} ({spread})"
+    if finding.power is None:
+        return "inconclusive", f"{seen}, but no power check shows that this attack would have seen a leak"
+    if not finding.power.passed:
+        return "inconclusive", f"{seen}, but the power check failed: {finding.power.reason}"
+    if _losses(finding):
+        return "inconclusive", f"{seen}, but not every case ended"
+    smallest = "unknown" if finding.power.smallest is None else number(finding.power.smallest)
+    return "no leak found", f"{seen}; smallest leak this audit would have seen: {smallest}"
+
+
+def _few_runs(finding: Finding) -> str:
+    """A remark where the number of runs is what keeps the interval wide."""
+    return f" ({finding.runs} runs leave wide intervals; 5 are better)" if 1 < finding.runs < 4 else ""
+
+
+def _losses(finding: Finding) -> list[str]:
+    """What did not end or gave no score, counted."""
+    lost = [f"{found} {status}" for status, found in finding.statuses.items() if status != "ok" and found > 0]
+    return lost + ([f"{finding.unscored} without this score"] if finding.unscored else [])
+
+
+def _with_losses(reason: str, finding: Finding) -> str:
+    """Name the cases that did not end beside whatever else is said."""
+    losses = _losses(finding)
+    if not losses:
+        return reason
+    return f"{reason}; of {count(sum(finding.statuses.values()), 'case')}: {', '.join(losses)}"
+
+
+def _above(measured: Interval | None, limit: float) -> bool:
+    """Whether the whole interval lies above a limit."""
+    return measured is not None and measured.low is not None and measured.low > limit
+
+
+def number(value: float) -> str:
+    """Three significant digits without an exponent where that reads well."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def count(found: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{found} {noun}" if found == 1 else f"{found} {noun}s"

@@ -1,0 +1,175 @@
+"""The results document: its schema, what never gets in, and every way a file can be wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit import results
+from fedxray.errors import BadInput
+from tests.report.synthetic import VERSIONS, make_cases, make_document, make_plan
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    return make_document()
+
+
+def accepts(content: Any) -> bool:
+    """What the reference implementation of JSON schema says."""
+    return bool(jsonschema.Draft202012Validator(results.schema()).is_valid(content))
+
+
+def test_the_document_fits_its_schema_and_the_schema_is_sound(made: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(results.schema())
+    jsonschema.validate(made, results.schema(), cls=jsonschema.Draft202012Validator)
+    assert list(made) == ["format", "plan", "versions", "cases", "summary", "utility"]
+    assert made["format"] == 1
+    assert set(results.schema()["$defs"]["row"]["properties"]) == set(made["summary"][0])
+
+
+def test_written_and_read_is_the_same_and_leaves_nothing_else(tmp_path: Path, made: dict[str, Any]) -> None:
+    written = results.write(made, tmp_path)
+    assert written == tmp_path / "results.json"
+    assert results.read(tmp_path) == results.read(written) == made
+    results.write(made, tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_missing_number_is_null_and_never_nan(tmp_path: Path) -> None:
+    cases = make_cases()
+    cases[0]["scores"] = {"psnr": math.nan, "ssim": math.inf, "mse": None}
+    cases[1]["seconds"] = np.float32(2.5)
+    cases[2]["seed"] = np.int64(7)
+    path = results.write(make_document(cases), tmp_path)
+    text = path.read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    back = results.read(path)["cases"]
+    assert back[0]["scores"] == {"psnr": None, "ssim": None, "mse": None}
+    assert (back[1]["seconds"], back[2]["seed"]) == (2.5, 7)
+
+
+def test_values_that_json_has_no_word_for_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"plan\.data\.path.*PosixPath|plan\.data\.path.*WindowsPath"):
+        results.document({"data": {"path": Path("x")}}, VERSIONS, [], [])
+
+
+def test_an_audit_without_cases_is_still_a_document() -> None:
+    assert results.document(make_plan(), VERSIONS, [], [])["summary"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "damaged or cut-off"),
+        (b'{"format": 1, "plan": {', "damaged or cut-off"),
+        (b"\x89PNG\r\n\x1a\n\xff", "bytes that are not text"),
+        (b"[1, 2, 3]", "another kind of file"),
+        (b'{"name": "somebody else"}', "another kind of file"),
+        (b'{"format": 2}', "upgrade fedxray"),
+        (b'{"format": "1"}', "expected 1, got '1'"),
+        (b'{"format": true}', "expected 1, got True"),
+        (b'{"format": 1}', r"\.plan: expected a value, got nothing"),
+        (b'{"format": 1, "plan": {"x": NaN}}', "NaN is no JSON number"),
+        (b"[" * 200_000, "nested without end"),
+    ],
+)
+def test_damaged_foreign_and_newer_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=said):
+        results.read(tmp_path)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        results.read(tmp_path)
+
+
+def test_every_truncation_of_a_real_file_is_refused(tmp_path: Path, made: dict[str, Any]) -> None:
+    whole = results.write(made, tmp_path).read_bytes()
+    cut = tmp_path / "cut.json"
+    for share in np.linspace(0, 0.999, 25):
+        cut.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(BadInput):
+            results.read(cut)
+
+
+def test_a_file_above_the_cap_is_refused(
+    tmp_path: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.write(made, tmp_path)
+    monkeypatch.setenv("FEDXRAY_MAX_BYTES", "100")
+    with pytest.raises(BadInput, match="FEDXRAY_MAX_BYTES"):
+        results.read(tmp_path)
+
+
+def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document."""
+    inner = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
+    return [place, *(deeper for key, value in inner for deeper in places(value, (*place, key)))]
+
+
+SMALL = make_document(make_cases()[:2])
+PLACES = places(SMALL)
+STRANGE = st.sampled_from(
+    [None, True, -1, 0, 1, 1.0, 1.5, "x", "ok", "leaks", [], {}, [None], {"x": None}, "drop"]
+)
+
+
+@given(st.sampled_from(PLACES[1:]), STRANGE)
+def test_the_check_at_run_time_agrees_with_the_reference(place: tuple[Any, ...], value: Any) -> None:
+    changed = copy.deepcopy(SMALL)
+    holder: Any = changed
+    for key in place[:-1]:
+        holder = holder[key]
+    if value == "drop":
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    assert (results.misfit(changed, results.schema()) is None) == accepts(changed)
+
+
+def test_a_misfit_is_named_with_its_place(made: dict[str, Any]) -> None:
+    changed = copy.deepcopy(made)
+    changed["summary"][3]["verdict"] = "safe"
+    with pytest.raises(BadInput, match=r"results\.json\.summary\[3\]\.verdict.*'leaks'.*got 'safe'"):
+        results.validate(changed)
+
+
+def test_a_write_that_fails_keeps_the_old_file(
+    tmp_path: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = results.write(made, tmp_path)
+
+    def no_space(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        results.write({**made, "plan": {}}, tmp_path)
+    assert json.loads(path.read_text()) == made
+    assert [one.name for one in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_reading_needs_no_torch() -> None:
+    code = "import sys; import fedxray.audit.results as r; r.schema(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,236 @@
+"""Rows of the summary, against numbers worked out by hand and in another way."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedxray.audit.statistics import interval
+from fedxray.audit.summary import RowKey, summarise
+from fedxray.audit.verdict import Power
+from fedxray.errors import BadInput
+from tests.report.synthetic import make_cases
+
+FIELDS = """attack role defence aware metric oracle mean mean_low mean_high floor over difference low high
+    ceiling controls kind n unit worst margin verdict reason"""
+
+
+def case(seed: int, client: int, scores: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "id": f"{seed}-{client}",
+        "seed": seed,
+        "defence": "none",
+        "attack": "a",
+        "role": "server",
+        "client": client,
+        "aware": None,
+        "oracle": False,
+        "ledger": {},
+        "status": "ok",
+        "reason": None,
+        "scores": scores,
+        "floors": {},
+        "controls": {},
+        "rounds_spent": 0,
+        "seconds": 1.0,
+    }
+    return {**base, **changes}
+
+
+def units(values: list[float], metric: str = "accuracy", **changes: Any) -> list[dict[str, Any]]:
+    """One case per value: two clients in each run."""
+    return [case(k // 2, k % 2, {metric: value}, **changes) for k, value in enumerate(values)]
+
+
+VALUES = [0.9, 0.8, 0.85, 0.95, 0.9, 0.88, 0.92, 0.84]
+
+
+def test_a_row_has_exactly_the_fixed_fields_and_hand_checked_numbers() -> None:
+    cases = units(VALUES)
+    floors = [0.5, 0.6, 0.55, 0.5, 0.52, 0.58, 0.5, 0.6]
+    for one, floor in zip(cases, floors, strict=True):
+        one["floors"] = {"majority": {"accuracy": floor}, "imputation": {"accuracy": 0.4}}
+        one["controls"] = {"held-out": {"accuracy": one["scores"]["accuracy"] - 0.1}}
+    (row,) = summarise(cases)
+    assert list(row) == FIELDS.split()
+    assert row["mean"] == pytest.approx(sum(VALUES) / 8)
+    assert (row["over"], row["floor"]) == ("majority", pytest.approx(sum(floors) / 8))
+    assert row["difference"] == pytest.approx(row["mean"] - row["floor"])
+    by_hand = interval([v - f for v, f in zip(VALUES, floors, strict=True)], [0, 0, 1, 1, 2, 2, 3, 3])
+    assert (row["low"], row["high"]) == (by_hand.low, by_hand.high)
+    assert row["controls"]["held-out"] == pytest.approx(
+        {"mean": sum(VALUES) / 8 - 0.1, "difference": 0.1, "low": 0.1, "high": 0.1}
+    )
+    assert (row["kind"], row["verdict"], row["n"], row["unit"]) == ("record", "leaks", 8, "client-run")
+    assert row["worst"] == {"value": 0.95, "seed": 1, "client": 1, "record": None}
+    assert (row["aware"], row["oracle"], row["ceiling"], row["margin"]) == (None, False, None, 0.05)
+
+
+def test_a_metric_where_smaller_leaks_more_turns_every_sign() -> None:
+    cases = units([0.01, 0.02, 0.01, 0.02, 0.01, 0.03], "mse")
+    for one in cases:
+        one["floors"] = {"mean-image": {"mse": 0.09}, "nearest-public-image": {"mse": 0.06}}
+        one["controls"] = {"other-client": {"mse": 0.1}}
+    (row,) = summarise(cases)
+    assert (row["over"], row["floor"]) == ("nearest-public-image", pytest.approx(0.06))
+    assert row["difference"] == pytest.approx(row["floor"] - row["mean"])
+    assert row["low"] > 0 and row["kind"] == "client"
+    assert row["worst"]["value"] == 0.01
+    assert row["controls"]["other-client"]["difference"] > 0
+
+
+def test_the_strongest_floor_is_chosen_by_its_mean_and_not_unit_by_unit() -> None:
+    cases = units([0.9] * 6)
+    for k, one in enumerate(cases):
+        one["floors"] = {"majority": {"accuracy": 0.9 if k == 0 else 0.1}, "imputation": {"accuracy": 0.5}}
+    (row,) = summarise(cases)
+    assert (row["over"], row["floor"], row["difference"]) == ("imputation", 0.5, pytest.approx(0.4))
+
+
+def test_a_floor_that_only_some_units_have_gives_way() -> None:
+    cases = units([0.9] * 6)
+    for k, one in enumerate(cases):
+        one["floors"] = {"majority": {"accuracy": 0.5}} | ({"imputation": {"accuracy": 0.8}} if k else {})
+    assert summarise(cases)[0]["over"] == "majority"
+
+
+def test_one_row_per_attack_role_defence_aware_and_metric_in_order() -> None:
+    rows = summarise(make_cases())
+    keys = [(r["attack"], r["role"], r["defence"], r["aware"], r["metric"]) for r in rows]
+    assert len(set(keys)) == len(keys)
+    assert keys[:4] == [
+        ("inverting-gradients", "server", "none", None, "psnr"),
+        ("inverting-gradients", "server", "none", None, "ssim"),
+        ("inverting-gradients", "server", "none", None, "mse"),
+        ("inverting-gradients", "server", "gaussian-noise", False, "psnr"),
+    ]
+    assert {r["verdict"] for r in rows} == {"leaks", "inconclusive"}
+
+
+def test_shuffled_cases_give_the_same_rows() -> None:
+    cases = make_cases()
+    order = np.random.default_rng(0).permutation(len(cases))
+    shuffled = summarise([cases[k] for k in order])
+
+    def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(rows, key=lambda r: (r["attack"], r["defence"], str(r["aware"]), r["metric"]))
+
+    for one, other in zip(by_key(summarise(cases)), by_key(shuffled), strict=True):
+        assert one["low"] == pytest.approx(other["low"], rel=1e-12)
+        assert (one["verdict"], one["kind"], one["worst"]) == (
+            other["verdict"],
+            other["kind"],
+            other["worst"],
+        )
+
+
+def test_failed_cases_stay_out_of_the_numbers_and_in_the_reason() -> None:
+    cases = units([0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.0, 0.0], floors={"majority": {"accuracy": 0.5}})
+    cases[6] |= {"status": "diverged"}
+    cases[7] |= {"status": "failed", "scores": {}}
+    (row,) = summarise(cases)
+    assert (row["mean"], row["n"]) == (pytest.approx(0.9), 6)
+    assert "of 8 cases: 1 diverged, 1 failed" in row["reason"]
+
+
+def test_an_attack_of_which_every_case_failed_still_has_its_rows() -> None:
+    lost = [case(k, 0, {}, status="failed", defence="dp-sgd", aware=True) for k in range(6)]
+    (unknown,) = summarise(lost)
+    assert (unknown["metric"], unknown["verdict"], unknown["n"]) == (None, "inconclusive", 0)
+    assert "6 failed" in unknown["reason"]
+    assert unknown["mean"] is unknown["low"] is unknown["floor"] is unknown["worst"] is None
+    (declared,) = summarise(lost, expected={"a": ["auc"]})
+    assert (declared["metric"], declared["verdict"]) == ("auc", "inconclusive")
+    undefended = units(VALUES, floors={"majority": {"accuracy": 0.5}})
+    assert [row["metric"] for row in summarise([*undefended, *lost])] == ["accuracy", "accuracy"]
+
+
+def test_a_score_that_is_missing_or_not_finite_is_no_unit() -> None:
+    cases = units(VALUES, floors={"majority": {"accuracy": 0.5}})
+    cases[0]["scores"]["accuracy"] = math.nan
+    cases[1]["scores"]["accuracy"] = None
+    (row,) = summarise(cases)
+    assert row["n"] == 6 and "2 without this score" in row["reason"]
+
+
+def test_no_floor_no_verdict() -> None:
+    (row,) = summarise(units(VALUES))
+    assert (row["floor"], row["over"], row["difference"], row["kind"]) == (None, None, None, None)
+    assert row["verdict"] == "inconclusive" and "no floor" in row["reason"]
+
+
+def test_one_unit_has_a_mean_and_no_interval() -> None:
+    (row,) = summarise([case(0, 0, {"accuracy": 0.9}, floors={"majority": {"accuracy": 0.5}})])
+    assert (row["mean"], row["mean_low"], row["low"], row["difference"]) == (
+        0.9,
+        None,
+        None,
+        pytest.approx(0.4),
+    )
+    assert row["verdict"] == "inconclusive"
+
+
+def test_membership_is_about_records_by_construction() -> None:
+    (row,) = summarise(units(VALUES, "auc", floors={"chance": {"auc": 0.5}}))
+    assert row["kind"] == "record"
+
+
+def test_worst_is_the_most_exposed_record_where_records_were_scored() -> None:
+    cases = units([20.0, 30.0], "psnr")
+    cases[0]["worst_record"] = {"psnr": {"record": 17, "value": 41.0}}
+    cases[1]["worst_record"] = {"psnr": {"record": 3, "value": 33.0}}
+    assert summarise(cases)[0]["worst"] == {"value": 41.0, "seed": 0, "client": 0, "record": 17}
+
+
+def test_ceilings_come_from_the_named_oracle_or_from_the_cases() -> None:
+    oracle = units([0.97, 0.99], attack="o", oracle=True)
+    rows = summarise([*units([0.9, 0.8]), *oracle], ceilings={"a": "o"})
+    assert [row["ceiling"] for row in rows] == [pytest.approx(0.98), None]
+    own = units([0.9, 0.8], ceilings={"same-client-other-seed": {"accuracy": 0.95}})
+    assert summarise(own)[0]["ceiling"] == pytest.approx(0.95)
+    not_an_oracle = [*units([0.9, 0.8]), *units([0.97, 0.99], attack="o")]
+    assert summarise(not_an_oracle, ceilings={"a": "o"})[0]["ceiling"] is None
+
+
+def test_an_oracle_is_marked_and_costs_the_others_no_power() -> None:
+    attack = units(VALUES, floors={"majority": {"accuracy": 0.83}})
+    oracles = [
+        one
+        for k in range(40)
+        for one in units(VALUES, attack=f"o{k}", oracle=True, floors={"majority": {"accuracy": 0.88}})
+    ]
+    alone, beside = summarise(attack)[0], summarise([*attack, *oracles])
+    assert beside[0] == alone
+    assert beside[1]["oracle"] and beside[1]["reason"].startswith(
+        "an upper bound that no attacker could have"
+    )
+
+
+def test_holm_counts_every_row_of_the_audit() -> None:
+    wobbly = [0.60, 0.62, 0.70, 0.76, 0.60, 0.64, 0.72, 0.70]
+    one = units(wobbly, floors={"majority": {"accuracy": 0.5}})
+    assert summarise(one)[0]["verdict"] == "leaks"
+    many = [
+        c for k in range(60) for c in units(wobbly, attack=f"a{k}", floors={"majority": {"accuracy": 0.5}})
+    ]
+    row = summarise(many)[0]
+    assert row["verdict"] == "inconclusive" and "adjusting for 60 verdicts" in row["reason"]
+
+
+def test_a_power_check_opens_the_way_to_no_leak_found() -> None:
+    values = [0.5, 0.51, 0.49, 0.5, 0.52, 0.5, 0.48, 0.5]
+    cases = units(values, floors={"majority": {"accuracy": 0.5}})
+    assert summarise(cases)[0]["verdict"] == "inconclusive"
+    power: dict[RowKey, Power] = {
+        ("a", "server", "none", None, "accuracy"): Power(passed=True, smallest=0.03, reason="")
+    }
+    row = summarise(cases, power=power)[0]
+    assert row["verdict"] == "no leak found" and "0.03" in row["reason"]
+
+
+def test_an_unknown_metric_is_refused_with_the_nearest_names() -> None:
+    with pytest.raises(BadInput, match="accuracy"):
+        summarise(units([0.5], "acuracy"))

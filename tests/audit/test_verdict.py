@@ -1,0 +1,157 @@
+"""Verdicts: every way to each of the three, and the kinds of leak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit.statistics import Interval, holm, interval
+from fedxray.audit.verdict import Finding, Power, count, judge, kind_of, number
+
+
+def spread(low: float, high: float, n: int = 10) -> Interval:
+    return Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001)
+
+
+LEAK = Finding(
+    difference=spread(0.1, 0.2),
+    adjusted=0.01,
+    margin=0.05,
+    over="majority",
+    statuses={"ok": 10},
+    unscored=0,
+    runs=5,
+    family=4,
+)
+SAFE = replace(LEAK, difference=spread(-0.02, 0.03), adjusted=0.6)
+PASSED = Power(passed=True, smallest=0.06, reason="")
+
+
+def test_an_interval_above_the_margin_with_a_small_adjusted_p_leaks() -> None:
+    verdict, reason = judge(LEAK)
+    assert verdict == "leaks"
+    assert reason == "0.15 better than majority (95 % interval 0.1 to 0.2), margin 0.05"
+
+
+def test_one_run_is_said() -> None:
+    assert "speaks of its clients only" in judge(replace(LEAK, runs=1))[1]
+
+
+def test_a_leak_that_is_one_of_many_looks_is_inconclusive() -> None:
+    verdict, reason = judge(replace(LEAK, adjusted=0.07, runs=3))
+    assert verdict == "inconclusive"
+    assert "adjusting for 4 verdicts p = 0.07" in reason and "3 runs leave wide intervals" in reason
+
+
+def test_an_interval_that_reaches_the_margin_is_inconclusive() -> None:
+    for low, high in ((0.05, 0.2), (-0.1, 0.051)):
+        verdict, reason = judge(replace(LEAK, difference=spread(low, high)))
+        assert verdict == "inconclusive" and "either side of the margin 0.05" in reason
+
+
+def test_fewer_than_six_units_never_decide() -> None:
+    for finding in (LEAK, replace(SAFE, power=PASSED)):
+        assert finding.difference is not None
+        few = replace(finding, difference=replace(finding.difference, n=5), statuses={"ok": 5})
+        assert judge(few) == (
+            "inconclusive",
+            "5 units (client-runs), at least 6 are needed: add seeds or target clients",
+        )
+
+
+def test_no_leak_found_needs_a_passed_power_check_and_no_lost_case() -> None:
+    assert judge(SAFE)[0] == "inconclusive"
+    assert "no power check" in judge(SAFE)[1]
+    failed = replace(SAFE, power=Power(passed=False, smallest=None, reason="planted leak not seen"))
+    assert judge(failed)[0] == "inconclusive" and "planted leak not seen" in judge(failed)[1]
+    verdict, reason = judge(replace(SAFE, power=PASSED))
+    assert verdict == "no leak found" and "would have seen: 0.06" in reason
+    for lost in ({"ok": 9, "diverged": 1}, {"ok": 9, "truncated": 1}, {"ok": 9, "failed": 1}):
+        verdict, reason = judge(replace(SAFE, power=PASSED, statuses=lost))
+        assert verdict == "inconclusive" and "of 10 cases: 1 " in reason
+    assert judge(replace(SAFE, power=PASSED, unscored=1))[0] == "inconclusive"
+
+
+def test_failed_cases_are_counted_and_never_read_as_safety() -> None:
+    none = replace(LEAK, difference=None, statuses={"failed": 3, "diverged": 1})
+    assert judge(none) == ("inconclusive", "no case ended; of 4 cases: 3 failed, 1 diverged")
+    most = replace(LEAK, statuses={"ok": 8, "diverged": 9})
+    assert judge(most)[0] == "inconclusive" and "fewer than half" in judge(most)[1]
+    some = replace(LEAK, statuses={"ok": 8, "refused": 2}, unscored=1)
+    verdict, reason = judge(some)
+    assert verdict == "leaks" and reason.endswith("of 10 cases: 2 refused, 1 without this score")
+
+
+def test_without_a_floor_nothing_is_said() -> None:
+    verdict, reason = judge(replace(LEAK, difference=None))
+    assert verdict == "inconclusive" and "no floor was measured" in reason
+
+
+@given(
+    st.floats(-1, 1),
+    st.floats(0, 1),
+    st.one_of(st.none(), st.floats(0, 1)),
+    st.integers(1, 30),
+    st.floats(0, 0.5),
+    st.integers(0, 5),
+)
+def test_leaks_exactly_where_the_rule_says(
+    low: float, width: float, adjusted: float | None, n: int, margin: float, lost: int
+) -> None:
+    finding = replace(
+        LEAK,
+        difference=spread(low, low + width, n),
+        adjusted=adjusted,
+        margin=margin,
+        statuses={"ok": n, "failed": lost},
+    )
+    rule = low > margin and adjusted is not None and adjusted <= 0.05 and n >= 6 and n >= lost
+    verdict, reason = judge(finding)
+    assert (verdict == "leaks") == rule
+    assert verdict != "no leak found"
+    assert reason
+
+
+def test_kinds_go_from_record_to_population() -> None:
+    above, not_above = spread(0.1, 0.2), spread(-0.1, 0.2)
+    assert kind_of(above, {"held-out": above, "other-client": above}, record=False) == "record"
+    assert kind_of(above, {"held-out": not_above, "other-client": above}, record=False) == "client"
+    assert kind_of(above, {"held-out": not_above, "global-model": above}, record=False) == "client"
+    assert kind_of(above, {"held-out": not_above, "other-client": not_above}, record=False) == "population"
+    assert kind_of(above, {}, record=False) == "population"
+    assert kind_of(above, {}, record=True) == "record"
+    assert kind_of(not_above, {"held-out": above}, record=True) is None
+    assert kind_of(None, {}, record=False) is None
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_audits_of_noise_leak_in_at_most_five_percent(correlation: float) -> None:
+    generator, leaking = np.random.default_rng(8), 0
+    for _ in range(200):
+        audit = []
+        for _ in range(6):
+            shared = generator.normal(size=(3, 1)) * correlation**0.5
+            units = 0.1 * (shared + generator.normal(size=(3, 4)) * (1 - correlation) ** 0.5)
+            audit.append(interval(units.ravel().tolist(), np.repeat([0, 1, 2], 4).tolist()))
+        adjusted = holm([found.p for found in audit])
+        findings = [
+            replace(LEAK, difference=found, adjusted=p, margin=0.0, statuses={"ok": 12})
+            for found, p in zip(audit, adjusted, strict=True)
+        ]
+        leaking += any(judge(finding)[0] == "leaks" for finding in findings)
+    assert leaking / 200 <= 0.05
+
+
+def test_numbers_read_well() -> None:
+    assert [number(value) for value in (0.12345, 12.3456, 123456.7, -0.5, 0.0)] == [
+        "0.123",
+        "12.3",
+        "123457",
+        "-0.5",
+        "0",
+    ]
+    assert (count(1, "case"), count(0, "case")) == ("1 case", "0 cases")
