@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import torch
@@ -86,7 +86,8 @@ class Attack(ABC):
         """Check the needs, then attack with a generator that depends on the given one, the name and the settings."""
         self.check(view)
         own = fork(generator, "attack", self.name, spell(self))
-        return self.attack(view, Context(generator=own, root=generator, memo=memo, report=report))
+        evidence = self.attack(view, Context(generator=own, root=generator, memo=memo, report=report))
+        return replace(evidence, target=view.target, seats=tuple(one.client for one in view.own))
 
     @final
     def identity(self) -> str:

@@ -24,6 +24,8 @@ class Evidence:
     curve: tuple[float, ...] = ()  # the attacker's own loss by step
     facts: dict[str, Any] = field(default_factory=dict)  # plain values worth telling: condition number, chosen round
     rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
+    target: int | None = None  # whose messages it read; None for sums over several clients
+    seats: tuple[int, ...] = ()  # the clients that made the attack
 
 
 def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evidence:

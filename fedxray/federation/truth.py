@@ -1,4 +1,4 @@
-"""What really happened: the records, who held them, in which order they were used. For disclosure and scoring only."""
+"""What really happened: who held which records, used in which order; for disclosure and scoring only."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedxray.federation.schedule import Schedule, draw_schedule
 from fedxray.seeds import fork
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Truth:
-    """Everything an auditor knows and an adversary does not."""
+    """Everything an auditor knows and an adversary does not; compared by identity, so that it can key a cache."""
 
     space: Space
     model: nn.Module

@@ -1,0 +1,199 @@
+"""Floors: what can be guessed without any message. Each is an attack on a view without messages, scored like the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Context, Need, classification, granted, images, public_records, sensitive_column
+from fedxray.attacks.evidence import Evidence, Kind, of_attributes, of_images, of_label_counts, of_membership
+from fedxray.attacks.imputation import impute_category, impute_value
+from fedxray.data.space import Column
+from fedxray.seeds import derive_seed
+
+EVERYONE = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
+MOST_PUBLIC_IMAGES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Majority(Attack):
+    """The most frequent value of the sensitive column among the public records; of a continuous one, the median."""
+
+    name: ClassVar[str] = "majority"
+    kind: ClassVar[Kind] = "attributes"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """Public records, and how many records are in question."""
+        return (sensitive_column(), granted("public-attributes"), public_records())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """One value for everyone."""
+        records, public, column = _in_question(view)
+        if column.kind == "continuous":
+            code = public[:, list(column.positions)].median(0).values
+        else:
+            code = column.candidates(public)[torch.bincount(categories_of(public, column)).argmax()]
+        return of_attributes(code.expand(len(records), -1).clone(), facts={"public_records": len(public)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imputation(Attack):
+    """A classifier trained on the public records guesses the sensitive column from all others and the target.
+
+    The better of two usual models by cross-validation on the public records themselves.
+    """
+
+    name: ClassVar[str] = "imputation"
+    kind: ClassVar[Kind] = "attributes"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """Public records to learn from, and the other columns of the records in question."""
+        return (sensitive_column(), granted("public-attributes"), public_records())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Learn from the public records, predict for the records in question."""
+        _, public, column = _in_question(view)
+        asked, known = view.grants.public_attributes, view.grants.public_records
+        assert asked is not None and known is not None
+        other = [place for place in range(public.shape[1]) if place not in column.positions]
+        learn = torch.cat([public[:, other], known.y[:, None].to(public.dtype)], 1)
+        guess = torch.cat([asked.x[:, other], asked.y[:, None].to(public.dtype)], 1)
+        seed = derive_seed(context.generator, "imputation") % 2**31
+        if column.kind == "continuous":
+            codes = impute_value(learn, public[:, list(column.positions)], guess, seed)
+            return of_attributes(codes, facts={"public_records": len(public)})
+        found = impute_category(learn, categories_of(public, column), guess, seed)
+        return of_attributes(column.candidates(public)[found], facts={"public_records": len(public)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chance(Attack):
+    """The same score for every record: guessing membership blindly."""
+
+    name: ClassVar[str] = "chance"
+    kind: ClassVar[Kind] = "membership"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("target-records",)
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """How many records are in question."""
+        return (granted("target-records"),)
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """All records alike."""
+        records = view.grants.target_records
+        assert records is not None
+        return of_membership(torch.zeros_like(records.x.flatten(1)[:, 0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanImage(Attack):
+    """The mean of the public images for every image in question."""
+
+    name: ClassVar[str] = "mean-image"
+    kind: ClassVar[Kind] = "images"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """Public images, and how many images are in question."""
+        return (images(), granted("examples"), public_records())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """One image, repeated."""
+        public, count = view.grants.public_records, view.grants.examples
+        assert public is not None and count is not None
+        return of_images(public.x.mean(0, keepdim=True).expand(count, *view.space.shape).clone())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestPublicImage(Attack):
+    """All public images (up to 1,000) as guesses, matched by the scoring: the best that public pictures offer.
+
+    The matching picks the nearest public image for every original, which no guesser could: a generous floor.
+    """
+
+    name: ClassVar[str] = "nearest-public-image"
+    kind: ClassVar[Kind] = "images"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """Public images, and how many images are in question."""
+        return (images(), granted("examples"), public_records())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Every public image, repeated only where there are fewer than images in question."""
+        public, count = view.grants.public_records, view.grants.examples
+        assert public is not None and count is not None
+        pool = public.x[:MOST_PUBLIC_IMAGES]
+        return of_images(pool.repeat(-(-count // len(pool)), 1, 1, 1) if count > len(pool) else pool.clone())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marginals(Attack):
+    """Label counts in the proportions of the public records."""
+
+    name: ClassVar[str] = "marginals"
+    kind: ClassVar[Kind] = "labels"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """Public records with classes, and how many labels are in question."""
+        return (classification(), granted("examples"), public_records())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Public shares times the number of records, rounded so that they add up."""
+        public, count = view.grants.public_records, view.grants.examples
+        assert public is not None and count is not None
+        shares = torch.bincount(public.y, minlength=len(view.space.classes)) / len(public)
+        return of_label_counts(rounded_to(shares * count, count))
+
+
+def rounded_to(values: Tensor, total: int) -> Tensor:
+    """Whole numbers that add up to the total, by largest remainder, shape kept."""
+    whole = values.floor().clamp(min=0)
+    missing = int(total - int(whole.sum()))
+    order = (values - whole).argsort(descending=True, stable=True)
+    whole[order[:missing]] += 1
+    return whole.to(torch.int64)
+
+
+def categories_of(x: Tensor, column: Column) -> Tensor:
+    """The category number of every record from its encoding, shape [records]."""
+    codes = column.candidates(x)  # [values, positions]
+    return (x[:, None, list(column.positions)] - codes[None]).abs().sum(-1).argmin(1)
+
+
+def _in_question(view: View) -> tuple[Tensor, Tensor, Column]:
+    asked, public = view.grants.public_attributes, view.grants.public_records
+    assert asked is not None and public is not None
+    return asked.x, public.x, view.space.column(view.space.sensitive or "")

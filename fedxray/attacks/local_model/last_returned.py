@@ -1,0 +1,37 @@
+"""The client's last returned model, taken as it is for its local model (papers 000 and 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Context, Need, single_replies
+from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.params import add
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastReturned(Attack):
+    """What the target sent back in the last round that was seen; of a gradient, one step of the recipe's size."""
+
+    name: ClassVar[str] = "last-returned"
+    kind: ClassVar[Kind] = "model"
+    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
+    grants: ClassVar[tuple[str, ...]] = ()
+    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    def needs(self) -> tuple[Need, ...]:
+        """The target's own replies."""
+        return (single_replies(),)
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Start plus update of the last observation."""
+        last = max(view.of_target(), key=lambda one: one.round)
+        recipe = view.grants.recipe
+        rate = recipe.learning_rate if last.kind == "gradient" and recipe is not None else 1.0
+        buffers = last.buffers_after or last.buffers
+        return of_model(add(last.start, last.update, rate), buffers, facts={"round": last.round})

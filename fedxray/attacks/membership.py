@@ -1,0 +1,41 @@
+"""Membership inference by loss (Yeom et al. 2018): records that the model fits better were likelier trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Context, Need, granted
+from fedxray.attacks.evidence import Evidence, Kind, model_params, of_membership
+from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.predict import losses
+from fedxray.losses import example_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipLoss(Attack):
+    """Ranks the granted records by minus their loss under a model of the target."""
+
+    name: ClassVar[str] = "membership-loss"
+    kind: ClassVar[Kind] = "membership"
+    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
+    grants: ClassVar[tuple[str, ...]] = ("target-records",)
+    floors: ClassVar[tuple[str, ...]] = ("chance",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
+    small: ClassVar[Mapping[str, Any]] = {}
+
+    model: Attack = field(default_factory=LastReturned)
+
+    def needs(self) -> tuple[Need, ...]:
+        """The records in question, and whatever the model's own reconstruction needs."""
+        return (granted("target-records"), *self.model.needs())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Minus the loss of every record."""
+        records = view.grants.target_records
+        assert records is not None
+        params, buffers = model_params(context.run(self.model, view))
+        found = losses(view.model, params, buffers, records.x, records.y, example_loss(view.loss))
+        return of_membership(-found)

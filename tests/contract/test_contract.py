@@ -1,0 +1,229 @@
+"""What every attack promises, whatever it does: tested once for all of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack
+from fedxray.attacks.evidence import Evidence
+from fedxray.audit import catalog
+from fedxray.audit.evaluate import declared_grants
+from fedxray.audit.statistics import interval, paired
+from fedxray.errors import Refused
+from fedxray.federation.transcript import Transcript
+from fedxray.federation.truth import Truth
+from fedxray.metrics.scoring import other_optimum, score
+from fedxray.metrics.table import METRICS
+from fedxray.seeds import fork
+from tests.contract import worlds
+
+MAIN_METRIC = {
+    "attributes": "accuracy", "images": "psnr", "labels": "label_error", "membership": "auc", "model": "parameter_distance",
+}
+
+
+@pytest.fixture(params=worlds.attacks())
+def attack(request: pytest.FixtureRequest) -> Attack:
+    """Every attack of the catalogue, with its small settings."""
+    return worlds.small(request.param)
+
+
+def run(attack: Attack, view: View, seed: int = 3) -> Evidence:
+    """The attack's evidence."""
+    return attack.run(view, generator=fork(seed, "contract"))
+
+
+def same(left: Evidence, right: Evidence) -> bool:
+    """Whether two pieces of evidence are equal to the bit."""
+    equal = left.tensors.keys() == right.tensors.keys() and all(
+        torch.equal(value, right.tensors[name]) for name, value in left.tensors.items()
+    )
+    return equal and (left.status, left.curve, left.facts) == (right.status, right.curve, right.facts)
+
+
+def test_declares_what_it_is(attack: Attack) -> None:
+    """Name, roles, grants, floors and controls are known names, and no oracle is declared."""
+    assert attack.name in catalog.ATTACKS and attack.roles
+    assert not any(name.startswith("oracle-") for name in declared_grants(attack)) or "oracle" in attack.name
+    assert set(attack.floors) <= {*catalog.FLOORS, *catalog.NOT_BUILT["floors"]}
+    assert set(attack.controls) <= {"held-out", "other-client", "global-model"}
+
+
+def test_unreadable_messages_do_not_matter(attack: Attack) -> None:
+    """With every message that the seat cannot read replaced by noise the evidence is equal to the bit."""
+    for role in attack.roles:
+        world = worlds.world_of(attack)
+        view = worlds.view_of(attack, world, role=role)
+        try:
+            attack.check(view)
+        except Refused:
+            continue  # a role this world cannot serve, such as single replies under a sum
+        blind = worlds.noised(world, reader=worlds.reader_of(role))
+        other = replace(worlds.view_of(attack, blind, role=role), grants=view.grants)
+        assert same(run(attack, view), run(attack, other)), role
+
+
+def test_view_holds_no_truth(attack: Attack) -> None:
+    """Nothing reachable from the view is a truth, a transcript or a generator."""
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    found = [type(thing).__name__ for thing in reachable(view) if isinstance(thing, Truth | Transcript | torch.Generator)]
+    assert not found
+
+
+def reachable(thing: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """Everything that can be reached through fields, containers and attributes of modules."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, Tensor | str | int | float | type(None)):
+        return
+    seen.add(id(thing))
+    yield thing
+    inside: list[Any] = []
+    if is_dataclass(thing) and not isinstance(thing, type):
+        inside = [getattr(thing, field.name) for field in fields(thing)]
+    elif isinstance(thing, dict):
+        inside = list(thing.values())
+    elif isinstance(thing, list | tuple | set | frozenset):
+        inside = list(thing)
+    elif isinstance(thing, nn.Module):
+        inside = list(vars(thing).values())
+    for one in inside:
+        yield from reachable(one, seen)
+
+
+def test_same_seed_same_answer(attack: Attack) -> None:
+    """Two runs agree to the bit, and nothing ambient is drawn from or left changed."""
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    torch.manual_seed(1)
+    first = run(attack, view)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    assert same(first, run(attack, view))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_inputs_stay_unchanged(attack: Attack) -> None:
+    """No tensor of the view is written to."""
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    before = [value.clone() for value in tensors_of(view)]
+    training = view.model.training
+    run(attack, view)
+    assert all(torch.equal(old, new) for old, new in zip(before, tensors_of(view), strict=True))
+    assert view.model.training is training
+
+
+def tensors_of(view: View) -> list[Tensor]:
+    """All tensors of observations, global models, grants and the network."""
+    found: list[Tensor] = [*view.model.parameters(), *view.model.buffers()]
+    for one in view.observations:
+        found += [*one.start.values(), *one.update.values(), *one.buffers.values()]
+    for model in view.globals:
+        found += [*model.params.values(), *model.buffers.values()]
+    for granted in (view.grants.public_attributes, view.grants.target_records, view.grants.public_records):
+        found += [granted.x, granted.y] if granted is not None else []
+    return found
+
+
+def test_refuses_a_view_without_messages(attack: Attack) -> None:
+    """Without messages it refuses, and says what is missing and what would give it."""
+    view = worlds.view_of(attack, worlds.world_of(attack)).without_messages()
+    with pytest.raises(Refused) as refusal:
+        run(attack, view)
+    assert refusal.value.missing and "given by" in refusal.value.remedy
+
+
+def test_refuses_missing_grants(attack: Attack) -> None:
+    """Where it declares a grant that it cannot do without, it refuses a view without any grant."""
+    if not declared_grants(attack):
+        assert run(attack, worlds.view_of(attack, worlds.world_of(attack), grants=[])).tensors
+        return
+    with pytest.raises(Refused):
+        run(attack, worlds.view_of(attack, worlds.world_of(attack), grants=[]))
+
+
+def test_works_where_new_tensors_go_elsewhere(attack: Attack) -> None:
+    """Inside a meta device every tensor made without a device would be lost; the answer stays the same."""
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    plain = run(attack, view)
+    with torch.device("meta"):
+        assert same(plain, run(attack, view))
+
+
+def test_keeps_the_type_of_its_inputs(attack: Attack) -> None:
+    """With a default type of float64 nothing that came in as float32 goes out as float64."""
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    torch.set_default_dtype(torch.float64)
+    try:
+        evidence = run(attack, view)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not [name for name, value in evidence.tensors.items() if value.dtype == torch.float64]
+
+
+def scores_over_floor(attack: Attack, spoil: bool) -> tuple[list[float], str]:
+    """The main metric minus its strongest floor for two seeds and every client."""
+    metric, differences = MAIN_METRIC[attack.kind], []
+    for seed in (0, 1):
+        world = worlds.world_of(attack, seed)
+        seen = worlds.noised(world, reader=None, seed=seed) if spoil else world
+        for client in range(worlds.CLIENTS):
+            found = score(run(attack, worlds.view_of(attack, seen, client=client)), world.truth, client=client).means[metric]
+            floors = [floor_value(name, world, client, metric) for name in attack.floors]
+            down = METRICS[metric].down
+            differences += paired([found], [min(floors) if down else max(floors)], down=down)
+    return differences, metric
+
+
+@functools.lru_cache(maxsize=256)
+def floor_value(name: str, world: worlds.World, client: int, metric: str) -> float:
+    """What a floor scores."""
+    if name == "other-optimum":
+        return score(other_optimum(world.truth, client), world.truth, client=client).means[metric]
+    floor: Attack = catalog.resolve("floors", name)()
+    view = worlds.view_of(floor, world, client=client, role="server").without_messages()
+    return score(run(floor, view), world.truth, client=client).means[metric]
+
+
+def test_beats_its_floors_where_it_should(attack: Attack) -> None:
+    """On a small world that leaks it is above every floor."""
+    differences, _ = scores_over_floor(attack, spoil=False)
+    assert (interval(differences, range(len(differences))).low or 0) > 0, differences
+
+
+def test_noise_gives_nothing(attack: Attack) -> None:
+    """With all messages replaced by noise it is above none of its floors."""
+    differences, metric = scores_over_floor(attack, spoil=True)
+    low = interval(differences, range(len(differences))).low
+    assert low is not None and low <= METRICS[metric].margin, differences
+
+
+def test_knowing_the_seed_of_the_federation_does_not_help(attack: Attack) -> None:
+    """Handed the federation's own seed, it finds what it finds with any other."""
+    metric, world = MAIN_METRIC[attack.kind], worlds.world_of(attack)
+    view = worlds.view_of(attack, world)
+    with_seed = score(attack.run(view, generator=fork(world.truth.seed)), world.truth, client=1).means[metric]
+    others = [score(run(attack, view, seed), world.truth, client=1).means[metric] for seed in (11, 12, 13)]
+    gain = min(others) - with_seed if METRICS[metric].down else with_seed - max(others)
+    assert gain <= max(METRICS[metric].margin, max(others) - min(others))
+
+
+@pytest.mark.parametrize("name", [name for name in worlds.attacks() if worlds.small(name).kind in ("attributes", "membership")])
+def test_permuting_the_records_permutes_the_answer(name: str) -> None:
+    """The order in which records are granted does not matter."""
+    attack = worlds.small(name)
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    field = "public_attributes" if attack.kind == "attributes" else "target_records"
+    granted = getattr(view.grants, field)
+    order = torch.randperm(len(granted.x), generator=fork(9, "order"))
+    turned = replace(granted, x=granted.x[order], y=granted.y[order])
+    shuffled = replace(view, grants=replace(view.grants, **{field: turned}))
+    first, second = run(attack, view), run(attack, shuffled)
+    for key, value in first.tensors.items():
+        assert torch.allclose(value[order], second.tensors[key], atol=1e-6), key

@@ -1,0 +1,126 @@
+"""Small federations on which every attack must keep its promises, and views of them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fedxray.adversary import roles
+from fedxray.adversary.disclose import disclose
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack
+from fedxray.audit import catalog
+from fedxray.audit.evaluate import declared_grants
+from fedxray.data import load, split
+from fedxray.data.records import Records
+from fedxray.data.space import Dataset
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
+from fedxray.federation.truth import Truth
+from fedxray.models import build
+from fedxray.seeds import fork
+
+CLIENTS = 3
+IMAGE_KINDS = ("images", "labels", "class-images")
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A recorded federation with its truth."""
+
+    transcript: Transcript
+    truth: Truth
+
+
+def attacks() -> list[str]:
+    """Every attack of the catalogue."""
+    return sorted(catalog.ATTACKS)
+
+
+def small(name: str) -> Attack:
+    """The attack with the settings under which it is quick."""
+    maker: Any = catalog.resolve("attacks", name)
+    made: Attack = maker(**maker.small)
+    return made
+
+
+def world_of(attack: Attack, seed: int = 0) -> World:
+    """Images for attacks on images and labels, a table for all others."""
+    return image_world(seed) if attack.kind in IMAGE_KINDS else table_world(seed)
+
+
+@functools.lru_cache(maxsize=8)
+def table_world(seed: int = 0) -> World:
+    """Three clinics of 60 visits that overfit for a few rounds."""
+    dataset = load("clinic", seed=seed, clients=CLIENTS, records=80)
+    model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[32])
+    recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size=16)
+    return _run(dataset, model, recipe, rounds=8, partition="as-given", seed=seed)
+
+
+@functools.lru_cache(maxsize=8)
+def image_world(seed: int = 0) -> World:
+    """Three clients with two digits each and one gradient."""
+    dataset = load("digits")
+    model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[64])
+    recipe = Recipe(loss="cross-entropy", algorithm="fedsgd", learning_rate=0.1, batch_size="all")
+    return _run(dataset, model, recipe, rounds=1, partition="iid", seed=seed, limit=2)
+
+
+def _run(dataset: Dataset, model: Any, recipe: Recipe, *, rounds: int, partition: str, seed: int, limit: int | None = None) -> World:
+    parts = split(dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1)
+
+    def records(index: torch.Tensor) -> Records:
+        return Records(dataset.x[index], dataset.y[index])
+
+    federation = Federation(
+        space=dataset.space, clients=tuple(map(records, parts.train)), holdout=tuple(map(records, parts.holdout)),
+        public=records(parts.public), model=model, recipe=recipe, rounds=rounds,
+    )
+    return World(*simulate(federation, seed=seed))
+
+
+def view_of(attack: Attack, world: World, *, client: int = 1, role: str | None = None, grants: list[str] | None = None) -> View:
+    """The view of the attack's first role (or another) with what the attack declares to need."""
+    names = sorted(declared_grants(attack)) if grants is None else grants
+    seat = role or attack.roles[0]
+    seats = (0,) if seat == "curious-client" else ()
+    given = disclose(world.truth, names, client=client, seats=seats)
+    if seat == "curious-client":
+        return roles.curious_client(world.transcript, seat=seats, own=[world.truth.train[0]], grants=given)
+    if seat == "secure-aggregation":
+        return roles.secure_aggregation(world.transcript, grants=given)
+    take = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[seat]
+    return take(world.transcript, client=client, grants=given)
+
+
+def noised(world: World, *, reader: str | None, seed: int = 5) -> World:
+    """The world with every message that this reader cannot see (or with all of them) replaced by noise."""
+    shelf, generator, done = MemoryShelf(), fork(seed, "noise"), set()
+    visible = {m.parts for m in world.transcript.messages if reader is not None and reader in m.readers}
+    for message in world.transcript.messages:
+        if message.parts in done:
+            continue
+        done.add(message.parts)
+        parts = world.transcript.shelf.get(message.parts)
+        shelf.put(message.parts, parts if message.parts in visible else Parts(
+            {name: _noise(value, generator) for name, value in parts.params.items()},
+            {name: _noise(value, generator) for name, value in parts.buffers.items()},
+        ))
+    return replace(world, transcript=replace(world.transcript, shelf=shelf))
+
+
+def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if not value.is_floating_point():
+        return value
+    drawn = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    return drawn * value.std(unbiased=False).clamp(min=1e-3)
+
+
+def reader_of(role: str) -> str:
+    """The reader behind a role."""
+    return "client:0" if role == "curious-client" else roles.ROLES[role].reader
