@@ -29,6 +29,7 @@ FLOORS: dict[str, str] = {
     "mean-image": "fedxray.attacks.floors:MeanImage",
     "nearest-public-image": "fedxray.attacks.floors:NearestPublicImage",
     "chance": "fedxray.attacks.floors:Chance",
+    "marginals": "fedxray.attacks.floors:Marginals",
 }
 DEFENCES: dict[str, str] = {
     "none": "fedxray.defences.base:NoDefence",

@@ -14,7 +14,7 @@ from fedxray.errors import unknown_name
 def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
     """Keyword arguments for `fedxray.data.load`."""
     options = loader_options(data)
-    found = {name: value for name, value in data.settings.items() if name in options}
+    found = arguments(data, options)
     if "clients" in options:  # made for a number of clients
         found["clients"] = data.clients
     place = None if data.path is None else folder / Path(data.path).expanduser()
@@ -32,9 +32,7 @@ def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
 
 def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
     """Keyword arguments for `fedxray.data.split`."""
-    options = partition_options(data)
-    found = {name: value for name, value in data.settings.items() if name in options}
-    return found | {
+    return arguments(data, partition_options(data)) | {
         "clients": data.clients,
         "partition": data.partition,
         "holdout": data.holdout,
@@ -42,6 +40,11 @@ def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
         "limit": data.limit,
         "seed": seed,
     }
+
+
+def arguments(data: DataPart, wanted: set[str]) -> dict[str, Any]:
+    """The settings of a [data] table that are among the wanted ones."""
+    return {name: value for name, value in data.settings.items() if name in wanted}
 
 
 def loader_options(data: DataPart) -> set[str]:

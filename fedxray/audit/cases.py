@@ -1,0 +1,123 @@
+"""The grid of a plan: which federations are run, and which cases are attacked on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+
+from fedxray.audit.plan import AttackPart, Plan
+from fedxray.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One honest federation: a defence (its label) and a seed."""
+
+    id: str
+    defence: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One attack on one client of one run; `aware` is None where there is no defence to know of."""
+
+    id: str
+    seed: int
+    defence: str
+    attack: str
+    role: str
+    client: int
+    aware: bool | None
+
+    @property
+    def run(self) -> str:
+        """The id of the run that is attacked."""
+        return run_id(self.defence, self.seed)
+
+
+def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
+    """All runs and all cases, in the order of the plan."""
+    runs = [
+        Run(id=run_id(part.title, seed), defence=part.title, seed=seed)
+        for part in plan.defences
+        for seed in plan.seeds
+    ]
+    cases = [
+        _case(seed, defence.title, attack, client, aware)
+        for attack in plan.attacks
+        for defence in plan.defences
+        for aware in ((None,) if defence.is_none else (False, True))
+        for seed in plan.seeds
+        for client in targets(attack, plan.data.clients)
+    ]
+    return runs, cases
+
+
+def targets(attack: AttackPart, clients: int) -> list[int]:
+    """The clients that are attacked: all, the first few, or those listed; never a curious client's seat."""
+    others = [client for client in range(clients) if client not in attack.seats]
+    place = f"attack {attack.title}: targets"
+    if isinstance(attack.targets, list):
+        chosen = list(dict.fromkeys(attack.targets))
+        wrong = [client for client in chosen if client not in others]
+        if wrong or not chosen:
+            reason = (
+                "is the seat of the curious client"
+                if wrong and wrong[0] in attack.seats
+                else "does not exist"
+            )
+            got = f"client {wrong[0]}, which {reason}" if wrong else "an empty list"
+            raise BadInput(
+                place, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".'
+            )
+        return chosen
+    if not others:
+        raise BadInput(
+            place,
+            expected="a client besides the curious one",
+            got="none",
+            remedy="Use more clients or fewer seats.",
+        )
+    if attack.targets == "all":
+        return others
+    if attack.targets > len(others):
+        raise BadInput(
+            place,
+            expected=f"at most {len(others)}",
+            got=attack.targets,
+            remedy='Use fewer, or targets = "all".',
+        )
+    return others[: attack.targets]
+
+
+def run_id(defence: str, seed: int) -> str:
+    """A short readable id that is different for different runs."""
+    return _identity(f"{defence}.seed{seed}", [defence, seed])
+
+
+def _case(seed: int, defence: str, attack: AttackPart, client: int, aware: bool | None) -> Case:
+    told = {None: "", False: ".unaware", True: ".aware"}[aware]
+    readable = f"{attack.title}.{attack.role}.{defence}{told}.seed{seed}.client{client}"
+    identity = _identity(readable, [attack.title, attack.role, defence, aware, seed, client])
+    return Case(
+        id=identity,
+        seed=seed,
+        defence=defence,
+        attack=attack.title,
+        role=attack.role,
+        client=client,
+        aware=aware,
+    )
+
+
+def _identity(readable: str, parts: list[object]) -> str:
+    """Readable text cut short, with a hash of the whole, safe as a file name on every system."""
+    short = re.sub(r"[^a-z0-9._-]+", "-", readable.lower()).strip("-.")[:100]
+    return f"{short}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]}"
+
+
+def _span(clients: list[int]) -> str:
+    return f"clients among {clients[0]} to {clients[-1]}" if clients else "clients that exist"

@@ -1,0 +1,142 @@
+"""A whole audit in order: checks, room on the disk, all runs, all cases, then the results."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.plan import Plan
+from fedxray.audit.store import Store, check_folder, open_store
+from fedxray.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """An audit that came to its end, with the number of cases that failed."""
+
+    folder: Path
+    document: dict[str, Any]
+    failed: int
+
+
+def silent(done: int, total: int, label: str) -> None:
+    """Hear nothing of the progress."""
+
+
+def conduct(
+    plan: Plan,
+    folder: Path,
+    *,
+    text: bytes = b"",
+    engine: str = "inline",
+    jobs: int | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Ended:
+    """Run an audit into a folder; what is refused is refused before anything is written.
+
+    `text` is the plan as it was written, kept beside the results.
+    """
+    from fedxray.audit import run
+
+    runs, cases = expand(plan)
+    check_folder(folder, plan.digest(), resume=resume)
+    with make_engine(engine, jobs) as workers:
+        run.preflight(plan)
+        check_room(folder, run.estimate(plan).bytes)
+        with open_store(folder, plan.digest(), resume=resume) as store:
+            store.write_plan(text)
+            store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases, engine {engine}")
+            _work(plan, store, runs, cases, workers, progress)
+            document = run.finish(plan, store)
+            failed = sum(case["status"] == "failed" for case in document["cases"])
+            store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
+    return Ended(folder=folder, document=document, failed=failed)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuse before starting when the disk has too little room."""
+    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise BadInput(
+            "--out",
+            expected=f"{megabytes(needed)} of free space",
+            got=f"{megabytes(free)} at {place}",
+            remedy='Free some space, choose another --out, or record fewer rounds (record = "last").',
+        )
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
+
+
+def _work(
+    plan: Plan, store: Store, runs: list[Run], cases: list[Case], workers: Engine, progress: Progress
+) -> None:
+    """Everything that is not done yet: first all runs, then all cases; a dead task's cases are failed ones."""
+    new_runs = [one for one in runs if not store.has_run(one.id)]
+    new_cases = [one for one in cases if not store.has_case(one.id) or _failed(store, one)]
+    total = len(new_runs) + len(new_cases)
+
+    def both(done: int, _: int, label: str) -> None:
+        progress(done, total, label)
+
+    def later(done: int, _: int, label: str) -> None:
+        progress(len(new_runs) + done, total, label)
+
+    died = workers.run([_task(plan, store, "work_on_run", one) for one in new_runs], both)
+    dead = {death.task.argument["item"]["id"]: death.reason for death in died}
+    for case in [one for one in new_cases if one.run in dead]:
+        _give_up(store, case, f"the federation could not be run: {dead[case.run]}")
+    rest = [one for one in new_cases if one.run not in dead]
+    for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], later):
+        _give_up(store, Case(**death.task.argument["item"]), death.reason)
+
+
+def _failed(store: Store, case: Case) -> bool:
+    return bool(store.read_case(case.id).get("status") == "failed")
+
+
+def _give_up(store: Store, case: Case, reason: str) -> None:
+    """Keep that a case failed, in the form that every case has."""
+    store.log(f"{case.id}: {reason}")
+    nothing: dict[str, Any] = {"ledger": {}, "scores": {}, "floors": {}, "controls": {}}
+    ending = {"oracle": False, "status": "failed", "reason": reason, "rounds_spent": 0, "seconds": None}
+    store.write_case(case.id, asdict(case) | nothing | ending)
+
+
+def _task(plan: Plan, store: Store, function: str, item: Run | Case) -> Task:
+    argument = {
+        "plan": plan.to_document(),
+        "plan_folder": str(plan.folder),
+        "store": str(store.folder),
+        "item": asdict(item),
+    }
+    return Task(label=item.id, function=f"{__name__}:{function}", argument=argument)
+
+
+def work_on_run(argument: Mapping[str, Any]) -> None:
+    """Simulate one run, here or in a worker."""
+    from fedxray.audit.run import execute_run
+
+    plan, store = _opened(argument)
+    execute_run(plan, Run(**argument["item"]), store)
+
+
+def work_on_case(argument: Mapping[str, Any]) -> None:
+    """Attack one case, here or in a worker."""
+    from fedxray.audit.run import execute_case
+
+    plan, store = _opened(argument)
+    execute_case(plan, Case(**argument["item"]), store)
+
+
+def _opened(argument: Mapping[str, Any]) -> tuple[Plan, Store]:
+    return Plan.from_document(argument["plan"], Path(argument["plan_folder"])), Store(Path(argument["store"]))

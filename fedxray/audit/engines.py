@@ -1,0 +1,113 @@
+"""Where tasks are worked on: in this process, or in spawned workers; what comes out is the same."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from fedxray.errors import BadInput, unknown_name
+
+Progress = Callable[[int, int, str], None]  # done, total, label of the task that ended
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ENGINES = ("inline", "processes")
+NOT_BUILT = ("ray",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A piece of work in plain values: a function by name and its argument; its result goes to the store."""
+
+    label: str
+    function: str  # "module:function"
+    argument: Mapping[str, Any]
+
+    def work(self) -> None:
+        """Do it here, with one thread."""
+        module, _, name = self.function.partition(":")
+        getattr(importlib.import_module(module), name)(self.argument)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """A task whose worker died twice, the second time alone."""
+
+    task: Task
+    reason: str
+
+
+class Engine(Protocol):
+    """Works on tasks; used in a with-block, which ends its workers."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+
+    def __exit__(self, *error: object) -> None:
+        """End all workers."""
+
+    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+        """Work on all tasks and return once every one has ended; an exception of a task is raised here."""
+
+
+def make_engine(name: str, jobs: int | None) -> Engine:
+    """The engine of that name; `jobs` workers, one per core unless told."""
+    if name in NOT_BUILT:
+        raise BadInput(
+            "--engine", expected="inline or processes", got=name, remedy="This engine is not built yet."
+        )
+    if name not in ENGINES:
+        raise unknown_name("--engine", name, ENGINES)
+    if name == "inline":
+        if jobs not in (None, 1):
+            raise BadInput(
+                "--jobs", expected="1 with --engine inline", got=jobs, remedy="Use --engine processes."
+            )
+        return Inline()
+    from fedxray.audit.workers import Processes
+
+    return Processes(jobs or cores())
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only: cores that a container leaves us
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+class Inline:
+    """One task after the other in this process."""
+
+    def __enter__(self) -> Self:
+        """Nothing to start."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing to end."""
+
+    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+        """Work on all tasks here."""
+        with one_thread():
+            for done, task in enumerate(tasks, start=1):
+                task.work()
+                progress(done, len(tasks), task.label)
+        return []
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, so that sums have one order everywhere; put back afterwards."""
+    import scipy.linalg  # noqa: F401  (its library must be loaded to be told)
+    import sklearn.utils  # noqa: F401
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        torch.set_num_threads(before)

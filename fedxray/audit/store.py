@@ -1,0 +1,268 @@
+"""The folder of an audit: what may be shared at the top, everything private below private/."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from fedxray.audit.faults import fault
+from fedxray.audit.files import TEMPORARY, room_for, sync_folder, sync_tree, write_whole
+from fedxray.audit.lock import NAME as LOCK
+from fedxray.audit.lock import locked
+from fedxray.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = 1
+MARKER = "audit.json"  # says that a folder is an audit's, and of which plan
+PLAN, RESULTS, REPORT, LOG, PRIVATE = "plan.toml", "results.json", "report.html", "log", "private"
+ROOMS = ("runs", "cases", "evidence")
+
+
+@dataclass(frozen=True)
+class Store:
+    """The files of one audit, each written whole or not at all."""
+
+    folder: Path
+
+    @property
+    def private(self) -> Path:
+        """Where tensors, transcripts and cases are, for the owner alone."""
+        return self.folder / PRIVATE
+
+    def run_folder(self, run: str) -> Path:
+        """The folder of a finished run."""
+        return self.private / "runs" / run
+
+    def has_run(self, run: str) -> bool:
+        """Whether that run is finished."""
+        return self.run_folder(run).is_dir()
+
+    @contextmanager
+    def new_run(self, run: str) -> Iterator[Path]:
+        """An empty folder that becomes the run's when the block ends well, and vanishes otherwise."""
+        part = self.private / "runs" / f"{TEMPORARY}{uuid4().hex}"
+        try:
+            with room_for(f"run {run}"):
+                part.mkdir(mode=0o700)
+                fault("run started")
+                yield part
+                fault("run written")
+                sync_tree(part)
+            fault("run synced")
+            if not self.has_run(run):
+                part.rename(self.run_folder(run))
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        sync_folder(self.private / "runs")
+        fault("run in place")
+
+    def has_case(self, case: str) -> bool:
+        """Whether that case has ended."""
+        return self._case(case).is_file()
+
+    def write_case(self, case: str, document: Mapping[str, Any]) -> None:
+        """Keep how a case ended."""
+        write_whole(self._case(case), _json(document), "case")
+
+    def read_case(self, case: str) -> dict[str, Any]:
+        """How a case ended."""
+        return _read_json(self._case(case))
+
+    def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Keep tensors and plain facts under a key; the facts come last, so they prove the tensors."""
+        from safetensors.torch import save
+
+        content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors")
+        proof = {"sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
+        write_whole(self._evidence(key, "json"), _json(proof), "evidence")
+
+    def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What is kept under a key, or None where nothing whole is."""
+        from safetensors.torch import load
+
+        if not self._evidence(key, "json").is_file():
+            return None
+        proof = _read_json(self._evidence(key, "json"))
+        content = self._evidence(key, "safetensors").read_bytes()
+        if hashlib.sha256(content).hexdigest() != proof.get("sha256"):
+            return None
+        return load(content), proof["facts"]
+
+    def write_results(self, document: Mapping[str, Any]) -> None:
+        """Put results.json in place."""
+        write_whole(self.folder / RESULTS, _json(document, indent=1), "results")
+
+    def write_report(self, page: str) -> None:
+        """Put report.html in place."""
+        write_whole(self.folder / REPORT, page.encode(), "report")
+
+    def write_plan(self, content: bytes) -> None:
+        """Keep a copy of the plan."""
+        write_whole(self.folder / PLAN, content, "plan")
+
+    def log(self, line: str) -> None:
+        """Add a line with the time to the log; it may be shared, so it holds nothing private."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        with room_for("the log"), (self.folder / LOG).open("a", encoding="utf-8") as stream:
+            stream.write(f"{now}Z {line}\n")
+
+    def free_bytes(self) -> int:
+        """Room on the disk."""
+        return shutil.disk_usage(self.folder).free
+
+    def _case(self, case: str) -> Path:
+        return self.private / "cases" / f"{case}.json"
+
+    def _evidence(self, key: str, ending: str) -> Path:
+        return self.private / "evidence" / f"{safe_name(key)}.{ending}"
+
+
+@contextmanager
+def open_store(folder: Path, digest: str, *, resume: bool = False, kind: str = "audit") -> Iterator[Store]:
+    """The store of a plan, new or resumed, while nobody else can write to it."""
+    check_folder(folder, digest, resume=resume, kind=kind)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise _not_usable(folder, "a file is in the way") from None
+    with locked(folder):
+        check_folder(folder, digest, resume=resume, kind=kind)
+        store = Store(folder)
+        _furnish(store, digest, kind)
+        yield store
+
+
+def check_folder(folder: Path, digest: str, *, resume: bool = False, kind: str = "audit") -> None:
+    """Refuse a folder that holds something else: other files, another audit, or this one without --resume."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise _not_usable(folder, "a file")
+    held = sorted(
+        entry.name for entry in folder.iterdir() if entry.name != LOCK and TEMPORARY not in entry.name
+    )
+    if not held:
+        return
+    if MARKER not in held:
+        raise _not_usable(folder, f"a folder with other files ({held[0]})")
+    if (folder / PRIVATE).is_symlink():
+        raise _not_usable(folder, f"a folder whose {PRIVATE} is a symbolic link")
+    marker = read_marker(folder)
+    if marker.get("kind") != kind or marker.get("plan") != digest:
+        raise _not_usable(folder, f"the folder of another {marker.get('kind', 'audit')} (its plan differs)")
+    if marker.get("version") != version("fedxray"):
+        raise _not_usable(
+            folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}"
+        )
+    if not resume:
+        raise BadInput(
+            "--out",
+            expected="a new folder",
+            got=f"{folder}, which holds this audit already",
+            remedy="Go on with --resume, or choose another --out.",
+        )
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """What an audit's folder says of itself, or BadInput where it is none."""
+    path = folder / MARKER
+    if not path.is_file():
+        raise BadInput("DIR", expected="the folder of an audit", got=folder, remedy="Check the path.")
+    return _read_json(path)
+
+
+def purge(folder: Path) -> bool:
+    """Delete private/ of an audit and nothing else; False where there is none."""
+    read_marker(folder)
+    private = folder / PRIVATE
+    if private.is_symlink():
+        raise BadInput(
+            str(private),
+            expected="a folder",
+            got="a symbolic link",
+            remedy="Delete what it points to yourself.",
+        )
+    if not private.is_dir():
+        return False
+    with locked(folder):
+        shutil.rmtree(private)  # does not follow symbolic links
+        sync_folder(folder)
+    return True
+
+
+def clear(folder: Path, kind: str) -> None:
+    """Empty a folder that an earlier run of that kind left, so that it can be written again."""
+    if not (folder / MARKER).is_file() or read_marker(folder).get("kind") != kind:
+        return
+    purge(folder)
+    with locked(folder):
+        for name in (RESULTS, REPORT, PLAN, LOG, MARKER):
+            (folder / name).unlink(missing_ok=True)
+
+
+def safe_name(key: str) -> str:
+    """A file name that is short, readable and different for different keys."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", key):
+        return key
+    readable = re.sub(r"[^a-z0-9._-]+", "-", key.lower()).strip("-.")[:60]
+    return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _furnish(store: Store, digest: str, kind: str) -> None:
+    """Mark the folder first, so that an audit killed here can go on; then make the private rooms."""
+    if not (store.folder / MARKER).is_file():
+        marker = {"format": FORMAT, "kind": kind, "plan": digest, "version": version("fedxray")}
+        write_whole(store.folder / MARKER, _json(marker), "marker")
+    store.private.mkdir(mode=0o700, exist_ok=True)
+    if os.name == "posix":
+        store.private.chmod(0o700)
+    for room in ROOMS:
+        (store.private / room).mkdir(mode=0o700, exist_ok=True)
+    _sweep_out(store)
+
+
+def _sweep_out(store: Store) -> None:
+    """Remove what a killed run left unfinished."""
+    for place in (store.folder, *(store.private / room for room in ROOMS)):
+        for left in place.glob(f"{TEMPORARY}*"):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _not_usable(folder: Path, got: str) -> BadInput:
+    return BadInput(
+        "--out",
+        expected="a new or empty folder, or this audit's own with --resume",
+        got=f"{folder}: {got}",
+        remedy="Choose another --out.",
+    )
+
+
+def _json(document: Mapping[str, Any], indent: int | None = None) -> bytes:
+    return (json.dumps(document, indent=indent, allow_nan=False) + "\n").encode("ascii")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            str(path), expected="a file of this audit", got=str(error), remedy="Run the audit again."
+        ) from None
+    return found

@@ -1,0 +1,202 @@
+"""Spawned workers, one task each at a time; a task whose worker dies is tried again alone, once."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Self
+
+from fedxray.audit.engines import ONE_THREAD, Death, Progress, Task
+from fedxray.errors import FedxrayError
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+SPAWN = multiprocessing.get_context("spawn")
+PATIENCE = 5.0  # seconds that a worker gets to end by itself
+
+
+@dataclass
+class Worker:
+    """One process and the pipe to it; `task` is what it works on."""
+
+    process: SpawnProcess
+    pipe: Connection
+    task: Task | None = None
+
+    def give(self, task: Task) -> None:
+        """Hand over a task; a worker that is dead already is noticed when it is waited for."""
+        self.task = task
+        with contextlib.suppress(BrokenPipeError):
+            self.pipe.send(task)
+
+    def finished(self) -> bool:
+        """Whether the task is done; its error is raised here; False where the process died on it."""
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return False
+        self.task = None
+        if isinstance(answer, FedxrayError):
+            raise answer
+        return True
+
+    def obituary(self) -> str:
+        """How the process ended."""
+        self.process.join(PATIENCE)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            return f"its process was killed by {signal.Signals(-code).name}, also when tried again alone"
+        return f"its process ended with code {code}, also when tried again alone"
+
+    def end(self) -> None:
+        """Stop the process, by force if need be."""
+        self.process.terminate()
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.pipe.close()
+        self.process.close()
+
+
+@dataclass
+class Processes:
+    """At most `jobs` workers, started when there is work for them."""
+
+    jobs: int
+    workers: list[Worker] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Workers start later, when it is known how many are needed."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End all workers."""
+        while self.workers:
+            self.workers.pop().end()
+
+    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+        """Work on all tasks; those whose worker died are repeated at the end, each alone."""
+        ended: list[Task] = []
+
+        def note(task: Task) -> None:
+            ended.append(task)
+            progress(len(ended), len(tasks), task.label)
+
+        again = self._work_off(deque(tasks), self.jobs, note)
+        deaths: list[Death] = []
+        for first in again:
+            self.__exit__()  # nobody else takes memory while it is tried again
+            second = self._work_off(deque([first.task]), 1, note)
+            deaths += second
+            for death in second:
+                note(death.task)
+        return deaths
+
+    def _work_off(self, waiting: deque[Task], jobs: int, note: Callable[[Task], None]) -> list[Death]:
+        """Let at most `jobs` workers work until nothing waits; returns the tasks whose worker died."""
+        deaths: list[Death] = []
+        while waiting or self._busy():
+            self._hand_out(waiting, jobs)
+            for worker in _ready(self._busy()):
+                task = worker.task
+                assert task is not None
+                if worker.finished():
+                    note(task)
+                else:
+                    deaths.append(Death(task=task, reason=worker.obituary()))
+                    self.workers.remove(worker)
+                    worker.end()
+        return deaths
+
+    def _busy(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.task is not None]
+
+    def _hand_out(self, waiting: deque[Task], jobs: int) -> None:
+        """Give every idle worker a task, and start workers while there are too few."""
+        while waiting:
+            idle = next((worker for worker in self.workers if worker.task is None), None)
+            if idle is None:
+                if len(self.workers) >= jobs:
+                    return
+                idle = start_worker()
+                self.workers.append(idle)
+            idle.give(waiting.popleft())
+
+
+def start_worker() -> Worker:
+    """A new worker with one thread, to which Ctrl-C says nothing."""
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=_serve, args=(there,), daemon=True)
+    with _environment(dict.fromkeys(ONE_THREAD, "1")), _deaf_to_interrupts():
+        process.start()
+    there.close()
+    return Worker(process=process, pipe=here)
+
+
+def _serve(pipe: Connection) -> None:
+    """A worker's life: take a task, do it, say that it is done."""
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            task: Task = pipe.recv()
+            try:
+                task.work()
+                pipe.send(None)
+            except FedxrayError as error:
+                pipe.send(error)
+
+
+def _follow_parent() -> None:
+    """Leave at once when the parent has died, so that nobody computes for nothing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _ready(workers: list[Worker]) -> list[Worker]:
+    """Wait until a worker answers or dies."""
+    signs: list[Connection | int] = [worker.pipe for worker in workers]
+    signs += [worker.process.sentinel for worker in workers]
+    found = wait(signs)
+    return [worker for worker in workers if worker.pipe in found or worker.process.sentinel in found]
+
+
+@contextlib.contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    """Variables that a new process inherits; put back afterwards."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A process started here inherits that it ignores Ctrl-C; its parent ends it instead."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,175 @@
+"""`fedxray audit`, `demo`, `report` and `purge`: what they print and how they end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedxray.errors import FedxrayError
+
+if TYPE_CHECKING:
+    from fedxray.audit.conduct import Ended
+    from fedxray.audit.engines import Progress
+    from fedxray.audit.plan import Plan
+
+FAILED, INTERRUPTED = 4, 130
+
+
+def run_audit(
+    file: Path, out: Path | None, engine: str, jobs: int | None, resume: bool, dry_run: bool, quiet: bool
+) -> int:
+    """Audit a plan; returns the exit code."""
+    _compute_with_one_thread()
+    from fedxray.audit.plan import read_plan
+
+    plan = read_plan(file)
+    folder = out if out is not None else Path("fedxray-out", plan.name)
+    _tell_factories(plan)
+    if dry_run:
+        return _print_needs(plan, folder, engine, jobs)
+    from fedxray.audit.conduct import conduct
+
+    try:
+        with progress_bar(quiet) as progress:
+            ended = conduct(
+                plan,
+                folder,
+                text=file.read_bytes(),
+                engine=engine,
+                jobs=jobs,
+                resume=resume,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
+        return INTERRUPTED
+    return _tell_end(ended, quiet)
+
+
+def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
+    """Audit the shipped plans into one report; returns the exit code."""
+    _compute_with_one_thread()
+    from fedxray.audit.demo import conduct_demo
+
+    try:
+        with progress_bar(quiet) as progress:
+            ended = conduct_demo(out, engine=engine, jobs=jobs, progress=progress)
+    except KeyboardInterrupt:
+        print("fedxray: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return _tell_end(ended, quiet)
+
+
+def run_report(folder: Path, show_private: bool) -> None:
+    """Write report.html again."""
+    from fedxray.audit.results import read
+    from fedxray.audit.store import REPORT
+    from fedxray.report import write_report
+
+    read(folder)
+    write_report(folder, show_private=show_private)
+    print(folder / REPORT)
+
+
+def run_purge(folder: Path, yes: bool) -> None:
+    """Delete private/ of an audit, after asking."""
+    from fedxray.audit.store import purge, read_marker
+
+    read_marker(folder)
+    if not yes:
+        try:
+            answer = input(f"Delete {folder / 'private'} for good? [y/N] ")
+        except EOFError:
+            raise FedxrayError(
+                "nobody answered; nothing was deleted. Say --yes to delete without asking."
+            ) from None
+        if answer.strip().lower() not in ("y", "yes"):
+            print("Nothing was deleted.")
+            return
+    print(f"Deleted {folder / 'private'}." if purge(folder) else f"There is no {folder / 'private'}.")
+
+
+def _compute_with_one_thread() -> None:
+    """Ask numerical libraries for one thread, before they are loaded: results must not depend on the cores."""
+    from fedxray.audit.engines import ONE_THREAD
+
+    for name in ONE_THREAD:
+        os.environ.setdefault(name, "1")
+
+
+def _tell_factories(plan: Plan) -> None:
+    for spec in plan.factories():
+        print(f"fedxray: this plan imports {spec}", file=sys.stderr)
+
+
+def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int:
+    """Cases, time and disk of an audit, without running it."""
+    from fedxray.audit import run
+    from fedxray.audit.cases import expand
+    from fedxray.audit.conduct import check_room, megabytes
+    from fedxray.audit.engines import cores, make_engine
+
+    runs, cases = expand(plan)
+    with make_engine(engine, jobs):
+        run.preflight(plan)
+    needed = run.estimate(plan)
+    hands = 1 if engine == "inline" else jobs or cores()
+    print(f"runs   {len(runs)}")
+    print(f"cases  {len(cases)}")
+    print(f"time   about {_duration(needed.seconds / hands)}")
+    print(f"disk   about {megabytes(needed.bytes)}")
+    check_room(folder, needed.bytes)
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _tell_end(ended: Ended, quiet: bool) -> int:
+    if not quiet:
+        for row in ended.document["summary"]:
+            aware = {True: ", knows the defence", False: ", does not know it", None: ""}[row["aware"]]
+            print(f"{row['attack']} ({row['role']}) against {row['defence']}{aware}: {_numbers(row)}")
+        print(f"Report: {ended.folder / 'report.html'}")
+    if ended.failed:
+        print(f"fedxray: {ended.failed} cases failed; see {ended.folder / 'results.json'}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _numbers(row: dict[str, object]) -> str:
+    """Metric, mean, floor and verdict of one row of the summary."""
+    mean, floor = row["mean"], row["floor"]
+    told = f"{mean:.3g}" if isinstance(mean, float | int) else "no value"
+    over = f", floor {floor:.3g} ({row['over']})" if isinstance(floor, float | int) else ""
+    return f"{row['metric']} {told}{over}: {row['verdict']}"
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Progress]:
+    """A bar with the time left, silent where nobody looks."""
+    from fedxray.audit.conduct import silent
+
+    if quiet or not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("starting", total=None)
+        yield lambda done, total, label: bar.update(line, completed=done, total=total, description=label)
