@@ -224,7 +224,7 @@ class Lbfgs(Method):
 
 
 def _inverse_hessian_times(slope: Tensor, moves: Tensor, changes: Tensor) -> Tensor:
-    """The two-loop recursion: the inverse Hessian, known by pairs [pairs, entries], times the slope [entries]."""
+    """The two-loop recursion: inverse Hessian, known by pairs [pairs, entries], times slope [entries]."""
     result = slope
     shares = []
     for move, change in zip(reversed(moves.unbind()), reversed(changes.unbind()), strict=True):

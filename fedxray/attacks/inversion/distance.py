@@ -1,0 +1,93 @@
+"""How far a replayed update is from the one seen: named tensors in, a scalar out, differentiable in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from fedxray.errors import BadInput
+from fedxray.params import Params
+
+Distance = Callable[[Params, Params], Tensor]
+Weights = Mapping[str, float]  # by parameter name; absent means that every tensor counts once
+
+SMALLEST_NORM = 1e-12  # a shorter vector counts as zero, whose cosine with anything is 0
+
+
+def squared_l2(guess: Params, seen: Params, weights: Weights | None = None) -> Tensor:
+    """Sum of weighted squared differences over all tensors; scalar."""
+    return _sum(
+        {name: ((value - seen[name]) ** 2).sum() for name, value in _paired(guess, seen).items()}, weights
+    )
+
+
+def l1(guess: Params, seen: Params, weights: Weights | None = None) -> Tensor:
+    """Sum of weighted absolute differences over all tensors; scalar."""
+    return _sum(
+        {name: (value - seen[name]).abs().sum() for name, value in _paired(guess, seen).items()}, weights
+    )
+
+
+def cosine(guess: Params, seen: Params, weights: Weights | None = None) -> Tensor:
+    """One minus the cosine of the angle between all tensors taken as one vector; scalar.
+
+    Weights count a tensor's part of the inner product and of both norms.
+    """
+    return 1 - _cosine(_paired(guess, seen), seen, weights)
+
+
+def cosine_by_layer(guess: Params, seen: Params, weights: Weights | None = None) -> Tensor:
+    """Sum over tensors of the weight times one minus the cosine of that tensor alone; scalar."""
+    parts = {name: 1 - _cosine({name: value}, seen, None) for name, value in _paired(guess, seen).items()}
+    return _sum(parts, weights)
+
+
+def layer_weights(names: Params, by_layer: Weights) -> dict[str, float]:
+    """Weights by parameter name from weights by module name: a layer's weight and bias share theirs."""
+    found = {name: by_layer.get(name.rpartition(".")[0]) for name in names}
+    missing = sorted(name for name, weight in found.items() if weight is None)
+    if missing:
+        raise BadInput("weights", expected="a weight for every layer", got=f"none for {', '.join(missing)}",
+                       remedy="Name the module of each parameter.")  # fmt: skip
+    return {name: weight for name, weight in found.items() if weight is not None}
+
+
+DISTANCES: dict[str, Distance] = {
+    "cosine": cosine,
+    "cosine-by-layer": cosine_by_layer,
+    "l2": squared_l2,
+    "l1": l1,
+}
+
+
+def _cosine(guess: Params, seen: Params, weights: Weights | None) -> Tensor:
+    inner = _sum({name: _dot(value, seen[name]) for name, value in guess.items()}, weights)
+    ours = _sum({name: _dot(value, value) for name, value in guess.items()}, weights)
+    theirs = _sum({name: _dot(seen[name], seen[name]) for name in guess}, weights)
+    # The square root of zero has no gradient: the norms are kept above zero before it, not after.
+    return inner / (ours.clamp(min=SMALLEST_NORM**2).sqrt() * theirs.clamp(min=SMALLEST_NORM**2).sqrt())
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    return torch.dot(left.reshape(-1), right.reshape(-1))
+
+
+def _sum(parts: Mapping[str, Tensor], weights: Weights | None) -> Tensor:
+    """The weighted sum of scalars by name."""
+    if weights is None:
+        return torch.stack(list(parts.values())).sum()
+    missing = sorted(parts.keys() - weights.keys())
+    if missing:
+        raise BadInput("weights", expected="a weight for every tensor", got=f"none for {', '.join(missing)}",
+                       remedy="Give a weight of 0 to a tensor that should not count.")  # fmt: skip
+    return torch.stack([value * weights[name] for name, value in parts.items()]).sum()
+
+
+def _paired(guess: Params, seen: Params) -> Params:
+    """The guess, refused when its names are not those of what was seen."""
+    if guess.keys() != seen.keys():
+        raise BadInput("seen", expected=f"tensors named {', '.join(guess)}", got=", ".join(seen) or "none",
+                       remedy="Compare updates of the same network.")  # fmt: skip
+    return guess

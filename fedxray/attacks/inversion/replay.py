@@ -1,0 +1,106 @@
+"""Replays a client: a guess of its inputs and labels becomes the update it would have sent."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from fedxray.errors import BadInput
+from fedxray.federation.local import Batch, Objective, local_update, objective
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.schedule import Schedule
+from fedxray.models.inspect import batch_norm_layers
+from fedxray.params import Params, buffers_of
+
+# Whether BatchNorm uses the statistics of the batch, the running ones, or does as the network it was given.
+BatchNorm = Literal["as-given", "batch", "running"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """One client's round, waiting for its inputs and labels; build it with `replay`."""
+
+    start: Params
+    buffers: Params
+    recipe: Recipe
+    evaluate: Objective
+    order: Tensor | None  # [uses] places of the guess, step after step; None when each is used once, in order
+    sizes: tuple[int, ...]  # examples of every step
+    examples: int
+
+    def update(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The update, differentiable in x [examples, ...] and in y where it is not class numbers."""
+        if len(x) != self.examples or len(y) != self.examples:
+            got = f"{len(x)} inputs and {len(y)} labels"
+            raise BadInput(
+                "x", expected=f"{self.examples} of both", got=got, remedy="The schedule tells how many."
+            )
+        batches = [Batch(x=part, y=label) for part, label in zip(self._cut(x), self._cut(y), strict=True)]
+        # The fast attention kernels cannot be differentiated twice.
+        with sdpa_kernel(SDPBackend.MATH):
+            result = local_update(
+                self.start, self.buffers, batches, self.recipe, self.evaluate, keep_graph=True
+            )
+        return result.update
+
+    def _cut(self, values: Tensor) -> tuple[Tensor, ...]:
+        """The examples of every step; one gather for all, so that its gradient is one scatter."""
+        used = values if self.order is None else values.index_select(0, self.order)
+        return torch.split(used, list(self.sizes))
+
+
+def replay(
+    model: nn.Module,
+    start: Params,
+    recipe: Recipe,
+    schedule: Schedule,
+    *,
+    buffers: Params | None = None,
+    batch_norm: BatchNorm = "as-given",
+) -> Replay:
+    """A client's round from `start`, by its recipe, in the given order; the model itself is left alone."""
+    rows = [schedule.used(step) for step in range(schedule.steps)]
+    order = torch.cat(rows)
+    examples = int(order.max()) + 1 if len(order) else 0
+    straight = torch.equal(order, torch.arange(examples, dtype=order.dtype, device=order.device))
+    device = next(iter(start.values())).device
+    return Replay(
+        start=start,
+        buffers={**buffers_of(model), **(buffers or {})},
+        recipe=recipe,
+        evaluate=objective(quiet_copy(model, batch_norm), recipe.loss),
+        order=None if straight else order.to(device),
+        sizes=tuple(len(row) for row in rows),
+        examples=examples,
+    )
+
+
+def straight_schedule(examples: int, recipe: Recipe) -> Schedule:
+    """The examples in the order of the guess, the same in every epoch, for when the order is unknown."""
+    length = recipe.batch_length(examples)
+    missing = -examples % length
+    filled = torch.cat([torch.arange(examples, device="cpu"), torch.full((missing,), -1, device="cpu")])
+    epochs = 1 if recipe.algorithm == "fedsgd" else recipe.epochs
+    return Schedule(filled.reshape(-1, length).repeat(epochs, 1))
+
+
+def quiet_copy(model: nn.Module, batch_norm: BatchNorm) -> nn.Module:
+    """A copy that draws nothing at random: dropout off, BatchNorm as asked."""
+    check_batch_norm(batch_norm)
+    given = {name: layer.training for name, layer in batch_norm_layers(model).items()}
+    copy = deepcopy(model).eval()
+    for name, layer in batch_norm_layers(copy).items():
+        layer.train(given[name] if batch_norm == "as-given" else batch_norm == "batch")
+    return copy
+
+
+def check_batch_norm(batch_norm: str) -> None:
+    """Refuse a mode that is not there."""
+    if batch_norm not in ("as-given", "batch", "running"):
+        raise BadInput("batch_norm", expected='"as-given", "batch" or "running"', got=repr(batch_norm),
+                       remedy='Try "as-given".')  # fmt: skip
