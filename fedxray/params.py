@@ -56,16 +56,19 @@ def weighted_mean(items: Sequence[Params], weights: Sequence[float]) -> dict[str
     """The weighted mean of several parameter sets; weights need not sum to one."""
     total = float(sum(weights))
     if not items or total <= 0:
-        raise BadInput("weights", expected="at least one positive weight", got=list(weights), remedy="Give every contributor a weight.")
+        remedy = "Give every contributor a weight."
+        raise BadInput("weights", expected="at least one positive weight", got=list(weights), remedy=remedy)
     shares = [weight / total for weight in weights]
     return {name: _weighted_sum([item[name] for item in items], shares) for name in items[0]}
 
 
 def _weighted_sum(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    if not tensors[0].is_floating_point():  # counters: exact, then to the nearest whole number
+        return _weighted_sum([tensor.double() for tensor in tensors], shares).round().to(tensors[0].dtype)
     total = tensors[0] * shares[0]
     for tensor, share in zip(tensors[1:], shares[1:], strict=True):
         total = total + tensor * share
-    return total if tensors[0].is_floating_point() else total.to(tensors[0].dtype)
+    return total
 
 
 def flatten(params: Params) -> Tensor:
@@ -76,7 +79,9 @@ def flatten(params: Params) -> Tensor:
 def unflatten(vector: Tensor, like: Params) -> dict[str, Tensor]:
     """A vector cut back into the shapes of `like`."""
     pieces = torch.split(vector, [value.numel() for value in like.values()])
-    return {name: piece.reshape(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)}
+    return {
+        name: piece.reshape(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)
+    }
 
 
 def stack(items: Sequence[Params]) -> dict[str, Tensor]:
@@ -92,7 +97,9 @@ def unstack(params: Params) -> list[dict[str, Tensor]]:
 
 def same_shapes(left: Params, right: Params) -> bool:
     """Whether both have the same names with the same shapes."""
-    return left.keys() == right.keys() and all(value.shape == right[name].shape for name, value in left.items())
+    return left.keys() == right.keys() and all(
+        value.shape == right[name].shape for name, value in left.items()
+    )
 
 
 def is_finite(params: Params) -> bool:

@@ -37,7 +37,12 @@ GRANTS: dict[str, str] = {
 
 
 def disclose(
-    truth: Truth, names: Sequence[str], *, client: int | None = None, seats: Sequence[int] = (), rows: Rows = "train"
+    truth: Truth,
+    names: Sequence[str],
+    *,
+    client: int | None = None,
+    seats: Sequence[int] = (),
+    rows: Rows = "train",
 ) -> Grants:
     """The named grants about one client (or about everyone but the seats), by value.
 
@@ -49,7 +54,12 @@ def disclose(
         if name not in GRANTS:
             raise unknown_name("grants", name, GRANTS)
         if name in _UNBUILT:
-            raise BadInput("grants", expected="a grant that is built", got=repr(name), remedy="It belongs to attacks that are not built yet.")
+            raise BadInput(
+                "grants",
+                expected="a grant that is built",
+                got=repr(name),
+                remedy="It belongs to attacks that are not built yet.",
+            )
         value = _GIVE[name](truth, client, tuple(seats), rows)
         if name.startswith("oracle-"):
             oracle[name] = value
@@ -58,7 +68,9 @@ def disclose(
     return Grants(names=tuple(sorted(set(names))), oracle=oracle, **values)
 
 
-def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
+def records_in_question(
+    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
+) -> Records:
     """The records an attack is about: one client's, or everyone's but the seats' where only sums are seen."""
     source = truth.train if rows == "train" else truth.holdout
     if client is not None:
@@ -66,7 +78,9 @@ def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...]
     return union(tuple(records for owner, records in enumerate(source) if owner not in seats))
 
 
-def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> tuple[Records, torch.Tensor]:
+def membership_records(
+    truth: Truth, client: int | None, seats: tuple[int, ...] = ()
+) -> tuple[Records, torch.Tensor]:
     """Members and non-members, mixed, and which is which (for scoring only), shape [records].
 
     Non-members are held-out records of the same client, so that telling the two apart is about these records and not
@@ -76,17 +90,27 @@ def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] 
     left_out = records_in_question(truth, client, seats, "holdout")
     others = left_out if len(left_out) else truth.public
     if not len(others):
-        raise BadInput("data.holdout", expected="held-out records to tell members from", got="none",
-                       remedy="Set holdout = 0.1 (or public = 0.1) in [data].")
+        raise BadInput(
+            "data.holdout",
+            expected="held-out records to tell members from",
+            got="none",
+            remedy="Set holdout = 0.1 (or public = 0.1) in [data].",
+        )
     inside = torch.arange(len(members) + len(others), device="cpu") < len(members)
     mixed = permutation(len(inside), fork(truth.seed, "membership", -1 if client is None else client))
     return union((members, others)).take(mixed.to(members.x.device)), inside[mixed]
 
 
-def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> PublicAttributes:
+def _public_attributes(
+    truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> PublicAttributes:
     if truth.space.sensitive is None:
-        raise BadInput("data.sensitive", expected="the name of the sensitive column", got="nothing",
-                       remedy="Name it in [data], for example sensitive = \"smoker\".")
+        raise BadInput(
+            "data.sensitive",
+            expected="the name of the sensitive column",
+            got="nothing",
+            remedy='Name it in [data], for example sensitive = "smoker".',
+        )
     records = records_in_question(truth, client, seats, rows)
     x = records.x.clone()
     x[:, list(truth.space.column(truth.space.sensitive).positions)] = 0.0
@@ -95,18 +119,26 @@ def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...],
 
 def _labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
     y = records_in_question(truth, client, seats, rows).y
-    return y[permutation(len(y), fork(truth.seed, "granted labels", -1 if client is None else client)).to(y.device)]
+    return y[
+        permutation(len(y), fork(truth.seed, "granted labels", -1 if client is None else client)).to(y.device)
+    ]
 
 
 def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
     y = records_in_question(truth, client, seats, rows).y
     if y.is_floating_point():
-        raise BadInput("grants", expected="a classification task for label-counts", got="a regression target",
-                       remedy="Leave label-counts out.")
+        raise BadInput(
+            "grants",
+            expected="a classification task for label-counts",
+            got="a regression target",
+            remedy="Leave label-counts out.",
+        )
     return torch.bincount(y, minlength=len(truth.space.classes))
 
 
-def _batch_labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> tuple[torch.Tensor, ...]:
+def _batch_labels(
+    truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> tuple[torch.Tensor, ...]:
     owner = _single("batch-labels", client)
     schedule = truth.schedule(owner, 0)
     return tuple(truth.train[owner].y[schedule.used(step)] for step in range(schedule.steps))
@@ -123,15 +155,23 @@ def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows
 
 def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Records:
     if not seats:
-        raise BadInput("grants", expected="a curious client's seat for own-data", got="another role",
-                       remedy="Use role = \"curious-client\", or leave own-data out.")
+        raise BadInput(
+            "grants",
+            expected="a curious client's seat for own-data",
+            got="another role",
+            remedy='Use role = "curious-client", or leave own-data out.',
+        )
     return union(tuple(truth.train[seat] for seat in seats))
 
 
 def _single(grant: str, client: int | None) -> int:
     if client is None:
-        raise BadInput("grants", expected=f"one target client for {grant}", got="a seat that sees only sums",
-                       remedy=f"Leave {grant} out, or take a role that sees single replies.")
+        raise BadInput(
+            "grants",
+            expected=f"one target client for {grant}",
+            got="a seat that sees only sums",
+            remedy=f"Leave {grant} out, or take a role that sees single replies.",
+        )
     return client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,30 +27,48 @@ class Role:
 
 ROLES: dict[str, Role] = {
     "server": Role(SERVER, "every model sent, every reply, who took part, example counts", True, True, True),
-    "eavesdropper": Role(WIRE, "every model sent and every reply on the links, and whose link it is", True, True, False),
-    "active-server": Role(SERVER, "what a server sees, and it may change what it sends", True, True, True, active=True),
-    "curious-client": Role("client", "the global models it is sent, and its own records and updates", False, False, False),
-    "secure-aggregation": Role(SERVER, "the models sent and the sum of all replies, never a single one", False, False, False),
+    "eavesdropper": Role(
+        WIRE, "every model sent and every reply on the links, and whose link it is", True, True, False
+    ),
+    "active-server": Role(
+        SERVER, "what a server sees, and it may change what it sends", True, True, True, active=True
+    ),
+    "curious-client": Role(
+        "client", "the global models it is sent, and its own records and updates", False, False, False
+    ),
+    "secure-aggregation": Role(
+        SERVER, "the models sent and the sum of all replies, never a single one", False, False, False
+    ),
 }
 
 
-def server(transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None) -> View:
+def server(
+    transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None
+) -> View:
     """An honest but curious server that looks at one client."""
     return _link_view(transcript, "server", client, grants, rounds)
 
 
-def eavesdropper(transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None) -> View:
+def eavesdropper(
+    transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None
+) -> View:
     """Someone who reads the links and looks at one client."""
     return _link_view(transcript, "eavesdropper", client, grants, rounds)
 
 
-def active_server(transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None) -> View:
+def active_server(
+    transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None
+) -> View:
     """A server that may change what it sends to one client."""
     return _link_view(transcript, "active-server", client, grants, rounds)
 
 
 def curious_client(
-    transcript: Transcript, *, seat: int | Sequence[int] = 0, own: Sequence[Records] = (), grants: Grants | None = None,
+    transcript: Transcript,
+    *,
+    seat: int | Sequence[int] = 0,
+    own: Sequence[Records] = (),
+    grants: Grants | None = None,
     rounds: Sequence[int] | None = None,
 ) -> View:
     """One client, or several that pool what they have, looking at all others through the global models."""
@@ -58,13 +77,19 @@ def curious_client(
     readers = [client_seat(one) for one in seats]
     models = _globals(transcript, [m for m in transcript.messages if m.readers.intersection(readers)], rounds)
     mine = tuple(
-        Own(client=one, records=records, observations=_replies(transcript, client_seat(one), (one,), rounds, examples=True))
+        Own(
+            client=one,
+            records=records,
+            observations=_replies(transcript, client_seat(one), (one,), rounds, examples=True),
+        )
         for one, records in zip(seats, own, strict=False)
     )
     return _view(transcript, "curious-client", None, _differences(models), models, grants, mine)
 
 
-def secure_aggregation(transcript: Transcript, *, grants: Grants | None = None, rounds: Sequence[int] | None = None) -> View:
+def secure_aggregation(
+    transcript: Transcript, *, grants: Grants | None = None, rounds: Sequence[int] | None = None
+) -> View:
     """A server that learns only the sum of all replies."""
     readable = [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")]
     models = _globals(transcript, readable, rounds)
@@ -86,42 +111,75 @@ def _link_view(
 
 
 def _view(
-    transcript: Transcript, role: str, target: int | None, observations: tuple[Observation, ...],
-    models: tuple[GlobalModel, ...], grants: Grants | None, own: tuple[Own, ...] = (),
+    transcript: Transcript,
+    role: str,
+    target: int | None,
+    observations: tuple[Observation, ...],
+    models: tuple[GlobalModel, ...],
+    grants: Grants | None,
+    own: tuple[Own, ...] = (),
 ) -> View:
     return View(
-        role=role, target=target, observations=observations, globals=models, model=transcript.model,
-        space=transcript.space, loss=transcript.loss, grants=grants or Grants(), own=own,
+        role=role,
+        target=target,
+        observations=observations,
+        globals=models,
+        model=transcript.model,
+        space=transcript.space,
+        loss=transcript.loss,
+        grants=grants or Grants(),
+        own=own,
         active=ROLES[role].active and not transcript.recorded,
     )
 
 
 def _replies(
-    transcript: Transcript, reader: str, clients: Sequence[int], rounds: Sequence[int] | None, *, examples: bool
+    transcript: Transcript,
+    reader: str,
+    clients: Sequence[int],
+    rounds: Sequence[int] | None,
+    *,
+    examples: bool,
 ) -> tuple[Observation, ...]:
     """Single replies that this reader can see, paired with what that client was really sent."""
-    sent = {(m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers}
+    sent = {
+        (m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers
+    }
     found = []
     for message in transcript.readable_by(reader):
-        if message.what != "reply" or message.client not in clients or not _wanted(message, rounds):
+        if message.what != "reply" or message.client is None or message.client not in clients:
+            continue
+        if not _wanted(message, rounds):
             continue
         start = transcript.shelf.get(sent[message.round, message.client].parts)
         back = transcript.shelf.get(message.parts)
-        found.append(Observation(
-            round=message.round, start=start.params, update=back.params, kind=message.kind,
-            contributors=(message.client,), examples=message.examples if examples else None,
-            buffers=start.buffers, buffers_after=back.buffers, tampered=message.tampered,
-        ))
+        found.append(
+            Observation(
+                round=message.round,
+                start=start.params,
+                update=back.params,
+                kind=message.kind,
+                contributors=(message.client,),
+                examples=message.examples if examples else None,
+                buffers=start.buffers,
+                buffers_after=back.buffers,
+                tampered=message.tampered,
+            )
+        )
     return tuple(found)
 
 
 def _sums(transcript: Transcript, rounds: Sequence[int] | None) -> tuple[Observation, ...]:
     """The change of the global model in every round, which is all that a server under secure aggregation learns."""
-    models = _globals(transcript, [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")], rounds)
+    models = _globals(
+        transcript, [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")], rounds
+    )
     return _differences(models)
 
 
-def _globals(transcript: Transcript, readable: Sequence[Message], rounds: Sequence[int] | None) -> tuple[GlobalModel, ...]:
+def _globals(
+    transcript: Transcript, readable: Sequence[Message], rounds: Sequence[int] | None
+) -> tuple[GlobalModel, ...]:
     """The untampered global models among these messages, one per round; an outcome is the start of the next round."""
     places: dict[int, str] = {}
     for message in readable:
@@ -138,13 +196,21 @@ def _globals(transcript: Transcript, readable: Sequence[Message], rounds: Sequen
 def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
     """Rounds of which both ends were seen, as updates of unknown contributors."""
     found = []
-    for before, after in zip(models, models[1:], strict=False):
+    for before, after in itertools.pairwise(models):
         if after.round == before.round + 1:
             change = {name: after.params[name] - value for name, value in before.params.items()}
-            found.append(Observation(
-                round=before.round, start=before.params, update=change, kind="weights", contributors=None, examples=None,
-                buffers=before.buffers, buffers_after=after.buffers,
-            ))
+            found.append(
+                Observation(
+                    round=before.round,
+                    start=before.params,
+                    update=change,
+                    kind="weights",
+                    contributors=None,
+                    examples=None,
+                    buffers=before.buffers,
+                    buffers_after=after.buffers,
+                )
+            )
     return tuple(found)
 
 
@@ -155,4 +221,9 @@ def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:
 def _check_clients(argument: str, clients: Sequence[int], count: int) -> None:
     for client in clients:
         if not 0 <= client < count:
-            raise BadInput(argument, expected=f"a client from 0 to {count - 1}", got=client, remedy="Clients count from 0.")
+            raise BadInput(
+                argument,
+                expected=f"a client from 0 to {count - 1}",
+                got=client,
+                remedy="Clients count from 0.",
+            )

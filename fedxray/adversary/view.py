@@ -103,7 +103,11 @@ class View:
     @property
     def clients(self) -> tuple[int, ...]:
         """The clients of which single replies were seen."""
-        seen = {one.contributors[0] for one in self.observations if one.contributors and len(one.contributors) == 1}
+        seen = {
+            one.contributors[0]
+            for one in self.observations
+            if one.contributors and len(one.contributors) == 1
+        }
         return tuple(sorted(seen))
 
     def of(self, client: int) -> tuple[Observation, ...]:
@@ -123,7 +127,9 @@ class View:
         return {
             "role": self.role,
             "rounds_seen": sorted({one.round for one in self.observations}),
-            "single_replies": sum(one.contributors is not None and len(one.contributors) == 1 for one in self.observations),
+            "single_replies": sum(
+                one.contributors is not None and len(one.contributors) == 1 for one in self.observations
+            ),
             "sums": sum(one.contributors is None or len(one.contributors) > 1 for one in self.observations),
             "global_models": len(self.globals),
             "grants": sorted(self.grants.names),

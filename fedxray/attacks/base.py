@@ -39,7 +39,9 @@ class Context:
 
     def run(self, attack: Attack, view: View) -> Evidence:
         """Another attack's answer on this view; its draws depend on its own name and settings, not on its caller."""
-        return self.memo(attack, view, lambda: attack.run(view, generator=self.root, memo=self.memo, report=self.report))
+        return self.memo(
+            attack, view, lambda: attack.run(view, generator=self.root, memo=self.memo, report=self.report)
+        )
 
 
 def compute(attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
@@ -106,41 +108,58 @@ def single_replies() -> Need:
 
 def global_models() -> Need:
     """At least one global model."""
-    return Need(what="a global model", given_by="every role, when at least one round is recorded",
-                met=lambda view: len(view.globals) > 0)
+    return Need(
+        what="a global model",
+        given_by="every role, when at least one round is recorded",
+        met=lambda view: len(view.globals) > 0,
+    )
 
 
 def any_update() -> Need:
     """An update about the target: its own reply, or a sum."""
-    return Need(what="an update", given_by="any role that sees two consecutive models or a reply",
-                met=lambda view: len(view.of_target()) > 0)
+    return Need(
+        what="an update",
+        given_by="any role that sees two consecutive models or a reply",
+        met=lambda view: len(view.of_target()) > 0,
+    )
 
 
 def granted(name: str) -> Need:
     """A grant that must be there."""
-    return Need(what=f"the grant {name}", given_by=f'grants = ["{name}"]', met=lambda view: name in view.grants.names)
+    return Need(
+        what=f"the grant {name}", given_by=f'grants = ["{name}"]', met=lambda view: name in view.grants.names
+    )
 
 
 def public_records() -> Need:
     """Some records of no client."""
     return Need(
-        what="public records", given_by='grants = ["public-records"] with public > 0 in [data]',
+        what="public records",
+        given_by='grants = ["public-records"] with public > 0 in [data]',
         met=lambda view: view.grants.public_records is not None and len(view.grants.public_records) > 0,
     )
 
 
 def classification() -> Need:
     """A task with classes."""
-    return Need(what="a classification task", given_by="a data set with classes",
-                met=lambda view: view.space.target == "classification")
+    return Need(
+        what="a classification task",
+        given_by="a data set with classes",
+        met=lambda view: view.space.target == "classification",
+    )
 
 
 def images() -> Need:
     """Inputs that are images."""
-    return Need(what="image inputs", given_by="a data set of images", met=lambda view: view.space.kind == "image")
+    return Need(
+        what="image inputs", given_by="a data set of images", met=lambda view: view.space.kind == "image"
+    )
 
 
 def sensitive_column() -> Need:
     """A named sensitive column."""
-    return Need(what="a sensitive column", given_by='sensitive = "..." in [data]',
-                met=lambda view: view.space.sensitive is not None)
+    return Need(
+        what="a sensitive column",
+        given_by='sensitive = "..." in [data]',
+        met=lambda view: view.space.sensitive is not None,
+    )

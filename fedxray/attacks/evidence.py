@@ -22,7 +22,9 @@ class Evidence:
     status: Status = "ok"
     reason: str = ""
     curve: tuple[float, ...] = ()  # the attacker's own loss by step
-    facts: dict[str, Any] = field(default_factory=dict)  # plain values worth telling: condition number, chosen round
+    facts: dict[str, Any] = field(
+        default_factory=dict
+    )  # plain values worth telling: condition number, chosen round
     rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
     target: int | None = None  # whose messages it read; None for sums over several clients
     seats: tuple[int, ...] = ()  # the clients that made the attack
@@ -37,8 +39,16 @@ def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evid
 
 def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Parameters and buffers of a guessed local model."""
-    params = {name.removeprefix("param:"): value for name, value in evidence.tensors.items() if name.startswith("param:")}
-    buffers = {name.removeprefix("buffer:"): value for name, value in evidence.tensors.items() if name.startswith("buffer:")}
+    params = {
+        name.removeprefix("param:"): value
+        for name, value in evidence.tensors.items()
+        if name.startswith("param:")
+    }
+    buffers = {
+        name.removeprefix("buffer:"): value
+        for name, value in evidence.tensors.items()
+        if name.startswith("buffer:")
+    }
     return params, buffers
 
 

@@ -1,4 +1,4 @@
-"""Floors: what can be guessed without any message. Each is an attack on a view without messages, scored like the rest."""
+"""Floors: what can be guessed without any message; each is an attack on a view without messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Attack, Context, Need, classification, granted, images, public_records, sensitive_column
+from fedxray.attacks.base import (
+    Attack,
+    Context,
+    Need,
+    classification,
+    granted,
+    images,
+    public_records,
+    sensitive_column,
+)
 from fedxray.attacks.evidence import Evidence, Kind, of_attributes, of_images, of_label_counts, of_membership
 from fedxray.attacks.imputation import impute_category, impute_value
 from fedxray.data.space import Column

@@ -24,7 +24,9 @@ def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor, seed: int) -> 
         make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
         RandomForestClassifier(n_estimators=50, min_samples_leaf=2, random_state=seed, n_jobs=1),
     ]
-    return torch.as_tensor(_best_prediction(models, learn, wanted, guess, seed), device=guess.device).to(wanted.dtype)
+    return torch.as_tensor(_best_prediction(models, learn, wanted, guess, seed), device=guess.device).to(
+        wanted.dtype
+    )
 
 
 def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor, seed: int) -> Tensor:

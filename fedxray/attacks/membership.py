@@ -20,7 +20,13 @@ class MembershipLoss(Attack):
 
     name: ClassVar[str] = "membership-loss"
     kind: ClassVar[Kind] = "membership"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
+    roles: ClassVar[tuple[str, ...]] = (
+        "server",
+        "eavesdropper",
+        "active-server",
+        "curious-client",
+        "secure-aggregation",
+    )
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
     floors: ClassVar[tuple[str, ...]] = ("chance",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")

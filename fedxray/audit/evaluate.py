@@ -1,4 +1,4 @@
-"""One case from its transcript to its scores: the attack, its floors and its controls, each through the same scoring."""
+"""One case from its transcript to its scores: the attack, its floors and its controls, all scored alike."""
 
 from __future__ import annotations
 
@@ -58,9 +58,13 @@ def evaluate(bench: Bench) -> Outcome:
     evidence = _run(bench, bench.attack, view, "case")
     found = _score(bench, evidence)
     return Outcome(
-        evidence=evidence, score=found, ledger=ledger_of(bench, view), oracle=view.grants.is_oracle,
-        floors=_floors(bench), controls=_controls(bench),
-    )  # fmt: skip
+        evidence=evidence,
+        score=found,
+        ledger=ledger_of(bench, view),
+        oracle=view.grants.is_oracle,
+        floors=_floors(bench),
+        controls=_controls(bench),
+    )
 
 
 def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[str]:
@@ -104,7 +108,9 @@ def take_seat(bench: Bench, grants: Grants, client: int) -> View:
         return roles.curious_client(transcript, seat=bench.part.seats, own=own, grants=grants, rounds=rounds)
     if role == "secure-aggregation":
         return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)
-    seat = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[role]
+    seat = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[
+        role
+    ]
     return seat(transcript, client=client, grants=grants, rounds=rounds)
 
 
@@ -120,8 +126,14 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
 
 def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
     """Who sees what and was told what, in plain values."""
-    return {**view.ledger(), "sees": roles.ROLES[view.role].sees, "defence": bench.truth.defence.describe(),
-            "aware": bench.aware, "target": bench.client, "seats": list(bench.part.seats)}  # fmt: skip
+    return {
+        **view.ledger(),
+        "sees": roles.ROLES[view.role].sees,
+        "defence": bench.truth.defence.describe(),
+        "aware": bench.aware,
+        "target": bench.client,
+        "seats": list(bench.part.seats),
+    }
 
 
 def _run(bench: Bench, attack: Attack, view: View, what: str) -> Evidence:
@@ -155,8 +167,10 @@ def _floors(bench: Bench) -> dict[str, dict[str, float]]:
 def _controls(bench: Bench) -> dict[str, dict[str, float]]:
     """The attack repeated where it should not work."""
     makers: dict[str, Callable[[Bench], Scores | None]] = {
-        "held-out": _held_out, "other-client": _other_client, "global-model": _global_model,
-    }  # fmt: skip
+        "held-out": _held_out,
+        "other-client": _other_client,
+        "global-model": _global_model,
+    }
     found: dict[str, dict[str, float]] = {}
     for name in bench.attack.controls:
         result = makers[name](bench)
@@ -197,8 +211,11 @@ def without_client_model(attack: Attack) -> Attack | None:
     """The attack with the global model wherever it would use one of the client; None where it uses none."""
     if attack.kind == "model":
         return GlobalModel()
-    models = [field.name for field in fields(attack)  # type: ignore[arg-type]
-              if isinstance(getattr(attack, field.name), Attack) and getattr(attack, field.name).kind == "model"]
+    models = [
+        field.name
+        for field in fields(attack)  # type: ignore[arg-type]
+        if isinstance(getattr(attack, field.name), Attack) and getattr(attack, field.name).kind == "model"
+    ]
     return replace(attack, **dict.fromkeys(models, GlobalModel())) if models else None  # type: ignore[type-var]
 
 

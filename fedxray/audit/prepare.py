@@ -64,30 +64,63 @@ def load_data(plan: Plan, seed: int) -> Dataset:
     if data.name is not None and "clients" in loader_options(data):
         options["clients"] = data.clients
     path = None if data.path is None else (plan.folder / data.path).resolve()
-    return _load(_frozen(options), data.name, path, data.target, data.sensitive, tuple(data.categorical), tuple(data.drop),
-                 data.scale_target, seed)  # fmt: skip
+    return _load(
+        _frozen(options),
+        data.name,
+        path,
+        data.target,
+        data.sensitive,
+        tuple(data.categorical),
+        tuple(data.drop),
+        data.scale_target,
+        seed,
+    )
 
 
 @functools.lru_cache(maxsize=2)
 def _load(
-    options: tuple[tuple[str, Any], ...], name: str | None, path: Path | None, target: str | None, sensitive: str | None,
-    categorical: tuple[str, ...], drop: tuple[str, ...], scale_target: bool | None, seed: int,
-) -> Dataset:  # fmt: skip
-    return load(name, path=path, target=target, sensitive=sensitive, categorical=categorical, drop=drop,
-                scale_target=scale_target, seed=seed, **dict(options))  # fmt: skip
+    options: tuple[tuple[str, Any], ...],
+    name: str | None,
+    path: Path | None,
+    target: str | None,
+    sensitive: str | None,
+    categorical: tuple[str, ...],
+    drop: tuple[str, ...],
+    scale_target: bool | None,
+    seed: int,
+) -> Dataset:
+    return load(
+        name,
+        path=path,
+        target=target,
+        sensitive=sensitive,
+        categorical=categorical,
+        drop=drop,
+        scale_target=scale_target,
+        seed=seed,
+        **dict(options),
+    )
 
 
 def _frozen(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in sorted(options.items()))
+    return tuple(
+        (key, tuple(value) if isinstance(value, list) else value) for key, value in sorted(options.items())
+    )
 
 
 def divide(plan: Plan, dataset: Dataset, seed: int) -> Split:
     """Who holds which record."""
     data: DataPart = plan.data
     return split(
-        dataset, clients=data.clients, partition=data.partition, holdout=data.holdout, public=data.public,
-        limit=data.limit, seed=seed, **arguments(data, partition_options(data)),
-    )  # fmt: skip
+        dataset,
+        clients=data.clients,
+        partition=data.partition,
+        holdout=data.holdout,
+        public=data.public,
+        limit=data.limit,
+        seed=seed,
+        **arguments(data, partition_options(data)),
+    )
 
 
 def _as_type(records: Records, dtype: torch.dtype) -> Records:

@@ -35,7 +35,9 @@ def local_optimum(truth: Truth, client: int, *, steps: int = STEPS) -> dict[str,
     return best
 
 
-def _adam(params: Params, gradient: Params, first: dict[str, Tensor], second: dict[str, Tensor], step: int) -> dict[str, Tensor]:
+def _adam(
+    params: Params, gradient: Params, first: dict[str, Tensor], second: dict[str, Tensor], step: int
+) -> dict[str, Tensor]:
     """One step of Adam; the moments are written in place."""
     stepped = {}
     for name, value in params.items():

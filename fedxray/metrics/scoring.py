@@ -24,13 +24,22 @@ TOLERANCE = 0.1  # of the range of a continuous attribute
 
 
 def score(
-    evidence: Evidence, truth: Truth, *, client: int | None = None, seats: tuple[int, ...] = (), rows: Rows = "train"
+    evidence: Evidence,
+    truth: Truth,
+    *,
+    client: int | None = None,
+    seats: tuple[int, ...] = (),
+    rows: Rows = "train",
 ) -> Scores:
     """Scores of a guess about one client's records; by default the client whose messages were read."""
     about = evidence.target if client is None else client
     if evidence.kind not in _BY_KIND:
-        raise BadInput("evidence", expected=f"one of the kinds {', '.join(_BY_KIND)}", got=evidence.kind,
-                       remedy="Scores of this kind are not built yet.")  # fmt: skip
+        raise BadInput(
+            "evidence",
+            expected=f"one of the kinds {', '.join(_BY_KIND)}",
+            got=evidence.kind,
+            remedy="Scores of this kind are not built yet.",
+        )
     return _BY_KIND[evidence.kind](evidence, truth, about, seats or evidence.seats, rows)
 
 
@@ -39,7 +48,9 @@ def other_optimum(truth: Truth, client: int) -> Evidence:
     return of_model(local_optimum(truth, (client + 1) % len(truth.train)))
 
 
-def _attributes(evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Scores:
+def _attributes(
+    evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> Scores:
     column = truth.space.column(truth.space.sensitive or "")
     records = records_in_question(truth, client, seats, rows)
     real, guess = records.x[:, list(column.positions)], evidence.tensors["codes"].to(records.x)
@@ -55,38 +66,56 @@ def _nearest(values: Tensor, codes: Tensor) -> Tensor:
     return torch.where(torch.isfinite(values).all(1), found, -1)
 
 
-def _membership(evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Scores:
+def _membership(
+    evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> Scores:
     _, inside = membership_records(truth, client, seats)
     found = evidence.tensors["scores"]
     return membership_scores(found, inside.to(found.device))
 
 
-def _images(evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Scores:
+def _images(
+    evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> Scores:
     space, records = truth.space, records_in_question(truth, client, seats, rows)
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
     others = space.to_pixels(_others(truth, client))
-    return image_scores(guess, space.to_pixels(records.x), recognised_above=space.recognised_above, others=others)
+    return image_scores(
+        guess, space.to_pixels(records.x), recognised_above=space.recognised_above, others=others
+    )
 
 
 def _others(truth: Truth, client: int | None) -> Tensor:
     """Other images of the same data set: public ones, held-out ones, then those of other clients."""
     pools = [truth.public.x, *(records.x for records in truth.holdout)]
-    pools += [records.x for owner, records in enumerate(truth.train) if client is not None and owner != client]
+    pools += [
+        records.x for owner, records in enumerate(truth.train) if client is not None and owner != client
+    ]
     return torch.cat(pools)[:MOST_OTHERS]
 
 
-def _labels(evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Scores:
+def _labels(
+    evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> Scores:
     y = records_in_question(truth, client, seats, rows).y
     counts = torch.bincount(y, minlength=len(truth.space.classes))
     return label_scores(evidence.tensors["counts"].to(counts.device), counts)
 
 
-def _model(evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Scores:
+def _model(
+    evidence: Evidence, truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+) -> Scores:
     if client is None:
-        raise BadInput("client", expected="the client whose model was guessed", got="none", remedy="Name it: client = 0.")
+        raise BadInput(
+            "client", expected="the client whose model was guessed", got="none", remedy="Name it: client = 0."
+        )
     return model_scores(model_params(evidence)[0], local_optimum(truth, client))
 
 
 _BY_KIND: dict[str, Callable[[Evidence, Truth, int | None, tuple[int, ...], Rows], Scores]] = {
-    "attributes": _attributes, "membership": _membership, "images": _images, "labels": _labels, "model": _model,
-}  # fmt: skip
+    "attributes": _attributes,
+    "membership": _membership,
+    "images": _images,
+    "labels": _labels,
+    "model": _model,
+}

@@ -26,7 +26,11 @@ from fedxray.seeds import fork
 from tests.contract import worlds
 
 MAIN_METRIC = {
-    "attributes": "accuracy", "images": "psnr", "labels": "label_error", "membership": "auc", "model": "parameter_distance",
+    "attributes": "accuracy",
+    "images": "psnr",
+    "labels": "label_error",
+    "membership": "auc",
+    "model": "parameter_distance",
 }
 
 
@@ -74,7 +78,11 @@ def test_unreadable_messages_do_not_matter(attack: Attack) -> None:
 def test_view_holds_no_truth(attack: Attack) -> None:
     """Nothing reachable from the view is a truth, a transcript or a generator."""
     view = worlds.view_of(attack, worlds.world_of(attack))
-    found = [type(thing).__name__ for thing in reachable(view) if isinstance(thing, Truth | Transcript | torch.Generator)]
+    found = [
+        type(thing).__name__
+        for thing in reachable(view)
+        if isinstance(thing, Truth | Transcript | torch.Generator)
+    ]
     assert not found
 
 
@@ -174,7 +182,9 @@ def scores_over_floor(attack: Attack, spoil: bool) -> tuple[list[float], str]:
         world = worlds.world_of(attack, seed)
         seen = worlds.noised(world, reader=None, seed=seed) if spoil else world
         for client in range(worlds.CLIENTS):
-            found = score(run(attack, worlds.view_of(attack, seen, client=client)), world.truth, client=client).means[metric]
+            found = score(
+                run(attack, worlds.view_of(attack, seen, client=client)), world.truth, client=client
+            ).means[metric]
             floors = [floor_value(name, world, client, metric) for name in attack.floors]
             down = METRICS[metric].down
             differences += paired([found], [min(floors) if down else max(floors)], down=down)
@@ -214,7 +224,9 @@ def test_knowing_the_seed_of_the_federation_does_not_help(attack: Attack) -> Non
     assert gain <= max(METRICS[metric].margin, max(others) - min(others))
 
 
-@pytest.mark.parametrize("name", [name for name in worlds.attacks() if worlds.small(name).kind in ("attributes", "membership")])
+@pytest.mark.parametrize(
+    "name", [name for name in worlds.attacks() if worlds.small(name).kind in ("attributes", "membership")]
+)
 def test_permuting_the_records_permutes_the_answer(name: str) -> None:
     """The order in which records are granted does not matter."""
     attack = worlds.small(name)

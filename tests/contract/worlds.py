@@ -71,20 +71,38 @@ def image_world(seed: int = 0) -> World:
     return _run(dataset, model, recipe, rounds=1, partition="iid", seed=seed, limit=2)
 
 
-def _run(dataset: Dataset, model: Any, recipe: Recipe, *, rounds: int, partition: str, seed: int, limit: int | None = None) -> World:
-    parts = split(dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1)
+def _run(
+    dataset: Dataset,
+    model: Any,
+    recipe: Recipe,
+    *,
+    rounds: int,
+    partition: str,
+    seed: int,
+    limit: int | None = None,
+) -> World:
+    parts = split(
+        dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1
+    )
 
     def records(index: torch.Tensor) -> Records:
         return Records(dataset.x[index], dataset.y[index])
 
     federation = Federation(
-        space=dataset.space, clients=tuple(map(records, parts.train)), holdout=tuple(map(records, parts.holdout)),
-        public=records(parts.public), model=model, recipe=recipe, rounds=rounds,
+        space=dataset.space,
+        clients=tuple(map(records, parts.train)),
+        holdout=tuple(map(records, parts.holdout)),
+        public=records(parts.public),
+        model=model,
+        recipe=recipe,
+        rounds=rounds,
     )
     return World(*simulate(federation, seed=seed))
 
 
-def view_of(attack: Attack, world: World, *, client: int = 1, role: str | None = None, grants: list[str] | None = None) -> View:
+def view_of(
+    attack: Attack, world: World, *, client: int = 1, role: str | None = None, grants: list[str] | None = None
+) -> View:
     """The view of the attack's first role (or another) with what the attack declares to need."""
     names = sorted(declared_grants(attack)) if grants is None else grants
     seat = role or attack.roles[0]
@@ -94,7 +112,9 @@ def view_of(attack: Attack, world: World, *, client: int = 1, role: str | None =
         return roles.curious_client(world.transcript, seat=seats, own=[world.truth.train[0]], grants=given)
     if seat == "secure-aggregation":
         return roles.secure_aggregation(world.transcript, grants=given)
-    take = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[seat]
+    take = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[
+        seat
+    ]
     return take(world.transcript, client=client, grants=given)
 
 
@@ -107,10 +127,15 @@ def noised(world: World, *, reader: str | None, seed: int = 5) -> World:
             continue
         done.add(message.parts)
         parts = world.transcript.shelf.get(message.parts)
-        shelf.put(message.parts, parts if message.parts in visible else Parts(
-            {name: _noise(value, generator) for name, value in parts.params.items()},
-            {name: _noise(value, generator) for name, value in parts.buffers.items()},
-        ))
+        shelf.put(
+            message.parts,
+            parts
+            if message.parts in visible
+            else Parts(
+                {name: _noise(value, generator) for name, value in parts.params.items()},
+                {name: _noise(value, generator) for name, value in parts.buffers.items()},
+            ),
+        )
     return replace(world, transcript=replace(world.transcript, shelf=shelf))
 
 

@@ -27,7 +27,13 @@ class AttributeFromModel(Attack):
 
     name: ClassVar[str] = "attribute-from-model"
     kind: ClassVar[Kind] = "attributes"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
+    roles: ClassVar[tuple[str, ...]] = (
+        "server",
+        "eavesdropper",
+        "active-server",
+        "curious-client",
+        "secure-aggregation",
+    )
     grants: ClassVar[tuple[str, ...]] = ("public-attributes",)
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client", "global-model")
@@ -47,10 +53,19 @@ class AttributeFromModel(Attack):
         assert records is not None
         params, buffers = model_params(context.run(self.model, view))
         candidates = column.candidates(records.x, self.grid)  # [values, positions]
-        fits = torch.stack([
-            losses(view.model, params, buffers, with_value(records.x, column.positions, value), records.y, self._measure(view))
-            for value in candidates
-        ])  # [values, records]
+        fits = torch.stack(
+            [
+                losses(
+                    view.model,
+                    params,
+                    buffers,
+                    with_value(records.x, column.positions, value),
+                    records.y,
+                    self._measure(view),
+                )
+                for value in candidates
+            ]
+        )  # [values, records]
         best = fits.argmin(0)
         ordered = fits.sort(0).values
         return of_attributes(candidates[best], ordered[1] - ordered[0], facts={"values": len(candidates)})

@@ -17,7 +17,13 @@ class GlobalModel(Attack):
 
     name: ClassVar[str] = "global-model"
     kind: ClassVar[Kind] = "model"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
+    roles: ClassVar[tuple[str, ...]] = (
+        "server",
+        "eavesdropper",
+        "active-server",
+        "curious-client",
+        "secure-aggregation",
+    )
     grants: ClassVar[tuple[str, ...]] = ()
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ()

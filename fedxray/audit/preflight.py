@@ -1,0 +1,142 @@
+"""What is checked and reckoned before anything starts: seats, grants, time and room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+from fedxray.adversary.roles import ROLES
+from fedxray.attacks.base import Attack, compute
+from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.evaluate import Bench, make_view
+from fedxray.audit.plan import Plan
+from fedxray.audit.prepare import Prepared, prepare
+from fedxray.defences.base import NoDefence
+from fedxray.errors import BadInput
+from fedxray.federation.folder import transcript_bytes
+from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.transcript import Transcript
+
+REHEARSED_EXAMPLES = 2
+SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
+REPEATS = 4  # a case runs its attack about this often: itself and its controls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What an audit will take; the time is rough."""
+
+    runs: int
+    cases: int
+    seconds: float
+    bytes: int
+
+
+def preflight(plan: Plan) -> Estimate:
+    """Refuse what cannot work, and reckon the rest from a rehearsal with two examples per client."""
+    runs, cases = expand(plan)
+    for part in plan.attacks:
+        check_role(part.make(plan.folder), part.role, f"attack {part.title}")
+    for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
+        prepared = prepare(plan, defence.title, plan.seeds[0])
+    transcript, seconds = rehearse(prepared)
+    for part in plan.attacks:
+        first = next(case for case in cases if case.attack == part.title)
+        check_case(plan, first, prepared, transcript)
+    return _estimate(plan, runs, cases, prepared, seconds)
+
+
+def check_role(attack: Attack, role: str, place: str) -> None:
+    """Refuse a seat that the attack is not made for."""
+    if role not in attack.roles:
+        raise BadInput(
+            f"{place}: role",
+            expected=f"a role that {attack.name} can use ({', '.join(attack.roles)})",
+            got=f"{role!r} ({ROLES[role].sees})",
+            remedy=f"Try role = {attack.roles[0]!r}.",
+        )
+
+
+def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcript) -> None:
+    """Refuse a case whose view lacks something the attack needs."""
+    part = plan.attack_of(case.attack).model_copy(update={"rounds": None})
+    attack = part.make(plan.folder)
+    bench = Bench(
+        part=part,
+        attack=attack,
+        transcript=transcript,
+        truth=prepared.federation.truth(case.seed),
+        client=case.client,
+        aware=case.aware,
+        memos=lambda view, what: compute,
+    )
+    attack.check(make_view(bench, attack))
+
+
+def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
+    """The same protocol for two rounds with two examples per client, and the seconds of one local step."""
+    federation = prepared.federation
+    short = replace(
+        federation,
+        rounds=min(federation.rounds, 2),
+        participation=1.0,
+        record="all",
+        defence=NoDefence(),
+        clients=tuple(
+            replace(one, x=one.x[:REHEARSED_EXAMPLES], y=one.y[:REHEARSED_EXAMPLES])
+            for one in federation.clients
+        ),
+        recipe=replace(federation.recipe, epochs=1, batch_size="all"),
+    )
+    transcript, _ = simulate(short, seed=prepared.seed)
+    return transcript, _step_seconds(federation)
+
+
+def _step_seconds(federation: Federation) -> float:
+    """Seconds of one local step of the first client at its real batch size."""
+    first = federation.clients[0]
+    length = federation.recipe.batch_length(len(first))
+    one = replace(first, x=first.x[:length], y=first.y[:length])
+    short = replace(
+        federation,
+        clients=(one,),
+        rounds=1,
+        participation=1.0,
+        record="all",
+        defence=NoDefence(),
+        recipe=replace(federation.recipe, epochs=1),
+    )
+    simulate(short, seed=0)
+    return _timed(lambda: simulate(short, seed=0))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    work()
+    return time.perf_counter() - before
+
+
+def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared, seconds: float) -> Estimate:
+    federation = prepared.federation
+    steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
+    training = len(runs) * federation.rounds * steps * seconds
+    attacking = (
+        sum(_attack_steps(plan.attack_of(case.attack).make(plan.folder)) for case in cases)
+        * REPEATS
+        * 3
+        * seconds
+    )
+    return Estimate(
+        runs=len(runs),
+        cases=len(cases),
+        bytes=len(runs) * transcript_bytes(federation),
+        seconds=training + attacking + SECONDS_PER_CASE * len(cases),
+    )
+
+
+def _attack_steps(attack: Attack) -> int:
+    """Optimisation steps of an attack, where it has such a setting."""
+    named = {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
+    steps = named.get("steps", 0)
+    return steps if isinstance(steps, int) else 0

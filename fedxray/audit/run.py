@@ -1,0 +1,209 @@
+"""One run and one case of an audit, from the plan to the store; the only place where a case may fail in any way."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Memo
+from fedxray.attacks.evidence import Evidence
+from fedxray.audit import results
+from fedxray.audit.cases import Case, Run, expand, run_id
+from fedxray.audit.evaluate import Bench, Outcome, adapts, evaluate
+from fedxray.audit.gallery import pictures
+from fedxray.audit.plan import Plan
+from fedxray.audit.prepare import Prepared, prepare
+from fedxray.audit.store import Store
+from fedxray.audit.utility import utility_of, utility_rows
+from fedxray.errors import FedxrayError, Refused
+from fedxray.federation.folder import FolderShelf, read_transcript
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.transcript import Transcript
+from fedxray.federation.truth import Truth
+from fedxray.metrics.table import metric as metric_named
+from fedxray.seeds import derive_seed
+
+TRANSCRIPT, UTILITY = "transcript", "utility"
+LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
+
+
+def execute_run(plan: Plan, run: Run, store: Store) -> None:
+    """Simulate one federation and keep its transcript and its utility."""
+    if store.has_run(run.id):
+        return
+    prepared = prepare(plan, run.defence, run.seed)
+    with store.new_run(run.id) as folder:
+        shelf = FolderShelf(folder / TRANSCRIPT)
+        transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
+        shelf.finish(transcript)
+        found = results.plain(utility_of(transcript, truth), UTILITY)
+        (folder / f"{UTILITY}.json").write_text(json.dumps(found, allow_nan=False))
+
+
+def execute_case(plan: Plan, case: Case, store: Store) -> None:
+    """Run one case and keep how it ended; whatever goes wrong is its outcome and stops nothing else."""
+    if store.has_case(case.id):
+        return
+    before = time.perf_counter()
+    found: dict[str, Any]
+    try:
+        found = _succeeded(plan, case, store)
+    except Refused as refusal:
+        found = _ended("refused", str(refusal))
+    except FedxrayError as mistake:
+        found = _ended("failed", str(mistake), traceback.format_exc())
+    except Exception as error:  # noqa: BLE001
+        found = _ended("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
+    store.write_case(case.id, {**asdict(case), **found, "seconds": round(time.perf_counter() - before, 3)})
+
+
+def lost_case(case: Case, store: Store, reason: str) -> None:
+    """Keep that a case's worker died."""
+    store.write_case(case.id, {**asdict(case), **_ended("failed", reason), "seconds": 0.0})
+
+
+def finish(plan: Plan, store: Store) -> dict[str, Any]:
+    """Collect all cases in the order of the plan into the document of results."""
+    _, cases = expand(plan)
+    ended = [store.read_case(case.id) for case in cases]
+    found = {
+        (part.title, seed): _utility(store, part.title, seed) for part in plan.defences for seed in plan.seeds
+    }
+    utility = utility_rows([part.title for part in plan.defences], plan.seeds, found)
+    shown = [
+        {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
+    ]
+    return results.document(plan.to_document(), versions(), shown, utility)
+
+
+def galleries(plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """The pictures of all cases that have any."""
+    _, cases = expand(plan)
+    found = [store.read_case(case.id) for case in cases]
+    return [{"case": case["id"], **case["pictures"]} for case in found if case.get("pictures")]
+
+
+def versions() -> dict[str, str]:
+    """What computed the results."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.system(),
+        **{name: version(name) for name in LIBRARIES},
+    }
+
+
+def _utility(store: Store, defence: str, seed: int) -> dict[str, float]:
+    found: dict[str, float] = results.read_json(store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json")
+    return found
+
+
+def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
+    prepared, transcript, truth = _opened(plan, case, store)
+    part = plan.attack_of(case.attack)
+    bench = Bench(
+        part=part,
+        attack=part.make(plan.folder),
+        transcript=transcript,
+        truth=truth,
+        client=case.client,
+        aware=case.aware,
+        memos=stored_answers(store, case),
+    )
+    outcome = evaluate(bench)
+    evidence = outcome.evidence
+    return {
+        "oracle": outcome.oracle,
+        "ledger": outcome.ledger,
+        "status": evidence.status,
+        "reason": evidence.reason or None,
+        "scores": dict(outcome.score.means),
+        "floors": outcome.floors,
+        "controls": outcome.controls,
+        "rounds_spent": evidence.rounds_spent,
+        "worst_record": worst_records(outcome),
+        "pictures": pictures(evidence, truth, case.client, prepared.dataset),
+    }
+
+
+def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]:
+    return {
+        "oracle": False,
+        "ledger": {},
+        "status": status,
+        "reason": reason,
+        "scores": {},
+        "floors": {},
+        "controls": {},
+        "rounds_spent": 0,
+        "worst_record": {},
+        "traceback": trace,
+    }
+
+
+def _opened(plan: Plan, case: Case, store: Store) -> tuple[Prepared, Transcript, Truth]:
+    """The run of a case; the last one stays open, since cases of one run follow each other."""
+    folder = store.run_folder(case.run)
+    key = (plan.digest(), str(folder))
+    if key not in _open_run:
+        _open_run.clear()
+        prepared = prepare(plan, case.defence, case.seed)
+        federation = prepared.federation
+        transcript = read_transcript(folder / TRANSCRIPT, model=federation.model, space=federation.space)
+        _open_run[key] = prepared, transcript, federation.truth(case.seed)
+    return _open_run[key]
+
+
+_open_run: dict[tuple[str, str], tuple[Prepared, Transcript, Truth]] = {}
+
+
+def stored_answers(store: Store, case: Case) -> Callable[[View, str], Memo]:
+    """Memos that keep every answer in the store, told apart by run, seat, question, grants and settings."""
+
+    def on_view(view: View, what: str) -> Memo:
+        def memo(attack: Attack, asked: View, run: Callable[[], Evidence]) -> Evidence:
+            if asked is not view:  # an attack that changed its view gets a fresh answer
+                return run()
+            told = tuple(name for name in view.grants.names if name != "defence" or adapts(attack))
+            rounds = (
+                sorted({one.round for one in view.observations}),
+                sorted(one.round for one in view.globals),
+            )
+            question = (case.run, case.client, view.role, view.target, what, told, rounds)
+            key = f"{attack.name}-{derive_seed(0, question, attack.identity()):016x}"
+            return _remembered(store, key, run)
+
+        return memo
+
+    return on_view
+
+
+def _remembered(store: Store, key: str, run: Callable[[], Evidence]) -> Evidence:
+    """The stored answer, or the computed one after storing it."""
+    kept = store.load_evidence(key)
+    if kept is not None:
+        return Evidence(
+            tensors=kept[0], **{**kept[1], "curve": tuple(kept[1]["curve"]), "seats": tuple(kept[1]["seats"])}
+        )
+    evidence = run()
+    facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
+    store.save_evidence(key, evidence.tensors, results.plain(facts, "evidence"))
+    return evidence
+
+
+def worst_records(outcome: Outcome) -> dict[str, dict[str, float]]:
+    """For every metric that grades records, the most exposed one; a metric of hits and misses names none."""
+    found: dict[str, dict[str, float]] = {}
+    for name, values in outcome.score.records.items():
+        known = values.nan_to_num(float("inf") if metric_named(name).down else float("-inf"))
+        if len(values) == 0 or bool(((values == 0) | (values == 1)).all()):
+            continue
+        place = int(known.argmin() if metric_named(name).down else known.argmax())
+        found[name] = {"record": place, "value": float(values[place])}
+    return found

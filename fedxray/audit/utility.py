@@ -1,0 +1,56 @@
+"""What a run is worth to those who train: the final model on records that nobody trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fedxray.attacks.predict import outputs
+from fedxray.audit.statistics import interval
+from fedxray.data.records import union
+from fedxray.federation.transcript import Transcript
+from fedxray.federation.truth import Truth
+from fedxray.losses import example_loss
+
+
+def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
+    """Loss and accuracy (or mean absolute percentage error) of the final model on all held-out records."""
+    records = union(truth.holdout)
+    if not len(records):
+        return {}
+    final = transcript.shelf.get(transcript.outcome(truth.rounds - 1).parts)
+    predicted = outputs(truth.model, final.params, final.buffers, records.x)
+    found = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
+    if truth.space.target == "classification":
+        found["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())
+    elif bool((records.y > 0).all()):  # percentages make sense for positive targets only
+        found["mape"] = float(((predicted[:, 0] - records.y) / records.y).abs().mean())
+    return found
+
+
+def utility_rows(
+    defences: Sequence[str], seeds: Sequence[int], found: Mapping[tuple[str, int], Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """One row per defence and metric over the seeds, with its interval."""
+    rows = []
+    for defence in defences:
+        metrics = dict.fromkeys(metric for seed in seeds for metric in found.get((defence, seed), {}))
+        for metric in metrics:
+            values = [
+                found[defence, seed][metric] for seed in seeds if metric in found.get((defence, seed), {})
+            ]
+            spread = interval(values, list(range(len(values))))
+            rows.append(
+                {
+                    "defence": defence,
+                    "metric": metric,
+                    "value": spread.mean,
+                    "low": spread.low,
+                    "high": spread.high,
+                    "n": spread.n,
+                    "epsilon": None,
+                }
+            )
+    return rows
