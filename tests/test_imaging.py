@@ -80,6 +80,14 @@ def test_ssim_equals_slow_loops(shape: tuple[int, ...]) -> None:
     assert imaging.ssim(guess[:2], truth[:2]).tolist() == pytest.approx(slow, abs=1e-5)
 
 
+def test_ssim_far_outside_the_range_equals_slow_loops() -> None:
+    guess, truth = pair((1, 1, 12, 12), noise=0.01)
+    guess, truth = guess + 3000, truth + 3000  # in float32 the variances would be lost
+    assert imaging.ssim(guess, truth).item() == pytest.approx(
+        slow_ssim(guess[0].double().numpy(), truth[0].double().numpy()), abs=1e-5
+    )
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 28, 28), (2, 3, 32, 32), (1, 1, 11, 20)])
 def test_ssim_equals_scikit_image(shape: tuple[int, ...], extra) -> None:
     structural_similarity = extra("skimage.metrics").structural_similarity

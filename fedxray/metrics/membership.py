@@ -27,7 +27,7 @@ def auc(score: Tensor, member: Tensor) -> float:
 def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
     """The largest share of members that a threshold names while naming at most fpr of the non-members."""
     inside, outside = _split(score, member)
-    allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.01 * 2900 is 28.999...
+    allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.29 * 100 is 28.999...
     if allowed >= len(outside):
         return 1.0
     first_too_many = outside.sort(descending=True).values[allowed]

@@ -52,11 +52,14 @@ def test_membership_equals_slow_versions_and_scikit_learn(items: list[tuple[int,
 
 
 def test_membership_on_many_records_equals_scikit_learn() -> None:
-    member = torch.arange(6000) < 3100  # 2900 non-members: 1 % of them is 29, though 0.01 * 2900 < 29
+    member = torch.arange(6000) < 3100
     score = torch.randn(6000, generator=fork(0)) + member.float()
     false, true, _ = roc_curve(member, score, drop_intermediate=False)
     assert tpr_at_fpr(score, member) == pytest.approx(true[false <= 0.01].max())
     assert auc(score, member) == pytest.approx(roc_auc_score(member, score))
+    few = torch.arange(200) < 100
+    score = torch.arange(200).float().flip(0) - 100.5 * few  # members and non-members in turn, a member first
+    assert tpr_at_fpr(score, few, fpr=0.29) == slow_tpr(score.tolist(), few.tolist(), 0.29) == 0.29
 
 
 def test_membership_at_the_edges() -> None:

@@ -121,6 +121,29 @@ def test_convnet_by_hand() -> None:
     torch.testing.assert_close(model(x), inner @ p["head.weight"].T + p["head.bias"])
 
 
+def test_lenet_by_hand() -> None:
+    model = build("lenet", images(5, 1, 8), generator=fork(0), width=2, hidden=3, activation="sigmoid")
+    x = torch.rand(4, 1, 8, 8)
+    p = dict(model.named_parameters())
+
+    def largest(maps: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = maps.shape
+        return maps.reshape(n, c, h // 2, 2, w // 2, 2).amax((3, 5))
+
+    inner = largest(torch.conv2d(x, p["conv1.weight"], p["conv1.bias"], padding=2).sigmoid())
+    inner = largest(torch.conv2d(inner, p["conv2.weight"], p["conv2.bias"], padding=2).sigmoid()).flatten(1)
+    torch.testing.assert_close(model(x), (inner @ p["dense.weight"].T).sigmoid() @ p["head.weight"].T)
+
+
+@pytest.mark.parametrize(("stem", "side"), [("004", 64), ("imagenet", 32), ("cifar", 128)])
+def test_stems_halve_the_image_as_they_say(stem: str, side: int) -> None:
+    model = build("resnet9", images(3, 1, 128), generator=fork(0), width=2, stem=stem)
+    entered = model.get_submodule("stem")(torch.rand(1, 1, 128, 128))
+    assert entered.shape == (1, 2, side, side)
+    left = model.get_submodule("stage4")(torch.rand(1, 8, side // 4, side // 4))
+    assert left.shape == (1, 16, side // 8, side // 8)
+
+
 def test_convnet_starts_lecun_normal_with_zero_biases() -> None:
     model = build("cnn-cifar", images(100, 3, 32), generator=fork(0))
     for name, value in model.named_parameters():
