@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -15,6 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from fedxray.audit.files import write_whole
 from fedxray.errors import BadInput
 
 if TYPE_CHECKING:
@@ -78,33 +78,8 @@ def plain(value: Any, place: str) -> Any:
 def write(content: Mapping[str, Any], path: Path) -> Path:
     """Write results.json, or the given file: a reader sees the old or the new one, never a part."""
     target = path / NAME if path.is_dir() else path
-    write_whole(target, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii"))
+    write_whole(target, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii"), "results")
     return target
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Put a file in place under its name only when all of it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last, on systems where a folder can be opened."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def read(path: Path) -> dict[str, Any]:

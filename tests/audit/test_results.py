@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.audit import results
+from fedxray.audit.files import NoSpaceError
 from fedxray.errors import BadInput
 from tests.report.synthetic import VERSIONS, make_cases, make_document, make_plan
 
@@ -164,7 +165,7 @@ def test_a_write_that_fails_keeps_the_old_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(NoSpaceError, match="no space left for results"):
         results.write({**made, "plan": {}}, tmp_path)
     assert json.loads(path.read_text()) == made
     assert [one.name for one in tmp_path.iterdir()] == ["results.json"]
