@@ -26,17 +26,27 @@ def standardise(values: Floats) -> tuple[Floats, Floats, Floats]:
 
 def encode_continuous(name: str, values: Floats, position: int) -> tuple[NDArray[np.float32], Column]:
     """A standardised number, [n, 1]."""
+    encoded = scale_finite(name, values)[0][:, None]
+    low, high = float(encoded.min()), float(encoded.max())
+    return encoded, Column(name=name, kind="continuous", positions=(position,), low=low, high=high)
+
+
+def scale_finite(
+    name: str, values: Floats, *, scale: bool = True
+) -> tuple[NDArray[np.float32], float, float]:
+    """Values [n] as float32, standardised or not, and their mean and deviation; refused where they overflow."""
     with np.errstate(all="ignore"):
-        encoded = standardise(values[:, None])[0].astype(np.float32)
-    if not np.isfinite(encoded).all():
+        column = values[:, None]
+        scaled, mean, spread = standardise(column) if scale else (column, np.zeros(1), np.ones(1))
+        plain = scaled[:, 0].astype(np.float32)
+    if not (np.isfinite(plain).all() and np.isfinite(mean).all() and np.isfinite(spread).all()):
         raise BadInput(
             f"column {shown(name)}",
             expected="numbers of ordinary size",
-            got="values too large to standardise",
+            got="values too large to compute with",
             remedy="Rescale the column, or leave it out with drop.",
         )
-    low, high = float(encoded.min()), float(encoded.max())
-    return encoded, Column(name=name, kind="continuous", positions=(position,), low=low, high=high)
+    return plain, float(mean[0]), float(spread[0])
 
 
 def encode_categorical(
@@ -151,11 +161,8 @@ def encode_target(
             0.0,
             1.0,
         )
-    plain = values.astype(np.float64)
-    if not scale_target:
-        return torch.from_numpy(plain.astype(np.float32)), (), 0.0, 1.0
-    scaled, mean, spread = standardise(plain[:, None])
-    return torch.from_numpy(scaled[:, 0].astype(np.float32)), (), float(mean[0]), float(spread[0])
+    plain, mean, spread = scale_finite(target, values.astype(np.float64), scale=scale_target)
+    return torch.from_numpy(plain), (), mean, spread
 
 
 def check_sensitive(sensitive: str | None, columns: Sequence[Column]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ def own_csv(
         continuous=numbers,
         categorical=groups,
         sensitive=sensitive,
-        scale_target=(scale_target is None or scale_target) and not classification,
+        scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
         private=True,
         note="A user's own table.",
     )
@@ -203,7 +202,7 @@ def _check_width(
 def _check_target(rows: list[list[str]], place: int, target: str, values: NDArray[Any]) -> bool:
     """Whether the target is a class; a text target that is meant as a number is refused."""
     if not is_category(values):
-        if np.ptp(values) == 0 or not math.isfinite(float(np.std(values))):
+        if values.min() == values.max():
             raise BadInput(
                 f"target {shown(target)}", expected="different values", got="one", remedy="Choose another."
             )

@@ -1,0 +1,242 @@
+"""Every data set of the catalogue against published counts, shapes and means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedxray.data import DATASETS, Dataset, load, options_of
+from fedxray.errors import BadInput
+
+BUNDLED = ("digits", "diabetes", "clinic", "leaf-synthetic")
+ON_DISK = sorted(set(DATASETS) - {*BUNDLED, "femnist"})
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def check_whole(dataset: Dataset) -> None:
+    """What holds for every data set: types, shapes, finite values, codes that say what x holds."""
+    space = dataset.space
+    assert dataset.x.dtype == torch.float32
+    assert dataset.x.shape == (len(dataset), *space.shape)
+    assert torch.isfinite(dataset.x).all()
+    assert dataset.note
+    if space.target == "classification":
+        assert dataset.y.dtype == torch.int64
+        assert int(dataset.y.min()) >= 0
+        assert int(dataset.y.max()) < len(space.classes)
+    else:
+        assert dataset.y.dtype == torch.float32
+    assert dataset.y.shape == (len(dataset),)
+    assert dataset.owner is None or dataset.owner.shape == (len(dataset),)
+    if space.kind == "image":
+        pixels = space.to_pixels(dataset.x)
+        assert float(pixels.min()) >= -1e-5
+        assert float(pixels.max()) <= 1 + 1e-5
+    used = sorted(place for column in space.columns for place in column.positions)
+    assert used == (list(range(space.shape[0])) if space.kind == "table" else [])
+    for column in space.columns:
+        assert len(dataset.raw[column.name]) == len(dataset)
+        if column.kind == "categorical":
+            assert len(column.codes) == len(column.categories)
+            codes = column.candidates(dataset.x)
+            block = dataset.x[:, list(column.positions)]
+            text = np.array([str(value) for value in dataset.raw[column.name].tolist()])
+            for category, code in zip(column.categories, codes, strict=True):
+                rows = torch.from_numpy((text == category) | (text == f"{category}.0"))
+                assert torch.equal(block[rows], code.expand(int(rows.sum()), -1)), (column.name, category)
+                assert rows.any()
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_made_without_files(name: str) -> None:
+    check_whole(load(name))
+
+
+@pytest.mark.parametrize("name", ON_DISK)
+def test_read_from_the_folder(name: str, data_folder: object) -> None:
+    check_whole(load(name))
+
+
+def test_medical_is_the_published_table(data_folder: object) -> None:
+    dataset = load("medical")
+    assert dataset.x.shape == (1338, 8)
+    assert int((dataset.raw["smoker"] == "yes").sum()) == 274
+    assert float(dataset.y.mean()) == pytest.approx(13270.42, abs=0.01)
+    assert [column.name for column in dataset.space.columns] == [
+        "age",
+        "bmi",
+        "children",
+        "sex",
+        "smoker",
+        "region",
+    ]
+    assert dataset.x.mean(dim=0).abs().max() < 1e-5
+    assert (dataset.x.std(dim=0, unbiased=False) - 1).abs().max() < 1e-5
+    smoker = dataset.space.column("smoker")
+    assert smoker.categories == ("no", "yes")
+    share = 274 / 1338
+    expected = (-share / np.sqrt(share * (1 - share)), (1 - share) / np.sqrt(share * (1 - share)))
+    assert [code[0] for code in smoker.codes] == pytest.approx(expected, rel=1e-6)
+    region = dataset.space.column("region")
+    assert len(region.positions) == 3
+    assert len(region.codes) == 4
+    assert all(value < 0 for value in region.codes[0])  # the category without a column of its own
+
+
+def test_medical_target_can_be_standardised(data_folder: object) -> None:
+    dollars, scaled = load("medical"), load("medical", scale_target=True)
+    assert float(scaled.y.mean()) == pytest.approx(0, abs=1e-5)
+    back = scaled.y * scaled.space.target_std + scaled.space.target_mean
+    assert torch.allclose(back, dollars.y, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("part", "rows", "rich", "unknown"), [("train", 32561, 7841, 2399), ("test", 16281, 3846, 1221)]
+)
+def test_adult_counts(part: str, rows: int, rich: int, unknown: int, data_folder: object) -> None:
+    kept = load("adult", part=part, missing="keep")
+    assert len(kept) == rows
+    assert int(kept.y.sum()) == rich
+    assert kept.space.classes == ("<=50K", ">50K")
+    assert len(load("adult", part=part)) == rows - unknown
+
+
+def test_adult_has_the_papers_width(data_folder: object) -> None:
+    dataset = load("adult")
+    assert dataset.x.shape == (45222, 53)
+    assert dataset.space.column("sex").categories == ("Female", "Male")
+    assert len(dataset.space.column("race").positions) == 5
+    assert int((dataset.raw["education"] == "Doctorate").sum()) == 544
+
+
+def test_income_of_connecticut_is_in_dollars(data_folder: object) -> None:
+    dataset = load("acs-income")
+    assert dataset.space.target == "regression"
+    assert float(dataset.y.min()) > 100
+    assert dataset.space.sensitive == "SEX"
+    assert dataset.space.column("SEX").categories == ("1", "2")
+    assert len(dataset.space.column("RAC1P").categories) == 8
+
+
+def test_income_of_nebraska_is_a_class(data_folder: object) -> None:
+    dataset = load("acs-income", state="NE")
+    assert len(dataset) == 10554  # 10,785 less duplicates
+    assert dataset.space.classes == ("<=50K", ">50K")
+    assert "POBP" not in [column.name for column in dataset.space.columns]
+    widths = {column.name: len(column.positions) for column in dataset.space.columns}
+    assert widths == {
+        "AGEP": 1, "SCHL": 1, "WKHP": 1, "COW": 7, "MAR": 4, "OCCP": 480, "RELP": 17, "RAC1P": 7, "SEX": 1,
+    }  # fmt: skip
+
+
+def test_income_of_another_state_says_what_is_missing(data_folder: object) -> None:
+    with pytest.raises(BadInput, match=r"acsincome_2018_la\.csv\.gz.*fedxray data get acs-income"):
+        load("acs-income", state="LA")
+    with pytest.raises(BadInput, match="two capital letters"):
+        load("acs-income", state="../../etc")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "classes", "owners"),
+    [
+        ("digits", {}, (1797, 1, 8, 8), 10, None),
+        ("att-faces", {}, (400, 1, 80, 70), 40, None),
+        ("att-faces", {"size": [112, 92]}, (400, 1, 112, 92), 40, None),
+        ("mnist", {}, (10000, 1, 28, 28), 10, 298),
+        ("mnist", {"part": "test", "size": 32}, (2000, 1, 32, 32), 10, None),
+        ("mnist-by-writer", {}, (22278, 1, 28, 28), 10, 200),
+        ("femnist-like", {}, (3410, 1, 28, 28), 62, 55),
+        ("fashion-mnist", {}, (5000, 1, 28, 28), 10, None),
+        ("cifar10", {"part": "test"}, (1000, 3, 32, 32), 10, None),
+        ("cifar100", {}, (1117, 3, 32, 32), 100, None),
+        ("imagenet-sample", {}, (1000, 3, 64, 64), 1000, None),
+        ("imagenet-sample", {"size": 32}, (1000, 3, 32, 32), 1000, None),
+        ("imagenet-sample", {"size": 128}, (64, 3, 128, 128), 1000, None),
+        ("imagenet-sample", {"size": 224}, (64, 3, 224, 224), 1000, None),
+    ],
+)
+def test_image_shapes(
+    name: str,
+    options: dict[str, object],
+    shape: tuple[int, ...],
+    classes: int,
+    owners: int | None,
+    data_folder: object,
+) -> None:
+    dataset = load(name, **options)
+    assert dataset.x.shape == shape
+    assert len(dataset.space.classes) == classes
+    assert (None if dataset.owner is None else len(dataset.owner.unique())) == owners
+
+
+def test_image_means(data_folder: object) -> None:
+    like = load("femnist-like")
+    pixels = like.space.to_pixels(like.x)
+    assert float(pixels.mean()) == pytest.approx(0.957, abs=1e-3)
+    assert float(pixels.std()) == pytest.approx(0.164, abs=1e-3)
+    assert like.space.classes[10] == "A"
+    mnist = load("mnist", normalise=False)
+    assert mnist.space.mean == ()
+    assert float(mnist.x.mean()) == pytest.approx(0.1307, abs=2e-3)
+    assert mnist.y[:5].tolist() == [5, 0, 4, 1, 9]
+    hundred = load("cifar100")
+    assert hundred.space.recognised_above == 19
+    assert float(hundred.x.mean()) == pytest.approx(0, abs=0.1)
+    assert load("cifar10").space.recognised_above == 20
+
+
+def test_faces_are_in_order(data_folder: object) -> None:
+    faces = load("att-faces")
+    assert torch.equal(faces.y, torch.arange(40).repeat_interleave(10))
+
+
+def test_diabetes() -> None:
+    dataset = load("diabetes")
+    assert dataset.x.shape == (442, 10)
+    assert dataset.space.sensitive == "sex"
+    assert float(dataset.y.mean()) == pytest.approx(0, abs=1e-6)
+    assert dataset.space.target_mean == pytest.approx(152.1335, abs=1e-3)
+
+
+def test_flights_are_the_fixed_sample(data_folder: object) -> None:
+    dataset = load("flights")
+    assert len(dataset) == 30000
+    assert dataset.space.column("class").categories == ("Business", "Economy")
+    assert len(dataset.space.columns) == 8
+    assert dataset.owner is not None
+    assert len(dataset.owner.unique()) == 6
+    small = load("flights", rows=100, scale_target=False)
+    assert set(small.y.tolist()) <= set(load("flights", scale_target=False).y.tolist())
+
+
+def test_femnist_says_how_to_make_it(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match=r"preprocess\.sh"):
+        load("femnist")
+
+
+def test_missing_file_names_the_remedy(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match=r"insurance\.csv\.gz.*fedxray data get medical.*FEDXRAY_DATA"):
+        load("medical")
+
+
+def test_unknown_names_and_settings() -> None:
+    with pytest.raises(BadInput, match="Did you mean medical"):
+        load("medicall")
+    with pytest.raises(BadInput, match="either a name or a path"):
+        load()
+    with pytest.raises(BadInput, match="either a name or a path"):
+        load("digits", path="x.csv")
+    with pytest.raises(BadInput, match="rows: expected a setting of data set digits"):
+        load("digits", rows=3)
+    with pytest.raises(BadInput, match="Did you mean"):
+        load("clinic", sensitive="smokr")
+    with pytest.raises(BadInput, match="sensitive"):
+        load("digits", sensitive="sex")
+    assert "state" in options_of("acs-income")

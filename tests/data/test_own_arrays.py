@@ -1,0 +1,285 @@
+"""A user's own NPZ files and image folders: what is read, what is refused, and that nothing else can happen."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.data import load, split
+from fedxray.errors import BadInput
+
+
+def save(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def test_table_with_clients(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = np.column_stack([draw.standard_normal(40), draw.integers(0, 2, 40), draw.integers(0, 3, 40)])
+    path = save(tmp_path / "own.npz", x=x, y=draw.standard_normal(40), client=np.repeat(["b", "a"], 20))
+    dataset = load(path=path, sensitive="x1", categorical=["x2"])
+    assert dataset.private
+    assert [(column.kind, len(column.positions)) for column in dataset.space.columns] == [
+        ("continuous", 1), ("categorical", 1), ("categorical", 2),
+    ]  # fmt: skip
+    assert dataset.space.column("x2").categories == ("0", "1", "2")
+    assert dataset.owner is not None
+    assert dataset.owner.tolist() == [1] * 20 + [0] * 20
+    divided = split(dataset, clients=2, partition="as-given", seed=0)
+    assert set(divided.train[0].tolist()) <= set(range(20, 40))
+    labels = save(tmp_path / "classes.npz", x=x, y=np.array(["no", "yes"] * 20))
+    assert load(path=labels).space.classes == ("no", "yes")
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 4), (6, 5, 4, 3), (6, 3, 5, 4), (6, 5, 4, 1)])
+def test_images_in_every_layout(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    dataset = load(path=save(tmp_path / "own.npz", x=pixels, y=np.arange(6) % 2))
+    channels = 3 if 3 in shape else 1
+    assert dataset.x.shape == (6, channels, 5, 4)
+    first = pixels[0, :, 2, 3] if shape[1] == 3 else np.atleast_1d(pixels[0, 2, 3])
+    assert torch.allclose(dataset.x[0, :, 2, 3], torch.from_numpy(first.astype(np.float32) / 255))
+    floats = load(path=save(tmp_path / "floats.npz", x=pixels / 255.0, y=np.arange(6) % 2))
+    assert torch.allclose(floats.x, dataset.x, atol=1e-6)
+    assert load(path=tmp_path / "own.npz", size=[10, 8]).x.shape == (6, channels, 10, 8)
+
+
+X, Y = np.zeros((4, 2)) + np.arange(2), np.arange(4) % 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "settings", "message"),
+    [
+        ({"x": X}, {}, "arrays x and y"),
+        ({"x": X, "y": Y[:3]}, {}, r"y of shape \(4,\)"),
+        ({"x": X, "y": Y, "client": Y[:2]}, {}, r"client of shape \(4,\)"),
+        ({"x": X, "y": Y, "client": Y / 3}, {}, "client as whole numbers"),
+        ({"x": np.where(X > 0, np.nan, X), "y": Y}, {}, "finite numbers, got x.0."),
+        ({"x": X, "y": np.array([0, np.inf, 1, 2])}, {}, "finite numbers, got y.1."),
+        ({"x": X[:, :0], "y": Y}, {}, "x as numbers"),
+        ({"x": X[0], "y": Y}, {}, "x as numbers"),
+        ({"x": X.astype(str), "y": Y}, {}, "x as numbers"),
+        ({"x": X.astype(complex), "y": Y}, {}, "header of numbers or text"),
+        ({"x": X, "y": Y * 0}, {}, "printable classes"),
+        ({"x": X, "y": Y}, {"sensitive": "x9"}, "sensitive"),
+        ({"x": X, "y": Y}, {"categorical": ["x9"]}, "categorical"),
+        ({"x": X, "y": Y}, {"size": 4}, "size"),
+        ({"x": X, "y": Y}, {"target": "y"}, "target: expected a setting"),
+        ({"x": X[:, :, None], "y": Y}, {"sensitive": "x0"}, "sensitive: expected a table, got images"),
+        ({"x": 9 * X[:, :, None], "y": Y}, {}, "floats from 0 to 1"),
+        ({"x": X[:, :, None, None].repeat(4, 3), "y": Y}, {}, "1 or 3 channels"),
+        ({"x": X[:, :, None], "y": Y / 3}, {}, "as classes in y"),
+    ],
+)
+def test_npz_messages(
+    tmp_path: Path, arrays: dict[str, np.ndarray], settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        load(path=save(tmp_path / "own.npz", **arrays), **settings)  # type: ignore[arg-type]
+
+
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(path, allow_pickle=True, x=np.array([{"a": 1}, {}], dtype=object), y=Y[:2])
+    with pytest.raises(BadInput, match="a plain NPY header"):
+        load(path=path)
+
+
+def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def test_sizes_are_checked_before_anything_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.npz"
+    path.write_bytes(zipped({"x.npy": npy(np.zeros((1000, 1000))), "y.npy": npy(Y)}))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setenv("FEDXRAY_MAX_BYTES", "1000000")
+    with pytest.raises(BadInput, match=r"unpacked: expected at most 1000000 bytes, got 8000"):
+        load(path=path)
+
+
+def test_a_header_that_lies_about_the_shape_allocates_nothing(tmp_path: Path) -> None:
+    honest = npy(np.zeros((10, 10)))
+    for claim in (b"(9**9,2)", b"(99, 10)", b"(10, -1)", b"(1e1, 1)", b"99999999", b"(9999999"):
+        content = honest.replace(b"(10, 10)", claim)
+        assert content != honest
+        (tmp_path / "own.npz").write_bytes(zipped({"x.npy": content, "y.npy": npy(Y)}))
+        with pytest.raises(BadInput, match=r"own\.npz"):
+            load(path=tmp_path / "own.npz")
+
+
+def test_odd_members_are_refused(tmp_path: Path) -> None:
+    for content in (
+        zipped({"../x.npy": npy(X), "y.npy": npy(Y)}),
+        zipped({"x.txt": b"1", "y.npy": npy(Y)}),
+        zipped({"x.npy": npy(X), "y.npy": npy(Y)}, zipfile.ZIP_BZIP2),
+    ):
+        (tmp_path / "own.npz").write_bytes(content)
+        with pytest.raises(BadInput, match=r"own\.npz"):
+            load(path=tmp_path / "own.npz")
+
+
+GOOD = zipped({"x.npy": npy(X), "y.npy": npy(Y)})
+PLAIN = zipped({"x.npy": npy(X), "y.npy": npy(Y)}, zipfile.ZIP_STORED)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=300),
+        st.binary(max_size=200).map(lambda body: zipped({"x.npy": body, "y.npy": npy(Y)})),
+        st.binary(max_size=100).map(lambda tail: zipped({"x.npy": npy(X)[:60] + tail, "y.npy": npy(Y)})),
+        st.tuples(st.sampled_from([GOOD, PLAIN]), st.integers(0, 2**16), st.integers(0, 255)).map(
+            lambda case: (
+                case[0][: case[1] % len(case[0])] + bytes([case[2]]) + case[0][case[1] % len(case[0]) + 1 :]
+            )
+        ),
+        st.integers(0, len(GOOD)).map(lambda cut: GOOD[:cut]),
+        st.text(alphabet="{}()'descr:,fotan_shp0123456789 LTrueFals<>|", max_size=80).map(
+            lambda text: zipped({"x.npy": npy(X)[:10] + text.encode().ljust(117) + b"\n", "y.npy": npy(Y)})
+        ),
+    )
+)
+def test_any_bytes_give_a_data_set_or_a_message(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.npz"
+    path.write_bytes(content)
+    try:
+        dataset = load(path=path)
+    except BadInput:
+        return
+    assert torch.isfinite(dataset.x).all()
+
+
+@pytest.fixture
+def pillow(extra: Callable[[str], ModuleType]) -> ModuleType:
+    return extra("PIL.Image")
+
+
+def paint(pillow: ModuleType, path: Path, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+    pillow.fromarray(pixels).save(path)
+    return pixels
+
+
+def test_image_folder(tmp_path: Path, pillow: ModuleType) -> None:
+    cat = paint(pillow, tmp_path / "cat" / "1.png", (6, 5, 3), 1)
+    paint(pillow, tmp_path / "cat" / "2.png", (6, 5, 3), 2)
+    paint(pillow, tmp_path / "dog" / "1.bmp", (6, 5, 3), 3)
+    (tmp_path / "dog" / ".hidden").write_text("")
+    (tmp_path / "readme.txt").write_text("beside the folders")
+    dataset = load(path=tmp_path)
+    assert dataset.private
+    assert dataset.x.shape == (3, 3, 6, 5)
+    assert dataset.space.classes == ("cat", "dog")
+    assert dataset.y.tolist() == [0, 0, 1]
+    assert np.allclose(dataset.x[0].permute(1, 2, 0).numpy() * 255, cat, atol=1e-4)
+    assert load(path=tmp_path, size=[4, 8]).x.shape == (3, 3, 4, 8)
+
+
+def test_grey_and_mixed_images(tmp_path: Path, pillow: ModuleType) -> None:
+    paint(pillow, tmp_path / "a" / "1.png", (6, 5))
+    paint(pillow, tmp_path / "b" / "1.pgm", (6, 5))
+    assert load(path=tmp_path).x.shape == (2, 1, 6, 5)
+    paint(pillow, tmp_path / "b" / "2.png", (6, 5, 4))
+    assert load(path=tmp_path).x.shape == (3, 3, 6, 5)
+
+
+def test_image_folder_messages(tmp_path: Path, pillow: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInput, match="two classes or more"):
+        load(path=tmp_path)
+    paint(pillow, tmp_path / "a" / "1.png", (6, 5))
+    (tmp_path / "b").mkdir()
+    with pytest.raises(BadInput, match="a real folder with images"):
+        load(path=tmp_path)
+    paint(pillow, tmp_path / "b" / "1.png", (7, 5))
+    with pytest.raises(BadInput, match=r"\(6, 5\) pixels as in the first image.*size = 32"):
+        load(path=tmp_path)
+    with pytest.raises(BadInput, match="size"):
+        load(path=tmp_path, size=[1, 2, 3])
+    monkeypatch.setenv("FEDXRAY_MAX_BYTES", "100")
+    with pytest.raises(BadInput, match="at most 100 bytes"):
+        load(path=tmp_path, size=4)
+    monkeypatch.delenv("FEDXRAY_MAX_BYTES")
+    (tmp_path / "b" / "notes.txt").write_text("x")
+    with pytest.raises(BadInput, match="an image"):
+        load(path=tmp_path, size=4)
+    (tmp_path / "b" / "notes.txt").unlink()
+    (tmp_path / "b" / "2.png").symlink_to(tmp_path / "a" / "1.png")
+    with pytest.raises(BadInput, match="an image"):
+        load(path=tmp_path, size=4)
+
+
+def test_a_folder_with_an_unprintable_name(tmp_path: Path, pillow: ModuleType) -> None:
+    paint(pillow, tmp_path / "a" / "1.png", (6, 5))
+    paint(pillow, tmp_path / "b\x1b[2J" / "1.png", (6, 5))
+    with pytest.raises(BadInput, match="printable text"):
+        load(path=tmp_path)
+
+
+def test_without_the_image_library(
+    tmp_path: Path, pillow: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        paint(pillow, tmp_path / name / "1.png", (6, 5))
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(BadInput, match=r"fedxray\[images\]"):
+        load(path=tmp_path)
+
+
+@given(
+    st.sampled_from([".png", ".jpg", ".bmp", ".pgm"]),
+    st.sampled_from(["PNG", "JPEG", "BMP", "PPM", ""]),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6),
+    st.integers(0, 400),
+    st.binary(max_size=60),
+)
+def test_any_image_bytes_give_a_data_set_or_a_message(
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    kind: str,
+    edits: list[tuple[int, int]],
+    cut: int,
+    tail: bytes,
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path_factory.mktemp("fuzz")
+    for name in "ab":
+        (folder / name).mkdir()
+        image.fromarray(np.full((4, 4), 9, dtype=np.uint8)).save(folder / name / "0.png")
+    buffer = io.BytesIO()
+    if kind:
+        image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(buffer, kind)
+    content = bytearray(buffer.getvalue())
+    for place, value in edits:
+        if place < len(content):
+            content[place] = value
+    (folder / "a" / f"1{suffix}").write_bytes(bytes(content[: max(cut, 20)]) + tail)
+    try:
+        dataset = load(path=folder, size=4)
+    except BadInput:
+        return
+    assert torch.isfinite(dataset.x).all()

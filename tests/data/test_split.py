@@ -1,0 +1,184 @@
+"""Properties of every split: nothing twice, nothing lost in silence, the same for the same seed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.data import Dataset, Split, load, split
+from fedxray.errors import BadInput
+from tests.data.tables import labelled
+
+
+def everything(divided: Split) -> torch.Tensor:
+    return torch.cat([divided.public, *divided.train, *divided.holdout])
+
+
+def check_disjoint(dataset: Dataset, divided: Split) -> None:
+    used = everything(divided)
+    assert used.dtype == torch.int64
+    assert len(used.unique()) == len(used)
+    assert len(used) + divided.dropped == len(dataset)
+    assert int(used.min()) >= 0
+    assert int(used.max()) < len(dataset)
+    assert all(len(part) > 0 for part in divided.train)
+
+
+OPTIONS = {
+    "iid": {},
+    "dirichlet": {"alpha": 1.0},
+    "by-label": {},
+    "by-column": {"column": "town"},
+    "as-given": {},
+}
+
+
+@given(
+    partition=st.sampled_from(sorted(OPTIONS)),
+    records=st.integers(60, 200),
+    clients=st.integers(1, 5),
+    holdout=st.sampled_from([0.0, 0.1, 0.5]),
+    public=st.sampled_from([0.0, 0.1, 0.3]),
+    limit=st.sampled_from([None, 1, 7]),
+    seed=st.integers(0, 2**31),
+)
+def test_no_record_has_two_uses_and_none_is_lost(
+    partition: str, records: int, clients: int, holdout: float, public: float, limit: int | None, seed: int
+) -> None:
+    dataset = labelled(records, owners=12)
+    shares = {"holdout": holdout, "public": public, "limit": limit}
+    divided = split(dataset, clients=clients, partition=partition, seed=seed, **shares, **OPTIONS[partition])
+    check_disjoint(dataset, divided)
+    assert len(divided.train) == len(divided.holdout) == clients
+    assert len(divided.public) == round(public * records)
+    if limit is None and partition != "as-given":
+        assert divided.dropped == 0
+    if limit is not None:
+        assert max(len(part) for part in divided.train) <= limit
+    for train, held in zip(divided.train, divided.holdout, strict=True):
+        assert (len(held) > 0) == (holdout > 0)
+        if limit is None:
+            assert len(held) == pytest.approx(holdout * (len(train) + len(held)), abs=1.01)
+    again = split(dataset, clients=clients, partition=partition, seed=seed, **shares, **OPTIONS[partition])
+    assert torch.equal(everything(divided), everything(again))
+
+
+def test_another_seed_gives_another_split() -> None:
+    dataset = labelled(100)
+    first, second = (split(dataset, clients=2, seed=seed) for seed in (0, 1))
+    assert not torch.equal(first.train[0], second.train[0])
+    assert not torch.equal(first.public, second.public)
+
+
+def test_iid_sizes_are_equal() -> None:
+    divided = split(labelled(103), clients=4, holdout=0, public=0, seed=0)
+    assert sorted(len(part) for part in divided.train) == [25, 26, 26, 26]
+
+
+def test_a_larger_limit_keeps_the_records_of_a_smaller_one() -> None:
+    dataset = labelled(300)
+    small, large = (split(dataset, clients=3, limit=limit, seed=5) for limit in (10, 40))
+    for few, many, held, held_again in zip(
+        small.train, large.train, small.holdout, large.holdout, strict=True
+    ):
+        assert torch.equal(few, many[:10])
+        assert torch.equal(held, held_again)
+    assert small.dropped == large.dropped + 90
+
+
+def test_dirichlet_is_uneven_for_small_alpha_and_even_for_large() -> None:
+    dataset = labelled(2000, classes=4)
+    largest = {}
+    for alpha in (0.1, 1000.0):
+        divided = split(dataset, clients=4, partition="dirichlet", alpha=alpha, public=0, seed=0)
+        counts = [torch.bincount(dataset.y[part], minlength=4) for part in divided.train]
+        largest[alpha] = np.mean([float(count.max() / count.sum()) for count in counts])
+    assert largest[0.1] > 0.5
+    assert largest[1000.0] < 0.32
+
+
+def test_dirichlet_of_a_regression_target_goes_by_tenths() -> None:
+    dataset = load("diabetes")
+    divided = split(dataset, clients=3, partition="dirichlet", alpha=0.2, seed=0)
+    means = [float(dataset.y[part].mean()) for part in divided.train]
+    assert max(means) - min(means) > 0.2
+
+
+def test_dirichlet_that_leaves_a_client_empty_is_refused() -> None:
+    with pytest.raises(BadInput, match="larger alpha or fewer clients"):
+        split(labelled(40, classes=2), clients=20, partition="dirichlet", alpha=0.001, seed=0)
+
+
+def test_by_label_gives_few_labels_to_each() -> None:
+    dataset = labelled(1000, classes=10)
+    divided = split(dataset, clients=5, partition="by-label", labels=2, public=0, holdout=0, seed=0)
+    assert all(len(dataset.y[part].unique()) <= 4 for part in divided.train)
+    assert sorted(torch.cat(divided.train).tolist()) == list(range(1000))
+
+
+def test_by_column_keeps_a_category_together() -> None:
+    dataset = labelled(100)
+    for clients in (2, 5):
+        divided = split(dataset, clients=clients, partition="by-column", column="town", seed=0)
+        towns = [set(dataset.raw["town"][part.numpy()]) for part in divided.train]
+        assert sum(len(town) for town in towns) == 5
+
+
+def test_by_column_cuts_a_continuous_column_into_ranges() -> None:
+    dataset = labelled(100)
+    divided = split(dataset, clients=4, partition="by-column", column="x", seed=0)
+    ranges = [(float(dataset.x[part].min()), float(dataset.x[part].max())) for part in divided.train]
+    assert all(before[1] <= after[0] for before, after in pairwise(ranges))
+
+
+def test_as_given_takes_the_first_owners_with_enough_records() -> None:
+    dataset = labelled(90)
+    owner = torch.cat([torch.zeros(3), torch.ones(30), torch.full((27,), 2), torch.full((30,), 3)]).to(
+        torch.int64
+    )
+    dataset = Dataset(name="small", x=dataset.x, y=dataset.y, space=dataset.space, owner=owner)
+    divided = split(dataset, clients=2, partition="as-given", public=0, limit=25, seed=0)
+    assert [int(owner[part[0]]) for part in divided.train] == [1, 3]
+    assert [len(part) for part in divided.train] == [25, 25]
+    assert divided.dropped == 34
+    plain = split(dataset, clients=2, partition="as-given", public=0, holdout=0, seed=0)
+    assert [int(owner[part[0]]) for part in plain.train] == [0, 1]
+    more = split(
+        dataset, clients=2, partition="as-given", public=0, holdout=0, minimum=28, owners="random", seed=0
+    )
+    assert {int(owner[part[0]]) for part in more.train} == {1, 3}
+    with pytest.raises(BadInput, match="at most 3, the owners with 25"):
+        split(dataset, clients=4, partition="as-given", public=0, minimum=25, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"clients": 0}, "clients: expected a whole number of at least 1"),
+        ({"clients": True}, "clients"),
+        ({"clients": 51}, "clients: expected at most 50, the number of records"),
+        ({"clients": 50}, "clients: expected records for every client, got none for client"),
+        ({"clients": 2, "holdout": 1.0}, "holdout: expected a share"),
+        ({"clients": 2, "public": -0.1}, "public: expected a share"),
+        ({"clients": 2, "public": float("nan")}, "public: expected a share"),
+        ({"clients": 2, "limit": 0}, "limit"),
+        ({"clients": 2, "partition": "idd"}, "Did you mean iid"),
+        ({"clients": 2, "alpha": 1.0}, "alpha: expected a setting of partition iid"),
+        ({"clients": 2, "partition": "dirichlet", "alpha": 0.0}, "alpha"),
+        ({"clients": 2, "partition": "dirichlet", "alpha": "x"}, "alpha"),
+        ({"clients": 2, "partition": "by-column"}, "column"),
+        ({"clients": 2, "partition": "by-column", "column": "twon"}, "Did you mean town"),
+        ({"clients": 6, "partition": "by-column", "column": "town"}, "at most 5"),
+        ({"clients": 2, "partition": "as-given"}, "data that says whose each record is"),
+        ({"clients": 2, "partition": "income-correlation"}, "sensitive column"),
+        ({"clients": 4, "partition": "adult-doctorate"}, "column"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        split(labelled(50), seed=0, **settings)  # type: ignore[arg-type]
