@@ -1,0 +1,1 @@
+"""What a client may change in its work so that less is given away."""

@@ -10,10 +10,23 @@ from fedxray.federation.recipe import Recipe
 from fedxray.params import Params, add, weighted_mean
 
 
+def client_weights(examples: Sequence[int], recipe: Recipe) -> list[float]:
+    """The weight of every reply: its number of examples, or one."""
+    return [float(count) if recipe.weighting == "examples" else 1.0 for count in examples]
+
+
 def mean_update(updates: Sequence[Params], examples: Sequence[int], recipe: Recipe) -> dict[str, Tensor]:
     """The weighted mean of the replies, by examples or uniformly."""
-    weights = [float(count) if recipe.weighting == "examples" else 1.0 for count in examples]
-    return weighted_mean(updates, weights)
+    return weighted_mean(updates, client_weights(examples, recipe))
+
+
+def mean_buffers(
+    before: Params, after: Sequence[Params], examples: Sequence[int], recipe: Recipe
+) -> dict[str, Tensor]:
+    """The next global buffers: the weighted mean where they are shared, otherwise what they were."""
+    if not before or recipe.batch_norm == "local":
+        return dict(before)
+    return weighted_mean(after, client_weights(examples, recipe))
 
 
 def apply_update(model: Params, mean: Params, recipe: Recipe) -> dict[str, Tensor]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.defences.base import IDENTITY, Seams
-from fedxray.errors import BadInput
 from fedxray.federation.local import Batch, LocalResult, local_update, objective, stacked_objective
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule
@@ -30,7 +29,6 @@ STACKING_PAYS = (
 )
 MOST_STACKED = 64  # clients side by side
 MOST_ENTRIES = 50_000_000  # parameters held side by side, all clients together
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,19 +137,3 @@ def _padded(index: Tensor, steps: int, width: int) -> Tensor:
     full = torch.full((steps, width), -1, dtype=index.dtype, device=index.device)
     full[: index.shape[0], : index.shape[1]] = index
     return full
-
-
-def check_batches(model: nn.Module, examples: Sequence[int], recipe: Recipe) -> None:
-    """Refuse a batch of one example where BatchNorm would have a single value per channel."""
-    if not any(isinstance(module, BATCH_NORMS) for module in model.modules()):
-        return
-    for client, count in enumerate(examples):
-        length = recipe.batch_length(count)
-        smallest = count % length or length
-        if smallest == 1:
-            raise BadInput(
-                "batch_size",
-                expected="batches of at least 2 examples for a model with BatchNorm",
-                got=f"a batch of 1 at client {client} ({count} examples in batches of {length})",
-                remedy='Choose a batch size that leaves no single example over, or a model with norm = "none".',
-            )

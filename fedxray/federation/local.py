@@ -1,7 +1,8 @@
-"""One client's work in one round: pure, differentiable, for one client or for several stacked side by side."""
+"""One client's work in one round: pure, differentiable, for one client or several stacked side by side."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalResult:
-    """What came out of a client's work: end minus start, or minus the gradient, and the buffers at the end."""
+    """What came of a client's work: end minus start, or minus the gradient, and the buffers at the end."""
 
     update: dict[str, Tensor]
     buffers: dict[str, Tensor]
@@ -37,24 +38,30 @@ class LocalResult:
 Objective = Callable[[Params, Params, Batch], tuple[Tensor, dict[str, Tensor]]]
 
 
+def in_train_mode(model: nn.Module) -> nn.Module:
+    """The model as clients train it: itself if all of it is in train mode, otherwise a copy that is."""
+    return model if all(module.training for module in model.modules()) else copy.deepcopy(model).train()
+
+
 def objective(model: nn.Module, loss: str) -> Objective:
-    """The mean loss of one client's batch as a function of named parameters and buffers."""
-    measure = example_loss(loss)
+    """The mean loss of one client's batch in train mode, a function of named parameters and buffers."""
+    measure, network = example_loss(loss), in_train_mode(model)
 
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
-        losses = measure(functional_call(model, ({**params, **fresh},), (batch.x,)), batch.y)
+        losses = measure(functional_call(network, ({**params, **fresh},), (batch.x,)), batch.y)
         return _mean(losses, batch.weight), fresh
 
     return evaluate
 
 
 def stacked_objective(model: nn.Module, loss: str) -> Objective:
-    """The sum over stacked clients of each client's mean loss; its gradient holds every client's own gradient."""
-    measure = example_loss(loss)
+    """The sum over stacked clients of their mean losses; its gradient holds every client's own."""
+    measure, network = example_loss(loss), in_train_mode(model)
 
     def forward(params: Params, x: Tensor) -> Tensor:
-        return functional_call(model, (dict(params),), (x,))
+        output: Tensor = functional_call(network, (dict(params),), (x,))
+        return output
 
     many = vmap(forward)
 

@@ -18,8 +18,9 @@ def client_seat(client: int) -> str:
 class Message:
     """One message: where its tensors are kept, whom it concerns, and who can read it.
 
-    `broadcast` is the model sent to a client, `reply` what the client returned, `sum` the weighted mean of a round's
-    replies, `outcome` the global model that a round ended with, `state` a client's own buffers that never leave it.
+    `broadcast` is the model sent to a client, `reply` what the client returned, `sum` the weighted mean of a
+    round's replies, `outcome` the global model that a round ended with, `state` a client's own buffers that
+    never leave it.
     """
 
     what: Literal["broadcast", "reply", "sum", "outcome", "state"]
@@ -39,7 +40,7 @@ def readers_of_broadcast(client: int) -> frozenset[str]:
 
 
 def readers_of_reply(client: int, secure_aggregation: bool) -> frozenset[str]:
-    """A reply is seen by the server and the link, unless secure aggregation masks it for all but its sender."""
+    """A reply is seen by the server and the link, unless secure aggregation masks it."""
     own = {client_seat(client)}
     return frozenset(own if secure_aggregation else own | {SERVER, WIRE})
 

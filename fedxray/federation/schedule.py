@@ -29,7 +29,7 @@ class Schedule:
 
 
 def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> Schedule:
-    """The batches of one client in one round: a full order per epoch, cut into batches, the last one smaller."""
+    """The batches of one client in one round: an order per epoch, cut into batches, the last one smaller."""
     length = recipe.batch_length(examples)
     if recipe.algorithm == "fedsgd":
         return Schedule(torch.arange(examples, device="cpu")[None])

@@ -1,0 +1,177 @@
+"""Imports only point upwards in the list of rooms, and only a few files may hold the truth."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
+
+# From the ground up: a module may import from its own room and from those before it.
+ROOMS = (
+    "errors", "seeds", "progress", "params", "imaging", "losses", "data", "models", "defences", "federation",
+    "adversary", "priors", "attacks", "restore", "metrics", "theory", "audit", "report", "reproduce",
+    "integrations", "cli",
+)  # fmt: skip
+
+# The only places that may name Truth: the federation that makes it, where grants are copied out of it, where
+# guesses are scored, and the audit that carries it from the one to the other.
+MAY_USE_TRUTH = ("federation", "adversary.disclose", "metrics.scoring", "audit")
+TRUTH = "federation.truth"
+
+# What a room must never import, beyond the order of the rooms.
+NEVER = {
+    "attacks": (
+        TRUTH, "federation.optimum", "federation.setting", "federation.checks", "federation.round_loop",
+        "federation.recorder", "federation.transcript", "federation.folder", "federation.index", "federation.shards",
+        "federation.message", "federation.cohort",
+        "adversary.disclose", "adversary.roles",
+    ),
+    "priors": ("federation", "adversary"),
+    "restore": ("federation", "adversary"),
+    "data": (),
+    "theory": ("federation", "adversary", "attacks", "restore", "metrics"),
+}  # fmt: skip
+# Of the attacks, metrics may know the guess but not how it was made.
+METRICS_KNOW = ("attacks.evidence",)
+# An attack holds no file and starts no process.
+OUTSIDE = ("os", "io", "pathlib", "shutil", "subprocess", "multiprocessing", "tempfile", "joblib", "socket")
+
+
+def room_of(module: str) -> str:
+    """The room of a module; the command line may be spread over cli*.py and __main__.py."""
+    top = module.partition(".")[0]
+    return "cli" if top == "__main__" or top.startswith("cli_") else top
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(source: str, module: str) -> Iterator[tuple[str, str]]:
+    """Every import of a module as (module, name), absolute; the name is empty for `import module`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: write imports in full"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def own(found: str, name: str, known: frozenset[str]) -> str | None:
+    """The module of the package that an import reaches, without `fedxray.`; None for a foreign one."""
+    if found.partition(".")[0] != "fedxray":
+        return None
+    inner = found.partition(".")[2]
+    deeper = f"{inner}.{name}".strip(".")
+    return deeper if deeper in known else inner
+
+
+def within(module: str, places: tuple[str, ...]) -> bool:
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+def problems(module: str, source: str, known: frozenset[str]) -> list[str]:
+    """What is wrong with the imports of one module, in words."""
+    room = room_of(module)
+    if not room:  # fedxray/__init__.py offers names from everywhere
+        return []
+    if room not in ROOMS:
+        return [f"{module} is in no room: put it into one, or add its room to the list"]
+    found = []
+    for imported, name in imports(source, module):
+        target = own(imported, name, known)
+        if target is None:
+            if room == "attacks" and imported.partition(".")[0] in OUTSIDE:
+                found.append(f"{module} imports {imported}: an attack knows no files and no processes")
+            continue
+        other = room_of(target)
+        if other not in ROOMS:
+            found.append(f"{module} imports {name or imported} from the package itself: import from its room")
+        elif ROOMS.index(other) > ROOMS.index(room):
+            found.append(f"{module} imports {target}, which is further down the list of rooms")
+        if within(target, NEVER.get(room, ())):
+            found.append(f"{module} must never know {target}")
+        if room == "metrics" and other == "attacks" and not within(target, METRICS_KNOW):
+            found.append(f"{module} imports {target}: a metric may not know how a guess was made")
+        if name == "Truth" and not within(module, MAY_USE_TRUTH):
+            found.append(f"{module} imports Truth")
+    return found
+
+
+KNOWN = frozenset(module_name(path) for path in modules())
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: module_name(path) or "fedxray")
+def test_imports_point_upwards(path: Path) -> None:
+    assert problems(module_name(path), path.read_text(encoding="utf-8"), KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("data.own", "from fedxray.federation.recipe import Recipe", "further down"),
+        ("params", "import fedxray.losses", "further down"),
+        ("federation.local", "def f():\n    from fedxray.attacks.base import Attack", "further down"),
+        ("attacks.new", "from fedxray.federation.truth import Truth", "must never know"),
+        ("attacks.new", "from fedxray.federation import truth", "must never know"),
+        ("attacks.new", "from fedxray.metrics.images import psnr", "further down"),
+        ("attacks.new", "from fedxray.adversary.roles import ROLES", "must never know"),
+        ("attacks.new", "from pathlib import Path", "no files"),
+        ("adversary.view", "from fedxray.federation.truth import Truth", "imports Truth"),
+        ("metrics.images", "from fedxray.attacks.minimise import minimise", "how a guess"),
+        ("adversary.view", "from fedxray import Federation", "from the package itself"),
+        ("helpers", "import torch", "in no room"),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str, complaint: str) -> None:
+    known = KNOWN | {"attacks.minimise", "metrics.images", "metrics"}
+    assert any(complaint in problem for problem in problems(module, source, known))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        (
+            "attacks.new",
+            "from fedxray.adversary.view import View\nfrom fedxray.federation.local import local_update",
+        ),
+        (
+            "metrics.scoring",
+            "from fedxray.federation.truth import Truth\nfrom fedxray.attacks.evidence import Evidence",
+        ),
+        ("audit.run", "from fedxray.federation.truth import Truth\nimport fedxray.attacks.base"),
+        ("data.own", "from fedxray.data.space import Space\nimport torch"),
+    ],
+)
+def test_a_right_import_passes(module: str, source: str) -> None:
+    assert problems(module, source, KNOWN) == []
+
+
+def test_every_room_of_the_package_is_listed() -> None:
+    rooms = {room_of(module) for module in KNOWN} - {""}
+    assert rooms <= set(ROOMS)
+    assert len(ROOMS) == len(set(ROOMS))
+
+
+def test_foreign_imports_are_of_the_standard_library_or_declared() -> None:
+    declared = {
+        "torch", "numpy", "scipy", "sklearn", "joblib", "pydantic", "typer", "rich", "jinja2", "safetensors",
+        "matplotlib", "opacus", "optuna", "skimage", "PIL", "fedxray",
+        "threadpoolctl",  # comes with scikit-learn
+    }  # fmt: skip
+    used = {
+        found.partition(".")[0]
+        for path in modules()
+        for found, _ in imports(path.read_text(encoding="utf-8"), module_name(path))
+    }
+    assert used - declared <= set(sys.stdlib_module_names)
