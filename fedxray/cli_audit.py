@@ -94,7 +94,7 @@ def run_purge(folder: Path, yes: bool) -> None:
 
 
 def _compute_with_one_thread() -> None:
-    """Ask numerical libraries for one thread, before they are loaded: results must not depend on the cores."""
+    """Ask numerical libraries for one thread, before they are loaded: results must not depend on cores."""
     from fedxray.audit.engines import ONE_THREAD
 
     for name in ONE_THREAD:
@@ -108,15 +108,14 @@ def _tell_factories(plan: Plan) -> None:
 
 def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int:
     """Cases, time and disk of an audit, without running it."""
-    from fedxray.audit import run
     from fedxray.audit.cases import expand
     from fedxray.audit.conduct import check_room, megabytes
     from fedxray.audit.engines import cores, make_engine
+    from fedxray.audit.preflight import preflight
 
     runs, cases = expand(plan)
     with make_engine(engine, jobs):
-        run.preflight(plan)
-    needed = run.estimate(plan)
+        needed = preflight(plan)
     hands = 1 if engine == "inline" else jobs or cores()
     print(f"runs   {len(runs)}")
     print(f"cases  {len(cases)}")

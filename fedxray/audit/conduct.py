@@ -42,18 +42,19 @@ def conduct(
 
     `text` is the plan as it was written, kept beside the results.
     """
-    from fedxray.audit import run
+    from fedxray.audit.preflight import preflight
+    from fedxray.audit.run import finish
 
     runs, cases = expand(plan)
     check_folder(folder, plan.digest(), resume=resume)
     with make_engine(engine, jobs) as workers:
-        run.preflight(plan)
-        check_room(folder, run.estimate(plan).bytes)
+        check_room(folder, preflight(plan).bytes)
         with open_store(folder, plan.digest(), resume=resume) as store:
             store.write_plan(text)
             store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases, engine {engine}")
             _work(plan, store, runs, cases, workers, progress)
-            document = run.finish(plan, store)
+            document = finish(plan, store)
+            store.write_results(document)
             failed = sum(case["status"] == "failed" for case in document["cases"])
             store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
     return Ended(folder=folder, document=document, failed=failed)
@@ -80,9 +81,12 @@ def megabytes(count: int) -> str:
 def _work(
     plan: Plan, store: Store, runs: list[Run], cases: list[Case], workers: Engine, progress: Progress
 ) -> None:
-    """Everything that is not done yet: first all runs, then all cases; a dead task's cases are failed ones."""
+    """Everything that is not done yet: all runs, then all cases; a dead task's cases are failed ones."""
     new_runs = [one for one in runs if not store.has_run(one.id)]
-    new_cases = [one for one in cases if not store.has_case(one.id) or _failed(store, one)]
+    for case in cases:
+        if store.has_case(case.id) and store.read_case(case.id)["status"] == "failed":
+            store.forget_case(case.id)  # a dead worker may live this time
+    new_cases = [one for one in cases if not store.has_case(one.id)]
     total = len(new_runs) + len(new_cases)
 
     def both(done: int, _: int, label: str) -> None:
@@ -100,16 +104,12 @@ def _work(
         _give_up(store, Case(**death.task.argument["item"]), death.reason)
 
 
-def _failed(store: Store, case: Case) -> bool:
-    return bool(store.read_case(case.id).get("status") == "failed")
-
-
 def _give_up(store: Store, case: Case, reason: str) -> None:
-    """Keep that a case failed, in the form that every case has."""
+    """Keep that a case failed."""
+    from fedxray.audit.run import lost_case
+
     store.log(f"{case.id}: {reason}")
-    nothing: dict[str, Any] = {"ledger": {}, "scores": {}, "floors": {}, "controls": {}}
-    ending = {"oracle": False, "status": "failed", "reason": reason, "rounds_spent": 0, "seconds": None}
-    store.write_case(case.id, asdict(case) | nothing | ending)
+    lost_case(case, store, reason)
 
 
 def _task(plan: Plan, store: Store, function: str, item: Run | Case) -> Task:

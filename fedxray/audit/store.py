@@ -81,6 +81,10 @@ class Store:
         """How a case ended."""
         return _read_json(self._case(case))
 
+    def forget_case(self, case: str) -> None:
+        """Let a case be worked on again."""
+        self._case(case).unlink(missing_ok=True)
+
     def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Keep tensors and plain facts under a key; the facts come last, so they prove the tensors."""
         from safetensors.torch import save
