@@ -22,8 +22,8 @@ from fedxray.metrics.scoring import other_optimum, score
 from fedxray.progress import Report, silent
 from fedxray.seeds import fork
 
-# Hands out a memo for everything that is computed on one view, told apart by a text.
-Memos = Callable[[View, str], Memo]
+# Hands out a memo for everything that is computed on one view.
+Memos = Callable[[View], Memo]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Outcome:
 def evaluate(bench: Bench) -> Outcome:
     """Run the attack, its floors and its controls."""
     view = make_view(bench, bench.attack)
-    evidence = _run(bench, bench.attack, view, "case")
+    evidence = _run(bench, bench.attack, view)
     found = _score(bench, evidence)
     return Outcome(
         evidence=evidence,
@@ -136,10 +136,10 @@ def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
     }
 
 
-def _run(bench: Bench, attack: Attack, view: View, what: str) -> Evidence:
+def _run(bench: Bench, attack: Attack, view: View) -> Evidence:
     """The attack's evidence, from the store where it is there already."""
-    root = fork(bench.truth.seed, "attacks of an audit", bench.client)
-    memo = bench.memos(view, what)
+    root = fork(bench.truth.seed, "attacks of an audit", -1 if view.target is None else view.target)
+    memo = bench.memos(view)
     return memo(attack, view, lambda: attack.run(view, generator=root, memo=memo, report=bench.report))
 
 
@@ -158,7 +158,7 @@ def _floors(bench: Bench) -> dict[str, dict[str, float]]:
         grants = disclose(bench.truth, floor.grants, client=bench.client, seats=bench.part.seats)
         view = take_seat(bench, grants, bench.client).without_messages()
         try:
-            found[name] = dict(_score(bench, _run(bench, floor, view, "floor")).means)
+            found[name] = dict(_score(bench, _run(bench, floor, view)).means)
         except Refused:  # no public share: the floor is missing, and the verdict says so
             continue
     return found
@@ -184,7 +184,7 @@ def _held_out(bench: Bench) -> Scores | None:
     if not len(bench.truth.holdout[bench.client]):
         return None
     view = make_view(bench, bench.attack, rows="holdout")
-    return _score(bench, _run(bench, bench.attack, view, "held-out"), "holdout")
+    return _score(bench, _run(bench, bench.attack, view), "holdout")
 
 
 def _other_client(bench: Bench) -> Scores | None:
@@ -194,7 +194,7 @@ def _other_client(bench: Bench) -> Scores | None:
         return None
     view = make_view(bench, bench.attack, messages_of=other)
     try:
-        return _score(bench, _run(bench, bench.attack, view, f"other-client {other}"))
+        return _score(bench, _run(bench, bench.attack, view))
     except Refused:  # the other client never took part in a round that was read
         return None
 
@@ -204,7 +204,7 @@ def _global_model(bench: Bench) -> Scores | None:
     plain = without_client_model(bench.attack)
     if plain is None or plain == bench.attack:
         return None
-    return _score(bench, _run(bench, plain, make_view(bench, plain), "global-model"))
+    return _score(bench, _run(bench, plain, make_view(bench, plain)))
 
 
 def without_client_model(attack: Attack) -> Attack | None:

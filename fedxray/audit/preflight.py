@@ -69,7 +69,7 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         truth=prepared.federation.truth(case.seed),
         client=case.client,
         aware=case.aware,
-        memos=lambda view, what: compute,
+        memos=lambda view: compute,
     )
     attack.check(make_view(bench, attack))
 
@@ -101,6 +101,7 @@ def _step_seconds(federation: Federation) -> float:
     short = replace(
         federation,
         clients=(one,),
+        holdout=(),
         rounds=1,
         participation=1.0,
         record="all",

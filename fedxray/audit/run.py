@@ -7,11 +7,11 @@ import platform
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
-from fedxray.adversary.view import View
+from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack, Memo
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit import results
@@ -28,7 +28,7 @@ from fedxray.federation.round_loop import simulate
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.table import metric as metric_named
-from fedxray.seeds import derive_seed
+from fedxray.seeds import derive_seed, spell
 
 TRANSCRIPT, UTILITY = "transcript", "utility"
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
@@ -163,25 +163,33 @@ def _opened(plan: Plan, case: Case, store: Store) -> tuple[Prepared, Transcript,
 _open_run: dict[tuple[str, str], tuple[Prepared, Transcript, Truth]] = {}
 
 
-def stored_answers(store: Store, case: Case) -> Callable[[View, str], Memo]:
-    """Memos that keep every answer in the store, told apart by run, seat, question, grants and settings."""
+def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
+    """Memos that keep every answer in the store, told apart by what was seen, what was granted and the settings.
 
-    def on_view(view: View, what: str) -> Memo:
+    Whoever asks the same question gets the same answer: a floor is the same under every defence, an attack that
+    cannot adapt is the same aware or not, and another client's case serves as a control.
+    """
+
+    def on_view(view: View) -> Memo:
+        seen = case.run if view.messages else f"seed {case.seed}"
+        rounds = sorted({one.round for one in view.observations}), sorted(one.round for one in view.globals)
+        known, unaware = spell(view.grants), spell(without_defence(view.grants))
+
         def memo(attack: Attack, asked: View, run: Callable[[], Evidence]) -> Evidence:
             if asked is not view:  # an attack that changed its view gets a fresh answer
                 return run()
-            told = tuple(name for name in view.grants.names if name != "defence" or adapts(attack))
-            rounds = (
-                sorted({one.round for one in view.observations}),
-                sorted(one.round for one in view.globals),
-            )
-            question = (case.run, case.client, view.role, view.target, what, told, rounds)
-            key = f"{attack.name}-{derive_seed(0, question, attack.identity()):016x}"
-            return _remembered(store, key, run)
+            told = known if adapts(attack) else unaware
+            question = derive_seed(0, seen, view.role, view.target, rounds, told, attack.identity())
+            return _remembered(store, f"{attack.name}-{question:016x}", run)
 
         return memo
 
     return on_view
+
+
+def without_defence(grants: Grants) -> Grants:
+    """The same knowledge without that of the defence."""
+    return replace(grants, defence=None, names=tuple(name for name in grants.names if name != "defence"))
 
 
 def _remembered(store: Store, key: str, run: Callable[[], Evidence]) -> Evidence:
