@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,32 @@ from torch import Tensor, nn
 from fedxray.errors import BadInput
 
 Params = Mapping[str, Tensor]
+
+
+class Late(Mapping[str, Tensor]):
+    """Named tensors that are fetched when first asked for, so that a long record costs nothing until it is read."""
+
+    def __init__(self, fetch: Callable[[], Params]) -> None:
+        """Keep how to fetch them."""
+        self._fetch = fetch
+        self._held: Params | None = None
+
+    def _all(self) -> Params:
+        if self._held is None:
+            self._held = self._fetch()
+        return self._held
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor of that name."""
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        """How many tensors there are."""
+        return len(self._all())
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from fedxray.data.records import Records
 from fedxray.errors import BadInput
 from fedxray.federation.message import SERVER, WIRE, Message, client_seat
 from fedxray.federation.transcript import Transcript
+from fedxray.params import Late
 
 
 @dataclass(frozen=True)
@@ -151,18 +152,17 @@ def _replies(
             continue
         if not _wanted(message, rounds):
             continue
-        start = transcript.shelf.get(sent[message.round, message.client].parts)
-        back = transcript.shelf.get(message.parts)
+        start, back = sent[message.round, message.client].parts, message.parts
         found.append(
             Observation(
                 round=message.round,
-                start=start.params,
-                update=back.params,
+                start=_params(transcript, start),
+                update=_params(transcript, back),
                 kind=message.kind,
                 contributors=(message.client,),
                 examples=message.examples if examples else None,
-                buffers=start.buffers,
-                buffers_after=back.buffers,
+                buffers=_buffers(transcript, start),
+                buffers_after=_buffers(transcript, back),
                 tampered=message.tampered,
             )
         )
@@ -186,11 +186,20 @@ def _globals(
         if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
             continue
         places[message.round + (message.what == "outcome")] = message.parts
-    found = []
-    for round, key in sorted(places.items()):
-        parts = transcript.shelf.get(key)
-        found.append(GlobalModel(round, parts.params, parts.buffers))
-    return tuple(found)
+    return tuple(
+        GlobalModel(round, _params(transcript, key), _buffers(transcript, key))
+        for round, key in sorted(places.items())
+    )
+
+
+def _params(transcript: Transcript, key: str) -> Late:
+    """The parameters of one message, fetched when first asked for."""
+    return Late(lambda: transcript.shelf.get(key).params)
+
+
+def _buffers(transcript: Transcript, key: str) -> Late:
+    """The buffers of one message, fetched when first asked for."""
+    return Late(lambda: transcript.shelf.get(key).buffers)
 
 
 def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
@@ -198,12 +207,11 @@ def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
     found = []
     for before, after in itertools.pairwise(models):
         if after.round == before.round + 1:
-            change = {name: after.params[name] - value for name, value in before.params.items()}
             found.append(
                 Observation(
                     round=before.round,
                     start=before.params,
-                    update=change,
+                    update=_change(before, after),
                     kind="weights",
                     contributors=None,
                     examples=None,
@@ -212,6 +220,10 @@ def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
                 )
             )
     return tuple(found)
+
+
+def _change(before: GlobalModel, after: GlobalModel) -> Late:
+    return Late(lambda: {name: after.params[name] - value for name, value in before.params.items()})
 
 
 def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:

@@ -23,7 +23,6 @@ from fedxray.attacks.base import (
 from fedxray.attacks.evidence import Evidence, Kind, of_attributes, of_images, of_label_counts, of_membership
 from fedxray.attacks.imputation import impute_category, impute_value
 from fedxray.data.space import Column
-from fedxray.seeds import derive_seed
 
 EVERYONE = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
 MOST_PUBLIC_IMAGES = 1000
@@ -82,11 +81,10 @@ class Imputation(Attack):
         other = [place for place in range(public.shape[1]) if place not in column.positions]
         learn = torch.cat([public[:, other], known.y[:, None].to(public.dtype)], 1)
         guess = torch.cat([asked.x[:, other], asked.y[:, None].to(public.dtype)], 1)
-        seed = derive_seed(context.generator, "imputation") % 2**31
         if column.kind == "continuous":
-            codes = impute_value(learn, public[:, list(column.positions)], guess, seed)
+            codes = impute_value(learn, public[:, list(column.positions)], guess)
             return of_attributes(codes, facts={"public_records": len(public)})
-        found = impute_category(learn, categories_of(public, column), guess, seed)
+        found = impute_category(learn, categories_of(public, column), guess)
         return of_attributes(column.candidates(public)[found], facts={"public_records": len(public)})
 
 

@@ -8,59 +8,75 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedxray.seeds import derive_seed
+
 LEAST_PER_FOLD = 5
+MOST_FOLDS = 5
+_fitted: dict[int, Any] = {}  # the last few fits: every client of a run asks for the same one
+MOST_FITTED = 8
 
 
-def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor, seed: int) -> Tensor:
+def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor) -> Tensor:
     """Category numbers for `guess` [records, columns], learned from `learn` and `wanted` [public]; shape [records]."""
     if len(torch.unique(wanted)) == 1:
         return wanted[:1].expand(len(guess)).clone()
+    found = _fit(learn, wanted, classes=True).predict(_numbers(guess))
+    return torch.as_tensor(found, device=guess.device).to(wanted.dtype)
+
+
+def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor) -> Tensor:
+    """Encoded values for `guess`, learned from `learn` and `wanted` [public, 1]; shape [records, 1]."""
+    found = _fit(learn, wanted[:, 0], classes=False).predict(_numbers(guess))
+    return torch.as_tensor(found, device=guess.device).to(wanted.dtype)[:, None]
+
+
+def _fit(learn: Tensor, wanted: Tensor, *, classes: bool) -> Any:
+    """The better of two usual models by cross-validation; its draws depend on what it learns from and nothing else."""
+    key = derive_seed(0, "imputation", learn, wanted, classes)
+    if key not in _fitted:
+        x, y, seed = _numbers(learn), wanted.detach().cpu().numpy(), key % 2**31
+        models = _classifiers(seed) if classes else _regressors(seed)
+        scores = [_cross_validated(model, x, y, seed) for model in models]
+        chosen = models[scores.index(max(scores))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a fit that has not fully converged is still a floor
+            chosen.fit(x, y)
+        while len(_fitted) >= MOST_FITTED:
+            _fitted.pop(next(iter(_fitted)))
+        _fitted[key] = chosen
+    return _fitted[key]
+
+
+def _classifiers(seed: int) -> list[Any]:
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    models = [
+    return [
         make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
         RandomForestClassifier(n_estimators=50, min_samples_leaf=2, random_state=seed, n_jobs=1),
     ]
-    return torch.as_tensor(_best_prediction(models, learn, wanted, guess, seed), device=guess.device).to(
-        wanted.dtype
-    )
 
 
-def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor, seed: int) -> Tensor:
-    """Encoded values for `guess`, learned from `learn` and `wanted` [public, 1]; shape [records, 1]."""
+def _regressors(seed: int) -> list[Any]:
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    models = [
+    return [
         make_pipeline(StandardScaler(), RidgeCV()),
         RandomForestRegressor(n_estimators=50, min_samples_leaf=2, random_state=seed, n_jobs=1),
     ]
-    found = _best_prediction(models, learn, wanted[:, 0], guess, seed)
-    return torch.as_tensor(found, device=guess.device).to(wanted.dtype)[:, None]
-
-
-def _best_prediction(models: list[Any], learn: Tensor, wanted: Tensor, guess: Tensor, seed: int) -> Any:
-    """The prediction of the model with the best cross-validated score on what it learns from."""
-    x, y = learn.detach().cpu().double().numpy(), wanted.detach().cpu().numpy()
-    scores = [_cross_validated(model, x, y, seed) for model in models]
-    chosen = models[scores.index(max(scores))]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that has not fully converged is still a floor
-        chosen.fit(x, y)
-        return chosen.predict(guess.detach().cpu().double().numpy())
 
 
 def _cross_validated(model: Any, x: Any, y: Any, seed: int) -> float:
-    """Mean score over folds; minus infinity where there are too few records to tell."""
+    """Mean score over folds; zero where there are too few records to tell, which leaves the simpler model."""
     from sklearn.base import is_classifier
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
-    folds = min(5, len(y) // LEAST_PER_FOLD)
+    folds = min(MOST_FOLDS, len(y) // LEAST_PER_FOLD)
     if folds < 2:
         return 0.0
     cut = StratifiedKFold if is_classifier(model) else KFold
@@ -68,3 +84,7 @@ def _cross_validated(model: Any, x: Any, y: Any, seed: int) -> float:
         warnings.simplefilter("ignore")  # a rare category may miss from a fold
         found = cross_val_score(model, x, y, cv=cut(folds, shuffle=True, random_state=seed))
     return float(found.mean()) if found.mean() == found.mean() else float("-inf")
+
+
+def _numbers(values: Tensor) -> Any:
+    return values.detach().cpu().double().numpy()
