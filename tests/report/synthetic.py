@@ -114,7 +114,7 @@ def _case(
     floors = {name: {m: near(m, values[m], 0.6) for m in metrics} for name, values in story.floors.items()}
     undefended = {m: story.means[m]["none"] - story.means[m][defence] for m in metrics}
     controls = {
-        name: {m: near(m, values[m] - 0.6 * undefended[m], 0.8) for m in metrics}
+        name: {m: near(m, values[m] - 0.05 * undefended[m], 0.8) for m in metrics}
         for name, values in story.controls.items()
     }
     grants = ["examples", "labels", "recipe"] + (["defence"] if aware else [])

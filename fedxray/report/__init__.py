@@ -1,0 +1,6 @@
+"""Results in, one self-contained HTML file or a few lines for the terminal out."""
+
+from fedxray.report.build import build_report
+from fedxray.report.terminal import print_summary, summary_lines
+
+__all__ = ["build_report", "print_summary", "summary_lines"]

@@ -1,0 +1,130 @@
+"""Charts of results: one line per defence, with the mean and its interval, the floor, the controls and the ceiling.
+
+Further right always means more leak, so the axis of a metric where smaller leaks more runs backwards.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedxray.report import words
+from fedxray.report.svg import BAND, INK, LEAKS, LINE, MUTED, OPEN, PAGE, SAFE, embed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, PITCH, FOOT, HEAD = 440.0, 46.0, 46.0, 6.0  # points
+CONTROL_MARKS: Mapping[str, str] = {"held-out": "^", "other-client": "D", "global-model": "v"}
+VERDICT_INKS = {"leaks": LEAKS, "inconclusive": OPEN, "no leak found": SAFE}
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedxray",
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "axes.unicode_minus": True,
+    "text.usetex": False,
+    "path.simplify": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a chart."""
+
+    label: str
+    mean: float | None
+    low: float | None
+    high: float | None
+    floor: float | None = None
+    ceiling: float | None = None
+    controls: Mapping[str, float] = field(default_factory=dict)
+    verdict: str = "inconclusive"
+
+
+def interval_chart(lines: Sequence[Line], *, name: str, title: str, axis: str, down: bool) -> str:
+    """A dot-and-interval chart as SVG for a page."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    height = HEAD + PITCH * len(lines) + FOOT
+    with rc_context(SETTINGS):
+        figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
+        FigureCanvasSVG(figure)
+        figure.patch.set_visible(False)
+        axes = figure.add_axes((0.02, FOOT / height, 0.96, 1 - (FOOT + HEAD) / height))
+        _frame(axes, lines, down)
+        for place, line in enumerate(lines):
+            _draw(axes, line, place)
+        axes.set_xlabel(f"@{len(lines)}", color=MUTED)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    texts = [*(_clipped(line.label) for line in lines), f"{_clipped(axis)} \N{RIGHTWARDS ARROW} more leak"]
+    description = " ".join(_spoken(line) for line in lines)
+    return embed(drawn.getvalue(), name=name, title=title, description=description, texts=texts)
+
+
+def _frame(axes: Axes, lines: Sequence[Line], down: bool) -> None:
+    """Limits that hold everything, and nothing around the plot but its axis."""
+    numbers = [number for line in lines for number in _numbers(line)] or [0.0, 1.0]
+    least, most = min(numbers), max(numbers)
+    room = 0.06 * (most - least) or 0.05 * abs(most) or 0.5
+    axes.set_xlim(*((most + room, least - room) if down else (least - room, most + room)))
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.patch.set_visible(False)
+    axes.yaxis.set_visible(False)
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
+    axes.locator_params(axis="x", nbins=6)
+    axes.tick_params(axis="x", colors=MUTED, length=3)
+
+
+def _draw(axes: Axes, line: Line, place: int) -> None:
+    """One line: its label, the guessable part, the controls, the ceiling, and the mean with its interval."""
+    y, ink = place + 0.18, VERDICT_INKS[line.verdict]
+    start = axes.get_xlim()[0]
+    axes.text(0.0, place - 0.2, f"@{place}", transform=axes.get_yaxis_transform(), color=INK, va="center")
+    if line.floor is not None:
+        axes.fill_betweenx([y - 0.17, y + 0.17], start, line.floor, color=BAND, linewidth=0)
+        axes.plot([line.floor] * 2, [y - 0.17, y + 0.17], color=MUTED, linewidth=1.6)
+    for control, mean in line.controls.items():
+        mark = CONTROL_MARKS.get(control, "s")
+        axes.plot([mean], [y], mark, markersize=6.5, markerfacecolor=PAGE, markeredgecolor=INK, zorder=3)
+    if line.ceiling is not None:
+        axes.plot([line.ceiling], [y], "*", markersize=10, color=MUTED, markeredgewidth=0, zorder=3)
+    if line.low is not None and line.high is not None:
+        axes.plot([line.low, line.high], [y, y], color=ink, linewidth=2.4, solid_capstyle="butt", zorder=4)
+        for end in (line.low, line.high):
+            axes.plot([end] * 2, [y - 0.08, y + 0.08], color=ink, linewidth=1.8, zorder=4)
+    if line.mean is not None:
+        # Filled or hollow says the same as the colour, for readers who cannot tell the colours apart.
+        fill = PAGE if line.verdict == "inconclusive" else ink
+        shape = "s" if line.verdict == "no leak found" else "o"
+        marks: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": ink, "markeredgewidth": 2.0}
+        axes.plot([line.mean], [y], shape, markersize=8.5, zorder=5, **marks)
+
+
+def _numbers(line: Line) -> list[float]:
+    listed = [line.mean, line.low, line.high, line.floor, line.ceiling, *line.controls.values()]
+    return [number for number in listed if number is not None]
+
+
+def _spoken(line: Line) -> str:
+    """One line for a reader who hears the chart."""
+    if line.mean is None:
+        return f"{line.label}: no score."
+    parts = [f"{line.label}: mean {words.short(line.mean)}"]
+    if line.low is not None and line.high is not None:
+        parts.append(f"interval {words.short(line.low)} to {words.short(line.high)}")
+    if line.floor is not None:
+        parts.append(f"floor {words.short(line.floor)}")
+    parts += [f"control {name} {words.short(mean)}" for name, mean in line.controls.items()]
+    return ", ".join([*parts, line.verdict]) + "."
+
+
+def _clipped(text: str, most: int = 62) -> str:
+    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -1,0 +1,175 @@
+"""What a reader should know first: a verdict per defence, and the worst findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedxray.report import words
+
+Row = Mapping[str, Any]
+
+DOUBTS = {
+    "ended": "came from attacks that did not end",
+    "floor": "had no guess to be compared with",
+    "units": "rest on too few client-runs",
+    "adjusted": "are above the margin, but not clearly enough for so many comparisons",
+    "either": "could go either way",
+    "power": "stay within the margin, but nothing shows that the attack would have seen a leak",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefenceVerdict:
+    """The verdict on one defence in plain words."""
+
+    name: str
+    deployed: bool
+    verdict: str
+    headline: str
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One of the worst findings in plain words."""
+
+    title: str
+    verdict: str
+    sentence: str
+    meaning: str | None
+    kind: str | None
+    worst: str | None
+
+
+def counted(document: Mapping[str, Any]) -> list[Row]:
+    """The rows that count for a verdict: those of attacks that somebody could run."""
+    return [row for row in document["summary"] if not row["oracle"]]
+
+
+def deployed_names(plan: Mapping[str, Any]) -> set[str]:
+    """Labels of the defences that a plan marks as deployed."""
+    parts = [part for part in plan.get("defence") or () if isinstance(part, Mapping)]
+    return {str(part.get("label") or part.get("name")) for part in parts if part.get("deployed")}
+
+
+def defence_verdicts(document: Mapping[str, Any]) -> list[DefenceVerdict]:
+    """One verdict per defence, in the order of the results; the strongest attacker counts."""
+    groups: dict[str, list[Row]] = {}
+    for row in counted(document):
+        groups.setdefault(row["defence"], []).append(row)
+    deployed = deployed_names(document["plan"])
+    return [_defence_verdict(name, rows, name in deployed) for name, rows in groups.items()]
+
+
+def _defence_verdict(name: str, rows: Sequence[Row], deployed: bool) -> DefenceVerdict:
+    verdicts = Counter(row["verdict"] for row in rows)
+    total = words.count(len(rows), "measurement")
+    if verdicts["leaks"]:
+        verdict = "leaks"
+        headline = f"{verdicts['leaks']} of {total} show more than could be guessed without any message."
+        details = tuple(_doubts(rows)) if verdicts["inconclusive"] else ()
+    elif verdicts["inconclusive"]:
+        verdict = "inconclusive"
+        headline = "No leak was shown, and safety was not shown either."
+        details = tuple(_doubts(rows))
+    else:
+        verdict = "no leak found"
+        headline = f"None of {total} got beyond the guess, by attacks that do find planted leaks."
+        details = ()
+    return DefenceVerdict(name=name, deployed=deployed, verdict=verdict, headline=headline, details=details)
+
+
+def _doubts(rows: Sequence[Row]) -> list[str]:
+    """Why measurements stay open, counted."""
+    found = Counter(_doubt(row) for row in rows if row["verdict"] == "inconclusive")
+    return [f"{found[doubt]} {_agree(found[doubt], text)}" for doubt, text in DOUBTS.items() if found[doubt]]
+
+
+def _agree(number: int, text: str) -> str:
+    """The sentence for one thing in place of several."""
+    verb, _, rest = text.partition(" ")
+    single = {"came": "came", "had": "had", "rest": "rests", "are": "is", "could": "could", "stay": "stays"}
+    return text if number != 1 else f"{single[verb]} {rest}"
+
+
+def _doubt(row: Row) -> str:
+    low, high, margin = row["low"], row["high"], row["margin"]
+    if row["mean"] is None:
+        return "ended"
+    if row["floor"] is None:
+        return "floor"
+    if low is None or high is None or row["n"] < 6:
+        return "units"
+    if low > margin:
+        return "adjusted"
+    return "either" if high > margin else "power"
+
+
+def worst_findings(document: Mapping[str, Any], most: int = 3) -> list[Finding]:
+    """The worst findings, one per attack, seat and defence; those of a deployed defence come first.
+
+    An attack is ranked by its strongest metric and shown by its first one that leaks.
+    """
+    deployed = deployed_names(document["plan"])
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in counted(document):
+        if row["verdict"] == "leaks":
+            groups.setdefault((row["attack"], row["role"], row["defence"]), []).append(row)
+    ordered = sorted(
+        groups.values(), key=lambda rows: (rows[0]["defence"] not in deployed, -_strongest(rows))
+    )
+    return [_finding(_shown(rows)) for rows in ordered[:most]]
+
+
+def _strongest(rows: Sequence[Row]) -> float:
+    return max(strength(row) for row in rows)
+
+
+def _shown(rows: Sequence[Row]) -> Row:
+    """The first metric that leaks, of the attacker that does better by it."""
+    return max((row for row in rows if row["metric"] == rows[0]["metric"]), key=strength)
+
+
+def strength(row: Row) -> float:
+    """How many margins the difference lies above zero, by the lower end of its interval."""
+    if row["low"] is None or not row["margin"]:
+        return 0.0
+    return float(row["low"] / row["margin"])
+
+
+def _finding(row: Row) -> Finding:
+    metric = row["metric"]
+    against = "without a defence" if row["defence"] == "none" else f"against {row['defence']}"
+    aware = f" ({words.aware_words(row)})" if row["aware"] is not None else ""
+    gain = words.value(row["difference"], metric, sign=True)
+    spread = words.between(row["low"], row["high"], metric, sign=True)
+    sentence = (
+        f"{_capital(words.metric_words(metric))}: {words.value(row['mean'], metric)}. Without any message, "
+        f"{words.floor_words(row['over'])} gives {words.value(row['floor'], metric)}. "
+        f"The messages add {gain.removeprefix('+')} (95 % interval {spread})."
+    )
+    return Finding(
+        title=f"{row['attack']}, run by {words.role_words(row['role'])}, {against}{aware}",
+        verdict=row["verdict"],
+        sentence=sentence,
+        meaning=words.KIND_MEANINGS.get(row["kind"] or ""),
+        kind=words.KINDS.get(row["kind"] or ""),
+        worst=worst_words(row),
+    )
+
+
+def worst_words(row: Row) -> str | None:
+    """The most exposed unit of a row."""
+    worst = row["worst"]
+    if worst is None:
+        return None
+    client = "" if worst["client"] is None else f"client {worst['client']}, "
+    record = "" if worst["record"] is None else f", record {worst['record']}"
+    return f"{client}seed {worst['seed']}{record}: {words.value(worst['value'], row['metric'])}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,171 @@
+"""What a page says besides the results: what was audited, who saw what, what failed, what a defence costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedxray.report import words
+
+MOST_NAMED = 12
+
+
+def sentence(document: Mapping[str, Any]) -> str:
+    """What was audited, in one sentence."""
+    plan, cases = document["plan"], document["cases"]
+    data, model, federation = (_table(plan, key) for key in ("data", "model", "federation"))
+    trained = _joined(model.get("name") or model.get("factory") or "a model")
+    source = data.get("name") or data.get("path")
+    parts = [f"{trained} trained on {source}" if source else f"{trained} trained"]
+    parts += [f"by {words.count(data['clients'], 'client')}"] if isinstance(data.get("clients"), int) else []
+    parts += [f"in {_number(federation, 'rounds', 'round')}"] if _number(federation, "rounds", "x") else []
+    parts += [f"with {federation['algorithm']}"] if federation.get("algorithm") else []
+    counts = [
+        words.count(len({case["attack"] for case in cases}), "attack"),
+        words.count(len({case["role"] for case in cases}), "seat"),
+        words.count(len({case["defence"] for case in cases}), "setting"),
+        words.count(len({case["seed"] for case in cases}), "run"),
+    ]
+    tried = "{} from {}, under {} of defence, in {} each".format(*counts)
+    return f"Audited: {' '.join(parts)}. Tried: {tried}."
+
+
+def about(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was audited: name and value pairs."""
+    plan, cases = document["plan"], document["cases"]
+    data, model, federation = (_table(plan, key) for key in ("data", "model", "federation"))
+    facts = [
+        ("Data", _joined(data.get("name") or data.get("path"), _number(data, "clients", "client"))),
+        ("Split", _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))),
+        ("Model", _joined(model.get("name") or model.get("factory"), _hidden(model))),
+        (
+            "Training",
+            _joined(
+                federation.get("algorithm"),
+                _number(federation, "rounds", "round"),
+                _number(federation, "epochs", "local epoch"),
+                _labelled(federation, "batch_size", "batches of"),
+            ),
+        ),
+        ("Attacks", _names(case["attack"] for case in cases)),
+        ("Seats", _names(words.role_words(case["role"]) for case in cases)),
+        ("Defences", _names(words.defence_words(case["defence"]) for case in cases)),
+        ("Runs", f"seeds {_names(str(case['seed']) for case in cases)}" if cases else ""),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _table(plan: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = plan.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _number(table: Mapping[str, Any], key: str, noun: str) -> str:
+    found = table.get(key)
+    return words.count(found, noun) if isinstance(found, int) else ""
+
+
+def _labelled(table: Mapping[str, Any], key: str, text: str) -> str:
+    return f"{text} {table[key]}" if table.get(key) is not None else ""
+
+
+def _share(table: Mapping[str, Any], key: str) -> str:
+    texts = {"holdout": "held out of training", "public": "public"}
+    found = table.get(key)
+    return f"{100 * found:.0f} % {texts[key]}" if isinstance(found, float) and 0 < found < 1 else ""
+
+
+def _hidden(model: Mapping[str, Any]) -> str:
+    settings = model.get("settings")
+    found = model.get("hidden") or (settings.get("hidden") if isinstance(settings, Mapping) else None)
+    return f"hidden layers {found}" if found else ""
+
+
+def _names(names: Any) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def ledger(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Who saw what and was told what, one line per attack, seat and list of grants."""
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for case in document["cases"]:
+        entry = case["ledger"]
+        if not entry:
+            continue
+        grants = tuple(str(grant) for grant in entry.get("grants") or ())
+        line = lines.setdefault((case["attack"], case["role"], grants), _ledger_line(case, entry, grants))
+        line["defences"] |= {words.defence_words(case["defence"]): None}
+    return list(lines.values())
+
+
+def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequence[str]) -> dict[str, Any]:
+    rounds = [number for number in entry.get("rounds_seen") or () if isinstance(number, int)]
+    counts = [
+        ("single_replies", "single reply", "single replies"),
+        ("sums", "sum of replies", "sums of replies"),
+        ("global_models", "global model", "global models"),
+        ("public_records", "public record", "public records"),
+    ]
+    read = [words.count(entry[key], *nouns) for key, *nouns in counts if entry.get(key)]
+    return {
+        "attack": case["attack"],
+        "role": words.role_words(case["role"]),
+        "sees": entry.get("sees") or "",
+        "rounds": words.ranges(rounds),
+        "read": read,
+        "grants": [(grant, words.GRANTS.get(grant, ""), grant.startswith("oracle-")) for grant in grants],
+        "common": entry.get("common_knowledge") or "",
+        "active": bool(entry.get("active")),
+        "rounds_spent": case["rounds_spent"],
+        "oracle": case["oracle"],
+        "defences": {},
+    }
+
+
+def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Cases that did not end well, drawn together where attack, defence, status and reason agree."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for case in document["cases"]:
+        if case["status"] != "ok":
+            key = (case["attack"], case["role"], case["defence"], case["status"], case["reason"])
+            groups.setdefault(key, []).append(case)
+    return [
+        {
+            "attack": attack,
+            "role": words.role_words(role),
+            "defence": words.defence_words(defence),
+            "status": status,
+            "meaning": words.STATUSES.get(status, ""),
+            "reason": reason or "no reason was recorded",
+            "count": len(cases),
+            "ids": [case["id"] for case in cases[:MOST_NAMED]],
+            "more": max(0, len(cases) - MOST_NAMED),
+        }
+        for (attack, role, defence, status, reason), cases in groups.items()
+    ]
+
+
+def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How well the trained model works under each defence."""
+    return [
+        {
+            "defence": words.defence_words(row["defence"]),
+            "metric": row["metric"],
+            "words": words.UTILITY.get(row["metric"], ""),
+            "value": words.value(row["value"], row["metric"]),
+            "spread": words.between(row["low"], row["high"], row["metric"]),
+            "n": row["n"],
+            "epsilon": None if row["epsilon"] is None else words.short(row["epsilon"]),
+        }
+        for row in document["utility"]
+    ]
+
+
+def pretty(value: Any) -> str:
+    """Plain values as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False)

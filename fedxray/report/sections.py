@@ -1,0 +1,148 @@
+"""Results by attack and seat: charts and tables, ready to print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from fedxray.report import words
+from fedxray.report.catalogue import attack_names, attack_words
+from fedxray.report.charts import Line, interval_chart
+from fedxray.report.findings import worst_words
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One line of a table of results, ready to print."""
+
+    metric: str
+    metric_words: str
+    defence: str
+    aware: str
+    score: str
+    score_spread: str
+    floor: str
+    over: str
+    gain: str
+    gain_spread: str
+    controls: tuple[tuple[str, str, str], ...]  # words, mean, difference with interval
+    ceiling: str | None
+    kind: str | None
+    units: int
+    worst: str | None
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart with its heading."""
+
+    title: str
+    subtitle: str
+    svg: Markup
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSection:
+    """All results of one attack from one seat."""
+
+    anchor: str
+    attack: str
+    role: str
+    role_words: str
+    oracle: bool
+    about: str | None
+    verdict: str
+    charts: tuple[Chart, ...]
+    measures: tuple[Measure, ...]
+
+
+def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
+    """Results by attack and seat, in the order of the plan."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in document["summary"]:
+        groups.setdefault((row["attack"], row["role"]), []).append(row)
+    names = attack_names(document["plan"])
+    return [
+        _section(f"attack-{index}", rows, attack_words(names.get(attack, attack)))
+        for index, ((attack, _), rows) in enumerate(groups.items())
+    ]
+
+
+def _section(anchor: str, rows: Sequence[Row], about: str | None) -> AttackSection:
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    by_metric = {metric: [row for row in rows if row["metric"] == metric] for metric in metrics}
+    charts = [
+        _chart(f"{anchor}-{index}", metric, of_metric)
+        for index, (metric, of_metric) in enumerate(by_metric.items())
+        if any(row["mean"] is not None for row in of_metric)
+    ]
+    verdicts = {row["verdict"] for row in rows}
+    return AttackSection(
+        anchor=anchor,
+        attack=rows[0]["attack"],
+        role=rows[0]["role"],
+        role_words=words.role_words(rows[0]["role"]),
+        oracle=any(row["oracle"] for row in rows),
+        about=about,
+        verdict=next(one for one in ("leaks", "inconclusive", "no leak found") if one in verdicts),
+        charts=tuple(charts),
+        measures=tuple(_measure(row) for of_metric in by_metric.values() for row in of_metric),
+    )
+
+
+def _chart(name: str, metric: str | None, rows: Sequence[Row]) -> Chart:
+    down = words.is_down(metric)
+    title = f"{metric}: {words.metric_words(metric)}"
+    svg = interval_chart([_line(row) for row in rows], name=name, title=title, axis=str(metric), down=down)
+    subtitle = "axis runs backwards, smaller values leak more" if down else ""
+    return Chart(title=title, subtitle=subtitle, svg=Markup(svg))
+
+
+def _line(row: Row) -> Line:
+    aware = words.aware_words(row)
+    return Line(
+        label=f"{row['defence']} · {aware}" if aware else words.defence_words(row["defence"]),
+        mean=row["mean"],
+        low=row["mean_low"],
+        high=row["mean_high"],
+        floor=row["floor"],
+        ceiling=row["ceiling"],
+        controls={name: one["mean"] for name, one in row["controls"].items() if one["mean"] is not None},
+        verdict=row["verdict"],
+    )
+
+
+def _measure(row: Row) -> Measure:
+    metric = row["metric"]
+    return Measure(
+        metric=metric or "–",
+        metric_words=words.metric_words(metric),
+        defence=words.defence_words(row["defence"]),
+        aware=words.aware_words(row),
+        score=words.value(row["mean"], metric),
+        score_spread=words.between(row["mean_low"], row["mean_high"], metric),
+        floor=words.value(row["floor"], metric),
+        over=words.floor_words(row["over"]),
+        gain=words.value(row["difference"], metric, sign=True),
+        gain_spread=words.between(row["low"], row["high"], metric, sign=True),
+        controls=tuple(_control(name, one, metric) for name, one in row["controls"].items()),
+        ceiling=None if row["ceiling"] is None else words.value(row["ceiling"], metric),
+        kind=words.KINDS.get(row["kind"] or ""),
+        units=row["n"],
+        worst=worst_words(row),
+        verdict=row["verdict"],
+        reason=row["reason"],
+    )
+
+
+def _control(name: str, one: Row, metric: str | None) -> tuple[str, str, str]:
+    difference = words.value(one["difference"], metric, sign=True)
+    spread = words.between(one["low"], one["high"], metric, sign=True)
+    return words.CONTROLS.get(name, name), words.value(one["mean"], metric), f"{difference} ({spread})"

@@ -1,0 +1,81 @@
+"""What matplotlib draws, made fit to stand inside a page: own ids, page colours, a text alternative, no scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+KEPT = frozenset({"svg", "g", "path", "use", "defs", "clipPath", "rect", "text"})
+# Colours that stand for a variable of the page, so that a chart follows light and dark.
+INKS: Mapping[str, str] = {
+    "#010101": "var(--ink)",
+    "#020202": "var(--muted)",
+    "#030303": "var(--band)",
+    "#040404": "var(--line)",
+    "#050505": "var(--page)",
+    "#060606": "var(--leaks)",
+    "#070707": "var(--open)",
+    "#080808": "var(--safe)",
+}
+INK, MUTED, BAND, LINE, PAGE, LEAKS, OPEN, SAFE = INKS
+
+
+def embed(drawn: str, *, name: str, title: str, description: str, texts: Sequence[str]) -> str:
+    """SVG for a page; a text "@3" in the drawing becomes texts[3], which matplotlib never sees.
+
+    So no name can be taken for markup or mathematics, or lack a glyph.
+    """
+    root = ET.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", drawn, count=1, flags=re.DOTALL))
+    _prune(root)
+    for element in root.iter():
+        _adapt(element, name, texts)
+    for attribute in ("width", "height", "version"):
+        root.attrib.pop(attribute, None)
+    root.set("class", "chart")
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{name}-title {name}-description")
+    for place, (tag, text) in enumerate((("title", title), ("desc", description))):
+        words = ET.Element(
+            f"{{{SVG}}}{tag}", {"id": f"{name}-{'title' if tag == 'title' else 'description'}"}
+        )
+        words.text = printable(text)
+        root.insert(place, words)
+    ET.register_namespace("", SVG)
+    ET.register_namespace("xlink", XLINK)
+    return ET.tostring(root, encoding="unicode")
+
+
+def printable(text: str) -> str:
+    """Text on one line that XML can hold."""
+    flat = re.sub(r"\s+", " ", text)
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in flat)
+
+
+def _prune(element: ET.Element) -> None:
+    """Drop metadata, styles and everything else that a drawing does not need."""
+    for child in list(element):
+        if not isinstance(child.tag, str) or child.tag.rpartition("}")[2] not in KEPT:
+            element.remove(child)
+        else:
+            _prune(child)
+
+
+def _adapt(element: ET.Element, name: str, texts: Sequence[str]) -> None:
+    """Ids that are unique in the page, colours of the page, and the real texts."""
+    tag = element.tag.rpartition("}")[2]
+    own = element.attrib.pop("id", None)
+    if own is not None and tag in ("path", "clipPath"):
+        element.set("id", f"{name}-{own}")
+    for key, value in element.attrib.items():
+        if key == f"{{{XLINK}}}href":
+            element.set(key, f"#{name}-{value.removeprefix('#')}")
+        elif key == "clip-path":
+            element.set(key, value.replace("url(#", f"url(#{name}-"))
+        elif key == "style":
+            element.set(key, re.sub("|".join(INKS), lambda found: INKS[found.group()], value))
+    if tag == "text":
+        found = re.fullmatch(r"@(\d+)", (element.text or "").strip())
+        if found:
+            element.text = printable(texts[int(found.group(1))])

@@ -1,0 +1,202 @@
+"""The names of results in plain words, and numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedxray.errors import BadInput
+
+METRICS: Mapping[str, str] = {
+    "accuracy": "share of records told rightly",
+    "balanced_accuracy": "share told rightly, each category counting the same",
+    "within_tolerance": "share of values told closely enough",
+    "auc": "how well members are told from non-members (0.5 = not at all)",
+    "tpr_at_1pct_fpr": "share of members named while wrongly naming 1 % of non-members",
+    "psnr": "likeness of rebuilt images (PSNR, in dB)",
+    "ssim": "likeness of rebuilt images in structure (SSIM, 1 = the same)",
+    "mse": "error of rebuilt images (MSE, 0 = the same)",
+    "rec": "share of images rebuilt recognisably",
+    "retrieval": "share of rebuilt images that point to their original among many",
+    "lpips": "perceived distance of rebuilt images (LPIPS, 0 = the same)",
+    "class_ssim": "likeness of an image of the class in structure (SSIM)",
+    "class_psnr": "likeness of an image of the class (PSNR, in dB)",
+    "label_error": "labels told wrongly, in examples",
+    "label_accuracy": "share of labels told rightly",
+    "values_recovered": "share of values rebuilt",
+    "zest": "likeness of the rebuilt model to the client's",
+    "parameter_distance": "distance of the rebuilt model to the client's",
+}
+FLOORS: Mapping[str, str] = {
+    "majority": "always naming the most common value",
+    "imputation": "filling in from public records",
+    "marginals": "guessing by known frequencies",
+    "mean-image": "the mean public image",
+    "nearest-public-image": "the nearest public image",
+    "class-mean": "the mean image of the class",
+    "chance": "chance",
+    "owner-share": "naming the largest client",
+    "other-optimum": "another client's best model",
+}
+CONTROLS: Mapping[str, str] = {
+    "held-out": "same client, records never trained on",
+    "other-client": "another client's messages",
+    "global-model": "the global model instead of the client's",
+}
+ROLES: Mapping[str, str] = {
+    "server": "the server",
+    "eavesdropper": "someone who reads the network links",
+    "active-server": "a server that may change what it sends",
+    "curious-client": "another client",
+    "secure-aggregation": "a server under secure aggregation",
+}
+KINDS: Mapping[str, str] = {
+    "record": "record-level",
+    "client": "client-level",
+    "population": "population-level",
+}
+KIND_MEANINGS: Mapping[str, str] = {
+    "record": "It gives away the very records that were trained on, more than records that were not.",
+    "client": "It gives away this client more than other messages do; that single records leak was not shown.",
+    "population": "It goes beyond the guess, but neither this client's messages nor its training records "
+    "were shown to matter: it is about people like these, not about these people.",
+}
+GRANTS: Mapping[str, str] = {
+    "recipe": "how clients train (epochs, batch size, learning rate)",
+    "examples": "how many examples each client has",
+    "contributors": "which clients took part",
+    "defence": "which defence is used, with its settings",
+    "labels": "the labels of the client's records",
+    "label-counts": "how often each label occurs at the client",
+    "batch-labels": "the labels of every batch",
+    "public-attributes": "all columns of the client's records but the sensitive one",
+    "target-records": "the records in question",
+    "own-data": "the adversary's own records",
+    "public-records": "records from outside the federation",
+    "public-images": "images from outside the federation",
+    "bn-statistics": "normalisation statistics of the client's batches",
+    "oracle-records": "the true records (oracle)",
+    "oracle-groups": "the true grouping (oracle)",
+    "oracle-loss": "the true loss (oracle)",
+    "oracle-order": "the true order of batches (oracle)",
+}
+STATUSES: Mapping[str, str] = {
+    "refused": "could not be tried from this seat",
+    "undetermined": "found no answer",
+    "diverged": "did not settle",
+    "truncated": "cut short by the budget",
+    "failed": "stopped with an error",
+}
+UTILITY: Mapping[str, str] = {
+    "accuracy": "share of held-out records predicted rightly",
+    "mape": "mean relative error on held-out records",
+    "loss": "loss on held-out records",
+}
+# Shares read best as percent; everything else keeps its own unit.
+SHARES = frozenset(
+    {"accuracy", "balanced_accuracy", "within_tolerance", "tpr_at_1pct_fpr", "rec", "retrieval"}
+    | {"label_accuracy", "values_recovered", "mape"}
+)
+# Decimals of the others, so that numbers of one column can be compared at sight.
+DECIMALS: Mapping[str, int] = {
+    "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
+    "psnr": 1, "class_psnr": 1,
+}  # fmt: skip
+UNITS: Mapping[str, str] = {"psnr": " dB", "class_psnr": " dB"}
+
+
+def base_metric(metric: str) -> str:
+    """A metric's name without the suffix of a paper's variant or of matching by index."""
+    return re.sub(r"_\d{3}$", "", metric.removesuffix("_by_index"))
+
+
+def metric_words(metric: str | None) -> str:
+    """What a metric says; its bare name where it is not a known one."""
+    return "not scored" if metric is None else METRICS.get(base_metric(metric), metric)
+
+
+def is_down(metric: str | None) -> bool:
+    """Whether smaller values of a metric leak more; unknown names are taken for the other way."""
+    from fedxray.metrics.table import metric as metric_named
+
+    try:
+        return metric is not None and metric_named(metric).better == "down"
+    except BadInput:
+        return False
+
+
+def value(amount: float | None, metric: str | None, *, sign: bool = False) -> str:
+    """A score as a reader sees it: shares in percent and their differences in points, decibels with their unit."""
+    if amount is None:
+        return "–"
+    base = base_metric(metric or "")
+    if base in SHARES:
+        return _signed(f"{100 * amount:.1f}", sign) + (" points" if sign else " %")
+    text = f"{amount:.{DECIMALS[base]}f}" if base in DECIMALS and abs(amount) < 1e6 else short(amount)
+    return _signed(text, sign) + UNITS.get(base, "")
+
+
+def between(low: float | None, high: float | None, metric: str | None, *, sign: bool = False) -> str:
+    """An interval as a reader sees it."""
+    if low is None or high is None:
+        return "no interval"
+    first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)
+    unit = first.rpartition(" ")[2] if " " in first else ""
+    return f"{first.removesuffix(' ' + unit) if unit else first} to {last}"
+
+
+def short(amount: float) -> str:
+    """Three digits that matter, without an exponent where that reads well."""
+    if amount == 0 or 1e-4 <= abs(amount) < 1e5:
+        digits = 3 if abs(amount) < 10 else 2 if abs(amount) < 100 else 1
+        return f"{amount:.{digits}f}" if abs(amount) >= 0.1 or amount == 0 else f"{amount:.3g}"
+    return f"{amount:.2e}"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Whole numbers with runs drawn together, as in 0-19, 30."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs) or "none"
+
+
+def aware_words(row: Mapping[str, Any]) -> str:
+    """Whether the attacker knew the defence."""
+    return {None: "", True: "attacker knows it", False: "attacker does not know it"}[row["aware"]]
+
+
+def role_words(role: str) -> str:
+    """A seat in words."""
+    return ROLES.get(role, role)
+
+
+def defence_words(defence: str) -> str:
+    """A defence in words."""
+    return "no defence" if defence == "none" else defence
+
+
+def floor_words(floor: str | None) -> str:
+    """A floor in words."""
+    return "nothing" if floor is None else FLOORS.get(floor, floor)
+
+
+def _signed(text: str, sign: bool) -> str:
+    """The text with a real minus, or a plus where a sign is wanted; nothing rounded away is negative."""
+    if not text.strip("-0."):
+        return text.removeprefix("-")
+    return text.replace("-", "\N{MINUS SIGN}") if not sign or text.startswith("-") else f"+{text}"
