@@ -155,9 +155,11 @@ def show(name: Annotated[str, typer.Argument(help="A name of `fedxray list`.")])
 @data_app.command()
 def get(name: Annotated[str, typer.Argument(help="A data set of `fedxray list datasets`.")]) -> None:
     """Download a data set and verify it, or say what to do where there is no network."""
-    from fedxray.data import fetch
+    from fedxray.data.fetch import fetch
 
-    typer.echo(fetch(name))
+    for file in fetch(name):
+        typer.echo(file)
+    typer.echo(f"{name} is ready.")
 
 
 def _not_built(what: str) -> FedxrayError:

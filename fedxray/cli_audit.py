@@ -65,14 +65,10 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
 
 
 def run_report(folder: Path, show_private: bool) -> None:
-    """Write report.html again."""
-    from fedxray.audit.results import read
-    from fedxray.audit.store import REPORT
-    from fedxray.report import write_report
+    """Write report.html again and say where it is."""
+    from fedxray.report import build_report
 
-    read(folder)
-    write_report(folder, show_private=show_private)
-    print(folder / REPORT)
+    print(build_report(folder, show_private=show_private))
 
 
 def run_purge(folder: Path, yes: bool) -> None:
@@ -132,23 +128,16 @@ def _duration(seconds: float) -> str:
 
 
 def _tell_end(ended: Ended, quiet: bool) -> int:
+    from fedxray.report import build_report, print_summary
+
+    report = build_report(ended.folder)
     if not quiet:
-        for row in ended.document["summary"]:
-            aware = {True: ", knows the defence", False: ", does not know it", None: ""}[row["aware"]]
-            print(f"{row['attack']} ({row['role']}) against {row['defence']}{aware}: {_numbers(row)}")
-        print(f"Report: {ended.folder / 'report.html'}")
+        print_summary(ended.document)
+        print(f"Report: {report}")
     if ended.failed:
         print(f"fedxray: {ended.failed} cases failed; see {ended.folder / 'results.json'}", file=sys.stderr)
         return FAILED
     return 0
-
-
-def _numbers(row: dict[str, object]) -> str:
-    """Metric, mean, floor and verdict of one row of the summary."""
-    mean, floor = row["mean"], row["floor"]
-    told = f"{mean:.3g}" if isinstance(mean, float | int) else "no value"
-    over = f", floor {floor:.3g} ({row['over']})" if isinstance(floor, float | int) else ""
-    return f"{row['metric']} {told}{over}: {row['verdict']}"
 
 
 @contextmanager

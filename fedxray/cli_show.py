@@ -53,8 +53,8 @@ def _text(kind: str, entry: Any) -> str:
     """What an entry says of itself: its docstring, or the words of a plain entry."""
     if kind == "roles":
         return f"Sees {entry.sees}."
-    if kind == "metrics" and not callable(entry):
-        return str(getattr(entry, "about", "") or "")
+    if kind == "metrics":
+        return f"{entry.what.capitalize()}; larger is {'less' if entry.down else 'more'} leak."
     return inspect.getdoc(entry) or ""
 
 

@@ -43,7 +43,7 @@ def conduct(
     `text` is the plan as it was written, kept beside the results.
     """
     from fedxray.audit.preflight import preflight
-    from fedxray.audit.run import finish
+    from fedxray.audit.run import finish, galleries
 
     runs, cases = expand(plan)
     check_folder(folder, plan.digest(), resume=resume)
@@ -54,6 +54,7 @@ def conduct(
             store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases, engine {engine}")
             _work(plan, store, runs, cases, workers, progress)
             document = finish(plan, store)
+            store.write_galleries(galleries(plan, store))
             store.write_results(document)
             failed = sum(case["status"] == "failed" for case in document["cases"])
             store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")

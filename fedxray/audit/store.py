@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MARKER = "audit.json"  # says that a folder is an audit's, and of which plan
-PLAN, RESULTS, REPORT, LOG, PRIVATE = "plan.toml", "results.json", "report.html", "log", "private"
+PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
+PRIVATE = "private"
 ROOMS = ("runs", "cases", "evidence")
 
 
@@ -110,13 +111,16 @@ class Store:
         """Put results.json in place."""
         write_whole(self.folder / RESULTS, _json(document, indent=1), "results")
 
-    def write_report(self, page: str) -> None:
-        """Put report.html in place."""
-        write_whole(self.folder / REPORT, page.encode(), "report")
+    def write_galleries(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Keep pictures for the report: those of public data at the top, the others in the private part."""
+        for place, private in ((self.folder / GALLERY, False), (self.private / GALLERY, True)):
+            chosen = [entry for entry in entries if bool(entry.get("private")) is private]
+            if chosen:
+                write_whole(place, _json(chosen), "gallery")
 
-    def write_plan(self, content: bytes) -> None:
-        """Keep a copy of the plan."""
-        write_whole(self.folder / PLAN, content, "plan")
+    def write_plan(self, content: bytes, name: str = PLAN) -> None:
+        """Keep a copy of a plan."""
+        write_whole(self.folder / name, content, "plan")
 
     def log(self, line: str) -> None:
         """Add a line with the time to the log; it may be shared, so it holds nothing private."""
@@ -214,7 +218,9 @@ def clear(folder: Path, kind: str) -> None:
         return
     purge(folder)
     with locked(folder):
-        for name in (RESULTS, REPORT, PLAN, LOG, MARKER):
+        for plan in folder.glob("plan*.toml"):
+            plan.unlink()
+        for name in (RESULTS, REPORT, GALLERY, LOG, MARKER):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -258,7 +264,7 @@ def _not_usable(folder: Path, got: str) -> BadInput:
     )
 
 
-def _json(document: Mapping[str, Any], indent: int | None = None) -> bytes:
+def _json(document: Mapping[str, Any] | Sequence[Any], indent: int | None = None) -> bytes:
     return (json.dumps(document, indent=indent, allow_nan=False) + "\n").encode("ascii")
 
 

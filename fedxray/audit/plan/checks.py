@@ -233,7 +233,22 @@ def _check_gates(plan: Plan) -> None:
                 raise unknown_name(f"{place}.{name}", given, known)
         if gate.role is not None:
             catalog.check_name("roles", gate.role, f"{place}.role")
-        catalog.check_name("metrics", gate.metric.removesuffix("_over_floor"), f"{place}.metric")
+        _check_gate_metric(f"{place}.metric", gate.metric)
+
+
+def _check_gate_metric(place: str, name: str) -> None:
+    """A limit is an upper one, so what is worse when smaller can only be limited as a difference."""
+    from fedxray.metrics.table import METRICS, metric
+
+    plain = name.removesuffix("_over_floor")
+    try:
+        found = metric(plain)
+    except BadInput:
+        raise unknown_name(place, name, [*METRICS, *(f"{one}_over_floor" for one in METRICS)]) from None
+    if found.down and plain == name:
+        raise BadInput(
+            place, expected="a metric that grows with the leak", got=name, remedy=f"Use {name}_over_floor."
+        )
 
 
 def _unique(what: str, labels: list[str]) -> None:

@@ -173,7 +173,7 @@ def _section_inside(annotation: Any) -> type[BaseModel] | None:
 
 def _unknown_key(place: str, name: str, section: type[BaseModel]) -> BadInput:
     known = list(key_names(section))
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return BadInput(
         place,
         expected="a known key",
@@ -184,7 +184,7 @@ def _unknown_key(place: str, name: str, section: type[BaseModel]) -> BadInput:
 
 def _near_or_home(near: list[str], name: str, known: list[str]) -> str:
     if near:
-        return f"Did you mean {' or '.join(near)}?"
+        return f"Did you mean {near[0]}?"
     homes = [
         title
         for title, field in key_names(Plan).items()

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit.cases import Case, expand, run_id
+from fedxray.audit.plan import make_plan
+from fedxray.errors import BadInput
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+OWN = {"factory": "nowhere:defend", "label": "own"}
+
+
+def grid(**changes: Any) -> tuple[list[Any], list[Case]]:
+    return expand(make_plan(tiny(**changes), HERE))
+
+
+def attacked(clients: int, **attack: Any) -> list[int]:
+    _, cases = grid(data={"clients": clients}, attack=[{"name": "attribute-from-model", **attack}])
+    return [case.client for case in cases]
+
+
+def test_the_grid_is_attacks_by_defences_by_awareness_by_seeds_by_clients() -> None:
+    attacks = [{"name": "attribute-from-model"}, {"name": "membership-loss", "targets": [1]}]
+    runs, cases = grid(seeds=[3, 5], defence=[{"name": "none"}, OWN], attack=attacks)
+    assert [(run.defence, run.seed) for run in runs] == [("none", 3), ("none", 5), ("own", 3), ("own", 5)]
+    first = [case for case in cases if case.attack == "attribute-from-model"]
+    assert [(case.defence, case.aware, case.seed, case.client) for case in first] == [
+        (defence, aware, seed, client)
+        for defence, aware in (("none", None), ("own", False), ("own", True))
+        for seed in (3, 5)
+        for client in (0, 1)
+    ]
+    assert [case.client for case in cases[len(first) :]] == [1] * 6
+    assert {case.run for case in cases} == {run.id for run in runs}
+
+
+def test_targets() -> None:
+    assert attacked(4) == [0, 1, 2, 3]
+    assert attacked(4, targets=2) == [0, 1]
+    assert attacked(4, targets=[3, 0]) == [3, 0]
+    assert attacked(4, role="curious-client") == [1, 2, 3]
+    assert attacked(4, role="curious-client", seat=[1, 2]) == [0, 3]
+    assert attacked(4, role="curious-client", targets=2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ({"targets": [4]}, "does not exist"),
+        ({"targets": []}, "an empty list"),
+        ({"targets": 5}, "at most 4"),
+        ({"role": "curious-client", "targets": [0]}, "is the seat of the curious client"),
+        ({"role": "curious-client", "targets": 4}, "at most 3"),
+        ({"role": "curious-client", "seat": [0, 1, 2, 3]}, "a client besides the curious one"),
+        ({"role": "curious-client", "seat": 4}, "clients from 0 to 3"),
+    ],
+)
+def test_impossible_targets_are_refused(attack: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        attacked(4, **attack)
+
+
+def test_ids_are_stable_and_safe_as_file_names() -> None:
+    _, cases = grid(attack=[{"name": "attribute-from-model", "label": "Ä/../b [x=1]"}])
+    assert cases[0].id == "b-x-1-.server.none.seed0.client0-" + cases[0].id.rpartition("-")[2]
+    assert all(re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,120}", case.id) for case in cases)
+    assert run_id("none", 0) == "none.seed0-f9ad680ea4", (
+        "ids must not change, or old audits cannot be resumed"
+    )
+
+
+@given(st.lists(st.text(min_size=1, max_size=200), min_size=2, max_size=6, unique=True), st.integers(0, 9))
+def test_different_defences_have_different_ids_even_where_case_is_ignored(
+    labels: list[str], seed: int
+) -> None:
+    ids = [run_id(label, seed) for label in labels]
+    assert len({one.lower() for one in ids}) == len(labels)
+    assert all(re.fullmatch(r"[a-z0-9._-]{1,120}", one) and ".." not in one[:2] for one in ids)
+
+
+def test_ids_differ_in_every_part() -> None:
+    runs, cases = grid(seeds=[0, 1, 10], defence=[{"name": "none"}, OWN], data={"clients": 12})
+    assert len({case.id for case in cases}) == len(cases) and len({run.id for run in runs}) == len(runs)

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit.plan import Plan, load_arguments, make_plan, plan_reference, read_plan, split_arguments
+from fedxray.audit.plan.keys import key_names
+from fedxray.audit.plan.reference import SECTIONS
+from fedxray.errors import BadInput
+from tests.audit.plans import tiny, write_toml
+
+HERE = Path(__file__).parent
+
+
+def refusal(document: dict[str, Any]) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        make_plan(document, HERE)
+    return caught.value
+
+
+def test_a_file_becomes_a_plan_with_defaults(tmp_path: Path) -> None:
+    plan = read_plan(write_toml(tmp_path / "my plan.toml", tiny(name=None)))
+    assert plan.name == "my-plan"
+    assert plan.folder == tmp_path.resolve()
+    assert (plan.data.holdout, plan.data.public) == (0.1, 0.1)
+    assert (plan.federation.participation, plan.federation.weighting) == (1.0, "examples")
+    assert (plan.federation.shuffle, plan.federation.record, plan.federation.loss) == ("epoch", "all", None)
+    assert [part.title for part in plan.defences] == ["none"]
+    assert plan.attacks[0].role == "server" and plan.attacks[0].grants is None
+
+
+def test_a_document_survives_json_and_keeps_its_digest() -> None:
+    plan = make_plan(
+        tiny(
+            defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1, "deployed": True}],
+            sweep={"gaussian-noise": {"scale": [0.5, 1.0]}},
+            attack=[{"name": "attribute-from-model", "model": {"name": "global-model"}, "grid": 5}],
+        )
+        | {"defence": [{"name": "none"}]} | {"sweep": {}},
+        HERE,
+    )  # fmt: skip
+    again = Plan.from_document(json.loads(json.dumps(plan.to_document())), plan.folder)
+    assert again == plan and again.digest() == plan.digest()
+    assert again.attacks[0].settings == {"model": {"name": "global-model"}, "grid": 5}
+
+
+def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
+    plan = make_plan(tiny(), HERE)
+    assert make_plan(tiny(), HERE.parent).digest() == plan.digest()
+    for other in (tiny(seeds=[1]), tiny(model={"hidden": [5]}), tiny(data={"records": 41})):
+        assert make_plan(other, HERE).digest() != plan.digest()
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "words"),
+    [
+        (tiny(federation={"batch_sise": 8}), "federation.batch_sise", "Did you mean batch_size?"),
+        (tiny(federation={"batch_size": 0}), "federation.batch_size", '"all", got 0'),
+        (tiny(federation={"batch_size": -3}), "federation.batch_size", "got -3"),
+        (tiny(federation={"batch_size": "some"}), "federation.batch_size", "got 'some'"),
+        (tiny(federation={"batch_size": True}), "federation.batch_size", "got True"),
+        (tiny(federation={"rounds": 2.5}), "federation.rounds", "a whole number of at least 1, got 2.5"),
+        (tiny(federation={"algorithm": "fedavgg"}), "federation.algorithm", "Did you mean fedavg?"),
+        (tiny(federation={"momentum": 1.0}), "federation.momentum", "below 1"),
+        (tiny(federation={"mu": 0.1}), "federation.mu", "fedprox"),
+        (tiny(federation={"record": "every-0"}), "federation.record", "every-10"),
+        (tiny(federation={"record": [0, 2]}), "federation.record", "rounds from 0 to 1"),
+        (tiny(federation={"hidden": 3}), "federation.hidden", "Known keys"),
+        (tiny(model={"rounds": 3}), "model.rounds", "unknown key"),
+        (tiny(rounds=3), "rounds", "It belongs to [federation]."),
+        (tiny(data={"clients": 0}), "data.clients", "at least 1"),
+        (tiny(data={"name": "clinik"}), "data.name", "Did you mean clinic?"),
+        (tiny(data={"record": 5}), "data.record", "Did you mean records"),
+        (tiny(data={"alpha": 0.5}), "data.alpha", "unknown key"),
+        (tiny(data={"partition": "idd"}), "data.partition", "Did you mean iid"),
+        (tiny(data={"holdout": 1.0}), "data.holdout", "below 1"),
+        (tiny(data={"holdout": 0.5, "public": 0.5}), "data.public", "below 1 together"),
+        (tiny(data={"path": "x.csv"}), "data.name", "got both"),
+        (tiny(data={"schema": "x.toml"}), "data.schema", "not built yet"),
+        (tiny(data={"settings": {"records": 3}}), "data.settings", "unknown key"),
+        (tiny(data=None), "data", "Add the key."),
+        (tiny(model=None), "model", "got nothing"),
+        (tiny(model={"name": "mpl"}), "model.name", "Did you mean mlp"),
+        (tiny(model={"hiden": [3]}), "model.hiden", "Did you mean hidden"),
+        (tiny(model={"factory": "a:b"}), "model.name", "got both"),
+        (tiny(attack=[]), "attack", "at least one"),
+        (tiny(attack=[{"name": "atribute-from-model"}]), "attack[0].name", "Did you mean attribute-from-model"),
+        (tiny(attack=[{"name": "dlf"}]), "attack[0].name", "not built yet"),
+        (tiny(attack=[{"name": "attribute-from-model", "role": "sever"}]), "attack[0].role", "Did you mean server"),
+        (tiny(attack=[{"name": "attribute-from-model", "gird": 3}]), "attack[0].gird", "Did you mean grid?"),
+        (tiny(attack=[{"name": "attribute-from-model", "grid": "many"}]), "attack[0].grid", "a whole number"),
+        (tiny(attack=[{"name": "attribute-from-model", "model": 3}]), "attack[0].model", "name of an attack"),
+        (tiny(attack=[{"name": "attribute-from-model", "model": "lost"}]), "attack[0].model.name", "last-returned"),
+        (tiny(attack=[{"name": "attribute-from-model", "grants": ["labls"]}]), "attack[0].grants", "labels"),
+        (tiny(attack=[{"name": "attribute-from-model", "targets": 0}]), "attack[0].targets", "how many"),
+        (tiny(attack=[{"name": "attribute-from-model", "seat": 1}]), "attack[0].seat", "curious-client"),
+        (tiny(attack=[{"name": "attribute-from-model", "rounds": [7]}]), "attack[0].rounds", "rounds from 0 to 1"),
+        (tiny(attack=[{"name": "attribute-from-model", "search": {}}]), "attack[0].search", "not built yet"),
+        (tiny(attack=[{"name": "attribute-from-model"}] * 2), "attack.label", "unique"),
+        (tiny(defence=[{"name": "none"}] * 2), "defence.label", "unique"),
+        (tiny(defence=[{"name": "dp-sgd", "epsilon": 1.0}]), "defence dp-sgd.name", "not built yet"),
+        (tiny(defence=[{"name": "none", "scale": 1.0}]), "defence none.scale", "setting"),
+        (tiny(defence=[{}]), "defence[0].name", "got neither"),
+        (tiny(seeds=[]), "seeds", "a list of whole numbers"),
+        (tiny(seeds=[1, 1]), "seeds", "each seed once"),
+        (tiny(seeds=[-1]), "seeds[0]", "at least 0"),
+        (tiny(name="../escape"), "name", "letters, digits"),
+        (tiny(sweep={"nonee": {"scale": [1]}}), "sweep.nonee", "a known name"),
+        (tiny(transcript={"path": "x"}), "transcript", "not built yet"),
+        (tiny(gate=[{"attack": "x", "metric": "accuracy", "limit": 0.1}]), "gate[0].attack", "attribute-from-model"),
+        (tiny(gate=[{"attack": "attribute-from-model", "metric": "acuracy", "limit": 0.1}]), "gate[0].metric", "accuracy"),
+        (tiny(gate=[{"attack": "attribute-from-model", "metric": "mse", "limit": 0.1}]), "gate[0].metric", "over_floor"),
+        (tiny(federation={"learning_rate": float("nan")}), "federation.learning_rate", "finite"),
+    ],
+)  # fmt: skip
+def test_a_bad_plan_is_refused_with_key_expected_got_and_remedy(
+    document: dict[str, Any], place: str, words: str
+) -> None:
+    error = refusal(document)
+    assert error.argument == place
+    assert words in str(error)
+    assert error.expected and error.got and error.remedy
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="Update fedxray"):
+        read_plan(write_toml(tmp_path / "p.toml", tiny(format=2)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"name = \n", "line 1"),
+        (b"a = 1\na = 2\n", "line 2"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"a = " + b"[" * 5000, "TOML"),
+        (b"#" * 2_000_000, "bytes"),
+        (b"", "data"),
+        (b"day = 2024-01-01\n", "day"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "p.toml"
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match=words):
+        read_plan(file)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no file at .*nowhere\.toml"):
+        read_plan(tmp_path / "nowhere.toml")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(tiny())), json_values)
+def test_any_value_anywhere_is_taken_or_refused_but_never_crashes(name: str, value: object) -> None:
+    try:
+        make_plan(tiny() | {name: value}, HERE)
+    except BadInput as error:
+        assert str(error)
+
+
+@given(st.sampled_from(["data", "model", "federation"]), st.text(max_size=12), json_values)
+def test_any_key_in_any_table_is_taken_or_refused_but_never_crashes(
+    table: str, key: str, value: object
+) -> None:
+    document = tiny()
+    document[table][key] = value
+    try:
+        make_plan(document, HERE)
+    except BadInput as error:
+        assert str(error)
+
+
+def test_a_sweep_expands_one_defence_into_labelled_points() -> None:
+    noise = {"name": "gaussian-noise", "label": "noise", "at": "update", "scale": 1.0}
+    plan = make_plan(tiny(defence=[{"name": "none"}, noise], sweep={"noise": {"scale": [0.1, 2.0]}}), HERE)
+    assert [part.title for part in plan.defences] == ["none", "noise[scale=0.1]", "noise[scale=2]"]
+    assert [part.settings for part in plan.defences[1:]] == [
+        {"at": "update", "scale": 0.1},
+        {"at": "update", "scale": 2.0},
+    ]
+    assert plan.defence_of("noise[scale=2]").settings["scale"] == 2.0
+
+
+def test_a_swept_defence_cannot_be_the_deployed_one() -> None:
+    noise = {"name": "gaussian-noise", "deployed": True}
+    error = refusal(tiny(defence=[noise], sweep={"gaussian-noise": {"scale": [0.1, 2.0]}}))
+    assert error.argument == "defence.deployed"
+
+
+def test_a_bad_value_in_a_sweep_is_refused() -> None:
+    error = refusal(tiny(defence=[{"name": "gaussian-noise"}], sweep={"gaussian-noise": {"scale": ["much"]}}))
+    assert "scale" in error.argument and "a number" in error.expected
+
+
+def test_factories_are_listed_and_not_imported() -> None:
+    document = tiny(model=None) | {"model": {"factory": "nowhere_at_all:build"}}
+    document["attack"] = [{"factory": "nowhere_at_all.deep:Attack.make", "anything": 3}]
+    plan = make_plan(document, HERE)
+    assert plan.factories() == ["nowhere_at_all:build", "nowhere_at_all.deep:Attack.make"]
+    assert plan.attacks[0].title == "nowhere_at_all.deep:Attack.make"
+
+
+def test_arguments_go_to_the_loader_and_to_the_partition() -> None:
+    plan = make_plan(tiny(data={"partition": "dirichlet", "alpha": 2.0, "noise": 0.5}), HERE)
+    loading, dividing = load_arguments(plan.data, plan.folder, 7), split_arguments(plan.data, 7)
+    assert (
+        loading["noise"] == 0.5
+        and loading["clients"] == 2
+        and loading["seed"] == 7
+        and "alpha" not in loading
+    )
+    assert dividing["alpha"] == 2.0 and dividing["clients"] == 2 and "noise" not in dividing
+
+
+def test_own_data_lies_beside_the_plan(tmp_path: Path) -> None:
+    document = tiny(data=None) | {"data": {"path": "mine.csv", "target": "y", "clients": 2}}
+    plan = make_plan(document, tmp_path)
+    assert load_arguments(plan.data, plan.folder, 0)["path"] == tmp_path / "mine.csv"
+    assert plan.to_document()["data"]["path"] == "mine.csv"
+
+
+def test_the_reference_names_every_key() -> None:
+    page = plan_reference()
+    for title, section in (("## Top level", Plan), *SECTIONS):
+        chapter = page.partition(title if title.startswith("#") else f"## `{title}`")[2].partition("\n## ")[0]
+        for name in key_names(section):
+            assert f"| `{name}` |" in chapter, (title, name)
+
+
+def test_the_page_in_docs_is_what_the_code_writes() -> None:
+    page = HERE.parents[1] / "docs" / "plan.md"
+    assert page.read_text(encoding="utf-8") == plan_reference(), "write docs/plan.md again: make docs"
