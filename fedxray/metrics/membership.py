@@ -25,13 +25,20 @@ def auc(score: Tensor, member: Tensor) -> float:
 
 
 def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
-    """The largest share of members that a threshold names while naming at most fpr of the non-members."""
+    """Share of members named by the best threshold that names at most fpr of the non-members, ties in random order.
+
+    Blind guessing gives (allowed + 1) / (non-members + 1), where `allowed` non-members may be named: with few
+    non-members that is well above fpr, and equal scores for all give just that, so the floor is fair.
+    """
     inside, outside = _split(score, member)
-    allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.29 * 100 is 28.999...
+    allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.01 * 2900 is 28.999...
     if allowed >= len(outside):
         return 1.0
-    first_too_many = outside.sort(descending=True).values[allowed]
-    return int((inside > first_too_many).sum()) / len(inside)
+    limit = outside.sort(descending=True).values[allowed]
+    above, level = int((inside > limit).sum()), int((inside == limit).sum())
+    left = allowed - int((outside > limit).sum())  # non-members at the limit that may still be named
+    named = above + level * (left + 1) / (int((outside == limit).sum()) + 1)
+    return named / len(inside)
 
 
 def membership_scores(score: Tensor, member: Tensor) -> Scores:
