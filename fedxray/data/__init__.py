@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from fedxray.data.catalog import DATASETS, load, options_of
+from fedxray.data.fetch import fetch
 from fedxray.data.partition import PARTITIONS
 from fedxray.data.space import Column, Dataset, Space
 from fedxray.data.split import Split, split
 
-__all__ = ["DATASETS", "PARTITIONS", "Column", "Dataset", "Space", "Split", "load", "options_of", "split"]
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "Column",
+    "Dataset",
+    "Space",
+    "Split",
+    "fetch",
+    "load",
+    "options_of",
+    "split",
+]

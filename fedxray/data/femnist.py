@@ -39,6 +39,8 @@ def femnist(*, writers: int = 0, size: object = None, normalise: bool = True) ->
             x.append(pixels)
             y.append(labels)
             owner.extend([writer] * len(labels))
+    if not x:
+        raise _bad(_files()[0], "at least one writer", "none")
     return make_images(
         "femnist",
         np.concatenate(x),

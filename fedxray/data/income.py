@@ -71,7 +71,13 @@ def _connecticut() -> dict[str, NDArray[Any]]:
 
 def _folktables(state: str) -> dict[str, NDArray[Any]]:
     """A file in the layout of folktables' ACSIncome, with PINCP in dollars or PINCP_gt_50k."""
-    raw = _distinct(read_table("acs-income", f"acs/acsincome_2018_{state.lower()}.csv.gz"))
+    place = f"acs/acsincome_2018_{state.lower()}.csv.gz"
+    remedy = (
+        ""
+        if state == "NE"
+        else f"Make it with the package folktables and save it as {place}, or use CT or NE."
+    )
+    raw = _distinct(read_table("acs-income", place, remedy=remedy))
     raw.pop("POBP", None)
     if not {*NUMBERS, *GROUPS} <= set(raw) or not {"PINCP", "PINCP_gt_50k"} & set(raw):
         raise wrong_content(

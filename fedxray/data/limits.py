@@ -48,25 +48,35 @@ def read_bytes(path: Path) -> bytes:
         if not path.is_file():
             raise missing_file(path)
         check_size(what, path.stat().st_size)
-        return _unpacked(path, what) if path.name.endswith(".gz") else path.read_bytes()
-    except (OSError, EOFError, zlib.error, ValueError) as problem:
-        raise BadInput(
-            what,
-            expected="a readable file",
-            got=f"{type(problem).__name__}: {problem}",
-            remedy="Check the path, the permissions and that the file is complete.",
-        ) from problem
+        return unpack(path) if path.name.endswith(".gz") else path.read_bytes()
+    except (OSError, ValueError) as problem:
+        raise unreadable(what, problem) from problem
 
 
-def _unpacked(path: Path, what: str) -> bytes:
+def unpack(path: Path) -> bytes:
+    """The content of a gzip file, read in pieces and never more than the cap."""
+    what = f"file {shown(str(path))}"
     parts: list[bytes] = []
     total = 0
-    with gzip.open(path, "rb") as stream:
-        while part := stream.read(CHUNK):
-            total += len(part)
-            check_size(f"{what}, unpacked", total)
-            parts.append(part)
+    try:
+        with gzip.open(path, "rb") as stream:
+            while part := stream.read(CHUNK):
+                total += len(part)
+                check_size(f"{what}, unpacked", total)
+                parts.append(part)
+    except (OSError, EOFError, zlib.error) as problem:
+        raise unreadable(what, problem) from problem
     return b"".join(parts)
+
+
+def unreadable(what: str, problem: Exception) -> BadInput:
+    """The refusal of a file that cannot be read to its end."""
+    return BadInput(
+        what,
+        expected="a readable file",
+        got=f"{type(problem).__name__}: {problem}",
+        remedy="Check the path, the permissions and that the file is complete.",
+    )
 
 
 def missing_file(path: Path) -> BadInput:

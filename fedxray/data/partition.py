@@ -127,7 +127,7 @@ def _groups_to_clients(task: Division, group: NDArray[np.int64], groups: int) ->
 
 
 def as_given(task: Division, *, owners: str = "first", minimum: int | None = None) -> list[Tensor]:
-    """The natural owners as clients: the first (or random) ones that have enough records."""
+    """The natural owners as clients: the first (or random) ones that have `minimum` records or more."""
     if task.dataset.owner is None:
         raise BadInput(
             "partition",
@@ -146,7 +146,7 @@ def as_given(task: Division, *, owners: str = "first", minimum: int | None = Non
             "clients",
             expected=f"at most {len(able)}, the owners with {least} records or more",
             got=task.clients,
-            remedy=f"Use fewer clients or a smaller limit; there are {len(found)} owners in all.",
+            remedy=f"Use fewer clients or a smaller minimum; there are {len(found)} owners in all.",
         )
     if owners == "random":
         able = able[permutation(len(able), fork(task.seed, "split", "as-given"))]

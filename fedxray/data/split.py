@@ -52,7 +52,7 @@ def split(
             remedy="Use fewer clients.",
         )
     common, rest = _take_public(len(dataset), shares[1], seed)
-    least = _records_needed(partition, limit, shares[0])
+    least = 2 if shares[0] > 0 else 1
     task = Division(dataset=dataset, members=rest, clients=clients, least=least, seed=seed)
     parts = _divide(partition, task, options)
     train, held = _take_holdout(parts, shares[0], limit, seed)
@@ -65,15 +65,6 @@ def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:
     size = max(round(public * count), 1) if public > 0 else 0
     order = permutation(count, fork(seed, "split", "public"))
     return order[:size].sort().values, order[size:].sort().values
-
-
-def _records_needed(partition: str, limit: int | None, holdout: float) -> int:
-    """How many records a client must have; natural owners must reach the limit after their holdout."""
-    needed = 2 if holdout > 0 else 1
-    if partition == "as-given" and limit is not None:
-        while needed - _holdout_size(needed, holdout) < limit:
-            needed += 1
-    return needed
 
 
 def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Tensor]:

@@ -29,7 +29,7 @@ def folders() -> list[Path]:
     return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
-def locate(name: str, relative: str) -> Path:
+def locate(name: str, relative: str, *, remedy: str = "") -> Path:
     """The first place that holds a file of a data set, packed as .gz or not."""
     for folder in folders():
         for spelled in (relative, relative.removesuffix(".gz")):
@@ -39,16 +39,18 @@ def locate(name: str, relative: str) -> Path:
         f"data set {name}",
         expected=f"the file {relative}",
         got=f"none in {' or '.join(str(folder) for folder in folders())}",
-        remedy=f"Run `fedxray data get {name}`, or set FEDXRAY_DATA to a folder that has it.",
+        remedy=remedy or f"Run `fedxray data get {name}`, or set FEDXRAY_DATA to a folder that has it.",
     )
 
 
-def read_table(name: str, relative: str, *, encoding: str = "utf-8") -> dict[str, NDArray[Any]]:
+def read_table(name: str, relative: str, *, remedy: str = "") -> dict[str, NDArray[Any]]:
     """The columns of a CSV file with a header, each as text [n]."""
-    lines = csv.reader(io.StringIO(read_bytes(locate(name, relative)).decode(encoding), newline=""))
-    header = next(lines)
-    columns = as_columns(name, header, [line for line in lines if line])
-    return columns
+    content = read_bytes(locate(name, relative, remedy=remedy))
+    try:
+        lines = [line for line in csv.reader(io.StringIO(content.decode(), newline="")) if line]
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise wrong_content(name, f"a CSV file {relative}", problem) from problem
+    return as_columns(name, lines[0] if lines else (), lines[1:])
 
 
 def as_columns(name: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:

@@ -135,7 +135,7 @@ def test_income_of_nebraska_is_a_class(data_folder: object) -> None:
 
 
 def test_income_of_another_state_says_what_is_missing(data_folder: object) -> None:
-    with pytest.raises(BadInput, match=r"acsincome_2018_la\.csv\.gz.*fedxray data get acs-income"):
+    with pytest.raises(BadInput, match=r"acsincome_2018_la\.csv\.gz.*folktables.*or use CT or NE"):
         load("acs-income", state="LA")
     with pytest.raises(BadInput, match="two capital letters"):
         load("acs-income", state="../../etc")

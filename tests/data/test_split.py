@@ -142,7 +142,7 @@ def test_as_given_takes_the_first_owners_with_enough_records() -> None:
         torch.int64
     )
     dataset = Dataset(name="small", x=dataset.x, y=dataset.y, space=dataset.space, owner=owner)
-    divided = split(dataset, clients=2, partition="as-given", public=0, limit=25, seed=0)
+    divided = split(dataset, clients=2, partition="as-given", public=0, limit=25, minimum=28, seed=0)
     assert [int(owner[part[0]]) for part in divided.train] == [1, 3]
     assert [len(part) for part in divided.train] == [25, 25]
     assert divided.dropped == 34

