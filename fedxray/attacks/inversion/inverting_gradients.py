@@ -11,8 +11,8 @@ For FedAvg the client's local steps are replayed. Its order is unknown: images a
 guess, the same in every epoch.
 
 Where we differ: 2,400 steps by default, for a CPU (24,000 in the paper, 4,800 in the authors' default
-settings); the best iterate is kept, not the last; several images may share a label; BatchNorm does what it
-did at the client (the authors' networks were in evaluation mode on both sides: batch_norm = "running"). A
+settings); the best iterate is kept, not the last; several images may share a label; BatchNorm uses
+the statistics of the batch, as the client did (the authors' networks were in evaluation mode on both sides). A
 sum of replies is read as the update of one client that holds everyone's images: exact for FedSGD weighted
 by examples, rough for FedAvg.
 """
@@ -62,7 +62,7 @@ class InvertingGradients(Attack):
     restarts: int = 1
     labels: Attack = field(default_factory=LabelsIdlg)  # used when the labels are not granted
     at: At = "first"
-    batch_norm: BatchNorm = "as-given"
+    batch_norm: BatchNorm = "batch"
 
     def __post_init__(self) -> None:
         """Check every setting."""

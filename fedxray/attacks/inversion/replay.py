@@ -8,17 +8,19 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedxray.errors import BadInput
-from fedxray.federation.local import Batch, Objective, local_update, objective
+from fedxray.federation.local import Batch, Objective, local_update
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule
+from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
-from fedxray.params import Params, buffers_of
+from fedxray.params import Params, buffers_of, each
 
-# Whether BatchNorm uses the statistics of the batch, the running ones, or does as the network it was given.
-BatchNorm = Literal["as-given", "batch", "running"]
+# Whether BatchNorm uses the statistics of the batch, as training clients do, or the running ones.
+BatchNorm = Literal["batch", "running"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ def replay(
     schedule: Schedule,
     *,
     buffers: Params | None = None,
-    batch_norm: BatchNorm = "as-given",
+    batch_norm: BatchNorm = "batch",
 ) -> Replay:
     """A client's round from `start`, by its recipe, in the given order; the model itself is left alone."""
     rows = [schedule.used(step) for step in range(schedule.steps)]
@@ -73,7 +75,7 @@ def replay(
         start=start,
         buffers={**buffers_of(model), **(buffers or {})},
         recipe=recipe,
-        evaluate=objective(quiet_copy(model, batch_norm), recipe.loss),
+        evaluate=_objective(quiet_copy(model, batch_norm), recipe.loss),
         order=None if straight else order.to(device),
         sizes=tuple(len(row) for row in rows),
         examples=examples,
@@ -92,15 +94,26 @@ def straight_schedule(examples: int, recipe: Recipe) -> Schedule:
 def quiet_copy(model: nn.Module, batch_norm: BatchNorm) -> nn.Module:
     """A copy that draws nothing at random: dropout off, BatchNorm as asked."""
     check_batch_norm(batch_norm)
-    given = {name: layer.training for name, layer in batch_norm_layers(model).items()}
     copy = deepcopy(model).eval()
-    for name, layer in batch_norm_layers(copy).items():
-        layer.train(given[name] if batch_norm == "as-given" else batch_norm == "batch")
+    for layer in batch_norm_layers(copy).values():
+        layer.train(batch_norm == "batch")
     return copy
+
+
+def _objective(network: nn.Module, loss: str) -> Objective:
+    """The mean loss of a batch, with the network in the modes it is in: training clients would drop at random."""
+    measure = example_loss(loss)
+
+    def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
+        return measure(functional_call(network, ({**params, **fresh},), (batch.x,)), batch.y).mean(), fresh
+
+    return evaluate
 
 
 def check_batch_norm(batch_norm: str) -> None:
     """Refuse a mode that is not there."""
-    if batch_norm not in ("as-given", "batch", "running"):
-        raise BadInput("batch_norm", expected='"as-given", "batch" or "running"', got=repr(batch_norm),
-                       remedy='Try "as-given".')  # fmt: skip
+    if batch_norm not in ("batch", "running"):
+        raise BadInput(
+            "batch_norm", expected='"batch" or "running"', got=repr(batch_norm), remedy='Try "batch".'
+        )

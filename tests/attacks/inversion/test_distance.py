@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedxray.attacks.inversion.distance import (
+    DISTANCES,
+    cosine,
+    cosine_by_layer,
+    l1,
+    layer_weights,
+    squared_l2,
+)
+from fedxray.errors import BadInput
+
+WEIGHTS = {"conv.weight": 1.0, "conv.bias": 0.5, "head.weight": 3.0}
+SHAPES = {"conv.weight": (2, 3), "conv.bias": (2,), "head.weight": (4, 1)}
+
+
+def drawn(seed: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    source = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, generator=source, dtype=dtype) for name, shape in SHAPES.items()}
+
+
+def entries(params: dict[str, Tensor], weights: dict[str, float]) -> list[tuple[float, float]]:
+    """Every entry with its weight, as plain numbers."""
+    return [(weights[name], entry) for name, value in params.items() for entry in value.flatten().tolist()]
+
+
+def slow_cosine(left: list[tuple[float, float]], right: list[tuple[float, float]]) -> float:
+    inner = sum(weight * a * b for (weight, a), (_, b) in zip(left, right, strict=True))
+    ours, theirs = (sum(weight * a * a for weight, a in side) for side in (left, right))
+    return 1 - inner / math.sqrt(ours * theirs)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_against_plain_loops(weights: dict[str, float] | None) -> None:
+    left, right = drawn(1), drawn(2)
+    full = weights or dict.fromkeys(SHAPES, 1.0)
+    a, b = entries(left, full), entries(right, full)
+    assert float(squared_l2(left, right, weights)) == pytest.approx(
+        sum(weight * (x - y) ** 2 for (weight, x), (_, y) in zip(a, b, strict=True))
+    )
+    assert float(l1(left, right, weights)) == pytest.approx(
+        sum(weight * abs(x - y) for (weight, x), (_, y) in zip(a, b, strict=True))
+    )
+    assert float(cosine(left, right, weights)) == pytest.approx(slow_cosine(a, b))
+    alone = dict.fromkeys(SHAPES, 1.0)
+    by_layer = sum(
+        full[name] * slow_cosine(entries({name: left[name]}, alone), entries({name: right[name]}, alone))
+        for name in SHAPES
+    )
+    assert float(cosine_by_layer(left, right, weights)) == pytest.approx(by_layer)
+
+
+def test_cosine_is_taken_over_all_tensors_at_once() -> None:
+    left = {"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([0.0])}
+    right = {"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([1.0])}
+    assert float(cosine(left, right)) == pytest.approx(1 - 1 / math.sqrt(2))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000), scale=st.floats(1e-3, 1e3))
+def test_cosine_ignores_the_scale_and_stays_between_zero_and_two(seed: int, scale: float) -> None:
+    left, right = drawn(seed), drawn(seed + 1)
+    stretched = {name: scale * value for name, value in left.items()}
+    assert float(cosine(left, right)) == pytest.approx(float(cosine(stretched, right)), abs=1e-12)
+    assert 0 <= float(cosine(left, right)) <= 2
+    assert float(cosine(left, stretched)) == pytest.approx(0, abs=1e-12)
+    assert float(cosine(left, {name: -value for name, value in left.items()})) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_equal_updates_are_at_no_distance(name: str) -> None:
+    left = drawn(4)
+    assert float(DISTANCES[name](left, left)) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_vectors_give_numbers_and_finite_gradients(name: str, dtype: torch.dtype) -> None:
+    zero = {key: torch.zeros(shape, dtype=dtype) for key, shape in SHAPES.items()}
+    for guess, seen in ((zero, drawn(1, dtype)), (drawn(1, dtype), zero), (zero, zero)):
+        leaves = {key: value.clone().requires_grad_() for key, value in guess.items()}
+        value = DISTANCES[name](leaves, seen)
+        found = torch.autograd.grad(value, list(leaves.values()))
+        assert value.dtype == dtype and bool(torch.isfinite(value))
+        assert all(bool(torch.isfinite(one).all()) for one in found)
+    assert float(cosine(zero, drawn(1, dtype))) == 1.0
+
+
+def test_a_layers_weight_and_bias_share_its_weight() -> None:
+    found = layer_weights(drawn(1), {"conv": 1.0, "head": math.exp(-1)})
+    assert found == {"conv.weight": 1.0, "conv.bias": 1.0, "head.weight": math.exp(-1)}
+    with pytest.raises(BadInput, match=r"head\.weight"):
+        layer_weights(drawn(1), {"conv": 1.0})
+
+
+def test_a_weight_of_zero_leaves_a_tensor_out() -> None:
+    left, right = drawn(1), drawn(2)
+    other = {**left, "conv.bias": left["conv.bias"] + 7}
+    without = {**WEIGHTS, "conv.bias": 0.0}
+    for distance in (squared_l2, l1, cosine, cosine_by_layer):
+        assert float(distance(left, right, without)) == float(distance(other, right, without))
+
+
+def test_names_must_agree() -> None:
+    left = drawn(1)
+    with pytest.raises(BadInput, match="seen"):
+        cosine(left, {"conv.weight": left["conv.weight"]})
+    with pytest.raises(BadInput, match=r"none for conv\.bias"):
+        squared_l2(left, drawn(2), {"conv.weight": 1.0, "head.weight": 1.0})

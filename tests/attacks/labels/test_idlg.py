@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedxray.adversary.view import View
+from fedxray.attacks.labels.idlg import LabelsIdlg, against_all_others, bias_scale, most_even, share_out
+from fedxray.errors import BadInput, Refused
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.schedule import draw_schedule
+from fedxray.seeds import fork
+from tests.attacks.inversion.clients import plain_update
+from tests.attacks.views import view_of_update
+
+CLASSES = 7
+
+
+def net(
+    seed: int, *, bias: bool = True, activation: type[nn.Module] = nn.ReLU, classes: int = CLASSES
+) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(5, 40), activation(), nn.Linear(40, classes, bias=bias))
+
+
+def view_of(
+    model: nn.Module, y: Tensor, recipe: Recipe | None = None, *, classes: int = CLASSES, **more: Any
+) -> View:
+    x = torch.randn(len(y), 5)
+    used = recipe or Recipe(algorithm="fedsgd")
+    update = plain_update(model, x, y, used, draw_schedule(len(y), used, torch.Generator().manual_seed(0)))
+    given = {"examples": len(y), "kind": used.kind, **more}
+    return view_of_update(model, update, shape=(5,), classes=classes, **given)
+
+
+def counts_of(view: View, **settings: Any) -> list[int]:
+    evidence = LabelsIdlg(**settings).run(view, generator=fork(0, "test"))
+    assert evidence.kind == "labels" and evidence.tensors["counts"].dtype == torch.int64
+    found: list[int] = evidence.tensors["counts"].tolist()
+    return found
+
+
+def test_shares_by_hand() -> None:
+    # Classes 1 and 3 are below zero, one each; left is [0.3, -0.3, 0.2, 0.1], so the third goes to class 1.
+    counts, left = share_out(torch.tensor([0.3, -0.5, 0.2, -0.1]), 3, 0.2)
+    assert counts.tolist() == [0, 2, 0, 1]
+    assert left.tolist() == pytest.approx([0.3, -0.1, 0.2, 0.1])
+    assert share_out(torch.tensor([0.3, -0.4, 0.1, 0.0]), 1, 0.5)[0].tolist() == [0, 1, 0, 0]
+    assert share_out(torch.tensor([-0.1, -0.4, -0.2]), 2, 0.5)[0].tolist() == [0, 1, 1]
+
+
+def test_several_shares_are_tried_side_by_side() -> None:
+    signal = torch.tensor([0.3, -0.5, 0.2, -0.1])
+    together = share_out(signal, 6, torch.tensor([[0.1], [0.2], [0.7]]))
+    for place, share in enumerate((0.1, 0.2, 0.7)):
+        counts, left = share_out(signal, 6, share)
+        assert torch.equal(together[0][place], counts) and torch.equal(together[1][place], left)
+
+
+@given(
+    counts=st.lists(st.integers(0, 6), min_size=3, max_size=9).filter(lambda values: sum(values) > 0),
+    scale=st.floats(1e-3, 1e3),
+)
+@settings(max_examples=40)
+def test_an_even_guess_of_the_network_gives_exact_counts(counts: list[int], scale: float) -> None:
+    truth, examples = torch.tensor(counts), sum(counts)
+    signal = scale * (1 / len(counts) - truth.to(torch.float64) / examples)
+    assert share_out(signal, examples, scale / examples)[0].tolist() == counts
+    found = most_even(signal, examples)
+    assert int(found.sum()) == examples and int(found.min()) >= 0
+    assert torch.equal(found, most_even(8 * signal, examples))
+
+
+def test_the_row_against_all_others_by_hand() -> None:
+    features = torch.tensor([1.0, -3.0, 0.5])  # their sum is below zero: row sums alone would point elsewhere
+    factors = torch.tensor([0.2, 0.5, -0.9, 0.2])
+    rows = factors[:, None] * features
+    slow = [sum(float(rows[k] @ rows[j]) for j in range(4) if j != k) for k in range(4)]
+    assert against_all_others(rows).tolist() == pytest.approx(slow)
+    assert int(against_all_others(rows).argmin()) == 2
+    assert int(rows.sum(1).argmin()) != 2
+
+
+@pytest.mark.parametrize(
+    ("bias", "source"), [(True, "auto"), (True, "bias"), (True, "rows"), (False, "auto")]
+)
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Sigmoid, nn.Tanh])
+def test_a_single_example_is_always_right(bias: bool, source: str, activation: type[nn.Module]) -> None:
+    for seed in range(15):
+        label = seed % CLASSES
+        view = view_of(net(seed, bias=bias, activation=activation), torch.tensor([label]))
+        assert counts_of(view, source=source) == [int(place == label) for place in range(CLASSES)]
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_two_classes_without_a_bias_use_the_row_sums(label: int) -> None:
+    for seed in range(5):
+        view = view_of(net(seed, bias=False, classes=2), torch.tensor([label]), classes=2)
+        assert counts_of(view) == [1 - label, label]
+
+
+def test_distinct_labels_are_right_on_untrained_nets() -> None:
+    for seed in range(15):
+        chosen = torch.randperm(CLASSES, generator=torch.Generator().manual_seed(seed))[:4]
+        expected = torch.bincount(chosen, minlength=CLASSES).tolist()
+        assert counts_of(view_of(net(seed), chosen), source="bias") == expected
+
+
+@pytest.mark.parametrize(("source", "limit"), [("bias", 0.05), ("rows", 0.15)])
+def test_repeated_labels_are_nearly_right(source: str, limit: float) -> None:
+    wrong = 0.0
+    for seed in range(10):
+        y = torch.randint(CLASSES, (12,), generator=torch.Generator().manual_seed(seed))
+        found = torch.tensor(counts_of(view_of(net(seed), y), source=source))
+        assert int(found.sum()) == 12
+        wrong += float((found - torch.bincount(y, minlength=CLASSES)).abs().sum()) / 2
+    assert wrong / 120 < limit
+
+
+def test_an_update_of_weights_serves_as_it_is() -> None:
+    recipe = Recipe(epochs=2, batch_size=2, learning_rate=0.01)
+    y = torch.tensor([1, 4, 6, 2])
+    expected = torch.bincount(y, minlength=CLASSES).tolist()
+    view = view_of(net(3), y, recipe)
+    assert view.grants.recipe is None and counts_of(view) == expected
+    told = replace(view, grants=replace(view.grants, names=("recipe",), recipe=recipe))
+    assert counts_of(told) == expected
+
+
+def test_the_scale_of_an_update_is_what_a_constant_gradient_is_multiplied_by() -> None:
+    view = view_of(net(3), torch.tensor([1, 4, 6, 2, 0]), Recipe())
+    seen = view.observations[0]
+    for momentum in (0.0, 0.8):
+        recipe = Recipe(epochs=3, batch_size=2, learning_rate=0.05, momentum=momentum)
+        weight = torch.zeros(1, requires_grad=True)
+        optimiser = torch.optim.SGD([weight], lr=0.05, momentum=momentum)
+        for _ in range(9):
+            weight.grad = torch.ones(1)
+            optimiser.step()
+        assert bias_scale(seen, recipe, 5) == pytest.approx(-float(weight.detach()), rel=1e-5)
+    assert bias_scale(replace(seen, kind="gradient"), None, 5) == 1.0
+    assert bias_scale(seen, None, 5) is None
+    whole = replace(seen, contributors=None)
+    assert bias_scale(whole, Recipe(), 5) is None
+    assert bias_scale(whole, Recipe(algorithm="fedsgd", server_learning_rate=0.3), 5) == 0.3
+
+
+def test_a_head_that_did_not_change_is_undetermined() -> None:
+    model = net(0)
+    still = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    view = view_of_update(model, still, shape=(5,), classes=CLASSES, examples=9)
+    evidence = LabelsIdlg().run(view, generator=fork(0, "test"))
+    assert evidence.status == "undetermined" and evidence.reason
+    assert sorted(evidence.tensors["counts"].tolist()) == [1, 1, 1, 1, 1, 2, 2]
+
+
+def test_the_last_round_can_be_asked_for() -> None:
+    view = view_of(net(1), torch.tensor([2]))
+    other = view_of(net(1), torch.tensor([5]))
+    both = replace(view, observations=(*view.observations, replace(other.observations[0], round=1)))
+    assert counts_of(both).index(1) == 2
+    assert counts_of(both, at="last").index(1) == 5
+
+
+def test_needs_are_named() -> None:
+    y = torch.tensor([0, 1])
+    unknown = view_of(net(0), y, examples=None)
+    with pytest.raises(Refused, match="number of examples") as refusal:
+        counts_of(unknown)
+    assert "examples" in refusal.value.remedy
+    told = replace(unknown, grants=replace(unknown.grants, names=("examples",), examples=2))
+    assert sum(counts_of(told)) == 2
+    with pytest.raises(Refused, match="an update"):
+        counts_of(unknown.without_messages())
+    with pytest.raises(Refused, match="bias in the last layer"):
+        counts_of(view_of(net(0, bias=False), y), source="bias")
+    model = net(0)
+    no_head = {
+        name: value for name, value in view_of(model, y).observations[0].update.items() if name[0] != "2"
+    }
+    with pytest.raises(Refused, match="linear last layer"):
+        counts_of(view_of_update(model, no_head, shape=(5,), classes=CLASSES, examples=2))
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(BadInput, match="source"):
+        LabelsIdlg(source="weights")
+    with pytest.raises(BadInput, match="at"):
+        LabelsIdlg(at="middle")
