@@ -56,6 +56,11 @@ def names(argument: str, value: object) -> tuple[str, ...]:
     )
 
 
+def plain_name(name: str) -> str:
+    """A file's name without characters that cannot be printed, as the name of a data set."""
+    return "".join(character if character.isprintable() else "?" for character in name)[:100]
+
+
 def shown(value: object, longest: int = 80) -> str:
     """A value as it may stand in a message: escaped and not too long."""
     text = repr(value)

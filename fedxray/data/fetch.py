@@ -72,9 +72,10 @@ def _make(name: str, recipe: Recipe, folder: Path, report: Report) -> dict[str, 
 
 
 def _download(name: str, source: Source, file: Path) -> Path:
-    """The first address that answers, with the right checksum where one is known."""
+    """What the user put into the cache by hand, else the first address that answers with the right checksum."""
+    by_hand = cache_folder() / "downloads" / name / source.file
     problems = []
-    for url in source.urls:
+    for url in (by_hand.absolute().as_uri(), *source.urls) if by_hand.is_file() else source.urls:
         try:
             digest = _copy(url, file)
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as problem:
@@ -84,12 +85,11 @@ def _download(name: str, source: Source, file: Path) -> Path:
             problems.append(f"{url}: content with sha256 {digest} instead of {source.sha256}")
             continue
         return file
-    place = f"{cache_folder()}/{source.saved}" if source.saved else "the folder that FEDXRAY_DATA names"
     raise BadInput(
         f"data set {name}",
         expected="a download",
         got="; ".join(problems),
-        remedy=f"Try again with a network, or download {source.urls[0]} elsewhere and put the result into {place}.",
+        remedy=f"Try again with a network; or download {source.urls[0]} elsewhere, save it as {by_hand} and repeat.",
     )
 
 

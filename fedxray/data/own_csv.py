@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import names, shown
+from fedxray.data.checks import names, plain_name, shown
 from fedxray.data.columns import make_table
 from fedxray.data.limits import check_size, read_bytes
 from fedxray.data.space import Dataset
@@ -47,7 +47,7 @@ def own_csv(
     _check_width(raw, numbers, groups, as_category)
     classification = _check_target(rows, header.index(target), target, raw[target])
     return make_table(
-        path.name,
+        plain_name(path.name),
         raw,
         target=target,
         classification=classification,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import shown
+from fedxray.data.checks import plain_name, shown
 from fedxray.data.images import image_size, make_images
 from fedxray.data.limits import check_size
 from fedxray.data.own_csv import check_names
@@ -51,7 +51,9 @@ def own_images(path: Path, *, size: object = None) -> Dataset:
     found = [(file, label) for label, name in enumerate(classes) for file in _files(path / name)]
     pixels = _read_all([file for file, _ in found], None if size is None else image_size(size))
     labels = np.array([label for _, label in found])
-    return make_images(path.name, pixels, labels, classes=classes, private=True, note="A user's own images.")
+    return make_images(
+        plain_name(path.name), pixels, labels, classes=classes, private=True, note="A user's own images."
+    )
 
 
 def _files(folder: Path) -> Iterator[Path]:

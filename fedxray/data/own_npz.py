@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import names, shown
+from fedxray.data.checks import names, plain_name, shown
 from fedxray.data.columns import make_table, spell_category
 from fedxray.data.images import make_images, number_owners
 from fedxray.data.limits import check_size, read_bytes
@@ -92,7 +92,7 @@ def own_npz(
     classes, labels = _classes(path, y)
     pixels = _pixels(path, x)
     return make_images(
-        path.name,
+        plain_name(path.name),
         pixels,
         labels,
         classes=classes,
@@ -124,7 +124,7 @@ def _table(
     if classification:
         _classes(path, y)
     return make_table(
-        path.name,
+        plain_name(path.name),
         raw | {"y": y},
         target="y",
         classification=classification,

@@ -13,6 +13,12 @@ class Source:
     urls: tuple[str, ...]
     sha256: str = ""  # of the file as it comes, where known
     saved: str = ""  # place in the cache; empty if it is only read by the recipe's builder
+    named: str = ""  # file name where the address does not end in a telling one
+
+    @property
+    def file(self) -> str:
+        """The name under which a user may put the file into the cache by hand."""
+        return self.named or self.urls[0].rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +119,10 @@ SOURCES: Mapping[str, Recipe] = {
     "att-faces": Recipe(
         megabytes=4.2,
         sources=tuple(
-            Source(urls=(_github(*_FACES, f"att_faces/s{person}/{picture}.pgm"),))
+            Source(
+                urls=(_github(*_FACES, f"att_faces/s{person}/{picture}.pgm"),),
+                named=f"s{person}-{picture}.pgm",
+            )
             for person in range(1, 41)
             for picture in range(1, 11)
         ),
@@ -198,7 +207,8 @@ SOURCES: Mapping[str, Recipe] = {
                 urls=(
                     "https://codeload.github.com/EliSchwartz/imagenet-sample-images/tar.gz/"
                     "bc69043e2862758a1906c6a24a792bb28c6bb2ff",
-                )
+                ),
+                named="imagenet-sample-images.tar.gz",
             ),
         ),
         build="fedxray.data.build:imagenet",

@@ -101,9 +101,27 @@ def test_without_network_the_message_says_what_to_do(cache: Path, monkeypatch: p
     gone = Source(urls=("file:///nowhere/insurance.csv",), saved="insurance/insurance.csv")
     offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(gone,)))
     with pytest.raises(
-        BadInput, match=r"nowhere/insurance\.csv elsewhere and put the result into .*insurance"
+        BadInput, match=r"nowhere/insurance\.csv elsewhere, save it as .*downloads/medical/insurance\.csv"
     ):
         fetch("medical")
+
+
+def test_a_file_put_into_the_cache_by_hand_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"by hand"
+    gone = Source(
+        urls=("file:///nowhere/insurance.csv",), sha256=sha(content), saved="insurance/insurance.csv"
+    )
+    offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(gone,)))
+    local(cache / "downloads" / "medical", content, "insurance.csv")
+    assert fetch("medical")[0].read_bytes() == content
+    local(cache / "downloads" / "medical", b"other", "insurance.csv")
+    with pytest.raises(BadInput, match="instead of"):
+        fetch("medical")
+
+
+def test_files_of_one_data_set_have_different_names() -> None:
+    for recipe in SOURCES.values():
+        assert len({source.file for source in recipe.sources}) == len(recipe.sources)
 
 
 def test_a_download_above_the_cap_is_cut_off(

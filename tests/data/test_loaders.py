@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
-from fedxray.data import DATASETS, Dataset, load, options_of
+from fedxray.data import DATASETS, Dataset, load, options_of, split
 from fedxray.errors import BadInput
 
 BUNDLED = ("digits", "diabetes", "clinic", "leaf-synthetic")
@@ -16,6 +18,12 @@ ON_DISK = sorted(set(DATASETS) - {*BUNDLED, "femnist"})
 @pytest.fixture(autouse=True)
 def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@functools.cache
+def once(name: str) -> Dataset:
+    """A data set of the folder, read once for several tests."""
+    return load(name)
 
 
 def check_whole(dataset: Dataset) -> None:
@@ -59,11 +67,11 @@ def test_made_without_files(name: str) -> None:
 
 @pytest.mark.parametrize("name", ON_DISK)
 def test_read_from_the_folder(name: str, data_folder: object) -> None:
-    check_whole(load(name))
+    check_whole(once(name))
 
 
 def test_medical_is_the_published_table(data_folder: object) -> None:
-    dataset = load("medical")
+    dataset = once("medical")
     assert dataset.x.shape == (1338, 8)
     assert int((dataset.raw["smoker"] == "yes").sum()) == 274
     assert float(dataset.y.mean()) == pytest.approx(13270.42, abs=0.01)
@@ -107,7 +115,7 @@ def test_adult_counts(part: str, rows: int, rich: int, unknown: int, data_folder
 
 
 def test_adult_has_the_papers_width(data_folder: object) -> None:
-    dataset = load("adult")
+    dataset = once("adult")
     assert dataset.x.shape == (45222, 53)
     assert dataset.space.column("sex").categories == ("Female", "Male")
     assert len(dataset.space.column("race").positions) == 5
@@ -115,7 +123,7 @@ def test_adult_has_the_papers_width(data_folder: object) -> None:
 
 
 def test_income_of_connecticut_is_in_dollars(data_folder: object) -> None:
-    dataset = load("acs-income")
+    dataset = once("acs-income")
     assert dataset.space.target == "regression"
     assert float(dataset.y.min()) > 100
     assert dataset.space.sensitive == "SEX"
@@ -175,7 +183,7 @@ def test_image_shapes(
 
 
 def test_image_means(data_folder: object) -> None:
-    like = load("femnist-like")
+    like = once("femnist-like")
     pixels = like.space.to_pixels(like.x)
     assert float(pixels.mean()) == pytest.approx(0.957, abs=1e-3)
     assert float(pixels.std()) == pytest.approx(0.164, abs=1e-3)
@@ -184,14 +192,14 @@ def test_image_means(data_folder: object) -> None:
     assert mnist.space.mean == ()
     assert float(mnist.x.mean()) == pytest.approx(0.1307, abs=2e-3)
     assert mnist.y[:5].tolist() == [5, 0, 4, 1, 9]
-    hundred = load("cifar100")
+    hundred = once("cifar100")
     assert hundred.space.recognised_above == 19
     assert float(hundred.x.mean()) == pytest.approx(0, abs=0.1)
     assert load("cifar10").space.recognised_above == 20
 
 
 def test_faces_are_in_order(data_folder: object) -> None:
-    faces = load("att-faces")
+    faces = once("att-faces")
     assert torch.equal(faces.y, torch.arange(40).repeat_interleave(10))
 
 
@@ -204,7 +212,7 @@ def test_diabetes() -> None:
 
 
 def test_flights_are_the_fixed_sample(data_folder: object) -> None:
-    dataset = load("flights")
+    dataset = once("flights")
     assert len(dataset) == 30000
     assert dataset.space.column("class").categories == ("Business", "Economy")
     assert len(dataset.space.columns) == 8
@@ -240,3 +248,19 @@ def test_unknown_names_and_settings() -> None:
     with pytest.raises(BadInput, match="sensitive"):
         load("digits", sensitive="sex")
     assert "state" in options_of("acs-income")
+
+
+def test_device_and_dtype_do_not_come_from_the_surroundings() -> None:
+    expected = load("clinic"), load("digits")
+    divided = split(expected[0], clients=3, partition="dirichlet", seed=1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            found = load("clinic"), load("digits")
+            again = split(found[0], clients=3, partition="dirichlet", seed=1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for before, after in zip(expected, found, strict=True):
+        assert torch.equal(before.x, after.x)
+        assert torch.equal(before.y, after.y)
+    assert all(torch.equal(a, b) for a, b in zip(divided.train, again.train, strict=True))

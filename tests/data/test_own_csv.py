@@ -209,3 +209,8 @@ def test_any_bytes_give_a_data_set_or_a_message(
         return
     assert torch.isfinite(dataset.x).all()
     assert torch.isfinite(dataset.y).all()
+
+
+def test_the_name_of_a_file_cannot_carry_control_characters(tmp_path: Path) -> None:
+    dataset = load(path=write(tmp_path, GOOD, "a\x1b[2Jb.csv"), target="cost")
+    assert dataset.name == "a?[2Jb.csv"
