@@ -30,14 +30,7 @@ def leaf_synthetic(
     with equal odds before the labels are made, so it enters them like any other. Draws follow LEAF's order
     (its README has seed 931231). `samples = 0` draws LEAF's own uneven client sizes.
     """
-    for argument, value, most in (
-        ("clients", clients, 100_000),
-        ("dims", dims, 10_000),
-        ("classes", classes, 1000),
-    ):
-        whole_number(argument, value, least=1 if argument == "clients" else 2, most=most)
-    whole_number("samples", samples, least=0, most=1_000_000)
-    whole_number("clusters", clusters, most=1000)
+    _check(clients, samples, dims, classes, clusters)
     sizes = _sizes(clients, samples, seed)
     blocks, labels = _draw(sizes, dims, classes, clusters, seed)
     x = np.concatenate(blocks).astype(np.float32)
@@ -61,6 +54,14 @@ def leaf_synthetic(
         owner=torch.from_numpy(np.repeat(np.arange(clients, dtype=np.int64), sizes)),
         note=f"Synthetic (LEAF). The largest label of a client has {min(shares):.2f} to {max(shares):.2f}.",
     )
+
+
+def _check(clients: int, samples: int, dims: int, classes: int, clusters: int) -> None:
+    whole_number("clients", clients, most=100_000)
+    whole_number("samples", samples, least=0, most=1_000_000)
+    whole_number("dims", dims, least=2, most=10_000)
+    whole_number("classes", classes, least=2, most=1000)
+    whole_number("clusters", clusters, most=1000)
 
 
 def _sizes(clients: int, samples: int, seed: int) -> NDArray[np.int64]:
