@@ -57,6 +57,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         utility=page.utility(document),
         exhibition=exhibition,
         ledger=page.ledger(document),
+        common=page.common_knowledge(document),
         failures=page.failures(document),
         lost=sum(case["status"] != "ok" for case in cases),
         cases=len(cases),

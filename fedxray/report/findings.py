@@ -41,7 +41,7 @@ class Finding:
     sentence: str
     meaning: str | None
     kind: str | None
-    worst: str | None
+    worst: tuple[str, str] | None
 
 
 def counted(document: Mapping[str, Any]) -> list[Row]:
@@ -70,7 +70,7 @@ def _defence_verdict(name: str, rows: Sequence[Row], deployed: bool) -> DefenceV
     if verdicts["leaks"]:
         verdict = "leaks"
         headline = f"{verdicts['leaks']} of {total} show more than could be guessed without any message."
-        details = tuple(_doubts(rows)) if verdicts["inconclusive"] else ()
+        details = (_strongest_words(rows), *_doubts(rows))
     elif verdicts["inconclusive"]:
         verdict = "inconclusive"
         headline = "No leak was shown, and safety was not shown either."
@@ -82,10 +82,20 @@ def _defence_verdict(name: str, rows: Sequence[Row], deployed: bool) -> DefenceV
     return DefenceVerdict(name=name, deployed=deployed, verdict=verdict, headline=headline, details=details)
 
 
+def _strongest_words(rows: Sequence[Row]) -> str:
+    """The attack that gets furthest beyond its guess."""
+    top = max((row for row in rows if row["verdict"] == "leaks"), key=strength)
+    return f"strongest: {top['attack']}, run by {words.role_words(top['role'])}"
+
+
 def _doubts(rows: Sequence[Row]) -> list[str]:
     """Why measurements stay open, counted."""
     found = Counter(_doubt(row) for row in rows if row["verdict"] == "inconclusive")
-    return [f"{found[doubt]} {_agree(found[doubt], text)}" for doubt, text in DOUBTS.items() if found[doubt]]
+    return [
+        f"{words.count(found[doubt], 'measurement')} {_agree(found[doubt], text)}"
+        for doubt, text in DOUBTS.items()
+        if found[doubt]
+    ]
 
 
 def _agree(number: int, text: str) -> str:
@@ -161,14 +171,14 @@ def _finding(row: Row) -> Finding:
     )
 
 
-def worst_words(row: Row) -> str | None:
-    """The most exposed unit of a row."""
+def worst_words(row: Row) -> tuple[str, str] | None:
+    """The most exposed unit of a row: its value, and where it is."""
     worst = row["worst"]
     if worst is None:
         return None
     client = "" if worst["client"] is None else f"client {worst['client']}, "
     record = "" if worst["record"] is None else f", record {worst['record']}"
-    return f"{client}seed {worst['seed']}{record}: {words.value(worst['value'], row['metric'])}"
+    return words.value(worst["value"], row["metric"]), f"{client}seed {worst['seed']}{record}"
 
 
 def _capital(text: str) -> str:

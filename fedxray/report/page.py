@@ -15,7 +15,7 @@ def sentence(document: Mapping[str, Any]) -> str:
     """What was audited, in one sentence."""
     plan, cases = document["plan"], document["cases"]
     data, model, federation = (_table(plan, key) for key in ("data", "model", "federation"))
-    trained = _joined(model.get("name") or model.get("factory") or "a model")
+    trained = f"the model {model.get('name') or model.get('factory') or ''}".strip()
     source = data.get("name") or data.get("path")
     parts = [f"{trained} trained on {source}" if source else f"{trained} trained"]
     parts += [f"by {words.count(data['clients'], 'client')}"] if isinstance(data.get("clients"), int) else []
@@ -77,7 +77,9 @@ def _labelled(table: Mapping[str, Any], key: str, text: str) -> str:
 def _share(table: Mapping[str, Any], key: str) -> str:
     texts = {"holdout": "held out of training", "public": "public"}
     found = table.get(key)
-    return f"{100 * found:.0f} % {texts[key]}" if isinstance(found, float) and 0 < found < 1 else ""
+    return (
+        f"{100 * found:.0f}{words.GLUE}% {texts[key]}" if isinstance(found, float) and 0 < found < 1 else ""
+    )
 
 
 def _hidden(model: Mapping[str, Any]) -> str:
@@ -91,16 +93,27 @@ def _names(names: Any) -> str:
 
 
 def ledger(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Who saw what and was told what, one line per attack, seat and list of grants."""
+    """Who saw what and was told what, one line per attack, seat and list of grants.
+
+    Attackers who know the defence and attackers who do not share a line.
+    """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for case in document["cases"]:
         entry = case["ledger"]
         if not entry:
             continue
-        grants = tuple(str(grant) for grant in entry.get("grants") or ())
+        granted = [str(grant) for grant in entry.get("grants") or ()]
+        grants = tuple(grant for grant in granted if grant != "defence")
         line = lines.setdefault((case["attack"], case["role"], grants), _ledger_line(case, entry, grants))
         line["defences"] |= {words.defence_words(case["defence"]): None}
+        line["knows_defence"] |= {"defence" in granted} if case["defence"] != "none" else set()
     return list(lines.values())
+
+
+def common_knowledge(document: Mapping[str, Any]) -> list[str]:
+    """What everybody knows, each sentence once."""
+    told = (case["ledger"].get("common_knowledge") for case in document["cases"])
+    return list(dict.fromkeys(str(text) for text in told if text))
 
 
 def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequence[str]) -> dict[str, Any]:
@@ -119,11 +132,11 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
         "rounds": words.ranges(rounds),
         "read": read,
         "grants": [(grant, words.GRANTS.get(grant, ""), grant.startswith("oracle-")) for grant in grants],
-        "common": entry.get("common_knowledge") or "",
         "active": bool(entry.get("active")),
         "rounds_spent": case["rounds_spent"],
         "oracle": case["oracle"],
         "defences": {},
+        "knows_defence": set(),
     }
 
 
@@ -160,7 +173,7 @@ def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "value": words.value(row["value"], row["metric"]),
             "spread": words.between(row["low"], row["high"], row["metric"]),
             "n": row["n"],
-            "epsilon": None if row["epsilon"] is None else words.short(row["epsilon"]),
+            "epsilon": None if row["epsilon"] is None else f"{row['epsilon']:g}",
         }
         for row in document["utility"]
     ]

@@ -34,7 +34,7 @@ class Measure:
     ceiling: str | None
     kind: str | None
     units: int
-    worst: str | None
+    worst: tuple[str, str] | None
     verdict: str
     reason: str
 

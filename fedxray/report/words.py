@@ -103,7 +103,8 @@ DECIMALS: Mapping[str, int] = {
     "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
     "psnr": 1, "class_psnr": 1,
 }  # fmt: skip
-UNITS: Mapping[str, str] = {"psnr": " dB", "class_psnr": " dB"}
+UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB"}
+GLUE = "\N{NO-BREAK SPACE}"  # between a number and its unit
 
 
 def base_metric(metric: str) -> str:
@@ -132,9 +133,9 @@ def value(amount: float | None, metric: str | None, *, sign: bool = False) -> st
         return "–"
     base = base_metric(metric or "")
     if base in SHARES:
-        return _signed(f"{100 * amount:.1f}", sign) + (" points" if sign else " %")
+        return _signed(f"{100 * amount:.1f}", sign) + GLUE + ("points" if sign else "%")
     text = f"{amount:.{DECIMALS[base]}f}" if base in DECIMALS and abs(amount) < 1e6 else short(amount)
-    return _signed(text, sign) + UNITS.get(base, "")
+    return _signed(text, sign) + (GLUE + UNITS[base] if base in UNITS else "")
 
 
 def between(low: float | None, high: float | None, metric: str | None, *, sign: bool = False) -> str:
@@ -142,8 +143,7 @@ def between(low: float | None, high: float | None, metric: str | None, *, sign: 
     if low is None or high is None:
         return "no interval"
     first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)
-    unit = first.rpartition(" ")[2] if " " in first else ""
-    return f"{first.removesuffix(' ' + unit) if unit else first} to {last}"
+    return f"{first.partition(GLUE)[0]} to {last}"
 
 
 def short(amount: float) -> str:

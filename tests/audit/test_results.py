@@ -112,8 +112,8 @@ def test_a_file_above_the_cap_is_refused(
     tmp_path: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results.write(made, tmp_path)
-    monkeypatch.setenv("FEDXRAY_MAX_BYTES", "100")
-    with pytest.raises(BadInput, match="FEDXRAY_MAX_BYTES"):
+    monkeypatch.setattr(results, "LARGEST", 100)
+    with pytest.raises(BadInput, match="more than 100 bytes"):
         results.read(tmp_path)
 
 

@@ -1,0 +1,81 @@
+"""The report in a real browser: nothing fails, nothing is asked of the network, nothing runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit import results
+from fedxray.report import build_report
+from tests.report.synthetic import make_document, make_gallery
+from tests.report.test_build import plant
+
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Path) -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'fedxray[dev]'")
+    with api.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=str(chromium), args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    document, gallery = make_document(), make_gallery()
+    for name, (content, pictures) in {
+        "plain": (document, gallery),
+        "planted": (plant(document), plant(gallery)),
+    }.items():
+        folder = tmp_path_factory.mktemp(name)
+        results.write(content, folder)
+        (folder / "gallery.json").write_text(json.dumps(pictures))
+        made[name] = build_report(folder)
+    return made
+
+
+@pytest.mark.parametrize("name", ["plain", "planted"])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])
+def test_it_opens_without_errors_and_fits_the_screen(
+    browser: Any, reports: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    complaints: list[str] = []
+    asked: list[str] = []
+
+    def shut(dialog: Any) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(request.url))
+    page.on("dialog", shut)
+    page.on("request", lambda request: asked.append(request.url))
+    address = reports[name].as_uri()
+    page.goto(address)
+    assert complaints == []
+    assert [one for one in asked if one != address and not one.startswith("data:")] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    assert page.locator("svg.chart").count() == 7
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 28)")
+    page.close()
+
+
+def test_links_lead_to_their_parts(browser: Any, reports: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(reports["plain"].as_uri())
+    for link in page.locator("nav a").all():
+        link.click()
+        target = page.locator(link.get_attribute("href"))
+        assert target.is_visible()
+    page.close()

@@ -1,0 +1,97 @@
+"""Charts: what stands in the SVG, and what never does."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from fedxray.report.charts import Line, interval_chart
+from fedxray.report.svg import SVG
+
+HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
+LINE = Line(
+    label="none",
+    mean=0.9,
+    low=0.85,
+    high=0.95,
+    floor=0.5,
+    ceiling=1.0,
+    controls={"held-out": 0.7},
+    verdict="leaks",
+)
+
+
+def draw(
+    *lines: Line, name: str = "c", down: bool = False, title: str = "accuracy", axis: str = "accuracy"
+) -> str:
+    return interval_chart(lines, name=name, title=title, axis=axis, down=down)
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{{{SVG}}}text")]
+
+
+def place_of_mean(svg: str) -> float:
+    """Where the mean of a leaking line stands, in points from the left."""
+    marks = [
+        float(use.get("x", "nan"))
+        for group in ET.fromstring(svg).iter(f"{{{SVG}}}g")
+        for use in group.findall(f"{{{SVG}}}use")
+        if "--leaks" in use.get("style", "")
+    ]
+    assert len(marks) == 1
+    return marks[0]
+
+
+def test_the_same_chart_is_the_same_text() -> None:
+    assert draw(LINE) == draw(LINE)
+
+
+def test_it_has_a_title_a_description_and_the_colours_of_the_page() -> None:
+    root = ET.fromstring(draw(LINE, name="a"))
+    assert root.get("role") == "img" and root.get("aria-labelledby") == "a-title a-description"
+    described = root.find(f"{{{SVG}}}desc")
+    assert described is not None and described.text == (
+        "none: mean 0.900, interval 0.850 to 0.950, floor 0.500, control held-out 0.700, leaks."
+    )
+    svg = draw(LINE)
+    assert "var(--leaks)" in svg and "var(--band)" in svg
+    for number in range(1, 9):
+        assert f"#0{number}0{number}0{number}" not in svg
+
+
+def test_ids_are_the_charts_own_and_every_reference_leads_somewhere() -> None:
+    both = [ET.fromstring(draw(LINE, name=name)) for name in ("a", "b")]
+    ids = [{e.get("id") for e in root.iter() if e.get("id")} for root in both]
+    assert not ids[0] & ids[1]
+    for root, own in zip(both, ids, strict=True):
+        links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href")]
+        assert links and {link.removeprefix("#") for link in links} <= own
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_further_right_leaks_more(down: bool) -> None:
+    values = {"mean": 0.2, "low": 0.15, "high": 0.25, "floor": 0.8, "ceiling": 0.0}
+    turned = values if down else {key: 1 - value for key, value in values.items()}
+    svg = draw(Line(label="x", verdict="leaks", **turned), down=down)  # type: ignore[arg-type]
+    assert place_of_mean(svg) > 220, "the mean stands right of the middle"
+
+
+def test_hostile_names_stay_text() -> None:
+    svg = draw(Line(label=HOSTILE, mean=1.0, low=None, high=None), title=HOSTILE, axis=HOSTILE)
+    root = ET.fromstring(svg)
+    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert tags <= {"svg", "title", "desc", "g", "path", "use", "defs", "clipPath", "rect", "text"}
+    assert "<script" not in svg and "\x00" not in svg and "\u202e" not in svg
+    assert any("<script>alert(1)</script>" in text and "漢字 🙂" in text for text in texts(svg))
+
+
+def test_long_labels_are_cut_and_missing_numbers_are_left_out() -> None:
+    shown = texts(draw(Line(label="x" * 500, mean=None, low=None, high=None)))
+    assert any(text.startswith("xxx") and len(text) <= 62 for text in shown)
+
+
+def test_equal_numbers_still_have_an_axis() -> None:
+    assert draw(Line(label="x", mean=0.0, low=0.0, high=0.0, floor=0.0))
+    assert draw(Line(label="x", mean=5.0, low=5.0, high=5.0), down=True)

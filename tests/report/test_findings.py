@@ -1,0 +1,93 @@
+"""What a reader is told first."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from fedxray.report.findings import defence_verdicts, worst_findings
+from tests.report.synthetic import make_document
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    return make_document()
+
+
+def with_rows(made: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(made)
+    for row in changed["summary"]:
+        row |= changes
+    return changed
+
+
+def test_one_verdict_per_defence_in_order_and_oracles_do_not_count(made: dict[str, Any]) -> None:
+    verdicts = defence_verdicts(made)
+    assert [one.name for one in verdicts] == ["none", "gaussian-noise", "dp-sgd"]
+    assert [one.verdict for one in verdicts] == ["leaks", "leaks", "inconclusive"]
+    assert [one.deployed for one in verdicts] == [False, False, True]
+    assert "6 of 6 measurements" in verdicts[0].headline
+    only_oracle = with_rows(made, verdict="inconclusive")
+    only_oracle["summary"][-1]["verdict"] = "leaks"
+    assert only_oracle["summary"][-1]["oracle"]
+    assert {one.verdict for one in defence_verdicts(only_oracle)} == {"inconclusive"}
+    assert worst_findings(only_oracle) == []
+
+
+def test_one_leak_by_either_attacker_decides(made: dict[str, Any]) -> None:
+    changed = with_rows(made, verdict="no leak found")
+    assert {one.verdict for one in defence_verdicts(changed)} == {"no leak found"}
+    row = next(row for row in changed["summary"] if row["defence"] == "dp-sgd" and row["aware"] is False)
+    row["verdict"] = "inconclusive"
+    assert defence_verdicts(changed)[2].verdict == "inconclusive"
+    row["verdict"] = "leaks"
+    assert defence_verdicts(changed)[2].verdict == "leaks"
+
+
+def test_inconclusive_never_sounds_safe(made: dict[str, Any]) -> None:
+    found = defence_verdicts(made)[2]
+    assert "safety was not shown" in found.headline
+    assert any("nothing shows that the attack would have seen a leak" in detail for detail in found.details)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mean": None}, "did not end"),
+        ({"floor": None}, "no guess to be compared with"),
+        ({"n": 4}, "too few client-runs"),
+        ({"low": 0.2, "high": 0.3, "margin": 0.1}, "not clearly enough"),
+        ({"low": 0.0, "high": 0.3, "margin": 0.1}, "either way"),
+        ({"low": 0.0, "high": 0.05, "margin": 0.1}, "nothing shows"),
+    ],
+)
+def test_every_doubt_has_its_words(made: dict[str, Any], changes: dict[str, Any], said: str) -> None:
+    (details,) = {
+        one.details for one in defence_verdicts(with_rows(made, verdict="inconclusive", **changes))[:1]
+    }
+    assert len(details) == 1 and said in details[0]
+
+
+def test_worst_findings_are_ranked_and_told_with_floor_and_interval(made: dict[str, Any]) -> None:
+    findings = worst_findings(made)
+    assert [one.title.split(",")[0] for one in findings] == [
+        "inverting-gradients",
+        "membership-loss",
+        "attribute-from-model",
+    ]
+    assert (
+        "23.9\N{NO-BREAK SPACE}dB" in findings[0].sentence
+        and "the nearest public image" in findings[0].sentence
+    )
+    assert findings[1].kind == "record-level" and findings[0].kind == "client-level"
+
+
+def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made: dict[str, Any]) -> None:
+    changed = copy.deepcopy(made)
+    rows = [r for r in changed["summary"] if r["defence"] == "dp-sgd" and r["metric"] == "auc"]
+    for row, low in zip(rows, (0.06, 0.07), strict=True):
+        row |= {"verdict": "leaks", "low": low, "kind": "record"}
+    first = worst_findings(changed)[0]
+    assert first.title == "membership-loss, run by the server, against dp-sgd (attacker knows it)"

@@ -1,0 +1,100 @@
+"""Pictures: right pixels, and private ones only on request."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedxray.errors import BadInput
+from fedxray.report import pictures
+from tests.report.synthetic import make_gallery
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (6, 4, 3), (1, 1)])
+def test_a_png_holds_the_pixels(extra: Callable[[str], ModuleType], shape: tuple[int, ...]) -> None:
+    extra("PIL")
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, size=shape, dtype=np.uint8)
+    read = Image.open(io.BytesIO(pictures.png(pixels)))
+    assert np.array_equal(np.asarray(read), pixels)
+    assert read.mode == ("L" if len(shape) == 2 else "RGB")
+
+
+def test_values_are_clipped_and_what_is_not_a_number_is_black(tmp_path: Path) -> None:
+    pair = {"original": [[0.0, 0.5], [1.0, 2.0]], "guess": [[None, -1.0], [0.25, 1.0]], "caption": "c"}
+    write(tmp_path / "gallery.json", [{"case": "a", "title": "t", "images": [pair]}])
+    ((shown,),) = [
+        gallery.pairs for gallery in pictures.read_galleries(tmp_path, show_private=False).galleries
+    ]
+    expected = pictures.data_address(np.array([[0, 0], [64, 255]], dtype=np.uint8))
+    assert shown.guess == expected
+    assert base64.b64decode(shown.original.partition(",")[2]).startswith(b"\x89PNG")
+    assert (shown.width, shown.height) == (96, 96)
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def test_no_gallery_is_fine(tmp_path: Path) -> None:
+    assert pictures.read_galleries(tmp_path, show_private=True).galleries == ()
+
+
+def test_private_pictures_need_to_be_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "gallery.json", make_gallery())
+    write(tmp_path / "private" / "gallery.json", [{**make_gallery()[0], "title": "secret"}])
+    closed = pictures.read_galleries(tmp_path, show_private=False)
+    assert [one.title for one in closed.galleries] == ["inverting-gradients, client 0, no defence"]
+    assert closed.private == 1
+    opened = pictures.read_galleries(tmp_path, show_private=True)
+    assert [one.title for one in opened.galleries][-1] == "secret" and opened.private == 0
+
+
+def test_the_private_file_is_not_even_opened(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "gallery.json").write_bytes(b"\xff not JSON")
+    assert pictures.read_galleries(tmp_path, show_private=False).private == 1
+
+
+def test_an_entry_marked_private_in_the_public_file_stays_out(tmp_path: Path) -> None:
+    write(tmp_path / "gallery.json", [{**make_gallery()[0], "private": True}])
+    assert pictures.read_galleries(tmp_path, show_private=False).galleries == ()
+    assert pictures.read_galleries(tmp_path, show_private=False).private == 1
+
+
+def test_too_many_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "gallery.json", [{**make_gallery()[0], "images": []}] * 30)
+    found = pictures.read_galleries(tmp_path, show_private=False)
+    assert (len(found.galleries), found.beyond) == (24, 6)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        ["x"],
+        [{"images": 3}],
+        [{"images": ["x"]}],
+        [{"images": [{"original": [[1]], "guess": "x"}]}],
+        [{"images": [{"original": [[1], [1, 2]], "guess": [[1]]}]}],
+        [{"images": [{"original": [], "guess": [[1]]}]}],
+        [{"images": [{"original": [[[1, 2]]], "guess": [[1]]}]}],
+        [{"images": [{"original": [[0] * 2000], "guess": [[1]]}]}],
+        [{"images": [{"original": math.pi, "guess": [[1]]}]}],
+    ],
+)
+def test_malformed_galleries_are_refused(tmp_path: Path, content: Any) -> None:
+    write(tmp_path / "gallery.json", content)
+    with pytest.raises(BadInput, match=r"gallery\.json"):
+        pictures.read_galleries(tmp_path, show_private=False)

@@ -1,0 +1,50 @@
+"""What the terminal says."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedxray.report import print_summary, summary_lines
+from tests.report.synthetic import make_document
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    return make_document()
+
+
+def printed(document: dict[str, Any], width: int = 100) -> str:
+    out = io.StringIO()
+    print_summary(document, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_lines_hold_verdicts_and_findings(made: dict[str, Any]) -> None:
+    lines = summary_lines(made)
+    assert lines[0] == "digits-pilot: 160 cases, 2 did not end well"
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["none", "leaks"],
+        ["gaussian-noise", "leaks"],
+        ["dp-sgd", "inconclusive"],
+    ]
+    assert lines[3].endswith("(deployed)")
+    assert len(lines) == 7 and lines[4].startswith("  - inverting-gradients")
+
+
+def test_the_tables_hold_every_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
+    text = printed(made)
+    assert sum(verdict in text for verdict in ("leaks", "inconclusive", "upper bound")) == 3
+    oracle = text[text.index("local-model-oracle (server)") : text.index("digits-pilot")]
+    assert "upper bound" in oracle and "leaks" not in oracle
+
+
+def test_names_cannot_command_the_terminal(made: dict[str, Any]) -> None:
+    row = {**made["summary"][0], "attack": "[bold red]x[/]\x1b[31m", "defence": "\x1b]0;t\x07\n"}
+    changed = {**made, "summary": [row], "plan": {"name": "n\x1b[2J"}}
+    text = printed(changed) + "\n".join(summary_lines(changed))
+    assert "\x1b" not in text and "\x07" not in text
+    assert "[bold red]x[/]" in text

@@ -1,0 +1,64 @@
+"""Names and numbers as a reader sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedxray.metrics.table import METRICS
+from fedxray.report import words
+
+G = words.GLUE
+
+
+@pytest.mark.parametrize(
+    ("amount", "metric", "plain", "signed"),
+    [
+        (0.958, "accuracy", f"95.8{G}%", f"+95.8{G}points"),
+        (-0.031, "accuracy", f"−3.1{G}%", f"−3.1{G}points"),
+        (24.06, "psnr", f"24.1{G}dB", f"+24.1{G}dB"),
+        (24.06, "psnr_002", f"24.1{G}dB", f"+24.1{G}dB"),
+        (24.06, "psnr_by_index", f"24.1{G}dB", f"+24.1{G}dB"),
+        (0.5, "auc", "0.500", "+0.500"),
+        (0.00412, "mse", "0.0041", "+0.0041"),
+        (-0.04, "psnr", f"0.0{G}dB", f"0.0{G}dB"),
+        (12.5, "own-metric", "12.50", "+12.50"),
+        (None, "auc", "–", "–"),
+    ],
+)
+def test_values(amount: float | None, metric: str, plain: str, signed: str) -> None:
+    assert words.value(amount, metric) == plain
+    assert words.value(amount, metric, sign=True) == signed
+
+
+def test_intervals_name_their_unit_once() -> None:
+    assert words.between(0.1, 0.25, "accuracy", sign=True) == f"+10.0 to +25.0{G}points"
+    assert words.between(0.1, 0.25, "ssim") == "0.100 to 0.250"
+    assert words.between(None, 0.25, "ssim") == "no interval"
+
+
+def test_every_metric_of_the_table_has_words() -> None:
+    assert set(words.METRICS) == set(METRICS)
+    assert words.is_down("mse") and words.is_down("label_error") and not words.is_down("psnr")
+    assert not words.is_down(None) and not words.is_down("<b>")
+    assert words.metric_words(None) == "not scored"
+
+
+def test_short_numbers_keep_three_digits() -> None:
+    assert [words.short(value) for value in (0.0, 0.12345, 1.5, 12.345, 123.45, 0.01234, 1e-7, 2.5e6)] == [
+        "0.000",
+        "0.123",
+        "1.500",
+        "12.35",
+        "123.5",
+        "0.0123",
+        "1.00e-07",
+        "2.50e+06",
+    ]
+
+
+def test_lists_and_ranges() -> None:
+    assert words.ranges([3, 0, 1, 2, 7, 9, 10]) == "0–3, 7, 9–10"
+    assert words.ranges([]) == "none"
+    assert (
+        words.count(1, "reply", "replies") == "1 reply" and words.count(2, "reply", "replies") == "2 replies"
+    )
