@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fedxray.defences.base import IDENTITY, Seams
-from fedxray.federation.local import Batch, LocalResult, local_update, objective, stacked_objective
+from fedxray.federation.local import Batch, LocalResult, local_update, objective
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule
+from fedxray.federation.stacked import Layer, stacked_layers, stacked_objective
 from fedxray.params import Params, element_count, stack, unstack
 
-# Layers that cost less stacked; convolutions with a weight per client run slower than a loop on a CPU.
-STACKING_PAYS = (
-    nn.Linear,
-    nn.ReLU,
-    nn.Sigmoid,
-    nn.Tanh,
-    nn.Softplus,
-    nn.LeakyReLU,
-    nn.GELU,
-    nn.ELU,
-    nn.Flatten,
-    nn.Identity,
-)
+# Measured on one core (docs/performance.md): stacking gains while all of a step's parameters and activations stay
+# in the processor's caches, and loses up to half beyond that.
 MOST_STACKED = 64  # clients side by side
-MOST_ENTRIES = 50_000_000  # parameters held side by side, all clients together
+MOST_ENTRIES = 3_000_000  # parameters, all stacked clients together
+MOST_WORK = 100_000_000  # parameters times examples of a step, all stacked clients together
+LEAST_STACKED = 4  # a network of which fewer fit under these limits gains nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,40 +40,75 @@ class Job:
 
 def train(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[LocalResult]:
     """The result of every job, in the order given; which clients share a stack depends on their sizes alone."""
-    if len(jobs) < 2 or not stackable(model) or any(job.seams.inside_steps or job.buffers for job in jobs):
+    layers = stacked_layers(model) if stacking_pays(jobs) else None
+    if layers is None:
         return [train_one(model, job, recipe) for job in jobs]
-    results: dict[int, LocalResult] = {}
-    for group in _groups(jobs):
-        outcome = _train_group(model, [jobs[place] for place in group], recipe)
-        results.update(zip(group, outcome, strict=True))
-    return [results[place] for place in range(len(jobs))]
+    return train_together(model, layers, jobs, recipe)
 
 
-def stackable(model: nn.Module) -> bool:
-    """Whether every layer is one that gains from stacking."""
-    leaves = [module for module in model.modules() if not list(module.children())]
-    frozen = any(not value.requires_grad for value in model.parameters())
-    return not frozen and all(isinstance(leaf, STACKING_PAYS) for leaf in leaves)
+def stacking_pays(jobs: Sequence[Job]) -> bool:
+    """Whether these clients may share steps and would gain by it: several of them, with little work in a step."""
+    if len(jobs) < 2 or any(job.seams.inside_steps or job.buffers for job in jobs):
+        return False
+    return _most_side_by_side(jobs) >= LEAST_STACKED
+
+
+def _most_side_by_side(jobs: Sequence[Job]) -> int:
+    """How many of these clients may share a stack."""
+    entries = max(1, element_count(jobs[0].start))
+    work = entries * max(job.schedule.width for job in jobs)
+    return min(MOST_STACKED, MOST_ENTRIES // entries, MOST_WORK // work)
 
 
 def train_one(model: nn.Module, job: Job, recipe: Recipe) -> LocalResult:
     """One client's work by itself."""
-    batches = (
-        Batch(x=job.x[used], y=job.y[used]) for used in map(job.schedule.used, range(job.schedule.steps))
-    )
-    evaluate = objective(model, recipe.loss)
-    with torch.random.fork_rng(devices=[]):  # dropout draws from the ambient generator; keep that inside
-        torch.manual_seed(job.generator.initial_seed())
-        result = local_update(
-            job.start, job.buffers, batches, recipe, evaluate, seams=job.seams, generator=job.generator
+    steps = map(job.schedule.used, range(job.schedule.steps))
+    batches = (Batch(x=job.x[used], y=job.y[used]) for used in steps)
+    with _own_draws(job):
+        return local_update(
+            job.start,
+            job.buffers,
+            batches,
+            recipe,
+            objective(model, recipe.loss),
+            seams=job.seams,
+            generator=job.generator,
         )
-    return result
+
+
+@contextmanager
+def _own_draws(job: Job) -> Iterator[None]:
+    """Let dropout, which asks torch's global generator, draw from the job's seed, and put everything back."""
+    device = job.x.device
+    devices = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices=devices, device_type="cuda" if device.type == "cpu" else device.type):
+        if devices:
+            torch.manual_seed(job.generator.initial_seed())
+        else:  # not torch.manual_seed, which would reseed accelerators that are not put back here
+            torch.default_generator.manual_seed(job.generator.initial_seed())
+        yield
+
+
+def train_together(
+    model: nn.Module, layers: list[Layer], jobs: Sequence[Job], recipe: Recipe
+) -> list[LocalResult]:
+    """The result of every job, with clients of similar length stacked side by side."""
+    results: dict[int, LocalResult] = {}
+    for group in _groups(jobs):
+        members = [jobs[place] for place in group]
+        outcome = (
+            [train_one(model, members[0], recipe)]
+            if len(members) == 1
+            else _train_group(layers, members, recipe)
+        )
+        results.update(zip(group, outcome, strict=True))
+    return [results[place] for place in range(len(jobs))]
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[int]]:
     """Places of jobs that share a stack: similar step counts, longest first, within the limits."""
     order = sorted(range(len(jobs)), key=lambda place: (-jobs[place].schedule.steps, place))
-    most = min(MOST_STACKED, max(1, MOST_ENTRIES // max(1, element_count(jobs[0].start))))
+    most = max(1, _most_side_by_side(jobs))
     groups: list[list[int]] = []
     for place in order:
         longest = jobs[groups[-1][0]].schedule.steps if groups else 0
@@ -91,35 +119,37 @@ def _groups(jobs: Sequence[Job]) -> list[list[int]]:
     return groups
 
 
-def _train_group(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[LocalResult]:
+def _train_group(layers: list[Layer], jobs: Sequence[Job], recipe: Recipe) -> list[LocalResult]:
     """Several clients at once: stacked parameters, padded batches, zero weight for filling."""
-    if len(jobs) == 1:
-        return [train_one(model, jobs[0], recipe)]
-    starts = [_enter(job) for job in jobs]
-    steps = max(job.schedule.steps for job in jobs)
-    width = max(int(job.schedule.index.shape[1]) for job in jobs)
-    index = torch.stack(
-        [_padded(job.schedule.index, steps, width) for job in jobs]
-    )  # [clients, steps, width]
-    whole = bool((index >= 0).all())
-    gathered = [
-        (job.x[rows.clamp(min=0)], job.y[rows.clamp(min=0)]) for job, rows in zip(jobs, index, strict=True)
-    ]
-    x = torch.stack([part for part, _ in gathered], dim=1)  # [steps, clients, width, ...]
-    y = torch.stack([part for _, part in gathered], dim=1)
-    weight = (
-        (index >= 0).transpose(0, 1).to(device=x.device, dtype=jobs[0].start[next(iter(jobs[0].start))].dtype)
-    )
-    batches = (
-        Batch(x=x[step], y=y[step])
-        if whole
-        else Batch(x=x[step], y=y[step], weight=weight[step], active=weight[step].amax(-1))
-        for step in range(steps)
-    )
-    result = local_update(
-        stack(starts), {}, batches, recipe, stacked_objective(model, recipe.loss), seams=IDENTITY
-    )
+    starts = stack([_enter(job) for job in jobs])
+    evaluate = stacked_objective(layers, recipe.loss)
+    result = local_update(starts, {}, _stacked_batches(jobs, starts), recipe, evaluate, seams=IDENTITY)
     return [_leave(job, update) for job, update in zip(jobs, unstack(result.update), strict=True)]
+
+
+def _stacked_batches(jobs: Sequence[Job], starts: Params) -> Iterator[Batch]:
+    """The batches of all clients step by step, gathered from one table of everyone's records."""
+    steps = max(job.schedule.steps for job in jobs)
+    width = max(job.schedule.width for job in jobs)
+    index = torch.stack([_padded(job.schedule.index, steps, width) for job in jobs], dim=1)
+    whole = bool((index >= 0).all())  # index: [steps, clients, width], -1 is filling
+    like = next(iter(starts.values()))
+    weight = (index >= 0).to(device=like.device, dtype=like.dtype)
+    sizes = torch.tensor([job.x.shape[0] for job in jobs], device=index.device, dtype=index.dtype)
+    rows = (index.clamp(min=0) + (sizes.cumsum(0) - sizes)[None, :, None]).to(like.device)
+    x, y = torch.cat([job.x for job in jobs]), torch.cat([job.y for job in jobs])
+    for step in range(steps):
+        chosen = rows[step]
+        counts = None if whole else weight[step]
+        active = None if counts is None else counts.amax(-1)
+        yield Batch(x=x[chosen], y=y[chosen], weight=counts, active=active)
+
+
+def _padded(index: Tensor, steps: int, width: int) -> Tensor:
+    """A schedule with filling up to [steps, width]."""
+    full = torch.full((steps, width), -1, dtype=index.dtype, device=index.device)
+    full[: index.shape[0], : index.shape[1]] = index
+    return full
 
 
 def _enter(job: Job) -> Params:
@@ -130,10 +160,3 @@ def _leave(job: Job, update: dict[str, Tensor]) -> LocalResult:
     kept = {name: value.clone() for name, value in update.items()}
     sent = job.seams.outgoing(kept, None, job.generator)[0] if job.seams.outgoing else kept
     return LocalResult(update=sent, buffers=dict(job.buffers))
-
-
-def _padded(index: Tensor, steps: int, width: int) -> Tensor:
-    """A schedule with filling up to [steps, width]."""
-    full = torch.full((steps, width), -1, dtype=index.dtype, device=index.device)
-    full[: index.shape[0], : index.shape[1]] = index
-    return full

@@ -50,28 +50,12 @@ def objective(model: nn.Module, loss: str) -> Objective:
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
         losses = measure(functional_call(network, ({**params, **fresh},), (batch.x,)), batch.y)
-        return _mean(losses, batch.weight), fresh
+        return mean_loss(losses, batch.weight), fresh
 
     return evaluate
 
 
-def stacked_objective(model: nn.Module, loss: str) -> Objective:
-    """The sum over stacked clients of their mean losses; its gradient holds every client's own."""
-    measure, network = example_loss(loss), in_train_mode(model)
-
-    def forward(params: Params, x: Tensor) -> Tensor:
-        output: Tensor = functional_call(network, (dict(params),), (x,))
-        return output
-
-    many = vmap(forward)
-
-    def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        return _mean(measure(many(params, batch.x), batch.y), batch.weight).sum(), dict(buffers)
-
-    return evaluate
-
-
-def _mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
     """Mean over the last dimension, counting only examples with weight."""
     if weight is None:
         return losses.mean(-1)

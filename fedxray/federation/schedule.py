@@ -22,6 +22,11 @@ class Schedule:
         """Number of local steps."""
         return int(self.index.shape[0])
 
+    @property
+    def width(self) -> int:
+        """Examples in the largest batch."""
+        return int(self.index.shape[1])
+
     def used(self, step: int) -> Tensor:
         """Indices of one step without the filling."""
         row = self.index[step]

@@ -1,0 +1,191 @@
+"""How much faster the clients of a round train together than one after the other, and where that stops.
+
+One thread, CPU time, repetitions of the three ways interleaved, medians. The first part is the promise that the last
+line states: 10 clients of 1,440 examples with 54 features, an MLP with 128 hidden units, batches of 32. With `--where`
+the second part times other networks stacked and one by one, which is what the rule in `federation/cohort.py` rests on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from fedxray.defences.base import IDENTITY
+from fedxray.federation.cohort import Job, train_one, train_together
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.schedule import draw_schedule
+from fedxray.federation.stacked import stacked_layers
+from fedxray.params import element_count, parameters_of
+from fedxray.seeds import fork
+
+RATE = 0.05
+CLASSES = 10
+
+
+def make_jobs(
+    model: nn.Module, shape: tuple[int, ...], clients: int, examples: int, recipe: Recipe
+) -> list[Job]:
+    jobs = []
+    for client in range(clients):
+        source = fork(0, "bench", client)
+        jobs.append(
+            Job(
+                client=client,
+                start=parameters_of(model),
+                buffers={},
+                x=torch.randn(examples, *shape, generator=source),
+                y=torch.randint(CLASSES, (examples,), generator=source),
+                schedule=draw_schedule(examples, recipe, source),
+                seams=IDENTITY,
+                generator=source,
+            )
+        )
+    return jobs
+
+
+def with_loader(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+    """The usual loop: for every client a module, an optimiser and a DataLoader."""
+    found = []
+    for job in jobs:
+        order = [int(place) for row in job.schedule.index for place in row if place >= 0]
+        loader = DataLoader(TensorDataset(job.x, job.y), batch_size=int(recipe.batch_size), sampler=order)
+        found.append(_loop(model, loader))
+    return found
+
+
+def with_slices(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+    """The lean loop: records put into order once, batches are slices."""
+    found = []
+    for job in jobs:
+        order = job.schedule.index[job.schedule.index >= 0]
+        x, y = job.x[order], job.y[order]
+        found.append(
+            _loop(model, zip(x.split(int(recipe.batch_size)), y.split(int(recipe.batch_size)), strict=True))
+        )
+    return found
+
+
+def _loop(model: nn.Module, batches: object) -> dict[str, Tensor]:
+    own = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(own.parameters(), lr=RATE)
+    for x, y in batches:  # type: ignore[attr-defined]
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(own(x), y).backward()
+        optimiser.step()
+    return {name: value.detach() for name, value in own.named_parameters()}
+
+
+def stacked(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+    layers = stacked_layers(model)
+    assert layers is not None
+    results = train_together(model, layers, jobs, recipe)
+    return [_end(job, result.update) for job, result in zip(jobs, results, strict=True)]
+
+
+def alone(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+    return [_end(job, train_one(model, job, recipe).update) for job in jobs]
+
+
+def _end(job: Job, update: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: job.start[name] + value for name, value in update.items()}
+
+
+def seconds(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median CPU time of each way, taken in turn so that a slow moment hits all of them."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for _ in range(repeats):
+        for name, way in ways.items():
+            begin = time.process_time()
+            way()
+            times[name].append(time.process_time() - begin)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def largest_difference(left: Sequence[dict[str, Tensor]], right: Sequence[dict[str, Tensor]]) -> float:
+    return max(
+        float((one[name] - other[name]).abs().max())
+        for one, other in zip(left, right, strict=True)
+        for name in one
+    )
+
+
+def promise(repeats: int) -> str:
+    recipe = Recipe(batch_size=32, learning_rate=RATE)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(54, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+    jobs = make_jobs(model, (54,), 10, 1440, recipe)
+    ways = {
+        "loader": lambda: with_loader(model, jobs, recipe),
+        "slices": lambda: with_slices(model, jobs, recipe),
+        "stacked": lambda: stacked(model, jobs, recipe),
+        "one by one": lambda: alone(model, jobs, recipe),
+    }
+    reference = ways["loader"]()
+    for name, way in ways.items():
+        difference = largest_difference(reference, way())
+        assert difference < 1e-4, f"{name} ends {difference} away from the loop with a DataLoader"
+        print(f"{name}: largest difference of weights to the DataLoader loop {difference:.1e}")
+    took = seconds(ways, repeats)
+    print(", ".join(f"{name} {value:.4f} s" for name, value in took.items()))
+    loader, slices = took["loader"] / took["stacked"], took["slices"] / took["stacked"]
+    return f"speed-up over loader: {loader:.1f}, over slices: {slices:.1f}"
+
+
+def mlp(features: int, *hidden: int) -> nn.Module:
+    pairs = itertools.pairwise((features, *hidden))
+    layers = [layer for left, right in pairs for layer in (nn.Linear(left, right), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear((features, *hidden)[-1], CLASSES))
+
+
+def where(repeats: int) -> None:
+    """Stacked against one by one, for some networks, numbers of clients and batches."""
+    networks = {
+        "linear 54": (54,),
+        "mlp 54-128": (54, 128),
+        "mlp 54-1024": (54, 1024),
+        "mlp 784-256": (784, 256),
+        "mlp 54-256-256-256": (54, 256, 256, 256),
+    }
+    print(f"{'network':20} clients batch  work/client  stacked s  alone s  gain")
+    for (name, sizes), clients, batch in itertools.product(
+        networks.items(), (2, 10, 50), (1, 8, 32, 128, 512)
+    ):
+        recipe = Recipe(batch_size=batch, learning_rate=RATE)
+        model = mlp(*sizes)
+        jobs = make_jobs(model, sizes[:1], clients, 4 * batch, recipe)
+        ways = {
+            "stacked": partial(stacked, model, jobs, recipe),
+            "alone": partial(alone, model, jobs, recipe),
+        }
+        took = seconds(ways, repeats)
+        work = element_count(jobs[0].start) * batch / 1e6
+        gain = took["alone"] / took["stacked"]
+        print(
+            f"{name:20} {clients:7} {batch:5} {work:11.2f}M {took['stacked']:10.4f} {took['alone']:8.4f} {gain:5.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--where", action="store_true", help="also time other networks")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.where:
+        where(max(3, given.repeats // 3))
+    print(promise(given.repeats))
+
+
+if __name__ == "__main__":
+    main()
