@@ -36,7 +36,7 @@ help:
 
 demo: $(STAMP_CORE)
 	$(BIN)/fedxray demo --out $(OUT) $(ARGS)
-	@echo "Report: $(CURDIR)/$(OUT)/report.html"
+	@echo "Open it in a browser: $(abspath $(OUT))/report.html"
 
 test: $(STAMP_DEV)
 	$(BIN)/ruff check .
