@@ -54,7 +54,7 @@ def _text(kind: str, entry: Any) -> str:
     if kind == "roles":
         return f"Sees {entry.sees}."
     if kind == "metrics":
-        return f"{entry.what.capitalize()}; larger is {'less' if entry.down else 'more'} leak."
+        return f"{entry.what[0].upper()}{entry.what[1:]}; larger is {'less' if entry.down else 'more'} leak."
     return inspect.getdoc(entry) or ""
 
 

@@ -133,7 +133,7 @@ class Processes:
 
 
 def start_worker() -> Worker:
-    """A new worker with one thread, to which Ctrl-C says nothing."""
+    """A new worker to which Ctrl-C says nothing; the variables give every library in it one thread."""
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=_serve, args=(there,), daemon=True)
     with _environment(dict.fromkeys(ONE_THREAD, "1")), _deaf_to_interrupts():
@@ -145,17 +145,16 @@ def start_worker() -> Worker:
 def _serve(pipe: Connection) -> None:
     """A worker's life: take a task, do it, say that it is done."""
     threading.Thread(target=_follow_parent, daemon=True).start()
-    import torch
-
-    torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        while True:
+    while True:
+        try:
             task: Task = pipe.recv()
-            try:
-                task.work()
-                pipe.send(None)
-            except FedxrayError as error:
-                pipe.send(error)
+        except EOFError:  # nobody has work any more
+            return
+        try:
+            task.work()
+            pipe.send(None)
+        except FedxrayError as error:
+            pipe.send(error)
 
 
 def _follow_parent() -> None:

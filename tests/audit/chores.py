@@ -1,0 +1,54 @@
+"""Tasks for the engines, by name, so that spawned workers can import them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedxray.errors import BadInput
+
+
+def note(argument: Mapping[str, Any]) -> None:
+    """Write down who did it."""
+    Path(argument["folder"], f"{argument['name']}.txt").write_text(str(os.getpid()))
+
+
+def count_threads(argument: Mapping[str, Any]) -> None:
+    """Write down how many threads the numerical libraries use."""
+    import scipy.linalg  # noqa: F401
+    import torch
+    from threadpoolctl import threadpool_info
+
+    threads = {torch.get_num_threads(), *(one["num_threads"] for one in threadpool_info())}
+    Path(argument["folder"], f"{argument['name']}.txt").write_text(str(sorted(threads)))
+
+
+def die(argument: Mapping[str, Any]) -> None:
+    """Be killed, as by the kernel when memory runs out; `times` says how often before it goes well."""
+    tries = Path(argument["folder"], f"{argument['name']}.tries")
+    before = int(tries.read_text()) if tries.exists() else 0
+    tries.write_text(str(before + 1))
+    if before < argument["times"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    note(argument)
+
+
+def leave(argument: Mapping[str, Any]) -> None:
+    """End the process without a word."""
+    os._exit(7)
+
+
+def refuse(argument: Mapping[str, Any]) -> None:
+    """Find something that the user can mend."""
+    raise BadInput("x", expected="y", got="z", remedy="Mend it.")
+
+
+def sleep(argument: Mapping[str, Any]) -> None:
+    """Say that it began, then take very long."""
+    import time
+
+    Path(argument["folder"], f"{argument['name']}.began").write_text(str(os.getpid()))
+    time.sleep(600)

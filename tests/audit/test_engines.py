@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.audit.conduct import conduct
+from fedxray.audit.engines import Inline, Task, cores, make_engine
+from fedxray.audit.plan import make_plan
+from fedxray.audit.workers import Processes
+from fedxray.errors import BadInput
+from tests.audit import chores
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+
+
+def task(folder: Path, function: str, name: str, **more: Any) -> Task:
+    argument = {"folder": str(folder), "name": name, **more}
+    return Task(label=name, function=f"{chores.__name__}:{function}", argument=argument)
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Processes]:
+    with Processes(2) as engine:
+        yield engine
+
+
+class Heard:
+    """Progress as it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, str]] = []
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        self.told.append((done, total, label))
+
+
+def test_inline_works_here_in_order_with_one_thread(tmp_path: Path) -> None:
+    heard = Heard()
+    torch.set_num_threads(2)
+    try:
+        with Inline() as engine:
+            assert engine.run([task(tmp_path, "count_threads", name) for name in "abc"], heard) == []
+        assert torch.get_num_threads() == 2, "put back"
+    finally:
+        torch.set_num_threads(1)
+    assert heard.told == [(1, 3, "a"), (2, 3, "b"), (3, 3, "c")]
+    for name in "abc":
+        assert (tmp_path / f"{name}.txt").read_text() == "[1]"
+
+
+def test_workers_do_every_task_once(tmp_path: Path, two_workers: Processes) -> None:
+    heard = Heard()
+    assert two_workers.run([task(tmp_path, "note", name) for name in "abcdef"], heard) == []
+    assert [(done, total) for done, total, _ in heard.told] == [(count, 6) for count in range(1, 7)]
+    assert sorted(label for _, _, label in heard.told) == list("abcdef")
+    pids = {(tmp_path / f"{name}.txt").read_text() for name in "abcdef"}
+    assert str(os.getpid()) not in pids and len(pids) <= 2
+
+
+def test_libraries_in_a_worker_have_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with Processes(1) as engine:
+        engine.run([task(tmp_path, "count_threads", "a")], Heard())
+    assert (tmp_path / "a.txt").read_text() == "[1]"
+    assert os.environ["OMP_NUM_THREADS"] == "2", "put back"
+
+
+def test_no_tasks_start_no_workers() -> None:
+    with Processes(2) as engine:
+        assert engine.run([], Heard()) == []
+        assert engine.workers == []
+
+
+def test_a_task_whose_worker_dies_is_tried_again_alone(tmp_path: Path, two_workers: Processes) -> None:
+    heard = Heard()
+    tasks = [task(tmp_path, "die", "a", times=1), *(task(tmp_path, "note", name) for name in "bc")]
+    assert two_workers.run(tasks, heard) == []
+    assert (tmp_path / "a.tries").read_text() == "2" and (tmp_path / "a.txt").exists()
+    assert heard.told[-1] == (3, 3, "a"), "it comes last"
+
+
+def test_a_task_that_kills_two_workers_is_given_up_with_the_signal(
+    tmp_path: Path, two_workers: Processes
+) -> None:
+    heard = Heard()
+    tasks = [task(tmp_path, "die", "a", times=9), task(tmp_path, "leave", "b"), task(tmp_path, "note", "c")]
+    deaths = two_workers.run(tasks, heard)
+    assert {death.task.label: death.reason for death in deaths} == {
+        "a": "its process was killed by SIGKILL, also when tried again alone",
+        "b": "its process ended with code 7, also when tried again alone",
+    }
+    assert (tmp_path / "a.tries").read_text() == "2" and (tmp_path / "c.txt").exists()
+    assert len(heard.told) == 3
+
+
+def test_what_a_user_can_mend_stops_the_work_with_its_own_message(
+    tmp_path: Path, two_workers: Processes
+) -> None:
+    for engine in (Inline(), two_workers):
+        with pytest.raises(BadInput, match=r"x: expected y, got z\. Mend it\."):
+            engine.run([task(tmp_path, "refuse", "a")], Heard())
+
+
+def test_leaving_the_block_ends_the_workers(tmp_path: Path) -> None:
+    with Processes(1) as engine:
+        engine.run([task(tmp_path, "note", "a")], Heard())
+        process = engine.workers[0].process
+        assert process.is_alive()
+    with pytest.raises(ValueError, match="closed"):
+        process.is_alive()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "a.txt").read_text()), 0)
+
+
+STAY = """
+import sys
+from fedxray.audit.engines import Task
+from fedxray.audit.workers import Processes
+if __name__ == "__main__":
+    with Processes(1) as engine:
+        argument = {"folder": sys.argv[1], "name": "a"}
+        engine.run([Task(label="a", function="tests.audit.chores:sleep", argument=argument)], print)
+"""
+
+
+def test_workers_of_a_killed_parent_leave(tmp_path: Path) -> None:
+    (tmp_path / "stay.py").write_text(STAY)
+    surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
+    with subprocess.Popen([sys.executable, tmp_path / "stay.py", tmp_path], env=surroundings) as parent:
+        worker = int(wait_for(tmp_path / "a.began"))
+        parent.kill()
+    assert has_gone(worker)
+
+
+def wait_for(file: Path) -> str:
+    """The content of a file that another process is about to write."""
+    pause = threading.Event()
+    for _ in range(3000):
+        if file.exists() and (text := file.read_text()):
+            return text
+        pause.wait(0.02)
+    raise AssertionError(f"{file} never came")
+
+
+def has_gone(pid: int) -> bool:
+    pause = threading.Event()
+    for _ in range(500):
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").exists() and " Z " in Path(f"/proc/{pid}/stat").read_text():
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        pause.wait(0.02)
+    return False
+
+
+def test_engines_by_name() -> None:
+    assert isinstance(make_engine("inline", None), Inline)
+    assert make_engine("processes", 3).jobs == 3  # type: ignore[attr-defined]
+    assert make_engine("processes", None).jobs == cores()  # type: ignore[attr-defined]
+    for name, jobs, words in (
+        ("ray", None, "not built yet"),
+        ("proceses", None, "processes"),
+        ("inline", 2, "--jobs"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            make_engine(name, jobs)
+
+
+def plan_for_both() -> Any:
+    return make_plan(
+        tiny(seeds=[0, 1], attack=[{"name": "attribute-from-model"}, {"name": "membership-loss"}]), HERE
+    )
+
+
+def timeless(document: dict[str, Any]) -> dict[str, Any]:
+    return document | {"cases": [case | {"seconds": None} for case in document["cases"]]}
+
+
+def test_the_same_plan_gives_the_same_results_inline_and_in_two_processes(tmp_path: Path) -> None:
+    inline = conduct(plan_for_both(), tmp_path / "inline", engine="inline")
+    spread = conduct(plan_for_both(), tmp_path / "processes", engine="processes", jobs=2)
+    assert timeless(inline.document) == timeless(spread.document)
+    kept = [sorted(path.name for path in (ended.folder / "private").rglob("*")) for ended in (inline, spread)]
+    assert kept[0] == kept[1]
+    for file in (inline.folder / "private").rglob("*.safetensors"):
+        twin = spread.folder / file.relative_to(inline.folder)
+        assert file.read_bytes() == twin.read_bytes(), file.name
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

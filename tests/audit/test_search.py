@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit.search import Found, Point, search, spread
+from fedxray.errors import BadInput, FedxrayError
+from fedxray.seeds import fork
+
+RANGES: dict[str, Any] = {"x": (-3.0, 3.0, "linear"), "rate": (1e-4, 1.0, "log"), "k": (1, 9, "int")}
+
+
+def bowl(point: Point) -> float:
+    return (point["x"] - 1) ** 2 + (math.log10(point["rate"]) + 2) ** 2 + (point["k"] - 4) ** 2 / 4
+
+
+def found(sampler: str, **more: Any) -> Found:
+    settings = {"trials": 14, "batch": 4, "generator": fork(0, "search"), **more}
+    return search(bowl, RANGES, sampler=sampler, **settings)
+
+
+@pytest.fixture(params=["random", "gp"])
+def sampler(request: pytest.FixtureRequest, extra: Any) -> str:
+    if request.param == "gp":
+        extra("optuna")
+    return str(request.param)
+
+
+def test_the_same_seed_finds_the_same_and_changes_nothing_around(sampler: str) -> None:
+    generator = fork(0, "search")
+    before, ambient = generator.get_state(), torch.get_rng_state()
+    first = found(sampler, generator=generator)
+    assert torch.equal(generator.get_state(), before) and torch.equal(torch.get_rng_state(), ambient)
+    assert found(sampler) == first
+    assert found(sampler, generator=fork(1, "search")) != first
+    assert len(first.trials) == 14 and first.status == "ok"
+    assert first.best.loss == min(bowl(trial.point) for trial in first.trials)
+
+
+def test_batches_may_be_worked_on_in_any_order(sampler: str) -> None:
+    sizes: list[int] = []
+
+    def backwards(points: list[Point]) -> list[float]:
+        sizes.append(len(points))
+        losses = {index: bowl(points[index]) for index in reversed(range(len(points)))}
+        return [losses[index] for index in range(len(points))]
+
+    spread_out = search(
+        None,
+        RANGES,
+        trials=14,
+        batch=4,
+        generator=fork(0, "search"),
+        sampler=sampler,
+        evaluate_many=backwards,
+    )
+    assert spread_out == found(sampler)
+    assert sizes == [4, 4, 4, 2]
+
+
+def test_points_lie_in_their_ranges_and_differ(sampler: str) -> None:
+    points = [trial.point for trial in found(sampler).trials]
+    for point in points:
+        assert set(point) == set(RANGES)
+        assert all(low <= point[name] <= high for name, (low, high, _) in RANGES.items())
+        assert isinstance(point["k"], int)
+    assert len({tuple(sorted(point.items())) for point in points}) == len(points)
+
+
+def test_random_trials_do_not_depend_on_the_batch() -> None:
+    assert found("random", batch=1) == found("random", batch=14)
+
+
+def test_the_gaussian_process_learns(extra: Any) -> None:
+    extra("optuna")
+    assert found("gp", trials=20, batch=2).best.loss < found("random", trials=20).best.loss
+
+
+def test_a_loss_that_is_no_number_is_never_the_best(sampler: str) -> None:
+    def sometimes(point: Point) -> float:
+        return float("nan") if point["x"] < 0 else bowl(point)
+
+    best = search(sometimes, RANGES, trials=14, batch=7, generator=fork(0, "search"), sampler=sampler).best
+    assert best.point["x"] >= 0 and math.isfinite(best.loss)
+
+
+def test_without_any_finite_loss_the_outcome_is_undetermined(sampler: str) -> None:
+    outcome = search(lambda point: math.inf, RANGES, trials=3, batch=2, generator=fork(0), sampler=sampler)
+    assert outcome.status == "undetermined" and "finite" in outcome.reason
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers(-5, 5), st.integers(0, 9))
+def test_whole_numbers_are_drawn_evenly(share: float, low: int, width: int) -> None:
+    value = spread(share, low, low + width, "int")
+    assert low <= value <= low + width
+    assert value == low + [share * (width + 1) >= step for step in range(1, width + 1)].count(True)
+
+
+@given(st.floats(0, 1), st.floats(1e-6, 1.0), st.floats(1.0, 1e6))
+def test_logarithmic_ranges_are_even_in_the_exponent(share: float, low: float, factor: float) -> None:
+    value = spread(share, low, low * factor, "log")
+    assert low <= value <= low * factor
+    assert math.log(value / low) == pytest.approx(share * math.log(factor), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sampler": "grid"}, "sampler"),
+        ({"trials": 0}, "trials"),
+        ({"batch": 0}, "batch"),
+        ({"ranges": {}}, "at least one range"),
+        ({"ranges": {"x": (1.0, 0.0, "linear")}}, "range of x"),
+        ({"ranges": {"x": (0.0, 1.0, "log")}}, "range of x"),
+        ({"ranges": {"x": (0.5, 2.0, "int")}}, "range of x"),
+        ({"ranges": {"x": (0.0, math.inf, "linear")}}, "range of x"),
+        ({"objective": None}, "evaluate_many"),
+    ],
+)
+def test_impossible_searches_are_refused(change: dict[str, Any], words: str) -> None:
+    settings = {"objective": bowl, "ranges": RANGES, "trials": 2, "generator": fork(0)} | change
+    with pytest.raises(BadInput, match=words):
+        search(settings.pop("objective"), settings.pop("ranges"), **settings)
+
+
+def test_without_optuna_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name.startswith("optuna"):
+            raise ModuleNotFoundError(name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(FedxrayError, match=r"pip install 'fedxray\[tune\]'"):
+        found("gp")
