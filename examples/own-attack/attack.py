@@ -1,0 +1,52 @@
+"""Membership by the mean loss under the models that the client returned in several rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Context, Need, granted, single_replies
+from fedxray.attacks.evidence import Evidence, Kind, of_membership
+from fedxray.attacks.predict import losses
+from fedxray.errors import BadInput
+from fedxray.losses import example_loss
+from fedxray.params import add
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipMeanLoss(Attack):
+    """Ranks the granted records by minus their mean loss under the target's last returned models."""
+
+    name: ClassVar[str] = "membership-mean-loss"
+    kind: ClassVar[Kind] = "membership"
+    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
+    grants: ClassVar[tuple[str, ...]] = ("target-records",)
+    floors: ClassVar[tuple[str, ...]] = ("chance",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client",)
+    small: ClassVar[Mapping[str, Any]] = {"window": 2}
+
+    window: int = 10  # how many of the last rounds are used
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        if self.window < 1:
+            raise BadInput("window", expected="at least 1", got=self.window, remedy="Try 10.")
+
+    def needs(self) -> tuple[Need, ...]:
+        """The records in question, and replies of the target alone."""
+        return (granted("target-records"), single_replies())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Minus the mean loss of every record."""
+        records = view.grants.target_records
+        assert records is not None  # the needs say so
+        found = []
+        for seen in view.of_target()[-self.window :]:
+            returned = add(seen.start, seen.update)  # end = start + update
+            buffers = seen.buffers_after or seen.buffers
+            found.append(losses(view.model, returned, buffers, records.x, records.y, example_loss(view.loss)))
+        return of_membership(-torch.stack(found).mean(0), facts={"rounds": len(found)})

@@ -1,0 +1,155 @@
+"""Every example runs as it stands, with fewer seeds, and shows what its text says."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray import BadInput, Refused, build_report, conduct, fork, read_plan
+from fedxray.adversary import roles
+from fedxray.adversary.disclose import disclose
+from fedxray.attacks import MembershipLoss
+from fedxray.audit.plan import make_plan
+from fedxray.defences.base import Work
+from fedxray.params import norm
+from tests.contract import worlds
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+PLANS = sorted(EXAMPLES.glob("*/*.toml"))
+OWN_MODULES = ("net", "attack", "defence")
+
+
+@pytest.fixture
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the examples' own modules be imported, and forget them afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in OWN_MODULES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def module(folder: str, name: str) -> ModuleType:
+    """A module of an example, imported by its file."""
+    found = ModuleType(name)
+    found.__dict__.update(runpy.run_path(str(EXAMPLES / folder / f"{name}.py")))
+    return found
+
+
+def audited(file: str, out: Path, seeds: list[int]) -> dict[str, Any]:
+    """The results of an example's plan with these seeds; its folder is copied, so that nothing is left in it."""
+    folder = out / "example"
+    shutil.copytree((EXAMPLES / file).parent, folder)
+    if (folder / "make_data.py").exists():
+        runpy.run_path(str(folder / "make_data.py"), run_name="__main__")
+    document = tomllib.loads((EXAMPLES / file).read_text(encoding="utf-8"))
+    ended = conduct(make_plan({**document, "seeds": seeds, "name": "example"}, folder), out / "audit")
+    assert ended.failed == 0
+    assert build_report(ended.folder).stat().st_size > 1000
+    return ended.document
+
+
+def means(document: dict[str, Any], metric: str) -> dict[tuple[str, str], tuple[float, float]]:
+    """Mean and floor by attack and defence."""
+    return {
+        (row["attack"], row["defence"]): (row["mean"], row["floor"])
+        for row in document["summary"]
+        if row["metric"] == metric and not row["aware"]
+    }
+
+
+@pytest.mark.parametrize("file", PLANS, ids=lambda file: file.stem)
+def test_plan_can_be_read(file: Path) -> None:
+    assert read_plan(file).name == file.stem
+
+
+def test_plans_are_all_listed() -> None:
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert len(PLANS) == 4
+    assert all(file.relative_to(EXAMPLES.parent).as_posix() in listed for file in PLANS)
+
+
+def test_own_csv(tmp_path: Path) -> None:
+    found = means(audited("own-csv/patients.toml", tmp_path, [0]), "accuracy")
+    mean, floor = found["attribute-from-model", "none"]
+    assert mean > 0.95 and mean > floor + 0.1
+
+
+def test_own_csv_is_the_same_every_time(tmp_path: Path) -> None:
+    make = module("own-csv", "make_data")
+    make.write(tmp_path / "a.csv")
+    make.write(tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_own_model(tmp_path: Path) -> None:
+    found = means(audited("own-model/own-model.toml", tmp_path, [0]), "psnr")
+    mean, floor = found["inverting-gradients", "none"]
+    assert mean > floor + 10
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_own_attack(tmp_path: Path) -> None:
+    found = means(audited("own-attack/own-attack.toml", tmp_path, [0]), "auc")
+    assert found["membership-mean-loss", "none"][0] > 0.7
+    assert found["membership-loss", "none"][1] == 0.5
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_own_defence(tmp_path: Path) -> None:
+    found = means(audited("own-defence/own-defence.toml", tmp_path, [0]), "accuracy")
+    assert found["attribute-from-model", "none"][0] > 0.85
+    assert found["attribute-from-model", "clip-update"][0] < 0.7
+
+
+def test_python(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "python" / "audit.py"), run_name="__main__")
+    own, other = (float(line.rsplit(" ", 1)[1]) for line in capsys.readouterr().out.splitlines())
+    assert own > other + 0.2
+
+
+def test_own_attack_by_hand() -> None:
+    """With a window of one round it is the loss under the last returned model, whatever the generator."""
+    attack = module("own-attack", "attack").MembershipMeanLoss
+    world = worlds.table_world()
+    view = roles.server(
+        world.transcript, client=1, grants=disclose(world.truth, ["target-records"], client=1)
+    )
+    one, last = attack(window=1).run(view, generator=fork(0)), MembershipLoss().run(view, generator=fork(1))
+    assert torch.equal(one.tensors["scores"], last.tensors["scores"])
+    two = attack(window=2).run(view, generator=fork(0))
+    before = roles.server(
+        world.transcript, client=1, grants=view.grants, rounds=range(world.truth.rounds - 1)
+    )
+    earlier = MembershipLoss().run(before, generator=fork(0))
+    expected = (last.tensors["scores"] + earlier.tensors["scores"]) / 2
+    assert torch.allclose(two.tensors["scores"], expected, rtol=1e-5)
+
+
+def test_own_attack_says_what_it_misses() -> None:
+    attack = module("own-attack", "attack").MembershipMeanLoss
+    world = worlds.table_world()
+    with pytest.raises(Refused, match="the grant target-records"):
+        attack().check(roles.server(world.transcript, client=1))
+    with pytest.raises(BadInput, match="window: expected at least 1, got 0"):
+        attack(window=0)
+
+
+def test_own_defence_by_hand() -> None:
+    """A vector of norm 5 becomes one of norm 1 in the same direction; a short one stays."""
+    seams = (
+        module("own-defence", "defence")
+        .ClipUpdate(largest=1.0)
+        .seams(Work(examples=1, batch_size=1, steps=1, rounds=1))
+    )
+    update = {"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}
+    clipped, _ = seams.outgoing(update, None, fork(0))
+    assert torch.allclose(torch.cat([clipped["a"], clipped["b"]]), torch.tensor([0.6, 0.8]))
+    assert float(norm(seams.outgoing(clipped, None, fork(0))[0])) == pytest.approx(1.0)
