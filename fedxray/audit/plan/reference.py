@@ -57,7 +57,7 @@ def plan_reference() -> str:
     parts = [OPENING, "## Top level\n", _table(Plan)]
     for title, section in SECTIONS:
         parts += [f"\n## `{title}`\n", f"{_sentence(section)}\n", _table(section)]
-    return "\n".join(parts) + CLOSING
+    return "\n".join(parts) + "\n" + CLOSING
 
 
 def _sentence(section: type[BaseModel]) -> str:
