@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -38,9 +39,6 @@ def main() -> NoReturn:
     except FedxrayError as error:
         print(f"fedxray: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output has gone, as in `fedxray list attacks | head -1`
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
         print(f"fedxray: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
         sys.exit(2)
@@ -141,7 +139,7 @@ def list_names(
     from fedxray.cli_show import lines_of
 
     for line in lines_of(kind):
-        typer.echo(line)
+        _say(line)
 
 
 @app.command()
@@ -149,7 +147,7 @@ def show(name: Annotated[str, typer.Argument(help="A name of `fedxray list`.")])
     """Explain one name: what it does, its settings, what it needs."""
     from fedxray.cli_show import page_of
 
-    typer.echo(page_of(name))
+    _say(page_of(name))
 
 
 @data_app.command()
@@ -160,6 +158,15 @@ def get(name: Annotated[str, typer.Argument(help="A data set of `fedxray list da
     for file in fetch(name):
         typer.echo(file)
     typer.echo(f"{name} is ready.")
+
+
+def _say(text: str) -> None:
+    """Print; that the reader has gone, as in `fedxray list attacks | head -1`, is no error."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
 
 
 def _not_built(what: str) -> FedxrayError:

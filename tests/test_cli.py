@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray import cli
+from fedxray.audit import catalog
+from fedxray.audit.store import open_store
+from tests.audit.plans import tiny, write_toml
+
+ROOT = Path(__file__).parents[1]
+BUILT = ["audit", "demo", "report", "purge", "list", "show", "data"]
+LATER = ["gate", "recommend", "compare", "import", "train-prior", "reproduce"]
+
+
+class Ended:
+    """How a command ended and what it said."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def fedxray(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Run a command in this process, in an empty folder, with every variable it may set put back."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["fedxray", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ended(int(caught.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    return write_toml(tmp_path / "tiny.toml", tiny())
+
+
+def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys\nfrom fedxray import cli\n"
+        f"for name in {BUILT + LATER!r}:\n"
+        "    try:\n        cli.app([name, '--help'])\n"
+        "    except SystemExit as ended:\n        assert ended.code == 0, name\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib', 'jinja2', 'fedxray.audit'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    for name in BUILT:
+        assert name in ended.stdout
+    assert "--resume" in ended.stdout and "--dry-run" in ended.stdout and "--yes" in ended.stdout
+
+
+def test_the_version_is_the_package_s(fedxray: Any) -> None:
+    from importlib.metadata import version
+
+    assert fedxray("--version").out.strip() == f"fedxray {version('fedxray')}"
+
+
+@pytest.mark.parametrize("kind", ["attacks", "defences", "datasets", "models", "metrics", "roles", "floors"])
+def test_list_prints_one_name_first_on_each_line(fedxray: Any, kind: str) -> None:
+    ended = fedxray("list", kind)
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert [line.split()[0] for line in lines] == list(catalog.table(kind))
+    assert all(len(line.split()) > 3 for line in lines), "each says what it is"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list", "restorers"], "None is built yet"),
+        (["list", "atacks"], "attacks"),
+        (["show", "atribute-from-model"], "Did you mean attribute-from-model"),
+        (["show", "dlf"], "not built yet"),
+        (["audit", "nowhere.toml"], "no file at nowhere.toml"),
+        (["audit"], "Missing argument"),
+        (["audit", "x.toml", "--enginee", "inline"], "No such option"),
+        (["report", "nowhere"], "results of an audit"),
+        (["purge", "nowhere", "--yes"], "the folder of an audit"),
+        (["data", "get", "digit"], "digits"),
+        *(([name, "x", "--y"], "is not built yet") for name in LATER),
+    ],
+)
+def test_a_user_s_mistake_is_one_clean_message_and_exit_2(
+    fedxray: Any, arguments: list[str], words: str
+) -> None:
+    ended = fedxray(*arguments)
+    assert ended.code == 2 and words in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--engine", "ray"], "not built yet"),
+        (["--engine", "proceses"], "processes"),
+        (["--engine", "inline", "--jobs", "2"], "--jobs"),
+        (["--jobs", "0"], "--jobs"),
+        (["--budget", "10m"], "--budget is not built yet"),
+        (["--address", "x"], "--address is not built yet"),
+        (["--out", "tiny.toml"], "a file"),
+        (["--out", "tiny.toml/deep"], "a file"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_written(
+    fedxray: Any, plan: Path, options: list[str], words: str
+) -> None:
+    ended = fedxray("audit", plan, *options)
+    assert ended.code == 2 and words in ended.err
+    assert [path.name for path in plan.parent.iterdir()] == ["tiny.toml"]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (tiny(attack=[{"name": "attribute-from-model", "grants": []}]), "public-attributes"),
+        (tiny(attack=[{"name": "labels-idlg", "role": "curious-client"}]), "role"),
+        (tiny(attack=[{"name": "attribute-from-model", "targets": [9]}]), "client 9, which does not exist"),
+        (tiny(data={"clients": 4, "partition": "iid", "records": 10, "name": "diabetes"}), "data.records"),
+        (tiny(data={"name": "digits", "clients": 9999}) | {"model": {"name": "mlp"}}, "9999"),
+        (tiny(model=None) | {"model": {"factory": "no_such_module_here:build"}}, "no_such_module_here"),
+    ],
+)
+def test_what_cannot_work_is_found_before_starting(
+    fedxray: Any, tmp_path: Path, document: dict[str, Any], words: str
+) -> None:
+    document["data"] = {
+        key: value
+        for key, value in document["data"].items()
+        if document["data"]["name"] != "digits" or key in ("name", "clients")
+    }
+    ended = fedxray("audit", write_toml(tmp_path / "p.toml", document))
+    assert ended.code == 2 and words in ended.err
+    assert not (tmp_path / "fedxray-out").exists()
+
+
+def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -> None:
+    dry = fedxray("audit", plan, "--dry-run")
+    assert dry.code == 0 and [line.split()[0] for line in dry.out.splitlines()] == [
+        "runs",
+        "cases",
+        "time",
+        "disk",
+    ]
+    assert not (tmp_path / "fedxray-out").exists()
+
+    ended = fedxray("audit", plan, "--engine", "inline")
+    folder = Path("fedxray-out", "tiny")
+    assert ended.code == 0 and "accuracy" in ended.out and str(folder / "report.html") in ended.out
+    assert (folder / "plan.toml").read_bytes() == plan.read_bytes()
+    results = json.loads((folder / "results.json").read_bytes())
+    assert [case["status"] for case in results["cases"]] == ["ok", "ok"]
+    assert results["plan"]["name"] == "tiny"
+
+    again = fedxray("audit", plan, "--engine", "inline")
+    assert again.code == 2 and "--resume" in again.err
+    other = write_toml(tmp_path / "other.toml", tiny(seeds=[7]))
+    assert "its plan differs" in fedxray("audit", other, "--out", folder, "--resume").err
+    resumed = fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet")
+    assert (resumed.code, resumed.out) == (0, "")
+    assert json.loads((folder / "results.json").read_bytes()) == results, "times too: nothing was done again"
+
+    (folder / "report.html").unlink()
+    assert fedxray("report", folder).code == 0 and (folder / "report.html").is_file()
+    assert fedxray("purge", folder, "--yes").code == 0
+    assert not (folder / "private").exists() and (folder / "results.json").is_file()
+    assert "There is no" in fedxray("purge", folder, "--yes").out
+    assert fedxray("report", folder).code == 0, "a report needs nothing private"
+
+
+@pytest.mark.parametrize(("answer", "gone"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_purge_asks(
+    fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, gone: bool
+) -> None:
+    import io
+
+    with open_store(tmp_path / "out", "digest"):
+        pass
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    assert fedxray("purge", tmp_path / "out").code == 0
+    assert (tmp_path / "out" / "private").exists() is not gone
+
+
+def test_purge_without_an_answer_deletes_nothing(
+    fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    with open_store(tmp_path / "out", "digest"):
+        pass
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    ended = fedxray("purge", tmp_path / "out")
+    assert ended.code == 2 and "--yes" in ended.err and (tmp_path / "out" / "private").is_dir()
+
+
+def test_a_failed_case_is_told_and_ends_with_4(
+    fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedxray.audit import run
+
+    def broken(*_: object) -> dict[str, Any]:
+        raise ZeroDivisionError("somewhere deep")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_succeeded", broken)
+        ended = fedxray("audit", plan, "--engine", "inline", "--out", "out")
+    assert ended.code == 4 and "2 cases failed" in ended.err
+    cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
+    assert [(case["status"], case["reason"]) for case in cases] == [
+        ("failed", "ZeroDivisionError: somewhere deep")
+    ] * 2
+    mended = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume")
+    assert mended.code == 0, "a failed case is tried again"
+
+
+def test_too_little_room_is_refused_before_starting(
+    fedxray: Any, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10))
+    ended = fedxray("audit", plan)
+    assert ended.code == 2 and "of free space" in ended.err and "record fewer rounds" in ended.err
+    assert not (tmp_path / "fedxray-out").exists()
+
+
+def test_what_a_plan_will_import_is_printed(
+    fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "network_beside_the_plan.py").write_text(
+        "from torch import nn\n"
+        "def build(space):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(space.shape[0], space.outputs))\n"
+    )
+    document = tiny(model=None) | {"model": {"factory": "network_beside_the_plan:build"}}
+    ended = fedxray("audit", write_toml(tmp_path / "own.toml", document), "--engine", "inline")
+    assert ended.code == 0 and "this plan imports network_beside_the_plan:build" in ended.err
+
+
+def command(*arguments: object, folder: Path) -> subprocess.Popen[str]:
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedxray", *map(str, arguments)], cwd=folder, env=surroundings, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def test_ctrl_c_keeps_what_is_done_and_exits_130(tmp_path: Path, fedxray: Any) -> None:
+    many = [
+        {"name": "attribute-from-model", "label": f"a{index}", "grid": 2 + index, "targets": [0]}
+        for index in range(30)
+    ]
+    plan = write_toml(tmp_path / "many.toml", tiny(attack=many))
+    process = command("audit", plan, "--out", "out", "--jobs", 1, folder=tmp_path)
+    pause = threading.Event()
+    for _ in range(6000):
+        if list((tmp_path / "out").glob("private/cases/*.json")) or process.poll() is not None:
+            break
+        pause.wait(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert "--resume" in said and "Traceback" not in said
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("private/cases/*.json")}
+    assert 1 <= len(kept) < 30 and not (tmp_path / "out" / "results.json").exists()
+    assert fedxray("audit", plan, "--out", "out", "--engine", "inline", "--resume").code == 0
+    now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("private/cases/*.json")}
+    assert len(now) == 30 and kept.items() <= now.items(), "nothing was done twice"
+
+
+def test_no_space_left_ends_with_a_clear_message_and_can_be_resumed(
+    tmp_path: Path, fedxray: Any, plan: Path
+) -> None:
+    code = (
+        "import resource, sys\nfrom fedxray import cli\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))\ncli.main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "audit", plan, "--engine", "inline", "--out", "out"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr and ("space" in ended.stderr or "room" in ended.stderr)
+    assert not [path for path in (tmp_path / "out").rglob("*") if ".part" in path.name]
+    assert fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume").code == 0
+
+
+def test_output_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+    process = command("list", "models", folder=tmp_path)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() in (0, -signal.SIGPIPE) and "Traceback" not in said
