@@ -1,0 +1,136 @@
+"""Writes the pages and tables of the documentation that follow from the code; `make docs` runs it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedxray.adversary.disclose import GRANTS
+from fedxray.adversary.roles import ROLES
+from fedxray.audit import catalog
+from fedxray.audit.plan import plan_reference
+from fedxray.metrics.table import METRICS
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+EXAMPLES = ROOT / "examples"
+
+ATTACKS_OPENING = """# Attack matrix
+
+What every attack that is built finds out, from which seats it can run, what it is told by default, and what its
+result is compared with. `fedxray show NAME` prints the same with all settings.
+
+This page is written by the code (`docs/generate.py`).
+
+"""
+PAPERS = """
+## Papers
+
+The code calls five papers by number:
+
+| number | paper |
+|---|---|
+| 000 | Driouich, Xu, Neglia, Giroire, Thomas: *Local Model Reconstruction Attacks in Federated Learning and their Uses* |
+| 001 | Dimitrov, Balunović, Konstantinov, Vechev: *Data Leakage in Federated Averaging*, TMLR 2022 |
+| 002 | Song, Wang, Zuazua: *Approximate and Weighted Data Reconstruction Attack in Federated Learning*, arXiv 2308.06822 |
+| 003 | Diana, Marfoq, Xu, Neglia, Giroire, Thomas: *Attribute Inference Attacks for Federated Regression Tasks*, AAAI 2025 |
+| 004 | *Federated Learning Nodes Can Reconstruct Peers' Image Data* |
+"""
+
+
+def attack_matrix() -> str:
+    """The page docs/attacks.md."""
+    head = ("attack", "what it finds out", "kind", "roles", "grants by default", "floors", "controls", "source")
+    rows = [_attack_row(name) for name in catalog.ATTACKS]
+    floors = [(f"`{name}`", _about(catalog.resolve("floors", name))) for name in catalog.FLOORS]
+    planned = ", ".join(f"`{name}`" for name in catalog.NOT_BUILT["attacks"])
+    return (
+        ATTACKS_OPENING
+        + _table(head, rows)
+        + "\n## Floors\n\nAttacks that get no message at all. What they reach could be guessed anyway.\n\n"
+        + _table(("floor", "what it guesses"), floors)
+        + "\n## Metrics\n\nThe margin is the least difference to the floor that counts as a leak.\n\n"
+        + _table(("metric", "what it is", "more leak when", "margin"), _metric_rows())
+        + f"\n## Not built yet\n\nThese names are reserved and refused with that reason: {planned}.\n"
+        + PAPERS
+    )
+
+
+def blocks() -> dict[str, str]:
+    """Tables that stand inside written pages, between <!-- name --> and <!-- end of name -->."""
+    roles = [(f"`{name}`", role.sees) for name, role in ROLES.items()]
+    grants = [(f"`{name}`", about) for name, about in GRANTS.items()]
+    return {
+        "roles": _table(("seat", "sees"), roles),
+        "grants": _table(("grant", "hands over"), grants),
+        "own attack": _code("python", EXAMPLES / "own-attack" / "attack.py"),
+        "own attack plan": _code("toml", EXAMPLES / "own-attack" / "own-attack.toml"),
+        "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
+        "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
+        "python": _code("python", EXAMPLES / "python" / "audit.py"),
+    }
+
+
+def pages() -> dict[Path, str]:
+    """Every generated or partly generated file with the text it should have."""
+    found = {DOCS / "plan.md": plan_reference(), DOCS / "attacks.md": attack_matrix()}
+    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        if path not in found:
+            found[path] = _filled(path.read_text(encoding="utf-8"), path)
+    return found
+
+
+def _filled(text: str, path: Path) -> str:
+    """A page with its marked blocks written anew."""
+    made = blocks()
+    for name in re.findall(r"<!-- end of ([\w ]+) -->", text):
+        if name not in made:
+            raise KeyError(f"{path.name}: no block is called {name!r}")
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(start)
+        text = before + start + made[name] + end + rest.partition(end)[2]
+    return text
+
+
+def _attack_row(name: str) -> tuple[str, ...]:
+    entry: Any = catalog.resolve("attacks", name)
+    module = importlib.import_module(entry.__module__)
+    source = " ".join(str(module.__doc__).split("\n\n")[0].split())
+    lists = (entry.roles, entry.grants, entry.floors, entry.controls)
+    return (f"`{name}`", _about(entry), entry.kind, *(", ".join(one) or "none" for one in lists), source)
+
+
+def _metric_rows() -> list[tuple[str, ...]]:
+    return [
+        (f"`{name}`", entry.what, "smaller" if entry.down else "larger", f"{entry.margin:g}")
+        for name, entry in METRICS.items()
+    ]
+
+
+def _about(entry: Any) -> str:
+    return " ".join(str(entry.__doc__).split("\n\n")[0].split())
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _code(language: str, file: Path) -> str:
+    return f"```{language}\n{file.read_text(encoding='utf-8')}```\n"
+
+
+def main() -> int:
+    """Write what differs and say so."""
+    for path, text in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
