@@ -50,7 +50,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         style=Markup(_template("style.css")),
         name=str(document["plan"].get("name") or "audit"),
         sentence=page.sentence(document),
-        about=page.about(document),
+        setups=page.setups(document),
         defences=defence_verdicts(document),
         findings=worst_findings(document),
         attacks=attack_sections(document),

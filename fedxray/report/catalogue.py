@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
 
 from fedxray.audit.catalog import ATTACKS
-
-
-def attack_names(plan: Mapping[str, Any]) -> dict[str, str]:
-    """The catalogue name behind each label of a plan's attacks."""
-    parts = [part for part in plan.get("attack") or () if isinstance(part, Mapping) and part.get("name")]
-    return {str(part.get("label") or part["name"]): str(part["name"]) for part in parts}
 
 
 def attack_words(name: str) -> str | None:

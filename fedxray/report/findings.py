@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedxray.report import words
+from fedxray.report.plans import deployed, plan_of
 
 Row = Mapping[str, Any]
 
@@ -25,6 +26,7 @@ DOUBTS = {
 class DefenceVerdict:
     """The verdict on one defence in plain words."""
 
+    plan: str | None  # where results of several plans stand together
     name: str
     deployed: bool
     verdict: str
@@ -49,22 +51,16 @@ def counted(document: Mapping[str, Any]) -> list[Row]:
     return [row for row in document["summary"] if not row["oracle"]]
 
 
-def deployed_names(plan: Mapping[str, Any]) -> set[str]:
-    """Labels of the defences that a plan marks as deployed."""
-    parts = [part for part in plan.get("defence") or () if isinstance(part, Mapping)]
-    return {str(part.get("label") or part.get("name")) for part in parts if part.get("deployed")}
-
-
 def defence_verdicts(document: Mapping[str, Any]) -> list[DefenceVerdict]:
     """One verdict per defence, in the order of the results; the strongest attacker counts."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[tuple[str | None, str], list[Row]] = {}
     for row in counted(document):
-        groups.setdefault(row["defence"], []).append(row)
-    deployed = deployed_names(document["plan"])
-    return [_defence_verdict(name, rows, name in deployed) for name, rows in groups.items()]
+        groups.setdefault((plan_of(row), row["defence"]), []).append(row)
+    used = deployed(document)
+    return [_defence_verdict(plan, name, rows, (plan, name) in used) for (plan, name), rows in groups.items()]
 
 
-def _defence_verdict(name: str, rows: Sequence[Row], deployed: bool) -> DefenceVerdict:
+def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: bool) -> DefenceVerdict:
     verdicts = Counter(row["verdict"] for row in rows)
     total = words.count(len(rows), "measurement")
     if verdicts["leaks"]:
@@ -79,7 +75,9 @@ def _defence_verdict(name: str, rows: Sequence[Row], deployed: bool) -> DefenceV
         verdict = "no leak found"
         headline = f"None of {total} got beyond the guess, by attacks that do find planted leaks."
         details = ()
-    return DefenceVerdict(name=name, deployed=deployed, verdict=verdict, headline=headline, details=details)
+    return DefenceVerdict(
+        plan=plan, name=name, deployed=in_use, verdict=verdict, headline=headline, details=details
+    )
 
 
 def _strongest_words(rows: Sequence[Row]) -> str:
@@ -123,15 +121,17 @@ def worst_findings(document: Mapping[str, Any], most: int = 3) -> list[Finding]:
 
     An attack is ranked by its strongest metric and shown by its first one that leaks.
     """
-    deployed = deployed_names(document["plan"])
+    used = deployed(document)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in counted(document):
         if row["verdict"] == "leaks":
             groups.setdefault((row["attack"], row["role"], row["defence"]), []).append(row)
-    ordered = sorted(
-        groups.values(), key=lambda rows: (rows[0]["defence"] not in deployed, -_strongest(rows))
-    )
+    ordered = sorted(groups.values(), key=lambda rows: (_key(rows[0]) not in used, -_strongest(rows)))
     return [_finding(_shown(rows)) for rows in ordered[:most]]
+
+
+def _key(row: Row) -> tuple[str | None, str]:
+    return plan_of(row), row["defence"]
 
 
 def _strongest(rows: Sequence[Row]) -> float:

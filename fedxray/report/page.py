@@ -7,76 +7,87 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.report import words
+from fedxray.report.plans import plan_of, plans_of, table
 
 MOST_NAMED = 12
 
 
 def sentence(document: Mapping[str, Any]) -> str:
     """What was audited, in one sentence."""
-    plan, cases = document["plan"], document["cases"]
-    data, model, federation = (_table(plan, key) for key in ("data", "model", "federation"))
-    trained = f"the model {model.get('name') or model.get('factory') or ''}".strip()
-    source = data.get("name") or data.get("path")
-    parts = [f"{trained} trained on {source}" if source else f"{trained} trained"]
-    parts += [f"by {words.count(data['clients'], 'client')}"] if isinstance(data.get("clients"), int) else []
-    parts += [f"in {_number(federation, 'rounds', 'round')}"] if _number(federation, "rounds", "x") else []
-    parts += [f"with {federation['algorithm']}"] if federation.get("algorithm") else []
+    cases, found = document["cases"], plans_of(document)
+    if None in found:
+        audited = _trained(found[None])
+    else:
+        audited = f"{words.count(len(found), 'set-up')} ({words.listed([str(name) for name in found])})"
     counts = [
         words.count(len({case["attack"] for case in cases}), "attack"),
         words.count(len({case["role"] for case in cases}), "seat"),
-        words.count(len({case["defence"] for case in cases}), "setting"),
-        words.count(len({case["seed"] for case in cases}), "run"),
+        words.count(len({(plan_of(case), case["defence"]) for case in cases}), "setting"),
+        words.count(len(cases), "case"),
     ]
-    tried = "{} from {}, under {} of defence, in {} each".format(*counts)
-    return f"Audited: {' '.join(parts)}. Tried: {tried}."
+    return "Audited: {}. Tried: {} from {}, under {} of defence, in {}.".format(audited, *counts)
 
 
-def about(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was audited: name and value pairs."""
-    plan, cases = document["plan"], document["cases"]
-    data, model, federation = (_table(plan, key) for key in ("data", "model", "federation"))
+def _trained(plan: Mapping[str, Any]) -> str:
+    data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
+    source, algorithm = data.get("name") or data.get("path"), federation.get("algorithm")
+    clients, rounds = _number(data, "clients", "client"), _number(federation, "rounds", "round")
+    parts = [
+        f"the model {model.get('name') or model.get('factory') or ''}".strip() + " trained",
+        f"on {source}" if source else "",
+        f"by {clients}" if clients else "",
+        f"in {rounds}" if rounds else "",
+        f"with {algorithm}" if algorithm else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def setups(document: Mapping[str, Any]) -> list[tuple[str | None, list[tuple[str, str]]]]:
+    """What was audited, plan by plan: its name where there are several, then pairs of a word and its value."""
+    return [
+        (name, _facts(plan, [case for case in document["cases"] if plan_of(case) == name]))
+        for name, plan in plans_of(document).items()
+    ]
+
+
+def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
+    training = [
+        federation.get("algorithm"),
+        _number(federation, "rounds", "round"),
+        _number(federation, "epochs", "local epoch"),
+        _labelled(federation, "batch_size", "batches of"),
+    ]
     facts = [
         ("Data", _joined(data.get("name") or data.get("path"), _number(data, "clients", "client"))),
         ("Split", _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))),
         ("Model", _joined(model.get("name") or model.get("factory"), _hidden(model))),
-        (
-            "Training",
-            _joined(
-                federation.get("algorithm"),
-                _number(federation, "rounds", "round"),
-                _number(federation, "epochs", "local epoch"),
-                _labelled(federation, "batch_size", "batches of"),
-            ),
-        ),
+        ("Training", _joined(*training)),
         ("Attacks", _names(case["attack"] for case in cases)),
         ("Seats", _names(words.role_words(case["role"]) for case in cases)),
         ("Defences", _names(words.defence_words(case["defence"]) for case in cases)),
         ("Runs", f"seeds {_names(str(case['seed']) for case in cases)}" if cases else ""),
+        ("Size", f"{words.count(len(cases), 'case')} (one attack on one client in one run)"),
     ]
     return [(name, value) for name, value in facts if value]
-
-
-def _table(plan: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = plan.get(key)
-    return found if isinstance(found, Mapping) else {}
 
 
 def _joined(*parts: object) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _number(table: Mapping[str, Any], key: str, noun: str) -> str:
-    found = table.get(key)
+def _number(settings: Mapping[str, Any], key: str, noun: str) -> str:
+    found = settings.get(key)
     return words.count(found, noun) if isinstance(found, int) else ""
 
 
-def _labelled(table: Mapping[str, Any], key: str, text: str) -> str:
-    return f"{text} {table[key]}" if table.get(key) is not None else ""
+def _labelled(settings: Mapping[str, Any], key: str, text: str) -> str:
+    return f"{text} {settings[key]}" if settings.get(key) is not None else ""
 
 
-def _share(table: Mapping[str, Any], key: str) -> str:
+def _share(settings: Mapping[str, Any], key: str) -> str:
     texts = {"holdout": "held out of training", "public": "public"}
-    found = table.get(key)
+    found = settings.get(key)
     return (
         f"{100 * found:.0f}{words.GLUE}% {texts[key]}" if isinstance(found, float) and 0 < found < 1 else ""
     )
@@ -167,6 +178,7 @@ def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How well the trained model works under each defence."""
     return [
         {
+            "plan": plan_of(row),
             "defence": words.defence_words(row["defence"]),
             "metric": row["metric"],
             "words": words.UTILITY.get(row["metric"], ""),

@@ -9,9 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from fedxray.report import words
-from fedxray.report.catalogue import attack_names, attack_words
+from fedxray.report.catalogue import attack_words
 from fedxray.report.charts import Line, interval_chart
 from fedxray.report.findings import worst_words
+from fedxray.report.plans import attack_names
 
 Row = Mapping[str, Any]
 
@@ -68,7 +69,7 @@ def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in document["summary"]:
         groups.setdefault((row["attack"], row["role"]), []).append(row)
-    names = attack_names(document["plan"])
+    names = attack_names(document)
     return [
         _section(f"attack-{index}", rows, attack_words(names.get(attack, attack)))
         for index, ((attack, _), rows) in enumerate(groups.items())

@@ -25,7 +25,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         f"{printable(str(document['plan'].get('name') or 'audit'))}: {words.count(len(cases), 'case')}{ending}"
     ]
     verdicts = defence_verdicts(document)
-    names = [printable(one.name) for one in verdicts]
+    names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]
     width = max(map(len, names), default=0)
     for name, one in zip(names, verdicts, strict=True):
         deployed = " (deployed)" if one.deployed else ""

@@ -1,0 +1,56 @@
+"""The plan or plans behind a document: results of several plans may stand in one, each row with its plan's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Plan = Mapping[str, Any]
+
+
+def plans_of(document: Mapping[str, Any]) -> dict[str | None, Plan]:
+    """Every plan by the name that its rows carry; None where there is only one."""
+    plan = document["plan"]
+    several = plan.get("plans")
+    if not isinstance(several, list):
+        return {None: plan}
+    return {str(one.get("name")): one for one in several if isinstance(one, Mapping)}
+
+
+def plan_of(row: Mapping[str, Any]) -> str | None:
+    """The name of the plan that a row comes from; None where there is only one."""
+    found = row.get("plan")
+    return None if found is None else str(found)
+
+
+def parts(plan: Plan, key: str) -> list[Mapping[str, Any]]:
+    """The tables of a list in a plan, as [[attack]] or [[defence]]."""
+    found = plan.get(key)
+    return [part for part in found if isinstance(part, Mapping)] if isinstance(found, list) else []
+
+
+def table(plan: Plan, key: str) -> Mapping[str, Any]:
+    """A table of a plan, empty where there is none."""
+    found = plan.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def label(part: Mapping[str, Any]) -> str:
+    """The label of a part, by default its name."""
+    return str(part.get("label") or part.get("name"))
+
+
+def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:
+    """Plan and label of every defence that is marked as deployed."""
+    return {
+        (name, label(part))
+        for name, plan in plans_of(document).items()
+        for part in parts(plan, "defence")
+        if part.get("deployed")
+    }
+
+
+def attack_names(document: Mapping[str, Any]) -> dict[str, str]:
+    """The catalogue name behind each label of an attack."""
+    listed = [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+    return {label(part): str(part["name"]) for part in listed if part.get("name")}

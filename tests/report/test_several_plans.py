@@ -1,0 +1,58 @@
+"""Results of several plans in one document, each row with its plan's name."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit import results
+from fedxray.report import build_report, summary_lines
+from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.page import sentence
+from fedxray.report.plans import attack_names, deployed, plans_of
+from tests.report.reading import read_page
+from tests.report.synthetic import STORIES, make_cases, make_document
+
+
+@pytest.fixture(scope="module")
+def joined() -> dict[str, Any]:
+    first, second = make_document(make_cases(STORIES[1:2])), make_document(make_cases(STORIES[2:3]))
+    for name, part in (("one", first), ("two", second)):
+        part["plan"] = {**part["plan"], "name": name}
+        for rows in ("cases", "summary", "utility"):
+            part[rows] = [{**row, "plan": name} for row in part[rows]]
+    second["plan"]["defence"] = [{"name": "none", "deployed": True}]
+    whole = {key: first[key] + second[key] for key in ("cases", "summary", "utility")}
+    plans = {"name": "both", "plans": [first["plan"], second["plan"]]}
+    return copy.deepcopy({"format": 1, "plan": plans, "versions": first["versions"], **whole})
+
+
+def test_plans_are_told_apart(joined: dict[str, Any]) -> None:
+    assert list(plans_of(joined)) == ["one", "two"]
+    assert deployed(joined) == {("one", "dp-sgd"), ("two", "none")}
+    assert attack_names(joined)["membership-loss"] == "membership-loss"
+    assert sentence(joined).startswith("Audited: 2 set-ups (one and two). Tried: 2 attacks from 2 seats")
+
+
+def test_the_same_defence_of_two_plans_has_two_verdicts(joined: dict[str, Any]) -> None:
+    found = [(one.plan, one.name, one.deployed) for one in defence_verdicts(joined)]
+    assert found == [
+        ("one", "none", False),
+        ("one", "gaussian-noise", False),
+        ("one", "dp-sgd", True),
+        ("two", "none", True),
+        ("two", "gaussian-noise", False),
+        ("two", "dp-sgd", False),
+    ]
+    assert worst_findings(joined)[0].title.startswith("membership-loss")
+    assert any(line.startswith("  two: none") for line in summary_lines(joined))
+
+
+def test_the_page_names_both(tmp_path: Path, joined: dict[str, Any]) -> None:
+    results.write(joined, tmp_path)
+    page = read_page(build_report(tmp_path).read_text())
+    assert page.text.count("No defence") == 2
+    assert "2 set-ups (one and two)" in page.text
