@@ -14,7 +14,7 @@ from fedxray.federation.local import Batch, LocalResult, local_update, objective
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule
 from fedxray.federation.stacked import Layer, stacked_layers, stacked_objective
-from fedxray.params import Params, element_count, stack, unstack
+from fedxray.params import Params, add, each, element_count, stack, subtract, unstack
 
 # Measured on one core (docs/performance.md): stacking gains while all of a step's parameters and activations stay
 # in the processor's caches, and loses up to half beyond that.
@@ -121,10 +121,12 @@ def _groups(jobs: Sequence[Job]) -> list[list[int]]:
 
 def _train_group(layers: list[Layer], jobs: Sequence[Job], recipe: Recipe) -> list[LocalResult]:
     """Several clients at once: stacked parameters, padded batches, zero weight for filling."""
-    starts = stack([_enter(job) for job in jobs])
+    entered = [_enter(job) for job in jobs]
+    starts = stack(entered)
     evaluate = stacked_objective(layers, recipe.loss)
     result = local_update(starts, {}, _stacked_batches(jobs, starts), recipe, evaluate, seams=IDENTITY)
-    return [_leave(job, update) for job, update in zip(jobs, unstack(result.update), strict=True)]
+    found = zip(jobs, entered, unstack(result.update), strict=True)
+    return [_leave(job, start, update, recipe) for job, start, update in found]
 
 
 def _stacked_batches(jobs: Sequence[Job], starts: Params) -> Iterator[Batch]:
@@ -156,7 +158,11 @@ def _enter(job: Job) -> Params:
     return job.seams.incoming(dict(job.start), None, job.generator)[0] if job.seams.incoming else job.start
 
 
-def _leave(job: Job, update: dict[str, Tensor]) -> LocalResult:
-    kept = {name: value.clone() for name, value in update.items()}
+def _leave(job: Job, entered: Params, update: dict[str, Tensor], recipe: Recipe) -> LocalResult:
+    """One client's reply; like its own round, it is measured from what the client was sent."""
+    if job.seams.incoming and recipe.kind == "weights":
+        kept = add(update, subtract(entered, job.start))
+    else:
+        kept = each(torch.clone, update)
     sent = job.seams.outgoing(kept, None, job.generator)[0] if job.seams.outgoing else kept
     return LocalResult(update=sent, buffers=dict(job.buffers))

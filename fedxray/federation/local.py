@@ -73,7 +73,11 @@ def local_update(
     generator: torch.Generator | None = None,
     keep_graph: bool = False,
 ) -> LocalResult:
-    """Run the local steps from `start`; with `keep_graph` the result can be differentiated in the batches."""
+    """Run the local steps from `start`; with `keep_graph` the result can be differentiated in the batches.
+
+    The update is always measured from `start`, what the client was sent, also where a defence changes the model that
+    came in.
+    """
     source = generator if generator is not None else torch.Generator(device="cpu")
     origin, _ = seams.incoming(dict(start), None, source) if seams.incoming else (dict(start), None)
     params = origin if keep_graph else each(torch.detach, origin)
@@ -94,7 +98,7 @@ def local_update(
                 velocity = gradient if velocity is None else _momentum(velocity, gradient, recipe.momentum)
                 gradient = velocity
             params = _step(params, gradient, recipe.learning_rate, batch.active)
-    return LocalResult(update=_leave(subtract(params, origin), seams, source), buffers=held)
+    return LocalResult(update=_leave(subtract(params, start), seams, source), buffers=held)
 
 
 def _gradient(
@@ -111,18 +115,12 @@ def _gradient(
     if seams.batch is not None:
         (x, y), states[0] = seams.batch((batch.x, batch.y), states[0], generator)
         batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
-    leaves = (
-        dict(params)
-        if keep_graph
-        else {name: value.detach().requires_grad_() for name, value in params.items()}
-    )
-    if keep_graph:
-        leaves = {
-            name: value if value.requires_grad else value.detach().requires_grad_()
-            for name, value in leaves.items()
-        }
     if seams.gradients is not None:
-        return _through_examples(leaves, buffers, batch, evaluate, seams, generator, states, keep_graph)
+        return _through_examples(params, buffers, batch, evaluate, seams, generator, states)
+    leaves = {
+        name: value if keep_graph and value.requires_grad else value.detach().requires_grad_()
+        for name, value in params.items()
+    }
     loss, fresh = evaluate(leaves, buffers, batch)
     found = torch.autograd.grad(loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True)
     return dict(zip(leaves, found, strict=True)), each(torch.detach, fresh)
@@ -136,7 +134,6 @@ def _through_examples(
     seams: Seams,
     generator: torch.Generator,
     states: list[object],
-    keep_graph: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The step's gradient built from per-example gradients, which a defence asked to see."""
     assert seams.gradients is not None
@@ -146,12 +143,11 @@ def _through_examples(
 
     single = torch.func.grad(loss_of_one)
     weight = torch.ones_like(batch.x.flatten(1)[:, 0]) if batch.weight is None else batch.weight
-    found = vmap(single, in_dims=(None, 0, 0))(dict(params), batch.x, batch.y)
+    found = vmap(single, in_dims=(None, 0, 0), randomness="different")(dict(params), batch.x, batch.y)
     counted = {name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in found.items()}
     value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
     value, states[1] = seams.gradients(value, states[1], generator)
-    combined = value.combined()
-    return combined if keep_graph else each(torch.detach, combined), dict(buffers)
+    return value.combined(), dict(buffers)
 
 
 def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, Tensor]:

@@ -1,0 +1,267 @@
+"""One client's work: equal to a loop by hand, differentiable, and without traces in what it was given."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedxray.data.records import Records
+from fedxray.defences.base import Seams
+from fedxray.federation.local import Batch, LocalResult, in_train_mode, local_update, objective
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.params import add, buffers_of, each, parameters_of, subtract
+from fedxray.seeds import fork
+from tests.federation.loops import by_hand, relative_difference
+from tests.federation.runs import CLASSES, FEATURES, network, records
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"epochs": 3},
+    {"epochs": 3, "shuffle": "once"},
+    {"epochs": 2, "shuffle": "never"},
+    {"batch_size": "all", "epochs": 4},
+    {"batch_size": 100},
+    {"momentum": 0.9, "epochs": 2},
+    {"algorithm": "fedprox", "mu": 0.7, "epochs": 3},
+    {"algorithm": "fedprox", "mu": 0.3, "momentum": 0.5, "epochs": 2},
+    {"algorithm": "fedsgd"},
+]
+
+
+def run(model: nn.Module, data: Records, schedule: Schedule, recipe: Recipe, **more: Any) -> LocalResult:
+    batches = [Batch(x=data.x[used], y=data.y[used]) for used in map(schedule.used, range(schedule.steps))]
+    evaluate = objective(model, recipe.loss)
+    return local_update(parameters_of(model), buffers_of(model), batches, recipe, evaluate, **more)
+
+
+def recipe_of(**settings: Any) -> Recipe:
+    return Recipe(**{"batch_size": 4, "learning_rate": 0.1, **settings})
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("kind", ["mlp", "norm"])
+def test_equals_a_loop_by_hand(
+    kind: str, variant: dict[str, Any], dtype: torch.dtype, tolerance: float
+) -> None:
+    recipe, model, data = recipe_of(**variant), network(kind, dtype), records(11, dtype=dtype)
+    if kind == "norm" and variant.get("batch_size") == 100:
+        data = records(12, dtype=dtype)
+    schedule = draw_schedule(len(data), recipe, fork(0, "order"))
+    result = run(model, data, schedule, recipe)
+    update, buffers = by_hand(model, data, schedule, recipe)
+    assert relative_difference(result.update, update) < tolerance
+    for name, value in buffers.items():
+        torch.testing.assert_close(result.buffers[name], value, rtol=tolerance, atol=tolerance)
+    assert all(value.dtype == dtype for value in result.update.values())
+
+
+def test_regression_equals_a_loop_by_hand() -> None:
+    recipe, data = recipe_of(loss="mse", epochs=2), records(9, dtype=torch.float64)
+    model = nn.Sequential(nn.Linear(FEATURES, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+    data = Records(data.x, data.x.sum(1))
+    schedule = draw_schedule(9, recipe, fork(0, "order"))
+    assert (
+        relative_difference(
+            run(model, data, schedule, recipe).update, by_hand(model, data, schedule, recipe)[0]
+        )
+        < 1e-10
+    )
+
+
+def test_a_linear_model_by_hand() -> None:
+    """One step on one example with the mean squared error: w + rate * 2 (y - wx) x."""
+    model = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -1.0]]))
+    data = Records(torch.tensor([[3.0, 1.0]]), torch.tensor([4.0]))
+    result = run(model, data, Schedule(torch.tensor([[0]])), recipe_of(loss="mse", learning_rate=0.5))
+    torch.testing.assert_close(
+        result.update["weight"], torch.tensor([[0.5 * 2 * 2 * 3.0, 0.5 * 2 * 2 * 1.0]])
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_can_be_differentiated_in_inputs_and_soft_labels(variant: dict[str, Any]) -> None:
+    recipe, model = recipe_of(**variant), network("smooth", torch.float64)
+    schedule = draw_schedule(5, recipe, fork(1, "order"))
+    source = fork(0, "x")
+    x = torch.randn(5, FEATURES, generator=source, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(5, CLASSES, generator=source, dtype=torch.float64, requires_grad=True)
+
+    def update(inputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        result = run(model, Records(inputs, torch.softmax(labels, -1)), schedule, recipe, keep_graph=True)
+        return tuple(result.update.values())
+
+    assert torch.autograd.gradcheck(update, (x, y), atol=1e-6)
+
+
+def test_can_be_differentiated_through_batch_norm_and_in_the_start() -> None:
+    recipe, model = recipe_of(epochs=2), network("norm", torch.float64)
+    model[2] = nn.Tanh()
+    data = records(6, dtype=torch.float64)
+    rows = [Batch(x=data.x[:3], y=data.y[:3]), Batch(x=data.x[3:], y=data.y[3:])]
+    evaluate, names = objective(model, recipe.loss), list(parameters_of(model))
+
+    def update(x: Tensor, *start: Tensor) -> tuple[Tensor, ...]:
+        batches = [Batch(x=x, y=data.y[:3]), rows[1]]
+        given = dict(zip(names, start, strict=True))
+        result = local_update(given, buffers_of(model), batches, recipe, evaluate, keep_graph=True)
+        return tuple(result.update.values())
+
+    start = [value.requires_grad_() for value in parameters_of(model).values()]
+    assert torch.autograd.gradcheck(update, (data.x[:3].clone().requires_grad_(), *start), atol=1e-6)
+
+
+def test_with_and_without_a_graph_the_update_is_the_same() -> None:
+    recipe, model, data = recipe_of(epochs=2, momentum=0.5), network("norm"), records(8)
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+    plain, kept = (run(model, data, schedule, recipe, keep_graph=graph) for graph in (False, True))
+    assert all(torch.equal(plain.update[name], value) for name, value in kept.update.items())
+    assert not any(value.requires_grad for value in (*plain.update.values(), *plain.buffers.values()))
+    with torch.no_grad():
+        silent = run(model, data, schedule, recipe)
+    assert all(torch.equal(plain.update[name], value) for name, value in silent.update.items())
+
+
+@pytest.mark.parametrize("kind", ["mlp", "norm", "dropout"])
+def test_nothing_that_was_given_is_changed(kind: str) -> None:
+    recipe, model, data = recipe_of(epochs=2), network(kind), records(8)
+    model.eval()
+    before = copy.deepcopy(model.state_dict())
+    start, buffers = parameters_of(model), buffers_of(model)
+    kept = each(torch.clone, start), each(torch.clone, buffers), data.x.clone()
+    batches = [Batch(x=data.x[:4], y=data.y[:4]), Batch(x=data.x[4:], y=data.y[4:])]
+    local_update(start, buffers, batches, recipe, objective(model, recipe.loss))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module.training for module in model.modules())
+    assert all(torch.equal(value, kept[0][name]) for name, value in start.items())
+    assert all(torch.equal(value, kept[1][name]) for name, value in buffers.items())
+    assert torch.equal(data.x, kept[2]) and not any(value.requires_grad for value in start.values())
+
+
+def test_clients_train_in_train_mode_whatever_mode_the_model_is_in() -> None:
+    model, data, recipe = network("norm"), records(8), recipe_of()
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+    awake = run(model, data, schedule, recipe)
+    asleep = run(model.eval(), data, schedule, recipe)
+    assert all(torch.equal(value, asleep.update[name]) for name, value in awake.update.items())
+    assert not torch.equal(awake.buffers["1.running_mean"], buffers_of(model)["1.running_mean"])
+    assert in_train_mode(model) is not model
+    assert in_train_mode(model.train()) is model
+
+
+def test_frozen_parameters_stay_with_the_model() -> None:
+    model, data, recipe = network("mlp", torch.float64), records(8, dtype=torch.float64), recipe_of(epochs=2)
+    for value in model[0].parameters():
+        value.requires_grad_(False)
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+    result = run(model, data, schedule, recipe)
+    assert list(result.update) == ["2.weight", "2.bias"]
+    assert relative_difference(result.update, by_hand(model, data, schedule, recipe)[0]) < 1e-10
+
+
+class Tied(nn.Module):
+    """Two uses of one weight."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.inner = nn.Linear(FEATURES, FEATURES)
+        self.again = nn.Linear(FEATURES, FEATURES)
+        self.again.weight = self.inner.weight
+        self.head = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.head(torch.tanh(self.again(torch.tanh(self.inner(x)))))
+        return found
+
+
+def test_shared_weights_stay_shared() -> None:
+    torch.manual_seed(0)
+    model, data, recipe = Tied().double(), records(8, dtype=torch.float64), recipe_of(epochs=2)
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+    result = run(model, data, schedule, recipe)
+    assert "again.weight" not in result.update
+    assert relative_difference(result.update, by_hand(model, data, schedule, recipe)[0]) < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_short_floats_train_too(dtype: torch.dtype) -> None:
+    recipe, data = recipe_of(), records(8)
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+    exact = run(network("mlp"), data, schedule, recipe)
+    short = run(network("mlp", dtype), Records(data.x.to(dtype), data.y), schedule, recipe)
+    assert all(value.dtype == dtype for value in short.update.values())
+    assert relative_difference(each(Tensor.float, short.update), exact.update) < 0.2
+
+
+def test_weights_of_zero_are_as_if_the_example_were_not_there() -> None:
+    recipe, model, data = recipe_of(), network("mlp", torch.float64), records(5, dtype=torch.float64)
+    evaluate = objective(model, recipe.loss)
+    weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+    padded = local_update(
+        parameters_of(model), {}, [Batch(x=data.x, y=data.y, weight=weight)], recipe, evaluate
+    )
+    some = [0, 2, 3]
+    short = local_update(parameters_of(model), {}, [Batch(x=data.x[some], y=data.y[some])], recipe, evaluate)
+    assert relative_difference(padded.update, short.update) < 1e-12
+
+
+def test_the_four_seams_are_used_in_order_with_state() -> None:
+    calls: list[str] = []
+
+    def seam(name: str) -> Any:
+        def apply(value: Any, state: Any, generator: torch.Generator) -> tuple[Any, Any]:
+            calls.append(f"{name}{state or 0}")
+            return value, (state or 0) + 1
+
+        return apply
+
+    seams = Seams(incoming=seam("i"), batch=seam("b"), gradients=seam("g"), outgoing=seam("o"))
+    recipe, model, data = recipe_of(), network("mlp", torch.float64), records(8, dtype=torch.float64)
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+    result = run(model, data, schedule, recipe, seams=seams)
+    assert calls == ["i0", "b0", "g0", "b1", "g1", "o0"]
+    assert relative_difference(result.update, run(model, data, schedule, recipe).update) < 1e-12
+
+
+def test_an_update_is_measured_from_what_was_sent() -> None:
+    """A defence that changes the incoming model cannot hide that change from the server."""
+    recipe, model, data = recipe_of(), network("mlp", torch.float64), records(8, dtype=torch.float64)
+    schedule = draw_schedule(8, recipe, fork(0, "order"))
+
+    def shifted(
+        params: dict[str, Tensor], state: Any, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], Any]:
+        return {name: value + 1 for name, value in params.items()}, state
+
+    result = run(model, data, schedule, recipe, seams=Seams(incoming=shifted))
+    moved = copy.deepcopy(model)
+    with torch.no_grad():
+        for value in moved.parameters():
+            value += 1
+    update, _ = by_hand(moved, data, schedule, recipe)
+    end = add(parameters_of(moved), update)
+    assert relative_difference(result.update, subtract(end, parameters_of(model))) < 1e-10
+
+
+@settings(max_examples=25)
+@given(
+    count=st.integers(1, 9), batch=st.integers(1, 6), epochs=st.integers(1, 3), seed=st.integers(0, 99),
+    shuffle=st.sampled_from(["epoch", "once", "never"]), momentum=st.sampled_from([0.0, 0.8]),
+)  # fmt: skip
+def test_any_sizes_equal_the_loop_by_hand(
+    count: int, batch: int, epochs: int, seed: int, shuffle: Any, momentum: float
+) -> None:
+    recipe = recipe_of(batch_size=batch, epochs=epochs, shuffle=shuffle, momentum=momentum)
+    model, data = network("mlp", torch.float64), records(count, seed, torch.float64)
+    schedule = draw_schedule(count, recipe, fork(seed, "order"))
+    result = run(model, data, schedule, recipe)
+    assert relative_difference(result.update, by_hand(model, data, schedule, recipe)[0]) < 1e-9
