@@ -19,7 +19,9 @@ PACKAGE = sorted((ROOT / "fedxray").rglob("*.py"))
 NOT_OURS = {"__pycache__", "build", "dist", "fedxray-out", "fedxray.egg-info", "site", "venv"}
 HIDDEN_BUT_OURS = {".ci", ".gitignore", ".pre-commit-config.yaml", ".github"}
 TEXT = {"", ".css", ".html", ".in", ".js", ".json", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
-MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(work|root|home/\w+|Users/\w+|opt/\w+)\b|\.\./shared|file:///(?!nowhere)")
+MACHINE_PATHS = re.compile(
+    r"(?<![\w.:/-])/(work|root|home/\w+|Users/\w+|opt/\w+)\b|\.\./shared|file:///(?!nowhere)"
+)
 INDEXES = re.compile(r"(?:index[-_]url|INDEX_URL|TORCH_INDEX)\W{1,3}(https?://[^\s\"'`]+)")
 PUBLIC_INDEXES = ("https://pypi.org/", "https://download.pytorch.org/")
 
