@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedxray.adversary.view import Grants, PublicAttributes
+from fedxray.adversary.view import Grants, LossOracle, PublicAttributes
 from fedxray.data.records import Records, union
 from fedxray.errors import BadInput, unknown_name
 from fedxray.federation.truth import Truth
@@ -149,6 +149,10 @@ def _order(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows)
     return {round: truth.schedule(owner, round).index for round in range(truth.rounds)}
 
 
+def _oracle_loss(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> LossOracle:
+    return LossOracle(records=records_in_question(truth, client, seats, rows), loss=truth.recipe.loss)
+
+
 def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
     return tuple(range(len(truth.train))) if client is None else (client,)
 
@@ -191,6 +195,7 @@ _GIVE: dict[str, _Give] = {
     "public-images": lambda truth, client, seats, rows: truth.public.x,
     "oracle-records": lambda truth, client, seats, rows: records_in_question(truth, client, seats, rows),
     "oracle-groups": lambda truth, client, seats, rows: truth.train,
+    "oracle-loss": _oracle_loss,
     "oracle-order": _order,
 }
 _UNBUILT = frozenset(GRANTS) - frozenset(_GIVE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fedxray.adversary.view import GlobalModel, Grants, Observation, Own, View
+from fedxray.adversary.view import Channel, GlobalModel, Grants, Observation, Own, View
 from fedxray.data.records import Records
 from fedxray.errors import BadInput
 from fedxray.federation.message import SERVER, WIRE, Message, client_seat
@@ -58,10 +58,15 @@ def eavesdropper(
 
 
 def active_server(
-    transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None
+    transcript: Transcript,
+    *,
+    client: int,
+    channel: Channel | None = None,
+    grants: Grants | None = None,
+    rounds: Sequence[int] | None = None,
 ) -> View:
-    """A server that may change what it sends to one client."""
-    return _link_view(transcript, "active-server", client, grants, rounds)
+    """A server that may change what it sends to one client, through a channel where the run can be continued."""
+    return replace(_link_view(transcript, "active-server", client, grants, rounds), channel=channel)
 
 
 def curious_client(
@@ -130,7 +135,6 @@ def _view(
         loss=transcript.loss,
         grants=grants or Grants(),
         own=own,
-        active=ROLES[role].active and not transcript.recorded,
     )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences.base import Defence
 from fedxray.federation.recipe import Recipe
+from fedxray.federation.tamper import Tamper
+from fedxray.losses import example_loss
 from fedxray.params import Params
 
 
@@ -50,6 +56,21 @@ class PublicAttributes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LossOracle:
+    """Tells the mean loss of any model on records that its holder may not look at."""
+
+    records: Records
+    loss: str
+
+    def of(self, model: nn.Module, params: Params, buffers: Params | None = None) -> float:
+        """The loss of these parameters in evaluation mode."""
+        network = copy.deepcopy(model).eval()
+        with torch.no_grad():
+            output = functional_call(network, {**params, **(buffers or {})}, (self.records.x,))
+        return float(example_loss(self.loss)(output, self.records.y).mean())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grants:
     """What the auditor hands to this adversary, by value; None where nothing was granted."""
 
@@ -85,6 +106,22 @@ class Own:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What an active server got for the rounds it spent: the replies, and the last state of its tampering."""
+
+    observations: tuple[Observation, ...]
+    state: Any
+    rounds_spent: int
+
+
+class Channel(Protocol):
+    """An active server's line to the clients; every call goes on from the same last round that was seen."""
+
+    def __call__(self, tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
+        """Send these clients what the tamper says for so many rounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class View:
     """One adversary's whole knowledge; holds no transcript, no seed and no truth beyond its grants."""
 
@@ -97,7 +134,7 @@ class View:
     loss: str
     grants: Grants
     own: tuple[Own, ...] = ()
-    active: bool = False  # whether this seat may send what it likes
+    channel: Channel | None = None  # to send what it likes, where clients can still be asked
     messages: bool = True  # False for floors, which work without any
 
     @property
@@ -110,6 +147,11 @@ class View:
         }
         return tuple(sorted(seen))
 
+    @property
+    def active(self) -> bool:
+        """Whether this seat can send what it likes."""
+        return self.channel is not None
+
     def of(self, client: int) -> tuple[Observation, ...]:
         """The observations of one client's own replies, by round."""
         return tuple(one for one in self.observations if one.contributors == (client,))
@@ -120,7 +162,7 @@ class View:
 
     def without_messages(self) -> View:
         """The same knowledge without anything that was sent: what a floor works from."""
-        return replace(self, observations=(), globals=(), own=(), messages=False)
+        return replace(self, observations=(), globals=(), own=(), channel=None, messages=False)
 
     def ledger(self) -> dict[str, Any]:
         """Who sits here, what was seen and what was granted, in plain values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import torch
@@ -36,12 +36,15 @@ class Context:
     root: torch.Generator
     memo: Memo
     report: Report
+    stages: list[Evidence] = field(default_factory=list)  # the answers of other attacks so far
 
     def run(self, attack: Attack, view: View) -> Evidence:
         """Another attack's answer on this view; its draws depend on its own name and settings, not on its caller."""
-        return self.memo(
+        answer = self.memo(
             attack, view, lambda: attack.run(view, generator=self.root, memo=self.memo, report=self.report)
         )
+        self.stages.append(answer)
+        return answer
 
 
 def compute(attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
@@ -88,8 +91,14 @@ class Attack(ABC):
         """Check the needs, then attack with a generator that depends on the given one, the name and the settings."""
         self.check(view)
         own = fork(generator, "attack", self.name, spell(self))
-        evidence = self.attack(view, Context(generator=own, root=generator, memo=memo, report=report))
-        return replace(evidence, target=view.target, seats=tuple(one.client for one in view.own))
+        context = Context(generator=own, root=generator, memo=memo, report=report)
+        evidence = self.attack(view, context)
+        return replace(
+            evidence,
+            target=view.target,
+            seats=tuple(one.client for one in view.own),
+            rounds_spent=evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages),
+        )
 
     @final
     def identity(self) -> str:
@@ -103,6 +112,15 @@ def single_replies() -> Need:
         what="replies of the target client alone",
         given_by="role server, eavesdropper or active-server without secure aggregation",
         met=lambda view: view.target is not None and len(view.of(view.target)) > 0,
+    )
+
+
+def line_to_the_client() -> Need:
+    """A channel through which the target can be sent what the server likes."""
+    return Need(
+        what="a client that can still be asked and one whose replies can be told from the others'",
+        given_by="role active-server on a simulated run without secure aggregation; in a recording nobody can be asked",
+        met=lambda view: view.channel is not None and view.target is not None,
     )
 
 

@@ -13,6 +13,7 @@ from fedxray.attacks.base import Attack, Memo
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.global_model import GlobalModel
 from fedxray.audit import catalog
+from fedxray.audit.channel import open_channel
 from fedxray.audit.plan import AttackPart
 from fedxray.errors import Refused
 from fedxray.federation.transcript import Transcript
@@ -108,9 +109,10 @@ def take_seat(bench: Bench, grants: Grants, client: int) -> View:
         return roles.curious_client(transcript, seat=bench.part.seats, own=own, grants=grants, rounds=rounds)
     if role == "secure-aggregation":
         return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)
-    seat = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[
-        role
-    ]
+    if role == "active-server":
+        channel = open_channel(transcript, bench.truth, rounds=rounds)
+        return roles.active_server(transcript, client=client, channel=channel, grants=grants, rounds=rounds)
+    seat = {"server": roles.server, "eavesdropper": roles.eavesdropper}[role]
     return seat(transcript, client=client, grants=grants, rounds=rounds)
 
 
