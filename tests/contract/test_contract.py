@@ -169,7 +169,7 @@ def test_works_where_new_tensors_go_elsewhere(attack: Attack) -> None:
 
 def test_keeps_the_type_of_its_inputs(attack: Attack) -> None:
     """With a default type of float64 nothing that came in as float32 goes out as float64."""
-    view = worlds.view_of(attack, worlds.world_of(attack))
+    view = worlds.view_of(attack, worlds.float32_world_of(attack))
     torch.set_default_dtype(torch.float64)
     try:
         evidence = run(attack, view)
@@ -211,7 +211,9 @@ def test_beats_its_floors_where_it_should(attack: Attack) -> None:
 
 
 def test_noise_gives_nothing(attack: Attack) -> None:
-    """With all messages replaced by noise it is above none of its floors."""
+    """With all messages replaced by noise it is above none of its floors; an oracle has its knowledge elsewhere."""
+    if any(name.startswith("oracle-") for name in declared_grants(attack)):
+        return
     differences, metric = scores_over_floor(attack, spoil=True)
     low = interval(differences, range(len(differences))).low
     assert low is not None and low <= METRICS[metric].margin, differences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,22 +11,27 @@ import torch
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
-from fedxray.adversary.view import View
+from fedxray.adversary.view import Channel, Exchange, View
 from fedxray.attacks.base import Attack
 from fedxray.audit import catalog
+from fedxray.audit.channel import open_channel
 from fedxray.audit.evaluate import declared_grants
 from fedxray.data import load, split
 from fedxray.data.records import Records
 from fedxray.data.space import Dataset
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import Federation, in_dtype, simulate
+from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.models import build
+from fedxray.params import Params
 from fedxray.seeds import fork
 
 CLIENTS = 3
 IMAGE_KINDS = ("images", "labels", "class-images")
+# Made for linear models, or judged by the distance to an optimum that only those have alone.
+ON_LINEAR = ("local-model-linear", "local-model-linear-forward", "local-model-active")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +40,7 @@ class World:
 
     transcript: Transcript
     truth: Truth
+    noise: int | None = None  # seed of the noise that stands for whatever clients reply from now on
 
 
 def attacks() -> list[str]:
@@ -49,8 +56,15 @@ def small(name: str) -> Attack:
 
 
 def world_of(attack: Attack, seed: int = 0) -> World:
-    """Images for attacks on images and labels, a table for all others."""
+    """Images for attacks on images and labels, a linear model for those on one, a table for all others."""
+    if attack.name in ON_LINEAR:
+        return linear_world(seed)
     return image_world(seed) if attack.kind in IMAGE_KINDS else table_world(seed)
+
+
+def float32_world_of(attack: Attack) -> World:
+    """The same world with messages in float32."""
+    return linear_world(dtype="float32") if attack.name in ON_LINEAR else world_of(attack)
 
 
 @functools.lru_cache(maxsize=8)
@@ -60,6 +74,17 @@ def table_world(seed: int = 0) -> World:
     model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[32])
     recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size=16)
     return _run(dataset, model, recipe, rounds=8, partition="as-given", seed=seed)
+
+
+@functools.lru_cache(maxsize=8)
+def linear_world(seed: int = 0, dtype: str = "float64") -> World:
+    """Three clinics, two of which in every round take one full step of a linear regression."""
+    dataset = load("clinic", seed=seed, clients=CLIENTS, records=80)
+    model = build("linear", dataset.space, generator=fork(seed, "model"))
+    recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size="all")
+    return _run(
+        dataset, model, recipe, rounds=40, partition="as-given", seed=seed, participation=0.67, dtype=dtype
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -80,6 +105,8 @@ def _run(
     partition: str,
     seed: int,
     limit: int | None = None,
+    participation: float = 1.0,
+    dtype: str = "float32",
 ) -> World:
     parts = split(
         dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1
@@ -96,8 +123,9 @@ def _run(
         model=model,
         recipe=recipe,
         rounds=rounds,
+        participation=participation,
     )
-    return World(*simulate(federation, seed=seed))
+    return World(*simulate(in_dtype(federation, dtype), seed=seed))
 
 
 def view_of(
@@ -112,10 +140,52 @@ def view_of(
         return roles.curious_client(world.transcript, seat=seats, own=[world.truth.train[0]], grants=given)
     if seat == "secure-aggregation":
         return roles.secure_aggregation(world.transcript, grants=given)
-    take = {"server": roles.server, "eavesdropper": roles.eavesdropper, "active-server": roles.active_server}[
-        seat
-    ]
+    if seat == "active-server":
+        return roles.active_server(world.transcript, client=client, channel=channel_of(world), grants=given)
+    take = {"server": roles.server, "eavesdropper": roles.eavesdropper}[seat]
     return take(world.transcript, client=client, grants=given)
+
+
+def channel_of(world: World) -> Channel | None:
+    """The line to the clients, in a world of noise with nothing but noise on it."""
+    real, seed = open_channel(world.transcript, world.truth), world.noise
+    if real is None or seed is None:
+        return real
+
+    def channel(tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
+        deaf = NoiseTamper(tamper, fork(seed, "replies"))
+        found = real(deaf, rounds=rounds, clients=clients)
+        heard = tuple(
+            replace(one, update=update) for one, update in zip(found.observations, deaf.heard, strict=True)
+        )
+        return replace(found, observations=heard)
+
+    return channel
+
+
+class NoiseTamper:
+    """A tamper that hears noise in place of every reply."""
+
+    def __init__(self, inner: Tamper, generator: torch.Generator) -> None:
+        """Nothing heard yet."""
+        self.inner, self.generator = inner, generator
+        self.heard: list[dict[str, torch.Tensor]] = []
+
+    def start(self) -> Any:
+        """As the inner one."""
+        self.heard.clear()
+        return self.inner.start()
+
+    def send(
+        self, state: Any, round: int, client: int, broadcast: Params
+    ) -> tuple[dict[str, torch.Tensor], Any]:
+        """As the inner one."""
+        return self.inner.send(state, round, client, broadcast)
+
+    def receive(self, state: Any, round: int, client: int, update: Params) -> Any:
+        """Noise of the size of the reply."""
+        self.heard.append({name: _noise(value, self.generator) for name, value in update.items()})
+        return self.inner.receive(state, round, client, self.heard[-1])
 
 
 def noised(world: World, *, reader: str | None, seed: int = 5) -> World:
@@ -136,7 +206,8 @@ def noised(world: World, *, reader: str | None, seed: int = 5) -> World:
                 {name: _noise(value, generator) for name, value in parts.buffers.items()},
             ),
         )
-    return replace(world, transcript=replace(world.transcript, shelf=shelf))
+    transcript = replace(world.transcript, shelf=shelf)
+    return replace(world, transcript=transcript, noise=seed if reader is None else None)
 
 
 def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -1,0 +1,152 @@
+"""A client's local model by an active server that runs Adam on her replies (paper 003, Alg. 3).
+
+The server sends a model of its own, takes sent minus returned for a gradient, makes one step of Adam and
+sends the result.
+
+Where we differ: the paper tunes Adam's settings on the client's own loss, in fifty full attacks that it does
+not count. By default we take the step size from what was recorded before (`tune = "recorded"`, no round
+spent: so many times the usual size of an entry of the client's updates). `tune = "search"` tries settings
+with the client and keeps the one whose pseudo-gradient became smallest; `tune = "oracle-loss"` is the paper's
+way and needs that grant. Every round of a trial is counted. The paper returns the model to be sent next
+(`answer = "sent"`); its code scores what the client returned last (`answer = "returned"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedxray.adversary.view import Exchange, View
+from fedxray.attacks.base import Attack, Context, Need, granted, line_to_the_client, single_replies
+from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.local_model.messages import last_of, returned
+from fedxray.attacks.local_model.steer import (
+    Spaced,
+    TryThenSteer,
+    Walk,
+    check_counts,
+    lengths,
+    spaced_rounds,
+    walk_from,
+)
+from fedxray.attacks.methods import Adam, check_settings
+from fedxray.errors import BadInput
+from fedxray.params import flatten, is_finite
+from fedxray.seeds import fork
+
+LR_AROUND = 0.1, 10.0  # times the recorded guess, log-uniform
+BETAS_BETWEEN = 0.6, 0.999  # uniform, as the paper's code draws them
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalModelActive(Attack):
+    """Adam through the client's replies."""
+
+    name: ClassVar[str] = "local-model-active"
+    kind: ClassVar[Kind] = "model"
+    roles: ClassVar[tuple[str, ...]] = ("active-server",)
+    grants: ClassVar[tuple[str, ...]] = ()
+    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
+    small: ClassVar[Mapping[str, Any]] = {"active_rounds": 6}
+
+    active_rounds: int = 50  # steps of the attack itself, without trials that were given up
+    every: int = 1  # 1 = consecutive rounds
+    tune: Literal["recorded", "search", "oracle-loss"] = "recorded"
+    lr: float | None = None  # given, nothing is tuned
+    betas: tuple[float, float] = (0.9, 0.999)
+    boost: float = 3.0  # step size in root mean squares of an entry of the recorded updates
+    trials: int = 8
+    trial_rounds: int = 5
+    answer: Literal["sent", "returned"] = "sent"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_counts(
+            active_rounds=self.active_rounds,
+            every=self.every,
+            trials=self.trials,
+            trial_rounds=self.trial_rounds,
+        )
+        check_settings(Adam(steps=1, lr=self.boost if self.lr is None else self.lr))
+        if not all(0 <= beta < 1 for beta in self.betas):
+            expected, remedy = "two numbers from 0 up to but below 1", "Try [0.9, 0.999]."
+            raise BadInput("betas", expected=expected, got=list(self.betas), remedy=remedy)
+
+    def needs(self) -> tuple[Need, ...]:
+        """The target's own replies and a line to her; the paper's tuning needs her loss."""
+        oracle = (granted("oracle-loss"),) if self.tune == "oracle-loss" and self.lr is None else ()
+        return (single_replies(), line_to_the_client(), *oracle)
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Trials if any, then Alg. 3 with the best of them."""
+        assert view.channel is not None and view.target is not None
+        start = returned(view, last_of(view.of_target()))  # line 1
+        walks = [walk_from(start, method) for method in self._methods(view, context.generator)]
+        length = min(self.trial_rounds, self.active_rounds)
+        inner = TryThenSteer(trials=tuple(walks), trial_steps=length, judge=self._judge(view))
+        steps = length * len(walks) + self.active_rounds - length
+        spent = view.channel(
+            Spaced(inner=inner, every=self.every),
+            rounds=spaced_rounds(steps, self.every),
+            clients=[view.target],
+        )
+        return self._evidence(view, spent)
+
+    def _methods(self, view: View, generator: torch.Generator) -> list[Adam]:
+        """The settings to try, the first of them those of the fields."""
+        usual = usual_entry(view) * self.boost if self.lr is None else self.lr
+        first = Adam(steps=self.active_rounds, lr=usual, betas=self.betas)
+        if self.lr is not None or self.tune == "recorded":
+            return [first]
+        more = [self._drawn(usual, fork(generator, "trial", place)) for place in range(1, self.trials)]
+        return [first, *more]
+
+    def _drawn(self, usual: float, generator: torch.Generator) -> Adam:
+        shares = torch.rand(3, generator=generator, dtype=torch.float64, device="cpu").tolist()
+        low, high = LR_AROUND
+        least, most = BETAS_BETWEEN
+        betas = tuple(least + share * (most - least) for share in shares[1:])
+        rate = usual * low * (high / low) ** shares[0]
+        return Adam(steps=self.active_rounds, lr=rate, betas=(betas[0], betas[1]))
+
+    def _judge(self, view: View) -> Any:
+        """How good a walk is: the last pseudo-gradient, or the client's own loss where that is granted."""
+        if self.tune == "oracle-loss" and self.lr is None:
+            oracle = view.grants.oracle["oracle-loss"]
+            return lambda walk: oracle.of(view.model, walk.point)
+        return lambda walk: walk.sizes[-1] if is_finite(walk.point) else float("inf")
+
+    def _evidence(self, view: View, spent: Exchange) -> Evidence:
+        tried, last = spent.state[1], last_of(view.of_target())
+        walk: Walk = tried.now
+        model: dict[str, Tensor] = walk.point if self.answer == "sent" else walk.returned or walk.point
+        kept = next((place for place, one in enumerate(tried.done) if one.method == walk.method), 0)
+        lost = [one for place, one in enumerate(tried.done) if place != kept]
+        finite, method = is_finite(model), walk.method
+        assert isinstance(method, Adam)
+        return of_model(
+            model,
+            last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
+            status="ok" if finite else "diverged",
+            reason="" if finite else "the client's model was no longer finite: lower the step size",
+            curve=walk.sizes,
+            rounds_spent=walk.steps + lengths(lost),
+            facts={
+                "lr": method.lr,
+                "betas": list(method.betas),
+                "rounds_passed": spent.rounds_spent,
+                "rounds_of_trials": lengths(lost),
+            },
+        )
+
+
+def usual_entry(view: View) -> float:
+    """The root mean square of an entry of the client's recorded updates."""
+    squares = [flatten(one.update).double().square().mean() for one in view.of_target()]
+    size = float(torch.stack(squares).mean().sqrt())
+    return size if 0 < size < float("inf") else 1.0

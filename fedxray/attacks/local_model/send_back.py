@@ -1,0 +1,65 @@
+"""A client isolated by an active server that sends her own model back to her (paper 003, section 4.2).
+
+Round after round she trains on alone and so nears her own optimum; for least squares at the rate |I - W|.
+Where a client sends gradients, the server takes the step for her, at the recipe's learning rate where it is
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Context, Need, line_to_the_client, single_replies
+from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.local_model.messages import last_of, returned
+from fedxray.attacks.local_model.steer import Spaced, Steer, Walk, check_counts, spaced_rounds, walk_from
+from fedxray.attacks.methods import Sgd
+from fedxray.params import is_finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalModelSendBack(Attack):
+    """What the client makes of her own model in so many rounds."""
+
+    name: ClassVar[str] = "local-model-send-back"
+    kind: ClassVar[Kind] = "model"
+    roles: ClassVar[tuple[str, ...]] = ("active-server",)
+    grants: ClassVar[tuple[str, ...]] = ()
+    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
+    small: ClassVar[Mapping[str, Any]] = {"active_rounds": 5}
+
+    active_rounds: int = 50
+    every: int = 1  # 1 = consecutive rounds
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_counts(active_rounds=self.active_rounds, every=self.every)
+
+    def needs(self) -> tuple[Need, ...]:
+        """The target's own replies, and a line to her."""
+        return (single_replies(), line_to_the_client())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Send back whatever came back."""
+        assert view.channel is not None and view.target is not None
+        last, recipe = last_of(view.of_target()), view.grants.recipe
+        rate = recipe.learning_rate if last.kind == "gradient" and recipe is not None else 1.0
+        method = Sgd(steps=self.active_rounds, lr=rate)  # sent - (sent - returned) is what was returned
+        tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method)), every=self.every)
+        rounds = spaced_rounds(self.active_rounds, self.every)
+        spent = view.channel(tamper, rounds=rounds, clients=[view.target])
+        walk: Walk = spent.state[1]
+        finite = is_finite(walk.point)
+        return of_model(
+            walk.point,
+            last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
+            status="ok" if finite else "diverged",
+            reason="" if finite else "the client's model was no longer finite",
+            curve=walk.sizes,
+            rounds_spent=walk.steps,
+            facts={"rounds_passed": spent.rounds_spent},
+        )
