@@ -24,7 +24,7 @@ help:
 	@echo "make test-slow  the slow tests alone"
 	@echo "make lint       ruff: rules and layout"
 	@echo "make types      mypy, strict, on the package"
-	@echo "make docs       write the generated pages of docs/"
+	@echo "make docs       write the generated pages of docs/, then build site/"
 	@echo "make bench      run the benchmarks of bench/"
 	@echo "make clean      remove caches and build products; clean-all also removes $(VENV)"
 	@echo
@@ -55,8 +55,9 @@ types: $(STAMP_DEV)
 	$(BIN)/mypy
 
 docs: $(STAMP_DEV)
-	@if [ -f docs/generate.py ]; then $(BIN)/python docs/generate.py; \
-	else echo "docs/ is plain Markdown, nothing is generated."; fi
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "Pages: $(CURDIR)/site/index.html"
 
 bench: $(STAMP_CORE)
 	@for file in bench/*.py; do echo "== $$file"; OMP_NUM_THREADS=1 $(BIN)/python $$file || exit 1; done
@@ -76,7 +77,7 @@ $(STAMP_DEV): pyproject.toml constraints.txt | $(STAMP_VENV)
 	@touch $(STAMP_CORE) $@
 
 clean:
-	rm -rf build dist fedxray.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site fedxray.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find fedxray tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean

@@ -26,24 +26,30 @@ result is compared with. `fedxray show NAME` prints the same with all settings.
 This page is written by the code (`docs/generate.py`).
 
 """
-PAPERS = """
-## Papers
-
-The code calls five papers by number:
-
-| number | paper |
-|---|---|
-| 000 | Driouich, Xu, Neglia, Giroire, Thomas: *Local Model Reconstruction Attacks in Federated Learning and their Uses* |
-| 001 | Dimitrov, Balunović, Konstantinov, Vechev: *Data Leakage in Federated Averaging*, TMLR 2022 |
-| 002 | Song, Wang, Zuazua: *Approximate and Weighted Data Reconstruction Attack in Federated Learning*, arXiv 2308.06822 |
-| 003 | Diana, Marfoq, Xu, Neglia, Giroire, Thomas: *Attribute Inference Attacks for Federated Regression Tasks*, AAAI 2025 |
-| 004 | *Federated Learning Nodes Can Reconstruct Peers' Image Data* |
-"""
+PAPERS = {
+    "000": "Driouich, Xu, Neglia, Giroire, Thomas: "
+    "*Local Model Reconstruction Attacks in Federated Learning and their Uses*",
+    "001": "Dimitrov, Balunović, Konstantinov, Vechev: *Data Leakage in Federated Averaging*, TMLR 2022",
+    "002": "Song, Wang, Zuazua: "
+    "*Approximate and Weighted Data Reconstruction Attack in Federated Learning*, arXiv 2308.06822",
+    "003": "Diana, Marfoq, Xu, Neglia, Giroire, Thomas: "
+    "*Attribute Inference Attacks for Federated Regression Tasks*, AAAI 2025",
+    "004": "*Federated Learning Nodes Can Reconstruct Peers' Image Data*",
+}
 
 
 def attack_matrix() -> str:
     """The page docs/attacks.md."""
-    head = ("attack", "what it finds out", "kind", "roles", "grants by default", "floors", "controls", "source")
+    head = (
+        "attack",
+        "what it finds out",
+        "kind",
+        "roles",
+        "grants by default",
+        "floors",
+        "controls",
+        "source",
+    )
     rows = [_attack_row(name) for name in catalog.ATTACKS]
     floors = [(f"`{name}`", _about(catalog.resolve("floors", name))) for name in catalog.FLOORS]
     planned = ", ".join(f"`{name}`" for name in catalog.NOT_BUILT["attacks"])
@@ -55,7 +61,8 @@ def attack_matrix() -> str:
         + "\n## Metrics\n\nThe margin is the least difference to the floor that counts as a leak.\n\n"
         + _table(("metric", "what it is", "more leak when", "margin"), _metric_rows())
         + f"\n## Not built yet\n\nThese names are reserved and refused with that reason: {planned}.\n"
-        + PAPERS
+        + "\n## Papers\n\nThe code calls five papers by number.\n\n"
+        + _table(("number", "paper"), list(PAPERS.items()))
     )
 
 

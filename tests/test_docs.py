@@ -1,0 +1,244 @@
+"""The documentation says what is so: generated pages, commands, links, snippets and messages are all checked."""
+
+from __future__ import annotations
+
+import functools
+import re
+import runpy
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from fedxray import FedxrayError
+from fedxray.adversary.roles import ROLES
+from fedxray.audit import catalog
+from fedxray.audit.plan import make_plan
+from fedxray.audit.preflight import preflight
+from fedxray.audit.results import schema
+from fedxray.cli import app
+from fedxray.data import DATASETS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "examples" / "README.md",
+    *sorted(DOCS.glob("*.md")),
+]
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
+COMMAND = re.compile(r"(?:^|[\s`\\/])fedxray ((?:data )?[a-z][a-z-]*)((?: +[^\s`|,;.)]\S*)*)", re.M)
+# Words that follow "fedxray" in a sentence and are no commands.
+SENTENCE = re.compile(r"`([^`\n]+)`")
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[Any]:
+    """All fenced blocks of a language with the page and number as id."""
+    return [
+        pytest.param(body, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, (kind, body) in enumerate(BLOCK.findall(text_of(page)))
+        if kind == language
+    ]
+
+
+def code_of(text: str) -> list[str]:
+    """Everything that is code: lines of blocks without a language, and inline code outside of blocks."""
+    lines = [line.strip() for kind, body in BLOCK.findall(text) if not kind for line in body.splitlines()]
+    return lines + SENTENCE.findall(BLOCK.sub("", text))
+
+
+@functools.cache
+def generate() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    stale = [path.name for path, text in generate()["pages"]().items() if text_of(path) != text]
+    assert not stale, "run `make docs`"
+
+
+def test_a_stale_block_is_found() -> None:
+    page = "before\n<!-- roles -->\n| old |\n<!-- end of roles -->\nafter\n"
+    filled = generate()["_filled"](page, ROOT / "README.md")
+    assert "| old |" not in filled and "`curious-client`" in filled
+    assert filled.startswith("before\n") and filled.endswith("\nafter\n")
+    with pytest.raises(KeyError, match="no block is called 'rolls'"):
+        generate()["_filled"]("<!-- rolls -->\n<!-- end of rolls -->", ROOT / "README.md")
+
+
+def test_the_matrix_names_every_attack_floor_and_metric() -> None:
+    page = text_of(DOCS / "attacks.md")
+    for kind in ("attacks", "floors", "metrics"):
+        assert all(f"| `{name}` |" in page for name in catalog.table(kind)), kind
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
+def test_threat_models_are_those_of_the_code(page: str) -> None:
+    text = text_of(ROOT / page)
+    assert all(f"| `{name}` | {role.sees} |" in text for name, role in ROLES.items())
+
+
+def test_first_screen_of_the_readme() -> None:
+    first = text_of(ROOT / "README.md").splitlines()[:16]
+    assert "make demo " in "\n".join(first) and "make test " in "\n".join(first)
+    assert (DOCS / "images" / "report.png").stat().st_size < 300_000
+
+
+def test_sizes_are_those_that_make_says() -> None:
+    found = re.findall(r"say_size\.sh (\d+) ([\d.]+)", text_of(ROOT / "Makefile"))
+    told = re.search(
+        r"about (\d+) MB and keeps ([\d.]+) GB.*?(\d+) MB and ([\d.]+) GB", text_of(ROOT / "README.md")
+    )
+    assert told is not None and list(told.groups()) == [*found[0], *found[1]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_resolve(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", text_of(page)))
+    local = [link.partition("#")[0] for link in links if not link.startswith(("https://", "#"))]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@functools.cache
+def commands() -> dict[str, Any]:
+    """Every command by its words, such as "data get"."""
+    root: Any = typer.main.get_command(app)
+    found = {}
+    for name, command in root.commands.items():
+        inner = getattr(command, "commands", None)
+        found.update({f"{name} {deep}": one for deep, one in inner.items()} if inner else {name: command})
+    return found
+
+
+def named_commands(text: str) -> list[tuple[str, str]]:
+    """Commands of fedxray in code, each with its arguments."""
+    return [found for code in code_of(text) for found in COMMAND.findall(code) if not code.endswith(":")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_exist_with_their_options(page: Path) -> None:
+    for name, arguments in named_commands(text_of(page)):
+        assert name in commands(), f"fedxray {name}"
+        known = {option for one in commands()[name].params for option in one.opts}
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", arguments)) <= known, f"fedxray {name}{arguments}"
+        words = arguments.split()
+        if name == "list" and words and words[0].isalpha() and words[0].islower():
+            assert catalog.table(words[0])
+        if name == "show" and words and words[0] not in ("NAME",):
+            assert any(words[0] in catalog.table(kind) for kind in catalog.KINDS)
+
+
+def test_the_search_for_commands_finds_them() -> None:
+    page = (
+        "`fedxray audit a.toml --out x`\n```\n.venv/bin/fedxray demo --jobs 2  # c\n```\nfedxray runs attacks"
+    )
+    assert [name for name, _ in named_commands(page)] == ["demo", "audit"]
+    assert "purge" in {name for page in PAGES for name, _ in named_commands(text_of(page))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.M))
+    named = {
+        found
+        for code in code_of(text_of(page))
+        for found in re.findall(r"(?:^|&& |/cpu )make ([a-z-]+)", code)
+    }
+    assert named <= targets
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_python_snippets_run(
+    snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "snippet.py"
+    file.write_text(snippet, encoding="utf-8")
+    runpy.run_path(str(file), run_name="snippet")
+    printed = capsys.readouterr().out
+    assert bool(printed) == ("print(" in snippet)
+
+
+@pytest.mark.parametrize("snippet", blocks("toml"))
+def test_plans_are_valid(snippet: str) -> None:
+    document = tomllib.loads(snippet)
+    if "attack" in document and "data" in document:
+        assert make_plan(document, ROOT).attacks
+    else:  # a piece of a plan: complete it
+        whole = {"data": {"name": "clinic", "clients": 2}, "model": {"name": "mlp"}}
+        assert make_plan({**whole, "attack": [{"name": "membership-loss"}], **document}, ROOT)
+
+
+@pytest.mark.parametrize("part", ["case", "row", "utility"])
+def test_every_field_of_the_results_is_explained(part: str) -> None:
+    page = text_of(DOCS / "results.md")
+    assert [name for name in schema()["$defs"][part]["properties"] if f"`{name}`" not in page] == []
+
+
+def test_every_data_set_is_described() -> None:
+    page = text_of(DOCS / "data.md")
+    assert [name for name in DATASETS if f"`{name}`" not in page] == []
+
+
+WHOLE: dict[str, Any] = {
+    "data": {"name": "clinic", "clients": 2, "records": 20, "partition": "as-given"},
+    "model": {"name": "mlp"},
+    "federation": {"rounds": 2},
+    "attack": [{"name": "attribute-from-model"}],
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"federation": {"round": 3}},
+        {"attack": [{"name": "atribute-from-model"}]},
+        {"attack": [{"name": "dlf"}]},
+        {"attack": [{"name": "membership-loss"}, {"name": "membership-loss"}]},
+        {"attack": [{"name": "last-returned", "role": "curious-client"}]},
+        {"attack": [{"name": "attribute-from-model", "role": "secure-aggregation"}]},
+        {"attack": [{"name": "attribute-from-model", "grants": ["recipe"]}]},
+        {"attack": [{"name": "inverting-gradients"}]},
+        {"data": {**WHOLE["data"], "holdout": 0.0, "public": 0.0}, "attack": [{"name": "membership-loss"}]},
+        {"federation": {"rounds": 2, "learning_rate": 1e30}},
+        {"data": {"path": "t.csv", "target": "cots", "clients": 2}},
+        {"data": {"path": "t.csv", "target": "cost", "clients": 4000}},
+        {"data": {"path": "hole.csv", "target": "cost", "clients": 2}},
+    ],
+)
+def test_messages_on_the_page_are_the_real_ones(changed: dict[str, Any], tmp_path: Path) -> None:
+    rows = [f"{20 + place % 50},{place}.5" for place in range(600)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,cost", *rows]), encoding="utf-8")
+    (tmp_path / "hole.csv").write_text("\n".join(["age,cost", *rows[:6], ",3.5", *rows]), encoding="utf-8")
+    with pytest.raises(FedxrayError) as caught:
+        preflight(make_plan({**WHOLE, **changed}, tmp_path))
+    quoted = re.findall(r"\*\*`([^`]+)`\*\*", text_of(DOCS / "troubleshooting.md"))
+    assert any(all(piece in str(caught.value) for piece in one.split("...")) for one in quoted), str(
+        caught.value
+    )
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    page = text_of(tmp_path / "site" / "index.html")
+    assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//", page), (
+        "nothing from other sites"
+    )
