@@ -146,4 +146,4 @@ def _measure(row: Row) -> Measure:
 def _control(name: str, one: Row, metric: str | None) -> tuple[str, str, str]:
     difference = words.value(one["difference"], metric, sign=True)
     spread = words.between(one["low"], one["high"], metric, sign=True)
-    return words.CONTROLS.get(name, name), words.value(one["mean"], metric), f"{difference} ({spread})"
+    return words.SHORT_CONTROLS.get(name, name), words.value(one["mean"], metric), f"{difference} ({spread})"

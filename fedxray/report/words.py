@@ -44,6 +44,11 @@ CONTROLS: Mapping[str, str] = {
     "other-client": "another client's messages",
     "global-model": "the global model instead of the client's",
 }
+SHORT_CONTROLS: Mapping[str, str] = {
+    "held-out": "held-out records",
+    "other-client": "another client",
+    "global-model": "global model",
+}
 ROLES: Mapping[str, str] = {
     "server": "the server",
     "eavesdropper": "someone who reads the network links",
@@ -142,6 +147,9 @@ def between(low: float | None, high: float | None, metric: str | None, *, sign: 
     """An interval as a reader sees it."""
     if low is None or high is None:
         return "no interval"
+    if not sign and base_metric(metric or "") in SHARES - {"mape"}:
+        # A t-interval does not know that no share is above 1; only a relative error may be.
+        low, high = max(low, 0.0), min(high, 1.0)
     first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)
     return f"{first.partition(GLUE)[0]} to {last}"
 

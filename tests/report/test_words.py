@@ -33,6 +33,8 @@ def test_values(amount: float | None, metric: str, plain: str, signed: str) -> N
 def test_intervals_name_their_unit_once() -> None:
     assert words.between(0.1, 0.25, "accuracy", sign=True) == f"+10.0 to +25.0{G}points"
     assert words.between(0.1, 0.25, "ssim") == "0.100 to 0.250"
+    assert words.between(-0.01, 1.02, "accuracy") == f"0.0 to 100.0{G}%"
+    assert words.between(0.9, 1.2, "mape") == f"90.0 to 120.0{G}%"
     assert words.between(None, 0.25, "ssim") == "no interval"
 
 
