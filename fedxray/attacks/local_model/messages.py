@@ -36,7 +36,7 @@ class Messages:
 def messages_of_target(view: View) -> Messages:
     """The target's own messages by round, in float64."""
     seen = sorted(view.of_target(), key=lambda one: one.round)
-    like = seen[0].start
+    like = dict(seen[0].start)
     starts = torch.stack([_vector(one.start, like) for one in seen])
     updates = torch.stack([_vector(one.update, like) for one in seen])
     precision = max(torch.finfo(value.dtype).eps for value in like.values())

@@ -1,0 +1,1 @@
+"""The papers' bounds as functions, with the corrections that checking them brought."""

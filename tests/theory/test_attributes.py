@@ -1,0 +1,83 @@
+"""The accuracy bound against attacks on random models, and when it is tight."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.errors import BadInput
+from fedxray.seeds import fork
+from fedxray.theory.attributes import accuracy_bound, nearer_value
+
+DOUBLE = torch.float64
+VALUES = st.tuples(st.floats(-3, 3), st.floats(0.1, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+def guessed_by_loss(rest: torch.Tensor, weight: float, low: float, high: float) -> torch.Tensor:
+    """The slow independent version: the value with the smaller squared error, record by record."""
+    found = []
+    for value in rest.tolist():
+        at_low, at_high = (value - weight * low) ** 2, (value - weight * high) ** 2
+        found.append(low if at_low < at_high else high)
+    return torch.tensor(found, dtype=rest.dtype)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    weight=st.floats(-4, 4).filter(lambda value: abs(value) > 0.05),
+    values=VALUES,
+    spread=st.floats(0.01, 3),
+)
+def test_no_model_does_worse_than_the_bound(
+    seed: int, weight: float, values: tuple[float, float], spread: float
+) -> None:
+    low, high = values
+    draw = fork(seed, "bound")
+    s = torch.tensor([low, high], dtype=DOUBLE)[torch.randint(2, (60,), generator=draw)]
+    residual = spread * torch.randn(60, generator=draw, dtype=DOUBLE)
+    rest = weight * s + residual  # the target minus what the public columns predict
+    accuracy = float((guessed_by_loss(rest, weight, low, high) == s).double().mean())
+    error = float(residual.square().mean())
+    assert accuracy >= accuracy_bound(error, weight, low=low, high=high) - 1e-12
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    weight=st.floats(-4, 4).filter(lambda value: abs(value) > 0.05),
+    values=VALUES,
+)
+def test_solving_then_rounding_is_comparing_losses(
+    seed: int, weight: float, values: tuple[float, float]
+) -> None:
+    low, high = values
+    rest = 3 * torch.randn(50, generator=fork(seed, "rule"), dtype=DOUBLE)
+    middle = (rest - weight * (low + high) / 2).abs() > 1e-9  # ties may go either way
+    by_rule, by_loss = (
+        nearer_value(rest, weight, low=low, high=high),
+        guessed_by_loss(rest, weight, low, high),
+    )
+    assert torch.equal(by_rule[middle], by_loss[middle])
+
+
+def test_it_is_tight() -> None:
+    """Residuals just below half the effect: nothing is wrong though the bound promises nothing; just above: a share."""
+    s = torch.tensor([0.0, 1.0] * 10, dtype=DOUBLE)
+    below = 2.0 * s + 0.999 * torch.where(s == 0, 1.0, -1.0)
+    assert torch.equal(nearer_value(below, 2.0), s)
+    above = 2.0 * s + torch.where(torch.arange(20) < 5, 1.0001 * torch.where(s == 0, 1.0, -1.0), 0.0)
+    wrong = float((nearer_value(above, 2.0) != s).double().mean())
+    assert wrong == 0.25
+    error = float((above - 2.0 * s).square().mean())
+    assert 0.7499 < accuracy_bound(error, 2.0) < 0.75
+
+
+def test_by_hand() -> None:
+    assert accuracy_bound(0.05, 2.0) == pytest.approx(0.95)
+    assert accuracy_bound(0.05, 1.0, low=-1.0, high=1.0) == pytest.approx(0.95)
+    assert accuracy_bound(0.05, -2.0) == accuracy_bound(0.05, 2.0)
+    assert accuracy_bound(10.0, 1.0) == 0.0
+    assert accuracy_bound(0.0, 0.0) == 0.0
+    with pytest.raises(BadInput, match="mean squared error"):
+        accuracy_bound(-1.0, 1.0)
