@@ -53,7 +53,7 @@ class InvertingGradients(Attack):
     grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
-    small: ClassVar[Mapping[str, Any]] = {"steps": 300}
+    small: ClassVar[Mapping[str, Any]] = {"steps": 120}
 
     steps: int = 2400
     learning_rate: float = 0.1
