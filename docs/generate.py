@@ -20,8 +20,9 @@ EXAMPLES = ROOT / "examples"
 
 ATTACKS_OPENING = """# Attack matrix
 
-What every attack that is built finds out, from which seats it can run, what it is told by default, and what its
-result is compared with. `fedxray show NAME` prints the same with all settings.
+Every attack that is built: from which seats it can run, what it is told by default, what its result is compared
+with, and where it comes from. `fedxray show NAME` prints the same with all settings, and what the attack needs: an
+attack that holds another one (as `attribute-from-model` holds a model of the client) also needs what that one needs.
 
 This page is written by the code (`docs/generate.py`).
 
@@ -40,22 +41,23 @@ PAPERS = {
 
 def attack_matrix() -> str:
     """The page docs/attacks.md."""
-    head = (
-        "attack",
-        "what it finds out",
-        "kind",
-        "roles",
-        "grants by default",
-        "floors",
-        "controls",
-        "source",
-    )
-    rows = [_attack_row(name) for name in catalog.ATTACKS]
+    entries = {name: catalog.resolve("attacks", name) for name in catalog.ATTACKS}
     floors = [(f"`{name}`", _about(catalog.resolve("floors", name))) for name in catalog.FLOORS]
     planned = ", ".join(f"`{name}`" for name in catalog.NOT_BUILT["attacks"])
     return (
         ATTACKS_OPENING
-        + _table(head, rows)
+        + "## Seats\n\n"
+        + _table(("attack", "finds out", *ROLES), [_seat_row(*one) for one in entries.items()])
+        + "\n## What they are told and compared with\n\n"
+        + _table(
+            ("attack", "grants by default", "floors", "controls"),
+            [_knowledge_row(*one) for one in entries.items()],
+        )
+        + "\n## What they do, and where they come from\n\n"
+        + _table(
+            ("attack", "what it gives", "source"),
+            [(f"`{name}`", _about(one), _source(one)) for name, one in entries.items()],
+        )
         + "\n## Floors\n\nAttacks that get no message at all. What they reach could be guessed anyway.\n\n"
         + _table(("floor", "what it guesses"), floors)
         + "\n## Metrics\n\nThe margin is the least difference to the floor that counts as a leak.\n\n"
@@ -102,12 +104,19 @@ def _filled(text: str, path: Path) -> str:
     return text
 
 
-def _attack_row(name: str) -> tuple[str, ...]:
-    entry: Any = catalog.resolve("attacks", name)
+def _seat_row(name: str, entry: Any) -> tuple[str, ...]:
+    return (f"`{name}`", entry.kind, *("yes" if role in entry.roles else "" for role in ROLES))
+
+
+def _knowledge_row(name: str, entry: Any) -> tuple[str, ...]:
+    lists = (entry.grants, entry.floors, entry.controls)
+    return (f"`{name}`", *(", ".join(one) or "none" for one in lists))
+
+
+def _source(entry: Any) -> str:
+    """The first paragraph of the attack's file, which names its paper."""
     module = importlib.import_module(entry.__module__)
-    source = " ".join(str(module.__doc__).split("\n\n")[0].split())
-    lists = (entry.roles, entry.grants, entry.floors, entry.controls)
-    return (f"`{name}`", _about(entry), entry.kind, *(", ".join(one) or "none" for one in lists), source)
+    return " ".join(str(module.__doc__).split("\n\n")[0].split())
 
 
 def _metric_rows() -> list[tuple[str, ...]]:
