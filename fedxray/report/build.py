@@ -56,6 +56,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         attacks=attack_sections(document),
         utility=page.utility(document),
         exhibition=exhibition,
+        titles=page.case_titles(document),
         ledger=page.ledger(document),
         common=page.common_knowledge(document),
         failures=page.failures(document),

@@ -174,6 +174,18 @@ def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def case_titles(document: Mapping[str, Any]) -> dict[str, str]:
+    """A heading for the pictures of each case."""
+    return {
+        case["id"]: ", ".join(
+            [case["attack"], words.defence_words(case["defence"])]
+            + ([words.aware_words(case)] if case["aware"] is not None else [])
+            + [f"seed {case['seed']}"]
+        )
+        for case in document["cases"]
+    }
+
+
 def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How well the trained model works under each defence."""
     return [

@@ -214,4 +214,4 @@ def make_gallery() -> list[dict[str, Any]]:
         caption = f"image {index}, PSNR {20 + index} dB"
         pairs.append({"original": ring.tolist(), "guess": guess.tolist(), "caption": caption})
     case = "inverting-gradients-server-none-s0-c0"
-    return [{"case": case, "title": "inverting-gradients, client 0, no defence", "images": pairs}]
+    return [{"case": case, "title": "client 0, 6 images", "images": pairs}]

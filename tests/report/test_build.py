@@ -85,6 +85,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "another client's messages",
         "the attacker's own loss grew without bound",
         "oracle-records",
+        "inverting-gradients, no defence, seed 0 client 0, 6 images",
         '"learning_rate": 0.05',
         "2.13.0",
         "Seeds: 0, 1, 2, 3, 4",

@@ -55,7 +55,7 @@ def test_private_pictures_need_to_be_asked_for(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", make_gallery())
     write(tmp_path / "private" / "gallery.json", [{**make_gallery()[0], "title": "secret"}])
     closed = pictures.read_galleries(tmp_path, show_private=False)
-    assert [one.title for one in closed.galleries] == ["inverting-gradients, client 0, no defence"]
+    assert [one.title for one in closed.galleries] == ["client 0, 6 images"]
     assert closed.private == 1
     opened = pictures.read_galleries(tmp_path, show_private=True)
     assert [one.title for one in opened.galleries][-1] == "secret" and opened.private == 0
