@@ -6,7 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
+from fedxray.attacks.attributes.from_model import AttributeFromModel
+from fedxray.data.space import Column, Space
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 from fedxray.theory.attributes import accuracy_bound, nearer_value
@@ -81,3 +85,32 @@ def test_by_hand() -> None:
     assert accuracy_bound(0.0, 0.0) == 0.0
     with pytest.raises(BadInput, match="mean squared error"):
         accuracy_bound(-1.0, 1.0)
+
+
+def test_of_a_linear_classifier_the_guess_is_a_function_of_the_label() -> None:
+    """Section 6 of 003, a negative control: nothing else about the record enters."""
+    draw = fork(4, "classifier")
+    column = Column(
+        name="s", kind="categorical", positions=(3,), categories=("no", "yes"), codes=((0.0,), (1.0,))
+    )
+    space = Space(
+        kind="table",
+        shape=(4,),
+        target="classification",
+        classes=("a", "b"),
+        columns=(column,),
+        sensitive="s",
+    )
+    model = nn.Linear(4, 2)
+    params = {name: torch.randn(value.shape, generator=draw) for name, value in model.named_parameters()}
+    x, y = torch.randn(80, 4, generator=draw), torch.randint(2, (80,), generator=draw)
+    records = PublicAttributes(x=x, y=y)
+    seen = Observation(round=0, start=params, update=params, kind="weights", contributors=(0,), examples=None)
+    view = View(
+        role="server", target=0, observations=(seen,), globals=(), model=model, space=space, loss="cross-entropy",
+        grants=Grants(names=("public-attributes",), public_attributes=records),
+    )  # fmt: skip
+    guess = AttributeFromModel().run(view, generator=fork(0)).tensors["codes"][:, 0]
+    pull = 2 * (params["weight"][1, 3] - params["weight"][0, 3])  # start + update
+    wanted = torch.where((y == 1) == bool(pull > 0), 1.0, 0.0)
+    assert torch.equal(guess, wanted)

@@ -1,0 +1,218 @@
+"""Attacks that send what they like: what they reach, what they cost, and where they are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedxray.adversary import roles
+from fedxray.adversary.disclose import disclose
+from fedxray.adversary.view import View
+from fedxray.attacks.attributes.from_model import AttributeFromModel
+from fedxray.attacks.base import Attack, compute
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.local_model.active import LocalModelActive, usual_entry
+from fedxray.attacks.local_model.send_back import LocalModelSendBack
+from fedxray.attacks.local_model.steer import walk_from
+from fedxray.attacks.methods import Sgd
+from fedxray.audit.channel import open_channel
+from fedxray.audit.evaluate import Bench, evaluate
+from fedxray.audit.plan import AttackPart
+from fedxray.errors import BadInput, Refused
+from fedxray.seeds import fork
+from fedxray.theory.least_squares import update_matrix
+from tests.attacks.local_model.federations import (
+    active_view,
+    least_squares,
+    optimum,
+    played,
+    vector,
+)
+from tests.contract import worlds
+
+ACTIVE = [LocalModelSendBack(active_rounds=3), LocalModelActive(active_rounds=3)]
+CLIENT = 2
+
+
+def run(attack: Attack, view: View) -> Evidence:
+    return attack.run(view, generator=fork(0))
+
+
+def design(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[:, :1])], 1)
+
+
+def test_isolation_nears_the_optimum_at_the_rate_of_the_map() -> None:
+    federation = least_squares(5, rounds=10)
+    transcript, truth = played(federation)
+    view, right = active_view(transcript, truth, CLIENT), optimum(federation.clients[CLIENT])
+    far = [
+        float((vector(run(LocalModelSendBack(active_rounds=k), view).tensors) - right).norm())
+        for k in (1, 2, 20, 60)
+    ]
+    x = design(federation.clients[CLIENT].x)
+    rest = torch.eye(5, dtype=x.dtype) - update_matrix(x, learning_rate=0.05, steps=1)
+    rate = float(torch.linalg.matrix_norm(rest, 2))
+    assert rate < 1
+    for place, steps in ((1, 1), (2, 19), (3, 59)):
+        assert far[place] <= far[0] * rate**steps * (1 + 1e-9)
+
+
+def test_a_plain_step_of_one_is_sending_back() -> None:
+    method = Sgd(steps=1, lr=1.0)
+    sent, update = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([0.5, -1.0])}
+    walk = walk_from(sent, method).after(update)
+    assert walk.returned is not None and torch.equal(walk.point["w"], walk.returned["w"])
+
+
+def test_it_is_adam_on_the_pseudo_gradient() -> None:
+    """Against torch's own Adam fed with W (theta - theta*)."""
+    federation = least_squares(4, rounds=6, epochs=2)
+    transcript, truth = played(federation)
+    view, right = active_view(transcript, truth, CLIENT), optimum(federation.clients[CLIENT])
+    found = run(LocalModelActive(active_rounds=7, lr=0.1, betas=(0.8, 0.95)), view)
+    matrix = update_matrix(design(federation.clients[CLIENT].x), learning_rate=0.05, steps=2)
+    last = max(view.of(CLIENT), key=lambda one: one.round)
+    point = torch.cat([(last.start[name] + last.update[name]).reshape(-1) for name in last.start])
+    adam = torch.optim.Adam([point], lr=0.1, betas=(0.8, 0.95))
+    for _ in range(7):
+        point.grad = matrix @ (point - right)
+        adam.step()
+    assert torch.allclose(vector(found.tensors), point, atol=1e-10)
+    assert found.rounds_spent == 7 and len(found.curve) == 7
+
+
+def test_every_round_of_a_trial_counts() -> None:
+    transcript, truth = played(least_squares(4, rounds=6))
+    view = active_view(transcript, truth, CLIENT)
+    plain = run(LocalModelActive(active_rounds=10), view)
+    tuned = run(LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3), view)
+    assert plain.rounds_spent == 10 and plain.facts["rounds_of_trials"] == 0
+    assert tuned.rounds_spent == 10 + 3 * 3 and tuned.facts["rounds_of_trials"] == 9
+    assert len(tuned.curve) == 10
+    assert plain.facts["lr"] == pytest.approx(3 * usual_entry(view))
+
+
+def test_the_search_keeps_what_made_the_pseudo_gradient_smallest() -> None:
+    transcript, truth = played(least_squares(4, rounds=6))
+    view = active_view(transcript, truth, CLIENT)
+    attack = LocalModelActive(active_rounds=4, tune="search", trials=6, trial_rounds=4)
+    found = run(attack, view)
+    again = run(
+        LocalModelActive(active_rounds=4, lr=found.facts["lr"], betas=tuple(found.facts["betas"])), view
+    )
+    assert found.curve[-1] == pytest.approx(again.curve[-1], rel=1e-6)
+    assert found.curve[-1] <= run(replace(attack, tune="recorded"), view).curve[-1] * (1 + 1e-9)
+
+
+def test_rounds_need_not_follow_each_other() -> None:
+    """Clients without a memory answer the same whether honest rounds lie between or not."""
+    transcript, truth = played(least_squares(4, rounds=6))
+    view = active_view(transcript, truth, CLIENT)
+    for attack in ACTIVE:
+        close, spaced = run(attack, view), run(replace(attack, every=3), view)  # type: ignore[type-var]
+        assert torch.allclose(vector(close.tensors), vector(spaced.tensors), atol=1e-12)
+        assert spaced.rounds_spent == 3 and spaced.facts["rounds_passed"] == 7
+
+
+def test_active_beats_isolation_in_the_same_rounds() -> None:
+    federation = least_squares(6, rounds=10, learning_rate=0.01)
+    transcript, truth = played(federation)
+    view, right = active_view(transcript, truth, CLIENT), optimum(federation.clients[CLIENT])
+    far = [
+        float((vector(run(attack, view).tensors) - right).norm())
+        for attack in (LocalModelActive(active_rounds=50), LocalModelSendBack(active_rounds=50))
+    ]
+    assert far[0] < 0.5 * far[1]
+
+
+def test_the_paper_s_tuning_needs_the_client_s_loss() -> None:
+    federation = least_squares(4, rounds=6)
+    transcript, truth = played(federation)
+    attack = LocalModelActive(active_rounds=4, tune="oracle-loss", trials=5, trial_rounds=4)
+    view = active_view(transcript, truth, CLIENT)
+    with pytest.raises(Refused, match="oracle-loss"):
+        run(attack, view)
+    told = replace(view, grants=disclose(truth, ["oracle-loss"], client=CLIENT))
+    assert told.grants.is_oracle
+
+    def loss(evidence: Evidence) -> float:
+        own = federation.clients[CLIENT]
+        return float((design(own.x) @ vector(evidence.tensors) - own.y).square().mean())
+
+    best = run(attack, told)
+    assert best.rounds_spent == 5 * 4
+    assert loss(best) <= loss(run(replace(attack, tune="search"), told)) * (1 + 1e-9)
+    params = {"0.weight": best.tensors["param:0.weight"], "0.bias": best.tensors["param:0.bias"]}
+    assert told.grants.oracle["oracle-loss"].of(view.model, params) == pytest.approx(loss(best))
+
+
+@pytest.mark.parametrize("attack", ACTIVE, ids=lambda attack: attack.name)
+def test_refused_where_nobody_can_be_asked(attack: Attack) -> None:
+    federation = least_squares(4, rounds=3)
+    transcript, truth = played(federation)
+    recording = replace(transcript, recorded=True)
+    assert open_channel(recording, truth) is None
+    with pytest.raises(Refused, match="recording") as refusal:
+        run(attack, active_view(recording, truth, CLIENT))
+    assert "asked" in refusal.value.missing
+    with pytest.raises(Refused):
+        run(attack, roles.server(transcript, client=CLIENT))
+    hidden, its_truth = played(replace(federation, secure_aggregation=True))
+    assert open_channel(hidden, its_truth) is None
+    with pytest.raises(Refused, match="replies"):
+        run(attack, active_view(hidden, its_truth, CLIENT))
+
+
+def test_it_starts_after_the_rounds_that_were_read() -> None:
+    transcript, truth = played(least_squares(4, rounds=9))
+    channel = open_channel(transcript, truth, rounds=[0, 1, 4])
+    assert channel is not None
+    view = active_view(transcript, truth, CLIENT)
+    seen: list[int] = []
+
+    class Note:
+        def start(self) -> None: ...
+
+        def send(self, state: None, round: int, client: int, broadcast: object) -> tuple[object, None]:
+            seen.append(round)
+            return broadcast, None
+
+        def receive(self, state: None, round: int, client: int, update: object) -> None: ...
+
+    found = channel(Note(), rounds=2, clients=[CLIENT])  # type: ignore[arg-type]
+    assert seen == [5, 6] and [one.round for one in found.observations] == [5, 6]
+    assert all(one.tampered and one.contributors == (CLIENT,) for one in found.observations)
+    assert {one.round for one in view.observations} == set(range(9))  # the honest run is as it was
+
+
+def test_the_rounds_of_an_inner_attack_count() -> None:
+    world = worlds.table_world()
+    attack = AttributeFromModel(model=LocalModelSendBack(active_rounds=4))
+    found = run(attack, worlds.view_of(attack, world, role="active-server"))
+    assert found.kind == "attributes" and found.rounds_spent == 4
+
+
+def test_a_case_of_an_audit_says_what_it_spent() -> None:
+    world = worlds.table_world()
+    attack = LocalModelSendBack(active_rounds=2)
+    part = AttackPart.model_validate({"name": attack.name, "role": "active-server"})
+    bench = Bench(
+        part=part, attack=attack, transcript=world.transcript, truth=world.truth, client=1, aware=None,
+        memos=lambda view: compute,
+    )  # fmt: skip
+    outcome = evaluate(bench)
+    assert outcome.evidence.rounds_spent == 2 and outcome.ledger["active"] is True
+    assert {"other-client", "global-model"} <= outcome.controls.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [({"active_rounds": 0}, "active_rounds"), ({"every": 0}, "every"), ({"betas": (0.9, 1.0)}, "betas")],
+)
+def test_refuses_impossible_settings(settings: dict[str, object], word: str) -> None:
+    with pytest.raises(BadInput, match=word):
+        LocalModelActive(**settings)  # type: ignore[arg-type]

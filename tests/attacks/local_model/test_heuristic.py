@@ -1,0 +1,182 @@
+"""The learned update map: a small network that equals the large one, and both ways to the point where it vanishes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedxray.adversary.view import Grants, Observation, View
+from fedxray.attacks.local_model.heuristic import LocalModelHeuristic, make_ground
+from fedxray.attacks.local_model.heuristic_presets import paper_settings
+from fedxray.attacks.local_model.linear_forward import LocalModelLinearForward
+from fedxray.attacks.local_model.messages import messages_of_target
+from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, span_of
+from fedxray.attacks.methods import Adam, Sgd
+from fedxray.attacks.minimise import minimise
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.progress import silent
+from fedxray.seeds import fork
+
+DOUBLE = torch.float64
+EVERY_WAY = [
+    (reading, restrict) for reading in ("norm-descent", "follow-update") for restrict in ("none", "span")
+]
+
+
+def made_view(
+    messages: int, parameters: int, *, pull: float = 0.4, noise: float = 0.0
+) -> tuple[View, Tensor]:
+    """A client that pulls every model towards one point, sent models drawn at random."""
+    draw = fork(0, "pull", messages, parameters)
+    right = torch.randn(parameters, generator=draw, dtype=DOUBLE)
+    half = torch.randn(parameters, parameters, generator=draw, dtype=DOUBLE) / parameters**0.5
+    matrix = pull * (torch.eye(parameters, dtype=DOUBLE) + 0.1 * (half + half.T))
+    seen = []
+    for round in range(messages):
+        start = torch.randn(parameters, generator=draw, dtype=DOUBLE)
+        update = matrix @ (right - start) + noise * torch.randn(parameters, generator=draw, dtype=DOUBLE)
+        one = Observation(
+            round=round,
+            start={"weight": start[None]},
+            update={"weight": update[None]},
+            kind="weights",
+            contributors=(0,),
+            examples=None,
+        )
+        seen.append(one)
+    view = View(
+        role="server",
+        target=0,
+        observations=tuple(seen),
+        globals=(),
+        model=nn.Linear(parameters, 1, bias=False, dtype=DOUBLE),
+        space=Space(kind="table", shape=(parameters,), target="regression"),
+        loss="mse",
+        grants=Grants(),
+    )
+    return view, right
+
+
+def answer(attack: LocalModelHeuristic | LocalModelLinearForward, view: View) -> Tensor:
+    return attack.run(view, generator=fork(3)).tensors["param:weight"][0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lr": 0.02}, {"reading": "follow-update", "lr": 0.3}, {"restrict": "span", "lr": 0.02}],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_without_hidden_layers_it_is_least_squares(settings: dict[str, object]) -> None:
+    """A linear G that was trained to the end vanishes where the closed form says."""
+    view, right = made_view(60, 4, noise=0.05)
+    attack = LocalModelHeuristic(hidden=(), fit_steps=1500, fit_lr=0.01, steps=1500, **settings)  # type: ignore[arg-type]
+    closed = answer(LocalModelLinearForward(), view)
+    assert torch.allclose(answer(attack, view), closed, atol=1e-5)
+    assert not torch.allclose(closed, right, atol=1e-5)  # the noise moved both alike
+
+
+def learned_map(messages: int = 6, parameters: int = 20, *, outside: bool = True) -> tuple[UpdateMap, Tensor]:
+    view, _ = made_view(messages, parameters, noise=0.1)
+    seen = messages_of_target(view)
+    method = Adam(steps=30, lr=0.01)
+    found = fit_update_map(seen, (7, 5), method, fork(1), silent, outside=outside)
+    return found, seen.starts[-1] + seen.updates[-1]
+
+
+def large_network(found: UpdateMap, theta: Tensor) -> Tensor:
+    """G written out with its first layer [units, parameters] and its last [parameters, units]."""
+    models, changes, net = found.models, found.changes, found.network
+    first = net["weight0"] @ models.basis.T + (0 if found.outside is None else found.outside)
+    last, last_bias = changes.basis @ net["weight2"], changes.basis @ net["bias2"]
+    value = (theta - models.middle) / models.size
+    value = torch.relu(value @ first.T + net["bias0"])
+    value = torch.relu(value @ net["weight1"].T + net["bias1"])
+    return changes.middle + changes.size * (value @ last.T + last_bias)
+
+
+@pytest.mark.parametrize(("reading", "restrict"), EVERY_WAY)
+def test_the_small_network_is_the_large_one(reading: str, restrict: str) -> None:
+    """Its norm, and the way downhill in all parameters, at places along the walk."""
+    found, start = learned_map(outside=restrict == "none")
+    ground = make_ground(found, start, reading, restrict)
+    usual = found.changes.size**2 + float(found.changes.middle.square().sum())
+    for seed in range(3):
+        place = 0.3 * torch.randn(ground.directions.shape[1], generator=fork(seed), dtype=DOUBLE)
+        theta = (ground.origin + found.models.size * ground.directions @ place).requires_grad_()
+        change = large_network(found, theta)
+        norm = change.square().sum() / usual
+        (slope,) = torch.autograd.grad(norm, theta)
+        leaf = place.clone().requires_grad_()
+        value = ground.loss(reading)({"place": leaf})
+        (small,) = torch.autograd.grad(value, leaf)
+        assert float(value.detach()) == pytest.approx(float(norm.detach()), rel=1e-9)
+        wanted = (
+            slope * found.models.size if reading == "norm-descent" else -change.detach() / found.models.size
+        )
+        assert torch.allclose(small, ground.directions.T @ wanted, atol=1e-9)
+        if restrict == "none":  # the walk could not leave these directions if it had all of them
+            assert torch.allclose(ground.directions @ small, wanted, atol=1e-9)
+
+
+def test_a_step_of_one_adds_the_predicted_change() -> None:
+    found, start = learned_map()
+    ground = make_ground(found, start, "follow-update", "none")
+    walked = minimise(ground.loss("follow-update"), ground.start(), Sgd(steps=1, lr=1.0))
+    after = ground.origin + found.models.size * ground.directions @ walked.last["place"]
+    assert torch.allclose(after, start + large_network(found, start), atol=1e-9)
+
+
+def test_restricted_it_stays_among_the_models_sent() -> None:
+    view, _ = made_view(8, 30, noise=0.1)
+    attack = LocalModelHeuristic(restrict="span", fit_steps=40, steps=30)
+    found, span = answer(attack, view), span_of(messages_of_target(view).starts, 1e-15)
+    assert span.basis.shape == (30, 7)
+    away = found - span.middle
+    assert float((away - span.basis @ (span.basis.T @ away)).norm()) < 1e-9
+    assert float((away).norm()) > 1e-3
+
+
+def test_it_learns_where_the_update_vanishes() -> None:
+    """A small network on many messages of a simple client comes near her point by both readings."""
+    view, right = made_view(200, 3)
+    last = messages_of_target(view)
+    before = float((last.starts[-1] + last.updates[-1] - right).norm())
+    for settings in ({"lr": 0.02}, {"reading": "follow-update", "lr": 0.5}):
+        attack = LocalModelHeuristic(fit_steps=800, fit_lr=0.01, steps=300, **settings)  # type: ignore[arg-type]
+        evidence = attack.run(view, generator=fork(0))
+        assert evidence.status == "ok" and evidence.facts["unexplained"] < 0.02
+        assert float((evidence.tensors["param:weight"][0] - right).norm()) < 0.35 * before
+
+
+@pytest.mark.parametrize("messages", [1, 5])
+def test_undetermined_when_all_messages_are_about_one_model(messages: int) -> None:
+    view, _ = made_view(messages, 6)
+    first = view.observations[0]
+    same = tuple(replace(one, start=first.start, update=first.update) for one in view.observations)
+    evidence = LocalModelHeuristic(steps=3, fit_steps=3).run(
+        replace(view, observations=same), generator=fork(0)
+    )
+    assert evidence.status == "undetermined" and "same model" in evidence.reason
+    last = first.start["weight"] + first.update["weight"]
+    assert torch.allclose(evidence.tensors["param:weight"], last)
+
+
+def test_the_paper_s_settings_are_settings() -> None:
+    for dataset in ("flights", "adult", "leaf-synthetic", "att-faces"):
+        for client in range(10):
+            LocalModelHeuristic(**paper_settings(dataset, client))
+    assert paper_settings("adult", 2) == {"hidden": (32, 32), "fit_lr": 1e-5, "steps": 1000, "lr": 0.1}
+    assert paper_settings("flights", 9) == {"hidden": (64, 64), "fit_lr": 1e-6, "steps": 6000, "lr": 1e-3}
+    with pytest.raises(BadInput, match="client"):
+        paper_settings("adult", 10)
+    with pytest.raises(BadInput, match="dataset"):
+        paper_settings("mnist", 0)
+
+
+def test_refuses_impossible_layers() -> None:
+    with pytest.raises(BadInput, match="hidden"):
+        LocalModelHeuristic(hidden=(8, 0))
