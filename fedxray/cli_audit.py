@@ -135,7 +135,8 @@ def _tell_end(ended: Ended, quiet: bool) -> int:
         print_summary(ended.document)
         print(f"Report: {report}")
     if ended.failed:
-        print(f"fedxray: {ended.failed} cases failed; see {ended.folder / 'results.json'}", file=sys.stderr)
+        reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
+        print(f"fedxray: {ended.failed} cases failed, the first because: {reason}", file=sys.stderr)
         return FAILED
     return 0
 

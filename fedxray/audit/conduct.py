@@ -42,22 +42,35 @@ def conduct(
 
     `text` is the plan as it was written, kept beside the results.
     """
+    with make_engine(engine, jobs) as workers:
+        return conduct_with(workers, plan, folder, text=text, resume=resume, progress=progress)
+
+
+def conduct_with(
+    workers: Engine,
+    plan: Plan,
+    folder: Path,
+    *,
+    text: bytes = b"",
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Ended:
+    """The same with an engine that is running already."""
     from fedxray.audit.preflight import preflight
     from fedxray.audit.run import finish, galleries
 
     runs, cases = expand(plan)
     check_folder(folder, plan.digest(), resume=resume)
-    with make_engine(engine, jobs) as workers:
-        check_room(folder, preflight(plan).bytes)
-        with open_store(folder, plan.digest(), resume=resume) as store:
-            store.write_plan(text)
-            store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases, engine {engine}")
-            _work(plan, store, runs, cases, workers, progress)
-            document = finish(plan, store)
-            store.write_galleries(galleries(plan, store))
-            store.write_results(document)
-            failed = sum(case["status"] == "failed" for case in document["cases"])
-            store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
+    check_room(folder, preflight(plan).bytes)
+    with open_store(folder, plan.digest(), resume=resume) as store:
+        store.write_plan(text)
+        store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
+        _work(plan, store, runs, cases, workers, progress)
+        document = finish(plan, store)
+        store.write_galleries(galleries(plan, store))
+        store.write_results(document)
+        failed = sum(case["status"] == "failed" for case in document["cases"])
+        store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
     return Ended(folder=folder, document=document, failed=failed)
 
 
@@ -82,27 +95,35 @@ def megabytes(count: int) -> str:
 def _work(
     plan: Plan, store: Store, runs: list[Run], cases: list[Case], workers: Engine, progress: Progress
 ) -> None:
-    """Everything that is not done yet: all runs, then all cases; a dead task's cases are failed ones."""
+    """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
+    _forget_failures(store, runs, cases)
     new_runs = [one for one in runs if not store.has_run(one.id)]
-    for case in cases:
-        if store.has_case(case.id) and store.read_case(case.id)["status"] == "failed":
-            store.forget_case(case.id)  # a dead worker may live this time
     new_cases = [one for one in cases if not store.has_case(one.id)]
     total = len(new_runs) + len(new_cases)
 
-    def both(done: int, _: int, label: str) -> None:
+    def first(done: int, _: int, label: str) -> None:
         progress(done, total, label)
 
-    def later(done: int, _: int, label: str) -> None:
+    def then(done: int, _: int, label: str) -> None:
         progress(len(new_runs) + done, total, label)
 
-    died = workers.run([_task(plan, store, "work_on_run", one) for one in new_runs], both)
-    dead = {death.task.argument["item"]["id"]: death.reason for death in died}
-    for case in [one for one in new_cases if one.run in dead]:
-        _give_up(store, case, f"the federation could not be run: {dead[case.run]}")
-    rest = [one for one in new_cases if one.run not in dead]
-    for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], later):
+    for death in workers.run([_task(plan, store, "work_on_run", one) for one in new_runs], first):
+        store.write_lost_run(death.task.argument["item"]["id"], death.reason, "")
+    lost = {one.id: reason for one in new_runs if (reason := store.lost_run(one.id)) is not None}
+    for case in [one for one in new_cases if one.run in lost]:
+        _give_up(store, case, f"the federation could not be run: {lost[case.run]}")
+    rest = [one for one in new_cases if one.run not in lost]
+    for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], then):
         _give_up(store, Case(**death.task.argument["item"]), death.reason)
+
+
+def _forget_failures(store: Store, runs: list[Run], cases: list[Case]) -> None:
+    """What failed is tried again when an audit goes on: there may be more memory this time."""
+    for run in runs:
+        store.forget_lost_run(run.id)
+    for case in cases:
+        if store.has_case(case.id) and store.read_case(case.id)["status"] == "failed":
+            store.forget_case(case.id)
 
 
 def _give_up(store: Store, case: Case, reason: str) -> None:

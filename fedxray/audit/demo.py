@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedxray.audit.conduct import Ended, conduct, silent
-from fedxray.audit.engines import Progress
+from fedxray.audit.conduct import Ended, conduct_with, silent
+from fedxray.audit.engines import Progress, make_engine
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.results import validate
-from fedxray.audit.store import GALLERY, PRIVATE, check_folder, clear, open_store
+from fedxray.audit.store import GALLERY, PRIVATE, clear, open_store
 
 KIND = "demo"
 
@@ -35,17 +35,18 @@ def conduct_demo(
     """Audit all shipped plans; a folder that an earlier demo left is written anew."""
     plans = shipped_plans()
     digest = hashlib.sha256("".join(plan.digest() for plan, _ in plans).encode()).hexdigest()
-    clear(folder, KIND)
-    check_folder(folder, digest, kind=KIND)
-    with open_store(folder, digest, kind=KIND) as store:
-        parts = []
-        for plan, text in plans:
-            store.write_plan(text, f"plan-{plan.name}.toml")
-            place = store.private / plan.name
-            parts.append(conduct(plan, place, text=text, engine=engine, jobs=jobs, progress=progress))
-        document = join([part.document for part in parts])
-        store.write_galleries([entry for part in parts for entry in _gallery(part.folder)])
-        store.write_results(document)
+    with make_engine(engine, jobs) as workers:
+        clear(folder, KIND)
+        with open_store(folder, digest, kind=KIND) as store:
+            parts = []
+            for plan, text in plans:
+                store.write_plan(text, f"plan-{plan.name}.toml")
+                parts.append(
+                    conduct_with(workers, plan, store.private / plan.name, text=text, progress=progress)
+                )
+            document = join([part.document for part in parts])
+            store.write_galleries([entry for part in parts for entry in _gallery(part.folder)])
+            store.write_results(document)
     return Ended(folder=folder, document=document, failed=sum(part.failed for part in parts))
 
 

@@ -17,6 +17,7 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit import results
 from fedxray.audit.cases import Case, Run, expand, run_id
 from fedxray.audit.evaluate import Bench, Outcome, adapts, evaluate
+from fedxray.audit.files import NoSpaceError
 from fedxray.audit.gallery import pictures
 from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import Prepared, prepare
@@ -35,9 +36,20 @@ LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "
 
 
 def execute_run(plan: Plan, run: Run, store: Store) -> None:
-    """Simulate one federation and keep its transcript and its utility."""
+    """Simulate one federation and keep its transcript and its utility, or why there is none."""
     if store.has_run(run.id):
         return
+    try:
+        _simulate(plan, run, store)
+    except NoSpaceError:
+        raise
+    except FedxrayError as mistake:
+        store.write_lost_run(run.id, str(mistake), traceback.format_exc())
+    except Exception as error:  # noqa: BLE001
+        store.write_lost_run(run.id, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _simulate(plan: Plan, run: Run, store: Store) -> None:
     prepared = prepare(plan, run.defence, run.seed)
     with store.new_run(run.id) as folder:
         shelf = FolderShelf(folder / TRANSCRIPT)
@@ -57,6 +69,8 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
         found = _succeeded(plan, case, store)
     except Refused as refusal:
         found = _ended("refused", str(refusal))
+    except NoSpaceError:
+        raise
     except FedxrayError as mistake:
         found = _ended("failed", str(mistake), traceback.format_exc())
     except Exception as error:  # noqa: BLE001
@@ -100,6 +114,8 @@ def versions() -> dict[str, str]:
 
 
 def _utility(store: Store, defence: str, seed: int) -> dict[str, float]:
+    if not store.has_run(run_id(defence, seed)):
+        return {}
     found: dict[str, float] = results.read_json(store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json")
     return found
 

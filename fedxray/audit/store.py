@@ -70,6 +70,18 @@ class Store:
         sync_folder(self.private / "runs")
         fault("run in place")
 
+    def write_lost_run(self, run: str, reason: str, trace: str) -> None:
+        """Keep why a run could not be simulated."""
+        write_whole(self._lost(run), _json({"reason": reason, "traceback": trace}), "lost run")
+
+    def lost_run(self, run: str) -> str | None:
+        """Why a run could not be simulated, None where nothing is known against it."""
+        return str(_read_json(self._lost(run))["reason"]) if self._lost(run).is_file() else None
+
+    def forget_lost_run(self, run: str) -> None:
+        """Let a run be tried again."""
+        self._lost(run).unlink(missing_ok=True)
+
     def has_case(self, case: str) -> bool:
         """Whether that case has ended."""
         return self._case(case).is_file()
@@ -131,6 +143,9 @@ class Store:
     def free_bytes(self) -> int:
         """Room on the disk."""
         return shutil.disk_usage(self.folder).free
+
+    def _lost(self, run: str) -> Path:
+        return self.private / "runs" / f"{run}.lost.json"
 
     def _case(self, case: str) -> Path:
         return self.private / "cases" / f"{case}.json"

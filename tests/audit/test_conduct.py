@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.conduct import conduct, megabytes
+from fedxray.audit.plan import make_plan
+from tests.audit.plans import tiny
+
+LOUD = {"name": "gaussian-noise", "scale": 1e38, "label": "loud"}
+OWN_MODEL = """
+from torch import nn
+
+class Odd(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        if self.training and len(x) > 3:
+            raise RuntimeError("only three at a time")
+        return self.layer(x)
+
+def build(space):
+    return Odd(space.shape[0], space.outputs)
+"""
+
+
+def test_a_run_that_diverges_fails_its_own_cases_and_no_others(tmp_path: Path) -> None:
+    plan = make_plan(tiny(defence=[{"name": "none"}, LOUD]), tmp_path)
+    ended = conduct(plan, tmp_path / "out")
+    statuses = {(case["defence"], case["status"]) for case in ended.document["cases"]}
+    assert statuses == {("none", "ok"), ("loud", "failed")} and ended.failed == 4
+    assert {row["defence"] for row in ended.document["utility"]} == {"none"}
+    reason = next(case["reason"] for case in ended.document["cases"] if case["defence"] == "loud")
+    assert reason.startswith("the federation could not be run: ") and "finite" in reason
+
+
+def test_a_network_of_the_user_that_breaks_in_training_is_found_by_the_rehearsal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "odd_network.py").write_text(OWN_MODEL)
+    plan = make_plan(tiny(model=None) | {"model": {"factory": "odd_network:build"}}, tmp_path)
+    with pytest.raises(RuntimeError, match="three at a time"):
+        conduct(plan, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedxray.audit import run
+
+    plan = make_plan(tiny(), tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "simulate", broken)
+        assert conduct(plan, tmp_path / "out").failed == 2
+    lost = next((tmp_path / "out" / "private" / "runs").glob("*.lost.json"))
+    kept = json.loads(lost.read_bytes())
+    assert kept["reason"] == "MemoryError: no memory" and "in broken" in kept["traceback"]
+    again = conduct(plan, tmp_path / "out", resume=True)
+    assert again.failed == 0 and again.document["utility"]
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise MemoryError("no memory")
+
+
+def test_a_log_is_kept_that_may_be_shared(tmp_path: Path) -> None:
+    ended = conduct(make_plan(tiny(), tmp_path), tmp_path / "out", text=b"# the plan")
+    lines = (ended.folder / "log").read_text().splitlines()
+    assert "1 runs, 2 cases" in lines[0] and "0 of 2 cases failed" in lines[-1]
+    assert (ended.folder / "plan.toml").read_bytes() == b"# the plan"
+
+
+def test_sizes_in_words() -> None:
+    assert [megabytes(count) for count in (1500, 2_500_000, 3 * 10**9)] == ["2 kB", "2 MB", "3,000 MB"]

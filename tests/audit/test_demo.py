@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit import demo
+from fedxray.audit.cases import expand
+from fedxray.audit.conduct import conduct
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.errors import BadInput
+from tests.audit.plans import tiny
+
+
+def small(name: str, label: str) -> tuple[Plan, bytes]:
+    attack = [{"name": "attribute-from-model", "label": label}]
+    return make_plan(tiny(name=name, attack=attack), Path.cwd()), name.encode()
+
+
+@pytest.fixture
+def two_small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "shipped_plans", lambda: [small("one", "a (one)"), small("two", "a (two)")])
+
+
+def test_the_shipped_plans_are_good_and_need_no_download() -> None:
+    plans = [plan for plan, _ in demo.shipped_plans()]
+    assert [plan.name for plan in plans] == ["demo-clinic", "demo-diabetes", "demo-digits"]
+    assert {plan.data.name for plan in plans} == {"clinic", "diabetes", "digits"}
+    labels = [part.title for plan in plans for part in plan.attacks]
+    assert len(set(labels)) == len(labels), "they stand in one table"
+    assert all(expand(plan)[1] for plan in plans)
+    defended = [plan for plan in plans if any(not part.is_none for part in plan.defences)]
+    assert len(defended) == 2 and all(any(part.is_none for part in plan.defences) for plan in defended)
+
+
+@pytest.mark.usefixtures("two_small_plans")
+def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    ended = demo.conduct_demo(folder)
+    results = json.loads((folder / "results.json").read_bytes())
+    assert results == ended.document and ended.failed == 0
+    assert [plan["name"] for plan in results["plan"]["plans"]] == ["one", "two"]
+    assert {(row["plan"], row["attack"]) for row in results["summary"]} == {
+        ("one", "a (one)"),
+        ("two", "a (two)"),
+    }
+    assert {row["plan"] for row in results["utility"]} == {"one", "two"}
+    assert (folder / "plan-one.toml").read_bytes() == b"one"
+    outside = {path.name for path in folder.iterdir()}
+    assert outside == {"audit.json", ".lock", "results.json", "plan-one.toml", "plan-two.toml", "private"}
+    again = demo.conduct_demo(folder)
+    assert timeless(again.document) == timeless(ended.document)
+
+
+def timeless(document: dict[str, Any]) -> dict[str, Any]:
+    return document | {"cases": [case | {"seconds": None} for case in document["cases"]]}
+
+
+@pytest.mark.usefixtures("two_small_plans")
+def test_a_demo_overwrites_nothing_but_a_demo(tmp_path: Path) -> None:
+    plan, text = small("one", "a")
+    conduct(plan, tmp_path / "audit", text=text)
+    before = (tmp_path / "audit" / "results.json").read_bytes()
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text.tex").write_text("precious")
+    for folder in (tmp_path / "audit", tmp_path / "thesis"):
+        with pytest.raises(BadInput, match="--out"):
+            demo.conduct_demo(folder)
+    with pytest.raises(BadInput, match="--engine"):
+        demo.conduct_demo(tmp_path / "new", engine="ray")
+    assert (tmp_path / "audit" / "results.json").read_bytes() == before
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["text.tex"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_plans_with_equal_labels_cannot_be_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(demo, "shipped_plans", lambda: [small("one", "a"), small("two", "a")])
+    with pytest.raises(ValueError, match="different labels"):
+        demo.conduct_demo(tmp_path / "demo")
