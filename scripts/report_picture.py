@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "report.png"
-WIDTH, HEIGHT, COLOURS = 1200, 1400, 128
+WIDTH, HEIGHT, COLOURS = 1200, 1315, 128
 
 
 def main(report: Path) -> None:
