@@ -20,7 +20,7 @@ from fedxray.params import Params, add, each, element_count, stack, subtract, un
 # in the processor's caches, and loses up to half beyond that.
 MOST_STACKED = 64  # clients side by side
 MOST_ENTRIES = 3_000_000  # parameters, all stacked clients together
-MOST_WORK = 100_000_000  # parameters times examples of a step, all stacked clients together
+MOST_WORK = 60_000_000  # parameters times examples of a step, all stacked clients together
 LEAST_STACKED = 4  # a network of which fewer fit under these limits gains nothing
 
 
@@ -62,8 +62,7 @@ def _most_side_by_side(jobs: Sequence[Job]) -> int:
 
 def train_one(model: nn.Module, job: Job, recipe: Recipe) -> LocalResult:
     """One client's work by itself."""
-    steps = map(job.schedule.used, range(job.schedule.steps))
-    batches = (Batch(x=job.x[used], y=job.y[used]) for used in steps)
+    batches = (Batch(x=job.x[used], y=job.y[used]) for used in job.schedule.rows())
     with _own_draws(job):
         return local_update(
             job.start,

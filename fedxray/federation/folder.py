@@ -93,6 +93,10 @@ class FolderShelf:
         self._waiting_bytes += size
         return len(self._shards)
 
+    def reader(self, key: str) -> Callable[[], Parts]:
+        """What fetches the tensors under that key; no message stands behind it, only this run's shards."""
+        return functools.partial(self.get, key)
+
     def get(self, key: str) -> Parts:
         """The tensors under that key, whether they wait or are written."""
         wanted = _wanted(key, self._forms[key])
@@ -169,6 +173,10 @@ class _FinishedShelf:
         """Refuse, since a finished transcript does not change."""
         got, remedy = f"a finished one in {self._folder}", "Record into another folder."
         raise BadInput("transcript", expected="a recording under way", got=got, remedy=remedy)
+
+    def reader(self, key: str) -> Callable[[], Parts]:
+        """What fetches the tensors under that key; no message stands behind it, only this run's shards."""
+        return functools.partial(self.get, key)
 
     def get(self, key: str) -> Parts:
         """The tensors under that key."""

@@ -45,14 +45,21 @@ def in_train_mode(model: nn.Module) -> nn.Module:
 
 def objective(model: nn.Module, loss: str) -> Objective:
     """The mean loss of one client's batch in train mode, a function of named parameters and buffers."""
-    measure, network = example_loss(loss), in_train_mode(model)
+    measure, network, shared = example_loss(loss), in_train_mode(model), _shares_tensors(model)
 
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
-        losses = measure(functional_call(network, ({**params, **fresh},), (batch.x,)), batch.y)
+        output = functional_call(network, ({**params, **fresh},), (batch.x,), tie_weights=shared)
+        losses = measure(output, batch.y)
         return mean_loss(losses, batch.weight), fresh
 
     return evaluate
+
+
+def _shares_tensors(model: nn.Module) -> bool:
+    """Whether a parameter or buffer has several names; if not, a call can save itself the search for them."""
+    every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return len(every) > len({id(value) for _, value in every})
 
 
 def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:

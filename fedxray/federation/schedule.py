@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,11 @@ class Schedule:
         """Indices of one step without the filling."""
         row = self.index[step]
         return row[row >= 0]
+
+    def rows(self) -> Iterator[Tensor]:
+        """Indices step by step without the filling, which stands at the end of a row."""
+        for row, count in zip(self.index, (self.index >= 0).sum(1).tolist(), strict=True):
+            yield row[:count]
 
 
 def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> Schedule:

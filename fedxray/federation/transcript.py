@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,9 @@ class Shelf(Protocol):
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
 
+    def reader(self, key: str) -> Callable[[], Parts]:
+        """What fetches the tensors under that key, to be handed to someone who may see no other."""
+
 
 class MemoryShelf:
     """Tensors kept in memory, detached so that no graph is held."""
@@ -47,6 +50,11 @@ class MemoryShelf:
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
         return self._kept[key]
+
+    def reader(self, key: str) -> Callable[[], Parts]:
+        """What hands out the tensors under that key and holds no others."""
+        parts = self._kept[key]
+        return lambda: parts
 
 
 @dataclass(frozen=True, kw_only=True)

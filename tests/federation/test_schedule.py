@@ -47,6 +47,8 @@ def test_an_epoch_uses_every_example_once(count: int, batch: Any, epochs: int, s
 def test_filling_stands_at_the_end_of_the_last_batch() -> None:
     schedule = draw_schedule(5, Recipe(batch_size=3, shuffle="never"), fork(0))
     assert schedule.index.tolist() == [[0, 1, 2], [3, 4, -1]]
+    assert [row.tolist() for row in schedule.rows()] == [[0, 1, 2], [3, 4]]
+    assert [schedule.used(step).tolist() for step in range(2)] == [[0, 1, 2], [3, 4]]
 
 
 def test_fedsgd_is_one_step_on_everything() -> None:
