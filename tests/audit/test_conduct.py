@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct, megabytes
+from fedxray.audit.conduct import conduct, conduct_with, megabytes
+from fedxray.audit.engines import Death, Progress, Task
 from fedxray.audit.plan import make_plan
 from tests.audit.plans import tiny
 
@@ -63,6 +65,41 @@ def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytes
     assert kept["reason"] == "MemoryError: no memory" and "in broken" in kept["traceback"]
     again = conduct(plan, tmp_path / "out", resume=True)
     assert again.failed == 0 and again.document["utility"]
+
+
+class Deadly:
+    """An engine in which the worker of some tasks dies."""
+
+    def __init__(self, doomed: str) -> None:
+        self.doomed = doomed
+
+    def __enter__(self) -> Deadly:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+        for task in tasks:
+            if self.doomed not in task.label:
+                task.work()
+        return [Death(task=task, reason="killed by SIGKILL") for task in tasks if self.doomed in task.label]
+
+
+@pytest.mark.parametrize(
+    ("doomed", "failed", "reason"),
+    [
+        ("client1", 1, "killed by SIGKILL"),
+        ("none.seed0-", 2, "the federation could not be run: killed by SIGKILL"),
+    ],
+)
+def test_a_dead_worker_costs_its_own_cases_alone(
+    tmp_path: Path, doomed: str, failed: int, reason: str
+) -> None:
+    ended = conduct_with(Deadly(doomed), make_plan(tiny(), tmp_path), tmp_path / "out")
+    assert ended.failed == failed
+    assert {case["reason"] for case in ended.document["cases"] if case["status"] == "failed"} == {reason}
+    assert reason in (ended.folder / "log").read_text()
 
 
 def broken(*_: Any, **__: Any) -> Any:
