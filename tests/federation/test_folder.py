@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 from torch import nn
 
+from fedxray.adversary import roles
 from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, read_transcript, transcript_bytes, write_transcript
 from fedxray.federation.round_loop import Federation, simulate
@@ -460,6 +461,8 @@ JSON = st.recursive(
 def transcript_or_refusal(folder: Path) -> None:
     try:
         transcript = reread(folder)
+        roles.server(transcript, client=0), roles.eavesdropper(transcript, client=1)
+        roles.curious_client(transcript, seat=0), roles.secure_aggregation(transcript)
     except BadInput:
         return
     assert isinstance(transcript, Transcript)
