@@ -84,21 +84,31 @@ def membership_records(
     """Members and non-members, mixed, and which is which (for scoring only), shape [records].
 
     Non-members are held-out records of the same client, so that telling the two apart is about these records and not
-    about the population; only a client without any takes public ones.
+    about the population.
     """
     members = records_in_question(truth, client, seats, "train")
-    left_out = records_in_question(truth, client, seats, "holdout")
-    others = left_out if len(left_out) else truth.public
+    others = records_in_question(truth, client, seats, "holdout")
     if not len(others):
         raise BadInput(
             "data.holdout",
             expected="held-out records to tell members from",
             got="none",
-            remedy="Set holdout = 0.1 (or public = 0.1) in [data].",
+            remedy="Set holdout = 0.1 in [data].",
         )
     inside = torch.arange(len(members) + len(others), device="cpu") < len(members)
     mixed = permutation(len(inside), fork(truth.seed, "membership", -1 if client is None else client))
     return union((members, others)).take(mixed.to(members.x.device)), inside[mixed]
+
+
+def attribute_rows(
+    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
+) -> Records:
+    """The records in question in a drawn order, since the client's own would tell which of them shared a batch."""
+    records = records_in_question(truth, client, seats, rows)
+    drawn = permutation(
+        len(records), fork(truth.seed, "public order", -1 if client is None else client, rows)
+    )
+    return records.take(drawn.to(records.x.device))
 
 
 def _public_attributes(
@@ -111,7 +121,7 @@ def _public_attributes(
             got="nothing",
             remedy='Name it in [data], for example sensitive = "smoker".',
         )
-    records = records_in_question(truth, client, seats, rows)
+    records = attribute_rows(truth, client, seats, rows)
     x = records.x.clone()
     x[:, list(truth.space.column(truth.space.sensitive).positions)] = 0.0
     return PublicAttributes(x=x, y=records.y.clone())
@@ -138,10 +148,13 @@ def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows
 
 def _batch_labels(
     truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
-) -> tuple[torch.Tensor, ...]:
+) -> dict[int, tuple[torch.Tensor, ...]]:
     owner = _single("batch-labels", client)
-    schedule = truth.schedule(owner, 0)
-    return tuple(truth.train[owner].y[schedule.used(step)] for step in range(schedule.steps))
+    y, found = truth.train[owner].y, {}
+    for round in range(truth.rounds):
+        schedule = truth.schedule(owner, round)
+        found[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
+    return found
 
 
 def _order(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> dict[int, torch.Tensor]:

@@ -198,12 +198,14 @@ def _globals(
 
 def _params(transcript: Transcript, key: str) -> Late:
     """The parameters of one message, fetched when first asked for."""
-    return Late(lambda: transcript.shelf.get(key).params)
+    fetch = transcript.shelf.reader(key)
+    return Late(lambda: fetch().params)
 
 
 def _buffers(transcript: Transcript, key: str) -> Late:
     """The buffers of one message, fetched when first asked for."""
-    return Late(lambda: transcript.shelf.get(key).buffers)
+    fetch = transcript.shelf.reader(key)
+    return Late(lambda: fetch().buffers)
 
 
 def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:

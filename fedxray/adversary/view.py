@@ -81,7 +81,7 @@ class Grants:
     defence: Defence | None = None
     labels: Tensor | None = None  # [records] in an order of the auditor's choosing
     label_counts: Tensor | None = None  # [classes]
-    batch_labels: tuple[Tensor, ...] | None = None  # labels of every local step
+    batch_labels: dict[int, tuple[Tensor, ...]] | None = None  # by round, labels of every local step
     public_attributes: PublicAttributes | None = None
     target_records: Records | None = None  # members and others, mixed
     own_data: Records | None = None
@@ -162,7 +162,14 @@ class View:
 
     def without_messages(self) -> View:
         """The same knowledge without anything that was sent: what a floor works from."""
-        return replace(self, observations=(), globals=(), own=(), channel=None, messages=False)
+        return replace(
+            self,
+            observations=(),
+            globals=(),
+            own=tuple(replace(one, observations=()) for one in self.own),
+            channel=None,
+            messages=False,
+        )
 
     def ledger(self) -> dict[str, Any]:
         """Who sits here, what was seen and what was granted, in plain values."""

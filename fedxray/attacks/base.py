@@ -92,7 +92,7 @@ class Attack(ABC):
         self.check(view)
         own = fork(generator, "attack", self.name, spell(self))
         context = Context(generator=own, root=generator, memo=memo, report=report)
-        evidence = self.attack(view, context)
+        evidence = with_doubts(self.attack(view, context), context.stages)
         return replace(
             evidence,
             target=view.target,
@@ -104,6 +104,14 @@ class Attack(ABC):
     def identity(self) -> str:
         """Short text that is equal for equal settings, for names of stored answers."""
         return f"{self.name}-{derive_seed(0, self.name, spell(self)):016x}"
+
+
+def with_doubts(evidence: Evidence, stages: list[Evidence]) -> Evidence:
+    """Evidence that rests on an answer which did not end well has not ended well either."""
+    bad = next((stage for stage in stages if stage.status != "ok"), None)
+    if bad is None or evidence.status != "ok":
+        return evidence
+    return replace(evidence, status=bad.status, reason=f"it rests on another attack's answer: {bad.reason}")
 
 
 def single_replies() -> Need:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -22,6 +22,7 @@ from fedxray.attacks.base import (
 )
 from fedxray.attacks.evidence import Evidence, Kind, of_attributes, of_images, of_label_counts, of_membership
 from fedxray.attacks.imputation import impute_category, impute_value
+from fedxray.data.records import Records, union
 from fedxray.data.space import Column
 
 EVERYONE = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
@@ -30,7 +31,10 @@ MOST_PUBLIC_IMAGES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Majority(Attack):
-    """The most frequent value of the sensitive column among the public records; of a continuous one, the median."""
+    """The most frequent value of the sensitive column among the public records.
+
+    Of a continuous one, the value with most public records within the tolerance that counts as a hit.
+    """
 
     name: ClassVar[str] = "majority"
     kind: ClassVar[Kind] = "attributes"
@@ -48,7 +52,9 @@ class Majority(Attack):
         """One value for everyone."""
         records, public, column = _in_question(view)
         if column.kind == "continuous":
-            code = public[:, list(column.positions)].median(0).values
+            values = public[:, list(column.positions)]
+            near = (values - values.T).abs() <= column.tolerance
+            code = values[near.sum(1).argmax()]
         else:
             code = column.candidates(public)[torch.bincount(categories_of(public, column)).argmax()]
         return of_attributes(code.expand(len(records), -1).clone(), facts={"public_records": len(public)})
@@ -76,16 +82,20 @@ class Imputation(Attack):
     def attack(self, view: View, context: Context) -> Evidence:
         """Learn from the public records, predict for the records in question."""
         _, public, column = _in_question(view)
-        asked, known = view.grants.public_attributes, view.grants.public_records
-        assert asked is not None and known is not None
+        asked, known = view.grants.public_attributes, known_records(view)
+        assert asked is not None
         other = [place for place in range(public.shape[1]) if place not in column.positions]
         learn = torch.cat([public[:, other], known.y[:, None].to(public.dtype)], 1)
         guess = torch.cat([asked.x[:, other], asked.y[:, None].to(public.dtype)], 1)
         if column.kind == "continuous":
             codes = impute_value(learn, public[:, list(column.positions)], guess)
             return of_attributes(codes, facts={"public_records": len(public)})
-        found = impute_category(learn, categories_of(public, column), guess)
-        return of_attributes(column.candidates(public)[found], facts={"public_records": len(public)})
+        codes, real = column.candidates(public), categories_of(public, column)
+        evidence = of_attributes(
+            codes[impute_category(learn, real, guess)], facts={"public_records": len(public)}
+        )
+        balanced = codes[impute_category(learn, real, guess, balanced=True)]
+        return replace(evidence, tensors={**evidence.tensors, "codes_balanced": balanced})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +139,8 @@ class MeanImage(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """One image, repeated."""
-        public, count = view.grants.public_records, view.grants.examples
-        assert public is not None and count is not None
+        public, count = known_records(view), view.grants.examples
+        assert count is not None
         return of_images(public.x.mean(0, keepdim=True).expand(count, *view.space.shape).clone())
 
 
@@ -155,8 +165,8 @@ class NearestPublicImage(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Every public image, repeated only where there are fewer than images in question."""
-        public, count = view.grants.public_records, view.grants.examples
-        assert public is not None and count is not None
+        public, count = known_records(view), view.grants.examples
+        assert count is not None
         pool = public.x[:MOST_PUBLIC_IMAGES]
         return of_images(pool.repeat(-(-count // len(pool)), 1, 1, 1) if count > len(pool) else pool.clone())
 
@@ -179,8 +189,8 @@ class Marginals(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Public shares times the number of records, rounded so that they add up."""
-        public, count = view.grants.public_records, view.grants.examples
-        assert public is not None and count is not None
+        public, count = known_records(view), view.grants.examples
+        assert count is not None
         shares = torch.bincount(public.y, minlength=len(view.space.classes)) / len(public)
         return of_label_counts(rounded_to(shares * count, count))
 
@@ -200,7 +210,14 @@ def categories_of(x: Tensor, column: Column) -> Tensor:
     return (x[:, None, list(column.positions)] - codes[None]).abs().sum(-1).argmin(1)
 
 
+def known_records(view: View) -> Records:
+    """Complete records that the seat has without any message: public ones, and those of a curious client itself."""
+    public = view.grants.public_records
+    assert public is not None
+    return union((public, *(one.records for one in view.own)))
+
+
 def _in_question(view: View) -> tuple[Tensor, Tensor, Column]:
-    asked, public = view.grants.public_attributes, view.grants.public_records
-    assert asked is not None and public is not None
-    return asked.x, public.x, view.space.column(view.space.sensitive or "")
+    asked = view.grants.public_attributes
+    assert asked is not None
+    return asked.x, known_records(view).x, view.space.column(view.space.sensitive or "")

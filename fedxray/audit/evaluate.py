@@ -128,9 +128,11 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
 
 def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
     """Who sees what and was told what, in plain values."""
+    hidden = bench.transcript.secure_aggregation and view.role in ("server", "active-server")
     return {
         **view.ledger(),
-        "sees": roles.ROLES[view.role].sees,
+        "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
+        "examples_in_question": len(bench.truth.train[bench.client]),
         "defence": bench.truth.defence.describe(),
         "aware": bench.aware,
         "target": bench.client,
@@ -185,6 +187,11 @@ def _held_out(bench: Bench) -> Scores | None:
     """The same attack on records of the same client that nobody trained on."""
     if not len(bench.truth.holdout[bench.client]):
         return None
+    if bench.attack.kind == "images":  # the same pictures, held against as many that nobody trained on
+        same = _run(bench, bench.attack, make_view(bench, bench.attack))
+        return score(
+            same, bench.truth, client=bench.client, rows="holdout", limit=len(bench.truth.train[bench.client])
+        )
     view = make_view(bench, bench.attack, rows="holdout")
     return _score(bench, _run(bench, bench.attack, view), "holdout")
 

@@ -19,6 +19,7 @@ from fedxray.federation.round_loop import Federation, simulate
 from fedxray.federation.transcript import Transcript
 
 REHEARSED_EXAMPLES = 2
+ABOUT_WHOLE_SUMS = ("images", "labels")  # kinds whose guess from a sum is about all clients at once
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 REPEATS = 4  # a case runs its attack about this often: itself and its controls
 
@@ -71,7 +72,15 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         aware=case.aware,
         memos=lambda view: compute,
     )
-    attack.check(make_view(bench, attack))
+    view = make_view(bench, attack)
+    attack.check(view)
+    if view.target is None and attack.kind in ABOUT_WHOLE_SUMS:
+        raise BadInput(
+            f"attack {part.title}: role",
+            expected="a seat that sees single replies",
+            got=f"{part.role!r}, which sees sums over all clients here",
+            remedy="Audits of what a sum gives away about everyone's images are not built yet.",
+        )
 
 
 def rehearse(prepared: Prepared) -> tuple[Transcript, float]:

@@ -195,7 +195,8 @@ def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
             if asked is not view:  # an attack that changed its view gets a fresh answer
                 return run()
             told = known if adapts(attack) else unaware
-            question = derive_seed(0, seen, view.role, view.target, rounds, told, attack.identity())
+            seats = tuple(one.client for one in view.own)
+            question = derive_seed(0, seen, view.role, seats, view.target, rounds, told, attack.identity())
             return _remembered(store, f"{attack.name}-{question:016x}", run)
 
         return memo

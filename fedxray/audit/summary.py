@@ -22,6 +22,7 @@ Row = dict[str, Any]
 RowKey = tuple[str, str, str, bool | None, str | None]  # attack, role, defence, aware, metric
 
 UNIT = "client-run"
+ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come with a guess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +93,9 @@ def _scored(cases: Sequence[Case]) -> list[str]:
 def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
     """Everything of a row but its verdict."""
     metric = key[4]
-    margin = None if metric is None else metric_named(metric).margin
     down = _is_down(metric)
     units = _units(group, metric)
+    margin = None if metric is None else _margin(metric, units)
     over, floor, difference = _against_floor(units, metric, down)
     controls, shown = _against_controls(units, metric, down)
     statuses = Counter(case["status"] for case in group)
@@ -109,7 +110,7 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
         margin=margin or 0.0,
         over=over,
         statuses=statuses,
-        unscored=statuses["ok"] - len(units.values),
+        unscored=sum(statuses[status] for status in ENDED) - len(units.values),
         runs=len(set(units.seeds)),
         family=0,
         power=power,
@@ -117,9 +118,21 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
     return _Draft(row=row, finding=finding, controls=controls)
 
 
+def _margin(metric: str, units: _Units) -> float:
+    """The least difference that counts; of a metric that counts examples, a share of those in question."""
+    entry = metric_named(metric)
+    if not entry.per_example:
+        return entry.margin
+    counts = [case["ledger"].get("examples_in_question", 1) for case in units.cases]
+    return entry.margin * (math.fsum(counts) / len(counts) if counts else 1.0)
+
+
 def _units(group: Sequence[Case], metric: str | None) -> _Units:
-    """The cases of a group that ended with a finite value of this metric."""
-    scored = [(case, _value(case["scores"], metric)) for case in group if case["status"] == "ok"]
+    """The cases of a group that ended with a finite value of this metric.
+
+    An attack that did not settle has made a guess all the same: leaving it out would keep the lucky ones.
+    """
+    scored = [(case, _value(case["scores"], metric)) for case in group if case["status"] in ENDED]
     kept = [(case, value) for case, value in scored if value is not None]
     return _Units(
         cases=[case for case, _ in kept],
@@ -214,7 +227,10 @@ def _judge_all(drafts: Sequence[_Draft]) -> None:
             verdict, reason = judge(replace(draft.finding, adjusted=p, family=size))
             note = "an upper bound that no attacker could have; " if oracle else ""
             kind = kind_of(
-                draft.finding.difference, draft.controls, record=_about_records(draft.row["metric"])
+                draft.finding.difference,
+                draft.controls,
+                record=_about_records(draft.row["metric"]),
+                margin=draft.finding.margin,
             )
             draft.row.update({"verdict": verdict, "reason": note + reason, "kind": kind})
 

@@ -56,18 +56,26 @@ def judge(finding: Finding) -> tuple[Verdict, str]:
     return verdict, _with_losses(reason, finding)
 
 
-def kind_of(difference: Interval | None, controls: Mapping[str, Interval], *, record: bool) -> Kind | None:
-    """Whose data leaked: a record's, a client's or the population's; None where nothing is above the floor.
+def kind_of(
+    difference: Interval | None, controls: Mapping[str, Interval], *, record: bool, margin: float
+) -> Kind | None:
+    """Whose data leaked: a record's, a client's or the population's; None where that was not shown.
 
-    record says that the metric compares training rows with held-out rows by construction, as membership does.
+    A client's, if the attack beats every control that lacks this client's messages, one of them by the margin: where
+    the global model tells as much, the client's own messages add nothing. The population's, only if both kinds of
+    control were measured and all come within the margin: a missing or vague control reassures nobody. `record` says
+    that the metric compares training rows with held-out rows by construction, as membership does.
     """
     if not _above(difference, 0.0):
         return None
     if record or any(_above(controls.get(name), 0.0) for name in RECORD_CONTROLS):
         return "record"
-    if any(_above(controls.get(name), 0.0) for name in CLIENT_CONTROLS):
+    client = [controls[name] for name in CLIENT_CONTROLS if name in controls]
+    if client and all(_above(one, 0.0) for one in client) and any(_above(one, margin) for one in client):
         return "client"
-    return "population"
+    near = all(one.high is not None and one.high <= margin for one in controls.values())
+    measured = client and any(name in controls for name in RECORD_CONTROLS)
+    return "population" if measured and near else None
 
 
 def _cannot_tell(finding: Finding) -> str | None:

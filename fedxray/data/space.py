@@ -25,6 +25,11 @@ class Column:
     categories: tuple[str, ...] = ()
     codes: tuple[tuple[float, ...], ...] = ()  # one encoding per category, each as long as positions
 
+    @property
+    def tolerance(self) -> float:
+        """How near a guess of a continuous value must come to count: a tenth of the range."""
+        return 0.1 * (self.high - self.low)
+
     def candidates(self, like: Tensor, grid: int = 0) -> Tensor:
         """Encoded candidate values, shape [values, positions]; a continuous column needs a grid size."""
         if self.kind == "categorical":

@@ -7,7 +7,9 @@ large recording costs nothing. Nothing in a folder is ever executed.
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

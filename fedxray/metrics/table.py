@@ -21,6 +21,7 @@ class Metric:
     better: Literal["up", "down"]
     margin: float
     what: str
+    per_example: bool = False  # whether the margin is a share of the examples in question
 
     @property
     def down(self) -> bool:
@@ -50,7 +51,13 @@ METRICS: dict[str, Metric] = {
     "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
     "class_ssim": _up("class-images", 0.05, "ssim of a class's image with that class"),
     "class_psnr": _up("class-images", 1.0, "psnr of a class's image with that class"),
-    "label_error": _down("labels", 1.0, "examples whose label is wrong: half the sum of count differences"),
+    "label_error": Metric(
+        kinds=("labels",),
+        better="down",
+        margin=0.05,
+        what="examples whose label is wrong: half the sum of count differences; the margin is a share of the examples",
+        per_example=True,
+    ),
     "label_accuracy": _up("labels", 0.05, "1 - label_error / examples"),
     "values_recovered": _up("rows", 0.05, "share of values of matched rows told to within the tolerance"),
     "zest": _up("model", 0.05, "likeness of two models' local explanations, -1..1"),

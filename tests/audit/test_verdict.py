@@ -116,16 +116,28 @@ def test_leaks_exactly_where_the_rule_says(
     assert reason
 
 
+def kind(difference: Interval | None, record: bool = False, **controls: Interval) -> str | None:
+    named = {name.replace("_", "-"): one for name, one in controls.items()}
+    return kind_of(difference, named, record=record, margin=0.05)
+
+
 def test_kinds_go_from_record_to_population() -> None:
-    above, not_above = spread(0.1, 0.2), spread(-0.1, 0.2)
-    assert kind_of(above, {"held-out": above, "other-client": above}, record=False) == "record"
-    assert kind_of(above, {"held-out": not_above, "other-client": above}, record=False) == "client"
-    assert kind_of(above, {"held-out": not_above, "global-model": above}, record=False) == "client"
-    assert kind_of(above, {"held-out": not_above, "other-client": not_above}, record=False) == "population"
-    assert kind_of(above, {}, record=False) == "population"
-    assert kind_of(above, {}, record=True) == "record"
-    assert kind_of(not_above, {"held-out": above}, record=True) is None
-    assert kind_of(None, {}, record=False) is None
+    above, vague, near = spread(0.1, 0.2), spread(-0.1, 0.2), spread(-0.02, 0.03)
+    barely = spread(0.001, 0.02)
+    assert kind(above, held_out=above, other_client=above) == "record"
+    assert kind(above, held_out=vague, other_client=above) == "client"
+    assert kind(above, held_out=near, global_model=above) == "client"
+    assert (
+        kind(above, held_out=near, other_client=above, global_model=near) is None
+    )  # the global model tells as much
+    assert kind(above, held_out=near, other_client=barely) == "population"
+    assert kind(above, held_out=near, other_client=near) == "population"
+    assert kind(above, held_out=near, other_client=vague) is None
+    assert kind(above, held_out=near) is None  # nobody looked at other clients
+    assert kind(above) is None
+    assert kind(above, record=True) == "record"
+    assert kind(vague, record=True, held_out=above) is None
+    assert kind(None) is None
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])

@@ -67,8 +67,10 @@ class AttributeFromModel(Attack):
             ]
         )  # [values, records]
         best = fits.argmin(0)
+        codes = candidates[best]
+        codes[~torch.isfinite(fits).all(0)] = torch.nan  # no guess rather than an arbitrary one
         ordered = fits.sort(0).values
-        return of_attributes(candidates[best], ordered[1] - ordered[0], facts={"values": len(candidates)})
+        return of_attributes(codes, ordered[1] - ordered[0], facts={"values": len(candidates)})
 
     def _measure(self, view: View) -> ExampleLoss:
         if self.criterion == "loss":

@@ -52,7 +52,7 @@ class InvertingGradients(Attack):
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
     grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("other-client",)
+    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 120}
 
     steps: int = 2400
@@ -142,8 +142,8 @@ def replayed(
         view.model, observation.start, recipe, order, buffers=observation.buffers, batch_norm=batch_norm
     )
     is_sum = observation.contributors is None or len(observation.contributors) > 1
-    seen = scaled(observation.update, 1 / recipe.server_learning_rate) if is_sum else observation.update
-    return client, seen
+    step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
+    return client, scaled(observation.update, 1 / step) if is_sum else observation.update
 
 
 def recipe_of(view: View, observation: Observation) -> Recipe | None:

@@ -96,7 +96,7 @@ def bias_scale(observation: Observation, recipe: Recipe | None, examples: int) -
     if recipe is None or (is_sum and recipe.algorithm != "fedsgd"):
         return None
     if recipe.algorithm == "fedsgd":
-        return recipe.server_learning_rate
+        return recipe.server_learning_rate * recipe.learning_rate  # the server took the step
     steps = range(1, recipe.steps(examples) + 1)
     pulled = sum((1 - recipe.momentum**step) / (1 - recipe.momentum) for step in steps)
     return recipe.learning_rate * pulled

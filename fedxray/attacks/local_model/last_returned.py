@@ -19,19 +19,30 @@ class LastReturned(Attack):
     name: ClassVar[str] = "last-returned"
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
-    grants: ClassVar[tuple[str, ...]] = ()
+    grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies."""
-        return (single_replies(),)
+        return (single_replies(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Start plus update of the last observation."""
         last = max(view.of_target(), key=lambda one: one.round)
         recipe = view.grants.recipe
-        rate = recipe.learning_rate if last.kind == "gradient" and recipe is not None else 1.0
+        rate = 1.0 if recipe is None or last.kind == "weights" else recipe.learning_rate
         buffers = last.buffers_after or last.buffers
         return of_model(add(last.start, last.update, rate), buffers, facts={"round": last.round})
+
+
+def step_size() -> Need:
+    """The learning rate, where a client sends a gradient and no model."""
+    return Need(
+        what="the learning rate, since the client sends a gradient",
+        given_by='grants = ["recipe"]',
+        met=lambda view: (
+            view.grants.recipe is not None or all(one.kind == "weights" for one in view.of_target())
+        ),
+    )

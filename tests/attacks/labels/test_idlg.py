@@ -147,7 +147,8 @@ def test_the_scale_of_an_update_is_what_a_constant_gradient_is_multiplied_by() -
     assert bias_scale(seen, None, 5) is None
     whole = replace(seen, contributors=None)
     assert bias_scale(whole, Recipe(), 5) is None
-    assert bias_scale(whole, Recipe(algorithm="fedsgd", server_learning_rate=0.3), 5) == 0.3
+    summed = Recipe(algorithm="fedsgd", server_learning_rate=0.3, learning_rate=0.5)
+    assert bias_scale(whole, summed, 5) == pytest.approx(0.15)  # the server takes the step
 
 
 def test_a_head_that_did_not_change_is_undetermined() -> None:
