@@ -17,6 +17,10 @@ from tests.audit.plans import tiny, write_toml
 HERE = Path(__file__).parent
 
 
+def gated(**gate: Any) -> dict[str, Any]:
+    return tiny(gate=[{"attack": "attribute-from-model", "metric": "accuracy", "limit": 0.1} | gate])
+
+
 def refusal(document: dict[str, Any]) -> BadInput:
     with pytest.raises(BadInput) as caught:
         make_plan(document, HERE)
@@ -112,9 +116,9 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(name="../escape"), "name", "letters, digits"),
         (tiny(sweep={"nonee": {"scale": [1]}}), "sweep.nonee", "a known name"),
         (tiny(transcript={"path": "x"}), "transcript", "not built yet"),
-        (tiny(gate=[{"attack": "x", "metric": "accuracy", "limit": 0.1}]), "gate[0].attack", "attribute-from-model"),
-        (tiny(gate=[{"attack": "attribute-from-model", "metric": "acuracy", "limit": 0.1}]), "gate[0].metric", "accuracy"),
-        (tiny(gate=[{"attack": "attribute-from-model", "metric": "mse", "limit": 0.1}]), "gate[0].metric", "over_floor"),
+        (gated(attack="x"), "gate[0].attack", "attribute-from-model"),
+        (gated(metric="acuracy"), "gate[0].metric", "accuracy"),
+        (gated(metric="mse"), "gate[0].metric", "over_floor"),
         (tiny(federation={"learning_rate": float("nan")}), "federation.learning_rate", "finite"),
     ],
 )  # fmt: skip
