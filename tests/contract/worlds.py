@@ -29,7 +29,7 @@ from fedxray.params import Params
 from fedxray.seeds import fork
 
 CLIENTS = 3
-IMAGE_KINDS = ("images", "labels", "class-images")
+IMAGE_KINDS = ("images", "class-images")
 # Made for linear models, or judged by the distance to an optimum that only those have alone.
 ON_LINEAR = ("local-model-linear", "local-model-linear-forward", "local-model-active")
 
@@ -55,11 +55,15 @@ def small(name: str) -> Attack:
     return made
 
 
-def world_of(attack: Attack, seed: int = 0) -> World:
-    """Images for attacks on images and labels, a linear model for those on one, a table for all others."""
+def world_of(attack: Attack, seed: int = 0, *, secure: bool = False) -> World:
+    """Images for attacks on them and on labels, a linear model for those on one, a table for all others."""
     if attack.name in ON_LINEAR:
-        return linear_world(seed)
-    return image_world(seed) if attack.kind in IMAGE_KINDS else table_world(seed)
+        return linear_world(seed, secure=secure)
+    if attack.kind == "labels":
+        return label_world(seed, secure=secure)
+    return (
+        image_world(seed, secure=secure) if attack.kind in IMAGE_KINDS else table_world(seed, secure=secure)
+    )
 
 
 def float32_world_of(attack: Attack) -> World:
@@ -68,32 +72,42 @@ def float32_world_of(attack: Attack) -> World:
 
 
 @functools.lru_cache(maxsize=8)
-def table_world(seed: int = 0) -> World:
+def table_world(seed: int = 0, *, secure: bool = False) -> World:
     """Three clinics of 60 visits that overfit for a few rounds."""
     dataset = load("clinic", seed=seed, clients=CLIENTS, records=80)
     model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[32])
     recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size=16)
-    return _run(dataset, model, recipe, rounds=8, partition="as-given", seed=seed)
+    return _run(dataset, model, recipe, rounds=8, partition="as-given", seed=seed, secure=secure)
 
 
 @functools.lru_cache(maxsize=8)
-def linear_world(seed: int = 0, dtype: str = "float64") -> World:
+def linear_world(seed: int = 0, *, dtype: str = "float64", secure: bool = False) -> World:
     """Three clinics, two of which in every round take one full step of a linear regression."""
     dataset = load("clinic", seed=seed, clients=CLIENTS, records=80)
     model = build("linear", dataset.space, generator=fork(seed, "model"))
     recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size="all")
-    return _run(
-        dataset, model, recipe, rounds=40, partition="as-given", seed=seed, participation=0.67, dtype=dtype
-    )
+    part: dict[str, Any] = {"partition": "as-given", "participation": 0.67, "dtype": dtype, "secure": secure}
+    return _run(dataset, model, recipe, rounds=40, seed=seed, **part)
 
 
 @functools.lru_cache(maxsize=8)
-def image_world(seed: int = 0) -> World:
+def image_world(seed: int = 0, *, secure: bool = False) -> World:
     """Three clients with two digits each and one gradient."""
+    return _digits(seed, images=2, secure=secure)
+
+
+@functools.lru_cache(maxsize=8)
+def label_world(seed: int = 0, *, secure: bool = False) -> World:
+    """Three clients with 30 digits each and one gradient: enough labels for a guess to be wrong by several."""
+    return _digits(seed, images=30, secure=secure)
+
+
+def _digits(seed: int, *, images: int, secure: bool) -> World:
     dataset = load("digits")
     model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[64])
     recipe = Recipe(loss="cross-entropy", algorithm="fedsgd", learning_rate=0.1, batch_size="all")
-    return _run(dataset, model, recipe, rounds=1, partition="iid", seed=seed, limit=2)
+    part: dict[str, Any] = {"partition": "iid", "limit": images, "secure": secure}
+    return _run(dataset, model, recipe, rounds=1, seed=seed, **part)
 
 
 def _run(
@@ -107,6 +121,7 @@ def _run(
     limit: int | None = None,
     participation: float = 1.0,
     dtype: str = "float32",
+    secure: bool = False,
 ) -> World:
     parts = split(
         dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1
@@ -124,6 +139,7 @@ def _run(
         recipe=recipe,
         rounds=rounds,
         participation=participation,
+        secure_aggregation=secure,
     )
     return World(*simulate(in_dtype(federation, dtype), seed=seed))
 
@@ -184,7 +200,7 @@ class NoiseTamper:
 
     def receive(self, state: Any, round: int, client: int, update: Params) -> Any:
         """Noise of the size of the reply."""
-        self.heard.append({name: _noise(value, self.generator) for name, value in update.items()})
+        self.heard.append({name: noise_like(value, self.generator) for name, value in update.items()})
         return self.inner.receive(state, round, client, self.heard[-1])
 
 
@@ -202,16 +218,19 @@ def noised(world: World, *, reader: str | None, seed: int = 5) -> World:
             parts
             if message.parts in visible
             else Parts(
-                {name: _noise(value, generator) for name, value in parts.params.items()},
-                {name: _noise(value, generator) for name, value in parts.buffers.items()},
+                {name: noise_like(value, generator) for name, value in parts.params.items()},
+                {name: noise_like(value, generator) for name, value in parts.buffers.items()},
             ),
         )
     transcript = replace(world.transcript, shelf=shelf)
     return replace(world, transcript=transcript, noise=seed if reader is None else None)
 
 
-def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def noise_like(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Normal draws of the spread of a tensor, shape kept; counters and classes stay."""
     if not value.is_floating_point():
+        return value
+    if not value.numel():
         return value
     drawn = torch.randn(value.shape, generator=generator, dtype=value.dtype)
     return drawn * value.std(unbiased=False).clamp(min=1e-3)
