@@ -23,6 +23,7 @@ from torch import Tensor
 from fedxray.adversary.view import Exchange, View
 from fedxray.attacks.base import Attack, Context, Need, granted, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import last_of, returned
 from fedxray.attacks.local_model.steer import (
     Spaced,
@@ -49,17 +50,17 @@ class LocalModelActive(Attack):
     name: ClassVar[str] = "local-model-active"
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
-    grants: ClassVar[tuple[str, ...]] = ()
+    grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {"active_rounds": 6}
+    small: ClassVar[Mapping[str, Any]] = {"active_rounds": 6, "boost": 3.0}
 
     active_rounds: int = 50  # steps of the attack itself, without trials that were given up
     every: int = 1  # 1 = consecutive rounds
     tune: Literal["recorded", "search", "oracle-loss"] = "recorded"
     lr: float | None = None  # given, nothing is tuned
     betas: tuple[float, float] = (0.9, 0.999)
-    boost: float = 3.0  # step size in root mean squares of an entry of the recorded updates
+    boost: float = 10.0  # step size in usual entries of the recorded updates; for ten rounds rather 3
     trials: int = 8
     trial_rounds: int = 5
     answer: Literal["sent", "returned"] = "sent"
@@ -80,7 +81,7 @@ class LocalModelActive(Attack):
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies and a line to her; the paper's tuning needs her loss."""
         oracle = (granted("oracle-loss"),) if self.tune == "oracle-loss" and self.lr is None else ()
-        return (single_replies(), line_to_the_client(), *oracle)
+        return (single_replies(), line_to_the_client(), step_size(), *oracle)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Trials if any, then Alg. 3 with the best of them."""

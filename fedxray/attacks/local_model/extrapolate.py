@@ -9,13 +9,13 @@ its loss beside any likeness.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import last_of, returned
 from fedxray.errors import BadInput
 from fedxray.params import add, subtract, weighted_mean
@@ -28,24 +28,23 @@ class LocalModelExtrapolate(Attack):
     name: ClassVar[str] = "local-model-extrapolate"
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
-    grants: ClassVar[tuple[str, ...]] = ()
+    grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {}
 
-    multiple: float = 3.0
+    multiple: float = 1.0
     over: int = 10  # updates in the mean, the latest ones
 
     def __post_init__(self) -> None:
         """Check the settings."""
         if not math.isfinite(self.multiple):
-            raise BadInput("multiple", expected="a finite number", got=self.multiple, remedy="Try 3.")
+            raise BadInput("multiple", expected="a finite number", got=self.multiple, remedy="Try 1.")
         if self.over < 1:
             raise BadInput("over", expected="a whole number of at least 1", got=self.over, remedy="Try 10.")
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies."""
-        return (single_replies(),)
+        return (single_replies(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """The last model and the mean of the latest updates."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, global_models
@@ -26,8 +25,6 @@ class GlobalModel(Attack):
     )
     grants: ClassVar[tuple[str, ...]] = ()
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """A global model."""

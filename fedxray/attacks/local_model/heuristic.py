@@ -25,6 +25,7 @@ from torch import Tensor
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import Messages, last_of, messages_of_target, returned
 from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, predict
 from fedxray.attacks.methods import Adam, Method, Sgd, check_settings
@@ -40,7 +41,7 @@ class LocalModelHeuristic(Attack):
     name: ClassVar[str] = "local-model-heuristic"
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
-    grants: ClassVar[tuple[str, ...]] = ()
+    grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "fit_steps": 60, "steps": 40}
@@ -51,7 +52,7 @@ class LocalModelHeuristic(Attack):
     fit_steps: int = 1000
     fit_lr: float = 1e-3
     steps: int = 1000
-    lr: float = 1e-2  # norm-descent: in spreads of the models sent; follow-update: in predicted changes
+    lr: float = 1e-3  # norm-descent: in spreads of the models sent; follow-update: in predicted changes
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -63,7 +64,7 @@ class LocalModelHeuristic(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies."""
-        return (single_replies(),)
+        return (single_replies(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Eq. 7, then Eq. 8."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, single_replies
@@ -22,7 +21,6 @@ class LastReturned(Attack):
     grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies."""

@@ -13,9 +13,8 @@ on the regressors, which biases the answer a little (`local-model-linear-forward
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, single_replies
@@ -34,7 +33,6 @@ class LocalModelLinear(Attack):
     grants: ClassVar[tuple[str, ...]] = ()
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies, about a least squares model."""

@@ -11,9 +11,8 @@ sent, and a map whose singular values do not stand out from the rounding is "und
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,7 +34,6 @@ class LocalModelLinearForward(Attack):
     grants: ClassVar[tuple[str, ...]] = ()
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies, about a least squares model."""

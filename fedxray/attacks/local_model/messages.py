@@ -54,7 +54,7 @@ def last_of(observations: Sequence[Observation]) -> Observation:
 
 
 def returned(view: View, one: Observation) -> dict[str, Tensor]:
-    """The model that a client sent back; of a gradient, one step of the recipe's size where that is known."""
+    """The model that a client sent back; of a gradient, one step of the recipe's size."""
     recipe = view.grants.recipe
     rate = recipe.learning_rate if one.kind == "gradient" and recipe is not None else 1.0
     return add(one.start, one.update, rate)

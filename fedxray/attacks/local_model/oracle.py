@@ -42,7 +42,6 @@ class LocalModelOracle(Attack):
     )
     grants: ClassVar[tuple[str, ...]] = ("oracle-records",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
-    controls: ClassVar[tuple[str, ...]] = ()
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "rates": (0.01,)}
 
     steps: int = 1500

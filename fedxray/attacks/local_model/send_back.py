@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import last_of, returned
 from fedxray.attacks.local_model.steer import Spaced, Steer, Walk, check_counts, spaced_rounds, walk_from
 from fedxray.attacks.methods import Sgd
@@ -27,7 +28,7 @@ class LocalModelSendBack(Attack):
     name: ClassVar[str] = "local-model-send-back"
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
-    grants: ClassVar[tuple[str, ...]] = ()
+    grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {"active_rounds": 5}
@@ -40,8 +41,8 @@ class LocalModelSendBack(Attack):
         check_counts(active_rounds=self.active_rounds, every=self.every)
 
     def needs(self) -> tuple[Need, ...]:
-        """The target's own replies, and a line to her."""
-        return (single_replies(), line_to_the_client())
+        """The target's own replies, a line to her, and her step size where she sends gradients."""
+        return (single_replies(), line_to_the_client(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Send back whatever came back."""

@@ -93,7 +93,7 @@ def test_every_round_of_a_trial_counts() -> None:
     assert plain.rounds_spent == 10 and plain.facts["rounds_of_trials"] == 0
     assert tuned.rounds_spent == 10 + 3 * 3 and tuned.facts["rounds_of_trials"] == 9
     assert len(tuned.curve) == 10
-    assert plain.facts["lr"] == pytest.approx(3 * usual_entry(view))
+    assert plain.facts["lr"] == pytest.approx(10 * usual_entry(view))
 
 
 def test_the_search_keeps_what_made_the_pseudo_gradient_smallest() -> None:
@@ -145,7 +145,7 @@ def test_the_paper_s_tuning_needs_the_client_s_loss() -> None:
 
     best = run(attack, told)
     assert best.rounds_spent == 5 * 4
-    assert loss(best) <= loss(run(replace(attack, tune="search"), told)) * (1 + 1e-9)
+    assert loss(best) <= loss(run(replace(attack, tune="recorded"), told)) * (1 + 1e-9)
     params = {"0.weight": best.tensors["param:0.weight"], "0.bias": best.tensors["param:0.bias"]}
     assert told.grants.oracle["oracle-loss"].of(view.model, params) == pytest.approx(loss(best))
 
