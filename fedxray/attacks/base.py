@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 import torch
@@ -17,6 +18,9 @@ from fedxray.seeds import derive_seed, fork, spell
 
 # Runs a sub-attack, or hands back its stored answer; given by the audit so that each stage is computed once.
 Memo = Callable[["Attack", View, Callable[[], Evidence]], Evidence]
+
+
+EVERYONE = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,9 @@ class Attack(ABC):
     kind: ClassVar[Kind]
     roles: ClassVar[tuple[str, ...]]
     grants: ClassVar[tuple[str, ...]]
-    floors: ClassVar[tuple[str, ...]]
-    controls: ClassVar[tuple[str, ...]]
-    small: ClassVar[Mapping[str, Any]]
+    floors: ClassVar[tuple[str, ...]] = ()
+    controls: ClassVar[tuple[str, ...]] = ()
+    small: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     adapts: ClassVar[bool] = False
 
     @abstractmethod

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import (
+    EVERYONE,
     Attack,
     Context,
     Need,
@@ -25,7 +25,6 @@ from fedxray.attacks.imputation import impute_category, impute_value
 from fedxray.data.records import Records, union
 from fedxray.data.space import Column
 
-EVERYONE = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
 MOST_PUBLIC_IMAGES = 1000
 
 
@@ -40,9 +39,6 @@ class Majority(Attack):
     kind: ClassVar[Kind] = "attributes"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-    floors: ClassVar[tuple[str, ...]] = ()
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """Public records, and how many records are in question."""
@@ -71,9 +67,6 @@ class Imputation(Attack):
     kind: ClassVar[Kind] = "attributes"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-    floors: ClassVar[tuple[str, ...]] = ()
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """Public records to learn from, and the other columns of the records in question."""
@@ -106,9 +99,6 @@ class Chance(Attack):
     kind: ClassVar[Kind] = "membership"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
-    floors: ClassVar[tuple[str, ...]] = ()
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """How many records are in question."""
@@ -129,9 +119,6 @@ class MeanImage(Attack):
     kind: ClassVar[Kind] = "images"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-    floors: ClassVar[tuple[str, ...]] = ()
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """Public images, and how many images are in question."""
@@ -155,9 +142,6 @@ class NearestPublicImage(Attack):
     kind: ClassVar[Kind] = "images"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-    floors: ClassVar[tuple[str, ...]] = ()
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """Public images, and how many images are in question."""
@@ -179,9 +163,6 @@ class Marginals(Attack):
     kind: ClassVar[Kind] = "labels"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-    floors: ClassVar[tuple[str, ...]] = ()
-    controls: ClassVar[tuple[str, ...]] = ()
-    small: ClassVar[Mapping[str, Any]] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """Public records with classes, and how many labels are in question."""

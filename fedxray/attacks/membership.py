@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, granted
@@ -30,7 +29,6 @@ class MembershipLoss(Attack):
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
     floors: ClassVar[tuple[str, ...]] = ("chance",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {}
 
     model: Attack = field(default_factory=LastReturned)
 

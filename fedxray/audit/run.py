@@ -6,7 +6,7 @@ import json
 import platform
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
@@ -28,6 +28,7 @@ from fedxray.federation.folder import FolderShelf, read_transcript
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
+from fedxray.metrics.table import MAIN_METRIC
 from fedxray.metrics.table import metric as metric_named
 from fedxray.seeds import derive_seed, spell
 
@@ -94,7 +95,32 @@ def finish(plan: Plan, store: Store) -> dict[str, Any]:
     shown = [
         {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
     ]
-    return results.document(plan.to_document(), versions(), shown, utility)
+    kinds = {part.title: part.make(plan.folder).kind for part in plan.attacks}
+    return results.document(
+        plan.to_document(),
+        versions(),
+        shown,
+        utility,
+        ceilings=oracles_of(kinds, shown),
+        expected=metrics_of_the_lost(kinds, shown),
+    )
+
+
+def oracles_of(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """For every attack the first oracle of the plan that guesses the same kind of thing: its ceiling."""
+    oracles = list(dict.fromkeys(case["attack"] for case in cases if case["oracle"]))
+    found = {}
+    for label, kind in kinds.items():
+        same = [oracle for oracle in oracles if kinds[oracle] == kind and oracle != label]
+        if label not in oracles and same:
+            found[label] = same[0]
+    return found
+
+
+def metrics_of_the_lost(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The main metric of every attack of which no case was scored, so that it has a row to say so."""
+    scored = {case["attack"] for case in cases if case["scores"]}
+    return {label: [MAIN_METRIC[kind]] for label, kind in kinds.items() if label not in scored}
 
 
 def galleries(plan: Plan, store: Store) -> list[dict[str, Any]]:

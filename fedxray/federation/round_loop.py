@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -185,11 +185,6 @@ def _check_finite(model: Parts, round: int) -> None:
         )
 
 
-def reseeded(truth: Truth, seed: int) -> Truth:
-    """The same facts under another seed, for tests of what a seed gives away."""
-    return replace(truth, seed=seed)
-
-
 __all__ = [
     "Branch",
     "Federation",
@@ -197,6 +192,5 @@ __all__ = [
     "continue_run",
     "in_dtype",
     "recorded_rounds",
-    "reseeded",
     "simulate",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedxray.data.records import Records
 from fedxray.data.space import Space
@@ -31,20 +31,6 @@ class Truth:
     def schedule(self, client: int, round: int) -> Schedule:
         """The batches that this client used in that round."""
         return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round)
-
-    def weights(self) -> list[float]:
-        """The weight of every client in the average."""
-        if self.recipe.weighting == "uniform":
-            return [1.0] * len(self.train)
-        return [float(len(records)) for records in self.train]
-
-    def local_optimum_start(self) -> dict[str, Tensor]:
-        """The initial model of the run."""
-        return {
-            name: value.detach().clone()
-            for name, value in self.model.named_parameters()
-            if value.requires_grad
-        }
 
 
 def client_schedule(examples: int, recipe: Recipe, seed: int, client: int, round: int) -> Schedule:

@@ -64,6 +64,17 @@ METRICS: dict[str, Metric] = {
     "parameter_distance": _down("model", 0.05, "relative L2 distance of the parameters"),
 }
 PAPER_VARIANTS = ("psnr", "ssim")
+# The metric that speaks for a kind of evidence where one must.
+MAIN_METRIC: dict[str, str] = {
+    "attributes": "accuracy",
+    "sources": "accuracy",
+    "membership": "auc",
+    "images": "psnr",
+    "class-images": "class_ssim",
+    "labels": "label_error",
+    "rows": "values_recovered",
+    "model": "parameter_distance",
+}
 
 
 def metric(name: str) -> Metric:

@@ -32,7 +32,10 @@ def server_by_hand(run: Federation, seed: int) -> tuple[dict[str, Tensor], dict[
         total: dict[str, Tensor] = {}
         buffer_total: dict[str, Tensor] = {}
         clients = participants(run, seed, round)
-        weights = [truth.weights()[client] for client in clients]
+        weights = [
+            1.0 if truth.recipe.weighting == "uniform" else float(len(truth.train[client]))
+            for client in clients
+        ]
         for client, weight in zip(clients, weights, strict=True):
             local = copy.deepcopy(model)
             if run.recipe.batch_norm == "local" and client in own:

@@ -6,9 +6,8 @@ the squared distance of the prediction, which for classes is that of the softmax
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,7 +36,6 @@ class AttributeFromModel(Attack):
     grants: ClassVar[tuple[str, ...]] = ("public-attributes",)
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {}
 
     model: Attack = field(default_factory=LastReturned)
     criterion: Literal["loss", "squared"] = "loss"

@@ -18,9 +18,8 @@ FedAvg is read as one gradient, which it is only nearly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +46,6 @@ class LabelsIdlg(Attack):
     grants: ClassVar[tuple[str, ...]] = ("examples",)
     floors: ClassVar[tuple[str, ...]] = ("marginals",)
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
-    small: ClassVar[Mapping[str, Any]] = {}
 
     source: Literal["auto", "bias", "rows"] = "auto"  # auto: the bias where the head has one
     at: At = "first"
