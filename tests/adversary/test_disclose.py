@@ -1,0 +1,184 @@
+"""Every grant by hand: exactly what was named, about exactly whom, and nothing beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedxray.adversary.disclose import (
+    _UNBUILT,
+    GRANTS,
+    attribute_rows,
+    disclose,
+    membership_records,
+    records_in_question,
+)
+from fedxray.adversary.view import Grants
+from fedxray.errors import BadInput
+from fedxray.federation.truth import Truth
+from fedxray.params import parameters_of
+from tests.adversary.clinics import SENSITIVE, federation, numbers
+
+NEEDS_CLASSES = {"labels", "label-counts", "batch-labels"}
+
+
+@pytest.fixture
+def truth() -> Truth:
+    return federation().truth(seed=3)
+
+
+@pytest.fixture
+def classes() -> Truth:
+    return federation("classification").truth(seed=3)
+
+
+def given(grants: Grants) -> set[str]:
+    """The names of everything that was handed over."""
+    empty = Grants()
+    named = {name for name in vars(empty) if name not in ("names", "oracle")}
+    return {
+        name.replace("_", "-") for name in named if getattr(grants, name) is not getattr(empty, name)
+    } | set(grants.oracle)
+
+
+@pytest.mark.parametrize("name", sorted(set(GRANTS) - _UNBUILT))
+def test_what_is_named_is_given_and_nothing_else(name: str, truth: Truth, classes: Truth) -> None:
+    chosen = classes if name in NEEDS_CLASSES else truth
+    found = disclose(chosen, [name], client=1, seats=(0,))
+    assert given(found) == {name} and found.names == (name,)
+    assert found.is_oracle == name.startswith("oracle-")
+
+
+def test_nothing_named_nothing_given(truth: Truth) -> None:
+    assert disclose(truth, [], client=1) == Grants()
+
+
+def test_public_attributes_lack_the_sensitive_column_and_only_that(truth: Truth) -> None:
+    found = disclose(truth, ["public-attributes"], client=1).public_attributes
+    assert found is not None and sorted(numbers(found)) == list(range(100, 106))
+    assert (found.x[:, SENSITIVE] == 0).all() and (found.x[:, 2] == 1).all()
+    assert torch.allclose(found.y * 10, found.x[:, 0] * 100)  # a row keeps its own target
+    assert (truth.train[1].x[:, SENSITIVE] != 0).all()  # the truth itself is left alone
+
+
+def test_public_attributes_come_in_an_order_that_tells_nothing(truth: Truth) -> None:
+    def order(seed: int, client: int = 2, rows: str = "train") -> list[int]:
+        chosen = replace(truth, seed=seed)
+        found = disclose(chosen, ["public-attributes"], client=client, rows=rows).public_attributes  # type: ignore[arg-type]
+        assert found is not None
+        assert numbers(found) == numbers(attribute_rows(chosen, client, (), rows))  # type: ignore[arg-type]
+        return numbers(found)
+
+    assert order(3) == order(3) != order(4)
+    orders = [order(seed) for seed in range(12)]
+    assert list(range(200, 210)) not in orders and len(set(map(tuple, orders))) == 12
+    firsts = {numbers[0] for numbers in orders}
+    assert len(firsts) > 3  # no place stays where it was
+
+
+def test_held_out_rows_in_place_of_training_rows(truth: Truth) -> None:
+    found = disclose(truth, ["public-attributes", "oracle-records"], client=2, rows="holdout")
+    assert found.public_attributes is not None
+    assert sorted(numbers(found.public_attributes)) == [250, 251, 252, 253]
+    assert numbers(found.oracle["oracle-records"]) == [250, 251, 252, 253]
+
+
+def test_where_only_sums_are_seen_the_records_are_those_of_all_but_the_seats(truth: Truth) -> None:
+    assert numbers(records_in_question(truth, None, (0,))) == [*range(100, 106), *range(200, 210)]
+    assert numbers(records_in_question(truth, None, (0, 2), "holdout")) == [150, 151, 152]
+    found = disclose(truth, ["examples", "contributors", "public-attributes"], seats=(0,))
+    assert found.examples == 16 and found.contributors == (0, 1, 2)
+    assert found.public_attributes is not None and len(found.public_attributes.x) == 16
+
+
+def test_small_facts(truth: Truth) -> None:
+    found = disclose(truth, ["examples", "contributors", "recipe", "defence", "public-records"], client=1)
+    assert (found.examples, found.contributors) == (6, (1,))
+    assert found.recipe == truth.recipe and found.defence == truth.defence
+    assert found.public_records is not None and numbers(found.public_records) == list(range(900, 905))
+    assert found.names == ("contributors", "defence", "examples", "public-records", "recipe")
+
+
+def test_labels_in_three_degrees(classes: Truth) -> None:
+    names = ["labels", "label-counts", "batch-labels"]
+    found = disclose(classes, names, client=2)
+    assert found.labels is not None and found.label_counts is not None and found.batch_labels is not None
+    real = classes.train[2].y
+    assert found.labels.sort().values.tolist() == real.sort().values.tolist()
+    orders = {
+        tuple(disclose(replace(classes, seed=seed), ["labels"], client=2).labels.tolist())  # type: ignore[union-attr]
+        for seed in range(6)
+    }
+    assert len(orders) > 1 and tuple(real.tolist()) not in orders
+    assert found.label_counts.tolist() == [sum(y == k for y in real.tolist()) for k in range(3)]
+    assert list(found.batch_labels) == [0, 1, 2]  # by round
+    for round, steps in found.batch_labels.items():
+        schedule = classes.schedule(2, round)
+        assert [step.tolist() for step in steps] == [
+            real[schedule.used(step)].tolist() for step in range(schedule.steps)
+        ]
+        assert torch.cat(steps).sort().values.tolist() == real.sort().values.tolist()
+    assert not torch.equal(torch.cat(found.batch_labels[0]), torch.cat(found.batch_labels[1]))
+
+
+def test_target_records_are_members_and_held_out_ones_mixed(truth: Truth) -> None:
+    records, inside = membership_records(truth, 1)
+    assert sorted(numbers(records)) == [*range(100, 106), 150, 151, 152]
+    assert [number < 150 for number in numbers(records)] == inside.tolist()
+    granted = disclose(truth, ["target-records"], client=1).target_records
+    assert granted is not None and numbers(granted) == numbers(records)
+    orders = [membership_records(replace(truth, seed=seed), 1)[1].tolist() for seed in range(6)]
+    assert len(set(map(tuple, orders))) > 1
+
+
+def test_members_are_told_from_held_out_records_alone(truth: Truth) -> None:
+    """Public records would be told apart by what population they are from."""
+    none = torch.tensor([], dtype=torch.int64)
+    nobody = replace(truth, holdout=tuple(records.take(none) for records in truth.holdout))
+    assert len(nobody.public)
+    with pytest.raises(BadInput, match="holdout"):
+        disclose(nobody, ["target-records"], client=1)
+
+
+def test_oracles_by_hand(truth: Truth) -> None:
+    names = ["oracle-records", "oracle-groups", "oracle-loss", "oracle-order"]
+    found = disclose(truth, names, client=1)
+    assert given(found) == set(names) and found.is_oracle
+    assert numbers(found.oracle["oracle-records"]) == list(range(100, 106))
+    assert [len(records) for records in found.oracle["oracle-groups"]] == [4, 6, 10]
+    model = nn.Linear(3, 1)
+    wanted = float(((model(truth.train[1].x)[:, 0] - truth.train[1].y) ** 2).mean().detach())
+    assert found.oracle["oracle-loss"].of(model, parameters_of(model)) == pytest.approx(wanted, rel=1e-6)
+    assert list(found.oracle["oracle-order"]) == [0, 1, 2]
+    assert torch.equal(found.oracle["oracle-order"][2], truth.schedule(1, 2).index)
+
+
+def test_own_data_is_for_whoever_has_a_seat(truth: Truth) -> None:
+    found = disclose(truth, ["own-data"], client=1, seats=(0, 2)).own_data
+    assert found is not None and numbers(found) == [*range(4), *range(200, 210)]
+    with pytest.raises(BadInput, match="curious-client"):
+        disclose(truth, ["own-data"], client=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "words"),
+    [
+        ("recipes", 1, "recipe"),
+        ("bn-statistics", 1, "not built"),
+        ("batch-labels", None, "one target client"),
+        ("oracle-order", None, "one target client"),
+        ("label-counts", 1, "classification"),
+    ],
+)
+def test_what_cannot_be_given_is_refused(name: str, client: int | None, words: str, truth: Truth) -> None:
+    with pytest.raises(BadInput, match=words):
+        disclose(truth, [name], client=client)
+
+
+def test_without_a_sensitive_column_there_are_no_public_attributes(truth: Truth) -> None:
+    plain = replace(truth, space=replace(truth.space, sensitive=None))
+    with pytest.raises(BadInput, match="sensitive"):
+        disclose(plain, ["public-attributes"], client=1)
