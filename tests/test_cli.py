@@ -289,20 +289,33 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(tmp_path: Path, fedxray: Any) -
     assert len(now) == 30 and kept.items() <= now.items(), "nothing was done twice"
 
 
+@pytest.mark.parametrize(
+    ("limit", "width", "engine"),
+    [
+        (3000, 4, "inline"),
+        (20_000, 256, "inline"),  # only the model is too large, every other file would fit
+        (20_000, 256, "processes"),
+    ],
+)
 def test_no_space_left_ends_with_a_clear_message_and_can_be_resumed(
-    tmp_path: Path, fedxray: Any, plan: Path
+    tmp_path: Path, fedxray: Any, limit: int, width: int, engine: str
 ) -> None:
     code = (
         "import resource, sys\nfrom fedxray import cli\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))\ncli.main()\n"
+        "if __name__ == '__main__':\n"
+        f"    resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))\n    cli.main()\n"
     )
+    (tmp_path / "limited.py").write_text(code)
+    plan = write_toml(tmp_path / "tiny.toml", tiny(model={"name": "mlp", "hidden": [width]}))
     ended = subprocess.run(
-        [sys.executable, "-c", code, "audit", plan, "--engine", "inline", "--out", "out"],
+        [sys.executable, "limited.py", "audit", plan, "--engine", engine, "--out", "out"],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 2, ended.stderr
-    assert "Traceback" not in ended.stderr and ("space" in ended.stderr or "room" in ended.stderr)
-    assert not [path for path in (tmp_path / "out").rglob("*") if ".part" in path.name]
+    assert "no space left for tensors" in ended.stderr and "--resume" in ended.stderr
+    assert "Traceback" not in ended.stderr and not ended.stdout
+    left = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert left <= {".lock", "audit.json", "plan.toml", "log"}, "no run, no results, nothing half-written"
     assert fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume").code == 0
 
 

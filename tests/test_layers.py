@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
 
 # From the ground up: a module may import from its own room and from those before it.
 ROOMS = (
-    "errors", "seeds", "progress", "params", "imaging", "losses", "data", "models", "defences", "federation",
+    "errors", "files", "seeds", "progress", "params", "imaging", "losses", "data", "models", "defences", "federation",
     "adversary", "priors", "attacks", "restore", "metrics", "theory", "audit", "report", "reproduce",
     "integrations", "cli",
 )  # fmt: skip

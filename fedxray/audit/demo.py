@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -15,6 +14,7 @@ from fedxray.audit.engines import Progress, make_engine
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.results import validate
 from fedxray.audit.store import GALLERY, PRIVATE, clear, open_store
+from fedxray.files import read_json
 
 KIND = "demo"
 
@@ -75,5 +75,5 @@ def _gallery(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for place in (folder / GALLERY, folder / PRIVATE / GALLERY):
         if place.is_file():
-            found += json.loads(place.read_bytes())
+            found += read_json(place)
     return found

@@ -12,10 +12,11 @@ from functools import cache
 from importlib.resources import files
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.files import write_whole
+from fedxray.audit.faults import fault
 from fedxray.errors import BadInput
+from fedxray.files import read_json, write_whole
 
 if TYPE_CHECKING:
     from fedxray.audit.summary import RowKey
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 NAME = "results.json"
-LARGEST = 2**30  # bytes of a file that is read
 AGAIN = "Run the audit again, or give the folder of an audit that ended."
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -79,7 +79,8 @@ def plain(value: Any, place: str) -> Any:
 def write(content: Mapping[str, Any], path: Path) -> Path:
     """Write results.json, or the given file: a reader sees the old or the new one, never a part."""
     target = path / NAME if path.is_dir() else path
-    write_whole(target, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii"), "results")
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    write_whole(target, text.encode("ascii"), "results", fault)
     return target
 
 
@@ -88,34 +89,12 @@ def read(path: Path) -> dict[str, Any]:
     source = path / NAME if path.is_dir() else path
     if not source.is_file():
         raise BadInput(str(source), expected="the results of an audit", got="no such file", remedy=AGAIN)
-    found = read_json(source)
+    found = read_json(source, remedy=AGAIN)
     if not isinstance(found, dict) or "format" not in found:
         raise BadInput(str(source), expected="results of fedxray", got="another kind of file", remedy=AGAIN)
     _check_format(source, found["format"])
     validate(found, str(source))
     return found
-
-
-def read_json(source: Path) -> Any:
-    """Parse a JSON file, strictly: no NaN, no bytes that are not text, no endless nesting."""
-    if source.stat().st_size > LARGEST:
-        _unreadable(source, f"more than {LARGEST} bytes")
-    try:
-        return json.loads(source.read_bytes().decode("utf-8"), parse_constant=_not_json)
-    except RecursionError:
-        _unreadable(source, "values nested without end")
-    except UnicodeDecodeError as error:
-        _unreadable(source, f"bytes that are not text at position {error.start}")
-    except ValueError as error:
-        _unreadable(source, f"damaged or cut-off content ({error})")
-
-
-def _unreadable(source: Path, got: str) -> NoReturn:
-    raise BadInput(str(source), expected="a JSON file", got=got, remedy=AGAIN) from None
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def _check_format(source: Path, found: object) -> None:

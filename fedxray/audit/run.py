@@ -17,7 +17,6 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit import results
 from fedxray.audit.cases import Case, Run, expand, run_id
 from fedxray.audit.evaluate import Bench, Outcome, adapts, evaluate
-from fedxray.audit.files import NoSpaceError
 from fedxray.audit.gallery import pictures
 from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import Prepared, prepare
@@ -28,6 +27,7 @@ from fedxray.federation.folder import FolderShelf, read_transcript
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
+from fedxray.files import NoSpaceError, read_json
 from fedxray.metrics.table import MAIN_METRIC
 from fedxray.metrics.table import metric as metric_named
 from fedxray.seeds import derive_seed, spell
@@ -142,7 +142,7 @@ def versions() -> dict[str, str]:
 def _utility(store: Store, defence: str, seed: int) -> dict[str, float]:
     if not store.has_run(run_id(defence, seed)):
         return {}
-    found: dict[str, float] = results.read_json(store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json")
+    found: dict[str, float] = read_json(store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json")
     return found
 
 

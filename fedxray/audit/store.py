@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from fedxray.audit import results
 from fedxray.audit.faults import fault
-from fedxray.audit.files import TEMPORARY, room_for, sync_folder, sync_tree, write_whole
 from fedxray.audit.lock import NAME as LOCK
 from fedxray.audit.lock import locked
 from fedxray.errors import BadInput
+from fedxray.files import TEMPORARY, read_object, room_for, sync_folder, sync_tree, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,11 +73,12 @@ class Store:
 
     def write_lost_run(self, run: str, reason: str, trace: str) -> None:
         """Keep why a run could not be simulated."""
-        write_whole(self._lost(run), _json({"reason": reason, "traceback": trace}), "lost run")
+        _write_json(self._lost(run), {"reason": reason, "traceback": trace}, "lost run")
 
     def lost_run(self, run: str) -> str | None:
         """Why a run could not be simulated, None where nothing is known against it."""
-        return str(_read_json(self._lost(run))["reason"]) if self._lost(run).is_file() else None
+        path = self._lost(run)
+        return str(read_object(path, remedy=results.AGAIN)["reason"]) if path.is_file() else None
 
     def forget_lost_run(self, run: str) -> None:
         """Let a run be tried again."""
@@ -88,11 +90,11 @@ class Store:
 
     def write_case(self, case: str, document: Mapping[str, Any]) -> None:
         """Keep how a case ended."""
-        write_whole(self._case(case), _json(document), "case")
+        _write_json(self._case(case), document, "case")
 
     def read_case(self, case: str) -> dict[str, Any]:
         """How a case ended."""
-        return _read_json(self._case(case))
+        return read_object(self._case(case), remedy=results.AGAIN)
 
     def forget_case(self, case: str) -> None:
         """Let a case be worked on again."""
@@ -103,9 +105,9 @@ class Store:
         from safetensors.torch import save
 
         content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors")
+        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors", fault)
         proof = {"sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
-        write_whole(self._evidence(key, "json"), _json(proof), "evidence")
+        _write_json(self._evidence(key, "json"), proof, "evidence")
 
     def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What is kept under a key, or None where nothing whole is."""
@@ -113,7 +115,7 @@ class Store:
 
         if not self._evidence(key, "json").is_file():
             return None
-        proof = _read_json(self._evidence(key, "json"))
+        proof = read_object(self._evidence(key, "json"), remedy=results.AGAIN)
         content = self._evidence(key, "safetensors").read_bytes()
         if hashlib.sha256(content).hexdigest() != proof.get("sha256"):
             return None
@@ -121,14 +123,14 @@ class Store:
 
     def write_results(self, document: Mapping[str, Any]) -> None:
         """Put results.json in place."""
-        write_whole(self.folder / RESULTS, _json(document, indent=1), "results")
+        results.write(document, self.folder)
 
     def write_galleries(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Keep pictures for the report: those of public data at the top, the others in the private part."""
         for place, private in ((self.folder / GALLERY, False), (self.private / GALLERY, True)):
             chosen = [entry for entry in entries if bool(entry.get("private")) is private]
             if chosen:
-                write_whole(place, _json(chosen), "gallery")
+                _write_json(place, chosen, "gallery")
 
     def write_plan(self, content: bytes, name: str = PLAN) -> None:
         """Keep a copy of a plan."""
@@ -205,7 +207,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     path = folder / MARKER
     if not path.is_file():
         raise BadInput("DIR", expected="the folder of an audit", got=folder, remedy="Check the path.")
-    return _read_json(path)
+    return read_object(path, remedy=results.AGAIN)
 
 
 def purge(folder: Path) -> bool:
@@ -251,7 +253,7 @@ def _furnish(store: Store, digest: str, kind: str) -> None:
     """Mark the folder first, so that an audit killed here can go on; then make the private rooms."""
     if not (store.folder / MARKER).is_file():
         marker = {"format": FORMAT, "kind": kind, "plan": digest, "version": version("fedxray")}
-        write_whole(store.folder / MARKER, _json(marker), "marker")
+        _write_json(store.folder / MARKER, marker, "marker")
     store.private.mkdir(mode=0o700, exist_ok=True)
     if os.name == "posix":
         store.private.chmod(0o700)
@@ -279,15 +281,5 @@ def _not_usable(folder: Path, got: str) -> BadInput:
     )
 
 
-def _json(document: Mapping[str, Any] | Sequence[Any], indent: int | None = None) -> bytes:
-    return (json.dumps(document, indent=indent, allow_nan=False) + "\n").encode("ascii")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            str(path), expected="a file of this audit", got=str(error), remedy="Run the audit again."
-        ) from None
-    return found
+def _write_json(path: Path, document: Mapping[str, Any] | Sequence[Any], what: str) -> None:
+    write_whole(path, (json.dumps(document, allow_nan=False) + "\n").encode("ascii"), what, fault)

@@ -32,8 +32,9 @@ from fedxray.federation.index import (
     read_index,
 )
 from fedxray.federation.setting import Federation, participant_count, recorded_rounds
-from fedxray.federation.shards import ShardReader, check_file, finite, write_shard, write_whole
+from fedxray.federation.shards import ShardReader, check_file, finite, write_shard
 from fedxray.federation.transcript import Parts, Transcript
+from fedxray.files import room_for, write_whole
 from fedxray.params import buffers_of, parameters_of
 
 SHARD_BYTES = 64_000_000  # gathered in memory before a shard is written; a larger tensor gets its own shard
@@ -133,7 +134,7 @@ class FolderShelf:
             "messages": [message_form(message) for message in transcript.messages],
         }
         text = json.dumps(index, separators=(",", ":"), allow_nan=False)
-        write_whole(self.path / INDEX, text.encode())
+        write_whole(self.path / INDEX, text.encode(), "index")
 
 
 def write_transcript(transcript: Transcript, path: str | Path) -> None:
@@ -203,7 +204,8 @@ def _from_shard(reader: ShardReader, shard: Shard, wanted: _Wanted) -> dict[str,
 def _make_folder(path: Path) -> None:
     what = f"folder {str(path)!r}"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with room_for(what):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         held = next(path.iterdir(), None)
     except OSError as problem:
         remedy = "Choose another place."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from torch import nn
 from fedxray.data.limits import max_bytes
 from fedxray.errors import BadInput
 from fedxray.federation.message import SERVER, WIRE, Message, client_seat
+from fedxray.files import read_json
 from fedxray.losses import LOSSES
 from fedxray.params import Params, buffers_of, parameters_of
 
@@ -159,7 +159,7 @@ def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> B
 def read_index(folder: Path, model: nn.Module) -> Index:
     """The checked index of a transcript folder, which fits the model."""
     path = folder / INDEX
-    plain = _parse(path, _read(path))
+    plain = _read(path)
     if not isinstance(plain, dict) or plain.get("kind") != KIND:
         raise broken(
             path, f'an index with kind = "{KIND}"', "something else", "Name a folder that fedxray recorded."
@@ -181,41 +181,17 @@ def read_index(folder: Path, model: nn.Module) -> Index:
     return index
 
 
-def _read(path: Path) -> bytes:
-    """The bytes of the index, which must be a plain file of bearable size."""
+def _read(path: Path) -> Any:
+    """The value of the index, which must be a plain file of bearable size."""
     try:
-        if path.is_symlink() or not path.is_file():
-            raise broken(
-                path,
-                "a plain file",
-                "a link" if path.is_symlink() else "no such file",
-                "Name the folder of a finished recording.",
-            )
-        size, cap = path.stat().st_size, min(max_bytes(), MOST_INDEX_BYTES)
-        if size > cap:
-            raise broken(path, f"at most {cap} bytes", f"{size} bytes")
-        return path.read_bytes()
-    except (OSError, ValueError) as problem:
+        plain, link = path.is_file(), path.is_symlink()
+    except (OSError, ValueError) as problem:  # a name too long, or with a zero byte
         raise broken(path, "a readable file", problem, "Check the path and its permissions.") from problem
-
-
-def _parse(path: Path, text: bytes) -> object:
-    """The JSON value of a file; duplicate names, NaN and infinity are refused."""
-
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("the same name twice in one object")
-        return found
-
-    def no_constant(name: str) -> object:
-        raise ValueError(f"{name} is not a number of JSON")
-
-    try:
-        value: object = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
-    except (ValueError, RecursionError) as problem:
-        raise broken(path, "a whole JSON file", f"{type(problem).__name__}: {problem}") from problem
-    return value
+    if link or not plain:
+        got, remedy = "a link" if link else "no such file", "Name the folder of a finished recording."
+        raise broken(path, "a plain file", got, remedy)
+    most = min(max_bytes(), MOST_INDEX_BYTES)
+    return read_json(path, argument=f"transcript {str(path)!r}", remedy=ASK_AGAIN, most=most)
 
 
 def _check_against_model(path: Path, index: Index, model: nn.Module) -> None:

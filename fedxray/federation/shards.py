@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +14,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedxray.data.limits import check_size
-from fedxray.errors import BadInput
 from fedxray.federation.index import DTYPES, Shard, TensorForm, broken
+from fedxray.files import write_whole
 
 MOST_OPEN = 2  # shards mapped at the same time
 
@@ -94,27 +93,8 @@ def write_shard(folder: Path, number: int, tensors: Mapping[str, Tensor]) -> Sha
     """Write one shard and say what it is."""
     name = f"tensors-{number:05d}.safetensors"
     content = save(dict(tensors))
-    write_whole(folder / name, content)
+    write_whole(folder / name, content, "tensors")
     return Shard(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all: a temporary name, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        raise BadInput(
-            f"file {str(path)!r}",
-            expected=f"room for {len(content)} bytes",
-            got=problem,
-            remedy='Free some space, or record fewer rounds (record = "last").',
-        ) from problem
 
 
 def finite(value: Tensor) -> bool:

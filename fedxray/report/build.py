@@ -10,8 +10,8 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedxray.audit.files import write_whole
 from fedxray.audit.results import read
+from fedxray.files import write_whole
 from fedxray.report import page, words
 from fedxray.report.findings import defence_verdicts, worst_findings
 from fedxray.report.pictures import Exhibition, read_galleries

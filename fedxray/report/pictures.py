@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.audit.results import read_json
 from fedxray.errors import BadInput
+from fedxray.files import read_json
 
 PUBLIC, PRIVATE = Path("gallery.json"), Path("private", "gallery.json")
 LARGEST_SIDE = 1024

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.audit import results
-from fedxray.audit.files import NoSpaceError
 from fedxray.errors import BadInput
+from fedxray.files import NoSpaceError
 from tests.report.synthetic import VERSIONS, make_cases, make_document, make_plan
 
 
@@ -106,15 +106,6 @@ def test_every_truncation_of_a_real_file_is_refused(tmp_path: Path, made: dict[s
         cut.write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(BadInput):
             results.read(cut)
-
-
-def test_a_file_above_the_cap_is_refused(
-    tmp_path: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results.write(made, tmp_path)
-    monkeypatch.setattr(results, "LARGEST", 100)
-    with pytest.raises(BadInput, match="more than 100 bytes"):
-        results.read(tmp_path)
 
 
 def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -20,10 +19,10 @@ import torch
 from fedxray.audit import faults, lock
 from fedxray.audit.conduct import conduct
 from fedxray.audit.faults import POINTS, VARIABLE
-from fedxray.audit.files import TEMPORARY, NoSpaceError, room_for, write_whole
 from fedxray.audit.plan import make_plan
 from fedxray.audit.store import MARKER, Store, check_folder, clear, open_store, purge, safe_name
 from fedxray.errors import BadInput
+from fedxray.files import TEMPORARY, NoSpaceError, write_whole
 from tests.audit.plans import tiny
 
 HERE = Path(__file__).parent
@@ -242,14 +241,6 @@ def test_a_lock_by_name_is_held_freed_and_taken_over_from_the_dead(tmp_path: Pat
     (tmp_path / lock.NAME).write_text("garbage")
     with pytest.raises(BadInput, match="another process"), lock.locked(tmp_path):
         pass
-
-
-def test_no_space_left_is_said_plainly() -> None:
-    for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-        with pytest.raises(NoSpaceError, match=r"no space left for the log.*--resume"), room_for("the log"):
-            raise OSError(number, os.strerror(number))
-    with pytest.raises(PermissionError), room_for("the log"):
-        raise PermissionError(errno.EACCES, "no")
 
 
 def in_a_child(work: Callable[[], None]) -> int:

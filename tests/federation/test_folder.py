@@ -24,6 +24,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, read_transcript, transcript_bytes, write_transcript
 from fedxray.federation.round_loop import Federation, simulate
 from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
+from fedxray.files import NoSpaceError
 from tests.federation.runs import federation, network, space
 
 INDEX = "transcript.json"
@@ -362,7 +363,7 @@ def test_an_index_that_does_not_fit_is_refused(
         (b"[]", "something else"),
         (b"\xff\xfe", "whole JSON"),
         (b'{"kind": "a", "kind": "b"}', "same name twice"),
-        (b'{"format": NaN}', "NaN is not a number"),
+        (b'{"format": NaN}', "NaN is no JSON number"),
         (b"[" * 100_000, "RecursionError|whole JSON"),
         (b'{"format": ' + b"9" * 5000 + b"}", "whole JSON"),
     ],
@@ -429,7 +430,7 @@ def tiny_files() -> Iterator[None]:
 @pytest.mark.usefixtures("tiny_files")
 def test_no_space_left(tmp_path: Path) -> None:
     shelf = FolderShelf(tmp_path / "run", shard_bytes=5000)
-    with pytest.raises(BadInput, match=r"room for \d+ bytes.*Free some space"):
+    with pytest.raises(NoSpaceError, match=r"no space left for tensors.*Free some space"):
         for key in range(9):
             shelf.put(str(key), Parts({"w": torch.ones(900)}))
     assert list((tmp_path / "run").iterdir()) == []

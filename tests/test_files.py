@@ -1,0 +1,74 @@
+"""Files that are whole or absent, and JSON read strictly."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from fedxray.errors import BadInput
+from fedxray.files import NoSpaceError, read_json, read_object, room_for, write_whole
+
+
+def test_no_space_left_is_said_plainly() -> None:
+    for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        with pytest.raises(NoSpaceError, match=r"no space left for the log.*--resume"), room_for("the log"):
+            raise OSError(number, os.strerror(number))
+    with pytest.raises(PermissionError), room_for("the log"):
+        raise PermissionError(errno.EACCES, "no")
+
+
+def test_a_file_is_replaced_whole_and_every_point_is_heard_of(tmp_path: Path) -> None:
+    path, heard = tmp_path / "a", list[tuple[str, bool]]()
+    write_whole(path, b"old", "thing")
+    write_whole(path, b"new", "thing", lambda point: heard.append((point, path.read_bytes() == b"new")))
+    assert heard == [("thing written", False), ("thing synced", False), ("thing in place", True)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_keeps_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_whole(tmp_path / "a", b"old", "thing")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceError, match="thing a"):
+        write_whole(tmp_path / "a", b"new", "thing")
+    assert (tmp_path / "a").read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cut-off"),
+        (b'{"a": 1', "cut-off"),
+        (b'{"a": 1, "a": 2}', "same name twice"),
+        (b'{"a": NaN}', "NaN is no JSON number"),
+        (b"[-Infinity]", "-Infinity is no JSON number"),
+        (b'"\xff"', "not text at position 1"),
+        (b"[" * 200_000, "nested without end"),
+        (b"9" * 5000, "cut-off"),
+    ],
+)
+def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(BadInput, match=rf"a\.json.*{said}.*Ask again\."):
+        read_json(tmp_path / "a.json", remedy="Ask again.")
+
+
+def test_absent_large_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(BadInput, match="a readable file"):
+        read_json(path)
+    path.write_bytes(b"[1, 2]")
+    assert read_json(path) == [1, 2]
+    with pytest.raises(BadInput, match="index: expected at most 5 bytes, got 6 bytes"):
+        read_json(path, argument="index", most=5)
+    with pytest.raises(BadInput, match="a JSON object, got list"):
+        read_object(path)
+    path.write_bytes(b'{"a": 1}')
+    assert read_object(path) == {"a": 1}
