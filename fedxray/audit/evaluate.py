@@ -123,7 +123,7 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
         return None
     if part.rounds == "first":
         return recorded[:1]
-    return recorded[-1:] if part.rounds == "last" else [round for round in part.rounds if round in recorded]
+    return recorded[-1:] if part.rounds == "last" else list(part.rounds)
 
 
 def ledger_of(bench: Bench, view: View) -> dict[str, Any]:

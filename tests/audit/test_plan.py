@@ -104,6 +104,14 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(attack=[{"name": "attribute-from-model", "targets": 0}]), "attack[0].targets", "how many"),
         (tiny(attack=[{"name": "attribute-from-model", "seat": 1}]), "attack[0].seat", "curious-client"),
         (tiny(attack=[{"name": "attribute-from-model", "rounds": [7]}]), "attack[0].rounds", "rounds from 0 to 1"),
+        *(
+            (
+                tiny(federation={"rounds": 9, "record": record}, attack=[{"name": "last-returned", "rounds": [1]}]),
+                "attack[0].rounds",
+                f'recorded rounds ({kept}), got [1]. Ask for recorded ones, or set record = "all"',
+            )
+            for record, kept in (("last", "8"), ("every-3", "0, 3, 6, 8"), ([0, 5], "0, 5, 8"))
+        ),
         (tiny(attack=[{"name": "attribute-from-model", "search": {}}]), "attack[0].search", "not built yet"),
         (tiny(attack=[{"name": "attribute-from-model"}] * 2), "attack.label", "unique"),
         (tiny(defence=[{"name": "none"}] * 2), "defence.label", "unique"),
@@ -134,6 +142,16 @@ def test_a_bad_plan_is_refused_with_key_expected_got_and_remedy(
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Update fedxray"):
         read_plan(write_toml(tmp_path / "p.toml", tiny(format=2)))
+
+
+def test_recorded_rounds_may_be_read() -> None:
+    for record in ("all", "last", "every-3", [5]):
+        make_plan(
+            tiny(
+                federation={"rounds": 9, "record": record}, attack=[{"name": "last-returned", "rounds": [8]}]
+            ),
+            HERE,
+        )
 
 
 @pytest.mark.parametrize(

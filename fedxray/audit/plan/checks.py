@@ -157,15 +157,37 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
             got=attack.seat,
             remedy="Name a client that exists.",
         )
-    if isinstance(attack.rounds, list) and (
-        not attack.rounds or max(attack.rounds) >= plan.federation.rounds
-    ):
+    if isinstance(attack.rounds, list):
+        _check_rounds(f"{place}.rounds", attack.rounds, plan.federation)
+
+
+def _check_rounds(place: str, wanted: list[int], federation: FederationPart) -> None:
+    """An attack can read recorded rounds only."""
+    from fedxray.federation.setting import recorded_rounds
+
+    if not wanted or max(wanted) >= federation.rounds:
         raise BadInput(
-            f"{place}.rounds",
-            expected=f"rounds from 0 to {plan.federation.rounds - 1}",
-            got=attack.rounds,
+            place,
+            expected=f"rounds from 0 to {federation.rounds - 1}",
+            got=wanted,
             remedy="Leave out what is beyond.",
         )
+    record = federation.record
+    if record == "all":
+        return
+    kept = recorded_rounds(tuple(record) if isinstance(record, list) else record, federation.rounds)
+    if not kept.issuperset(wanted):
+        raise BadInput(
+            place,
+            expected=f"recorded rounds ({_listed(sorted(kept))})",
+            got=wanted,
+            remedy='Ask for recorded ones, or set record = "all" in [federation].',
+        )
+
+
+def _listed(rounds: list[int]) -> str:
+    shown = ", ".join(map(str, rounds[:10]))
+    return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown
 
 
 def _check_grants(place: str, attack: AttackPart) -> None:
