@@ -35,15 +35,7 @@ def run_audit(
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct(
-                plan,
-                folder,
-                text=file.read_bytes(),
-                engine=engine,
-                jobs=jobs,
-                resume=resume,
-                progress=progress,
-            )
+            ended = conduct(plan, folder, engine=engine, jobs=jobs, resume=resume, progress=progress)
     except KeyboardInterrupt:
         print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
         return INTERRUPTED

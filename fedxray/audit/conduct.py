@@ -32,18 +32,14 @@ def conduct(
     plan: Plan,
     folder: Path,
     *,
-    text: bytes = b"",
     engine: str = "inline",
     jobs: int | None = None,
     resume: bool = False,
     progress: Progress = silent,
 ) -> Ended:
-    """Run an audit into a folder; what is refused is refused before anything is written.
-
-    `text` is the plan as it was written, kept beside the results.
-    """
+    """Run an audit into a folder; what is refused is refused before anything is written."""
     with make_engine(engine, jobs) as workers:
-        return conduct_with(workers, plan, folder, text=text, resume=resume, progress=progress)
+        return conduct_with(workers, plan, folder, resume=resume, progress=progress)
 
 
 def conduct_with(
@@ -51,7 +47,6 @@ def conduct_with(
     plan: Plan,
     folder: Path,
     *,
-    text: bytes = b"",
     resume: bool = False,
     progress: Progress = silent,
 ) -> Ended:
@@ -63,7 +58,7 @@ def conduct_with(
     check_folder(folder, plan.digest(), resume=resume)
     check_room(folder, preflight(plan).bytes)
     with open_store(folder, plan.digest(), resume=resume) as store:
-        store.write_plan(text)
+        store.write_plan(plan.text)
         store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
         _work(plan, store, runs, cases, workers, progress)
         document = finish(plan, store)

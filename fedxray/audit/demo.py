@@ -19,13 +19,13 @@ from fedxray.files import read_json
 KIND = "demo"
 
 
-def shipped_plans() -> list[tuple[Plan, bytes]]:
-    """The plans of the demo with their text, in the order of their names."""
+def shipped_plans() -> list[Plan]:
+    """The plans of the demo, in the order of their names."""
     found = []
     for entry in sorted(files("fedxray").joinpath("plans").iterdir(), key=lambda one: one.name):
         if entry.name.startswith("demo-") and entry.name.endswith(".toml"):
             text = entry.read_bytes()
-            found.append((make_plan(tomllib.loads(text.decode()), Path.cwd()), text))
+            found.append(make_plan(tomllib.loads(text.decode()), Path.cwd(), text))
     return found
 
 
@@ -34,16 +34,14 @@ def conduct_demo(
 ) -> Ended:
     """Audit all shipped plans; a folder that an earlier demo left is written anew."""
     plans = shipped_plans()
-    digest = hashlib.sha256("".join(plan.digest() for plan, _ in plans).encode()).hexdigest()
+    digest = hashlib.sha256("".join(plan.digest() for plan in plans).encode()).hexdigest()
     with make_engine(engine, jobs) as workers:
         clear(folder, KIND)
         with open_store(folder, digest, kind=KIND) as store:
             parts = []
-            for plan, text in plans:
-                store.write_plan(text, f"plan-{plan.name}.toml")
-                parts.append(
-                    conduct_with(workers, plan, store.private / plan.name, text=text, progress=progress)
-                )
+            for plan in plans:
+                store.write_plan(plan.text, f"plan-{plan.name}.toml")
+                parts.append(conduct_with(workers, plan, store.private / plan.name, progress=progress))
             document = join([part.document for part in parts])
             store.write_galleries([entry for part in parts for entry in _gallery(part.folder)])
             store.write_results(document)

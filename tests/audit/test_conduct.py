@@ -10,7 +10,7 @@ import pytest
 
 from fedxray.audit.conduct import conduct, conduct_with, megabytes
 from fedxray.audit.engines import Death, Progress, Task
-from fedxray.audit.plan import make_plan
+from fedxray.audit.plan import make_plan, read_plan
 from tests.audit.plans import tiny
 
 LOUD = {"name": "gaussian-noise", "scale": 1e38, "label": "loud"}
@@ -107,10 +107,19 @@ def broken(*_: Any, **__: Any) -> Any:
 
 
 def test_a_log_is_kept_that_may_be_shared(tmp_path: Path) -> None:
-    ended = conduct(make_plan(tiny(), tmp_path), tmp_path / "out", text=b"# the plan")
+    ended = conduct(make_plan(tiny(), tmp_path, b"# the plan"), tmp_path / "out")
     lines = (ended.folder / "log").read_text().splitlines()
     assert "1 runs, 2 cases" in lines[0] and "0 of 2 cases failed" in lines[-1]
     assert (ended.folder / "plan.toml").read_bytes() == b"# the plan"
+
+
+def test_a_plan_made_in_python_is_kept_as_one_that_can_be_run_again(tmp_path: Path) -> None:
+    plan = make_plan(
+        tiny(attack=[{"name": "attribute-from-model", "model": {"name": "global-model"}}]), tmp_path
+    )
+    ended = conduct(plan, tmp_path / "out")
+    again = read_plan(ended.folder / "plan.toml")
+    assert again.digest() == plan.digest() and again.text == (ended.folder / "plan.toml").read_bytes()
 
 
 def test_sizes_in_words() -> None:

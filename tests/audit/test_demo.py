@@ -14,9 +14,9 @@ from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
 
-def small(name: str, label: str) -> tuple[Plan, bytes]:
+def small(name: str, label: str) -> Plan:
     attack = [{"name": "attribute-from-model", "label": label}]
-    return make_plan(tiny(name=name, attack=attack), Path.cwd()), name.encode()
+    return make_plan(tiny(name=name, attack=attack), Path.cwd(), name.encode())
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def two_small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_shipped_plans_are_good_and_need_no_download() -> None:
-    plans = [plan for plan, _ in demo.shipped_plans()]
+    plans = demo.shipped_plans()
     assert [plan.name for plan in plans] == ["demo-clinic", "demo-diabetes", "demo-digits"]
     assert {plan.data.name for plan in plans} == {"clinic", "diabetes", "digits"}
     labels = [part.title for plan in plans for part in plan.attacks]
@@ -60,8 +60,7 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("two_small_plans")
 def test_a_demo_overwrites_nothing_but_a_demo(tmp_path: Path) -> None:
-    plan, text = small("one", "a")
-    conduct(plan, tmp_path / "audit", text=text)
+    conduct(small("one", "a"), tmp_path / "audit")
     before = (tmp_path / "audit" / "results.json").read_bytes()
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "text.tex").write_text("precious")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fedxray.audit.plan import Plan, load_arguments, make_plan, plan_reference, read_plan, split_arguments
 from fedxray.audit.plan.keys import key_names
 from fedxray.audit.plan.reference import SECTIONS
+from fedxray.audit.plan.spelling import to_toml
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 
@@ -51,6 +53,24 @@ def test_a_document_survives_json_and_keeps_its_digest() -> None:
     again = Plan.from_document(json.loads(json.dumps(plan.to_document())), plan.folder)
     assert again == plan and again.digest() == plan.digest()
     assert again.attacks[0].settings == {"model": {"name": "global-model"}, "grid": 5}
+
+
+toml_values = st.recursive(
+    st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), toml_values, max_size=4))
+def test_values_written_as_toml_read_back_as_the_same(document: dict[str, Any]) -> None:
+    assert tomllib.loads(to_toml(document)) == document
+
+
+def test_a_plan_keeps_its_own_text(tmp_path: Path) -> None:
+    file = write_toml(tmp_path / "a.toml", tiny())
+    file.write_bytes(b"# why\n" + file.read_bytes())
+    assert read_plan(file).text == file.read_bytes()
 
 
 def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:

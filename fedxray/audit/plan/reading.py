@@ -23,24 +23,25 @@ LARGEST = 1_000_000  # bytes of a plan
 def read_plan(path: str | Path) -> Plan:
     """The plan in a TOML file, checked against the catalogue; nothing of the user's is imported."""
     file = Path(path).expanduser()
-    document = _parse(file)
+    text = _read(file)
+    document = _parse(file, text)
     _check_format(document)
     document.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "audit")
-    return make_plan(document, file.resolve().parent)
+    return make_plan(document, file.resolve().parent, text)
 
 
-def make_plan(document: dict[str, Any], folder: Path) -> Plan:
-    """The plan in plain values, checked against the catalogue."""
+def make_plan(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
+    """The plan in plain values, checked against the catalogue; `text` is how it was written, if it was."""
     _check_plain(document, "plan")
     try:
-        plan = Plan.from_document(document, folder)
+        plan = Plan.from_document(document, folder, text)
     except ValidationError as error:
         raise _first_refusal(error, document) from None
     check_plan(plan)
     return plan
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> bytes:
     try:
         if not file.is_file():
             raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy="Check the path.")
@@ -51,7 +52,19 @@ def _parse(file: Path) -> dict[str, Any]:
                 got=f"{file.stat().st_size} bytes",
                 remedy="Check that this is a plan.",
             )
-        return tomllib.loads(file.read_bytes().decode("utf-8"))
+        return file.read_bytes()
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            "plan",
+            expected="a readable TOML file",
+            got=str(error),
+            remedy="Check the path and its permissions.",
+        ) from None
+
+
+def _parse(file: Path, text: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise BadInput(
             f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Mend that line."
@@ -70,12 +83,9 @@ def _parse(file: Path) -> dict[str, Any]:
             got="tables nested too deeply",
             remedy="Check that this is a plan.",
         ) from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # a date that is none, a number of too many digits
         raise BadInput(
-            "plan",
-            expected="a readable TOML file",
-            got=str(error),
-            remedy="Check the path and its permissions.",
+            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Mend that value."
         ) from None
 
 

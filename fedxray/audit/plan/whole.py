@@ -21,6 +21,7 @@ from fedxray.audit.plan.parts import (
     Sweep,
     TranscriptPart,
 )
+from fedxray.audit.plan.spelling import to_toml
 
 FORMAT = 1
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -53,11 +54,17 @@ class Plan(Section):
     transcript: TranscriptPart | None = key(None, "a table", "see below")
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _text: bytes | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> Path:
         """Where relative paths of the plan start, and where its own modules may lie."""
         return self._folder
+
+    @property
+    def text(self) -> bytes:
+        """The plan as it was written, or spelled out with all defaults where it never was."""
+        return to_toml(self.to_document()).encode() if self._text is None else self._text
 
     @property
     def defences(self) -> list[DefencePart]:
@@ -94,10 +101,10 @@ class Plan(Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @staticmethod
-    def from_document(document: dict[str, Any], folder: Path) -> Plan:
+    def from_document(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
         """The plan that `to_document` wrote; its names were checked when it was read."""
         plan = Plan.model_validate(document)
-        plan._folder = folder
+        plan._folder, plan._text = folder, text
         return plan
 
     def _points(self, part: DefencePart) -> list[DefencePart]:
