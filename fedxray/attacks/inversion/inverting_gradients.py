@@ -34,10 +34,10 @@ from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import DISTANCES
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm, replay, straight_schedule
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.attacks.methods import SignedAdam, Stairs
-from fedxray.attacks.minimise import Project, restarts
 from fedxray.errors import BadInput, unknown_name
 from fedxray.federation.recipe import Recipe
+from fedxray.methods import SignedAdam, Stairs
+from fedxray.minimise import Project, restarts
 from fedxray.params import Params, scaled
 from fedxray.priors import clip, total_variation
 from fedxray.seeds import fork, normal_like

@@ -34,8 +34,8 @@ from fedxray.attacks.local_model.steer import (
     spaced_rounds,
     walk_from,
 )
-from fedxray.attacks.methods import Adam, check_settings
 from fedxray.errors import BadInput
+from fedxray.methods import Adam, check_settings
 from fedxray.params import flatten, is_finite
 from fedxray.seeds import fork
 

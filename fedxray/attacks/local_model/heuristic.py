@@ -28,9 +28,9 @@ from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import Messages, last_of, messages_of_target, returned
 from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, predict
-from fedxray.attacks.methods import Adam, Method, Sgd, check_settings
-from fedxray.attacks.minimise import Outcome, minimise
 from fedxray.errors import BadInput
+from fedxray.methods import Adam, Method, Sgd, check_settings
+from fedxray.minimise import Outcome, minimise
 from fedxray.params import flatten
 
 

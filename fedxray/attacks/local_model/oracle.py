@@ -12,20 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Attack, Context, Need, global_models, granted
+from fedxray.attacks.base import EVERYONE, Attack, Context, Need, global_models, granted
 from fedxray.attacks.evidence import Evidence, Kind, of_model
-from fedxray.attacks.methods import Adam, Cosine, check_settings
-from fedxray.attacks.minimise import Loss, minimise
 from fedxray.data.records import Records
-from fedxray.federation.local import Batch, Objective, objective
-from fedxray.params import Params, each
-
-ALMOST = 0.05  # of the way down that a smaller step size may lack
-PASSES = 50  # over all records, after which running statistics have settled
+from fedxray.federation.alone import train_alone
+from fedxray.methods import Adam, check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +26,7 @@ class LocalModelOracle(Attack):
 
     name: ClassVar[str] = "local-model-oracle"
     kind: ClassVar[Kind] = "model"
-    roles: ClassVar[tuple[str, ...]] = (
-        "server",
-        "eavesdropper",
-        "active-server",
-        "curious-client",
-        "secure-aggregation",
-    )
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("oracle-records",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "rates": (0.01,)}
@@ -62,43 +48,24 @@ class LocalModelOracle(Attack):
         """The parameters of least training loss on the way of Adam."""
         records: Records = view.grants.oracle["oracle-records"]
         first = min(view.globals, key=lambda one: one.round)
-        evaluate, batch = objective(view.model, view.loss), Batch(x=records.x, y=records.y)
-
-        def loss(params: dict[str, Tensor]) -> Tensor:
-            return evaluate(params, first.buffers, batch)[0]
-
-        with torch.random.fork_rng(devices=[]):  # dropout draws from the ambient generator; keep that inside
-            torch.manual_seed(context.generator.initial_seed())
-            rate = self._best_rate(loss, first.params)
-            method = Adam(steps=self.steps, lr=rate, betas=self.betas, decay=Cosine())
-            found = minimise(loss, first.params, method, report=context.report, what="local optimum")
-            buffers = settled(evaluate, found.best, first.buffers, batch)
+        alone = train_alone(
+            view.model,
+            view.loss,
+            records,
+            first.params,
+            first.buffers,
+            steps=self.steps,
+            rates=self.rates,
+            betas=self.betas,
+            generator=context.generator,
+            report=context.report,
+        )
+        found = alone.outcome
         return of_model(
             found.best,
-            buffers,
+            alone.buffers,
             status=found.status,
             reason=found.reason,
             curve=found.curve,
-            facts={"loss": found.best_loss, "lr": rate},
+            facts={"loss": found.best_loss, "lr": alone.rate},
         )
-
-    def _best_rate(self, loss: Loss, start: Params) -> float:
-        """The smallest step size that a tenth of the steps take almost as far down as the best one."""
-        if len(self.rates) == 1:
-            return self.rates[0]
-        short = [
-            Adam(steps=max(1, self.steps // 10), lr=rate, betas=self.betas) for rate in sorted(self.rates)
-        ]
-        tried = [minimise(loss, start, method) for method in short]
-        least, first = min(one.best_loss for one in tried), tried[0].curve[0]
-        near = [one.best_loss - least <= ALMOST * (first - least) for one in tried]
-        return short[near.index(True)].lr if any(near) else short[0].lr
-
-
-def settled(evaluate: Objective, params: Params, buffers: Params, batch: Batch) -> dict[str, Tensor]:
-    """The running statistics of a model that has seen these records long enough."""
-    held = dict(buffers)
-    for _ in range(PASSES if held else 0):
-        with torch.no_grad():
-            held = each(torch.detach, evaluate(params, held, batch)[1])
-    return held

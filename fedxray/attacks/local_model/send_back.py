@@ -17,7 +17,7 @@ from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import last_of, returned
 from fedxray.attacks.local_model.steer import Spaced, Steer, Walk, check_counts, spaced_rounds, walk_from
-from fedxray.attacks.methods import Sgd
+from fedxray.methods import Sgd
 from fedxray.params import is_finite
 
 

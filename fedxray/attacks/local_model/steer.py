@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedxray.attacks.methods import Method
 from fedxray.errors import BadInput
 from fedxray.federation.tamper import Tamper
+from fedxray.methods import Method
 from fedxray.params import Params, add, norm, scaled
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedxray.attacks.local_model.messages import Messages
-from fedxray.attacks.methods import Method
-from fedxray.attacks.minimise import Outcome, minimise
+from fedxray.methods import Method
+from fedxray.minimise import Outcome, minimise
 from fedxray.progress import Report
 from fedxray.seeds import fork, normal_like, uniform_like
 

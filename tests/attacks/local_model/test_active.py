@@ -17,11 +17,11 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.active import LocalModelActive, usual_entry
 from fedxray.attacks.local_model.send_back import LocalModelSendBack
 from fedxray.attacks.local_model.steer import walk_from
-from fedxray.attacks.methods import Sgd
 from fedxray.audit.channel import open_channel
 from fedxray.audit.evaluate import Bench, evaluate
 from fedxray.audit.plan import AttackPart
 from fedxray.errors import BadInput, Refused
+from fedxray.methods import Sgd
 from fedxray.seeds import fork
 from fedxray.theory.least_squares import update_matrix
 from tests.attacks.local_model.federations import (

@@ -14,10 +14,10 @@ from fedxray.attacks.local_model.heuristic_presets import paper_settings
 from fedxray.attacks.local_model.linear_forward import LocalModelLinearForward
 from fedxray.attacks.local_model.messages import messages_of_target
 from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, span_of
-from fedxray.attacks.methods import Adam, Sgd
-from fedxray.attacks.minimise import minimise
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
+from fedxray.methods import Adam, Sgd
+from fedxray.minimise import minimise
 from fedxray.progress import silent
 from fedxray.seeds import fork
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.attacks.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, Stairs
-from fedxray.attacks.minimise import minimise, restarts
 from fedxray.errors import BadInput
+from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, Stairs
+from fedxray.minimise import minimise, restarts
 from fedxray.progress import Step
 
 

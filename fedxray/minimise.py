@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedxray.attacks.methods import Method, Tensors
 from fedxray.errors import BadInput
+from fedxray.methods import Method, Tensors
 from fedxray.params import each, is_finite
 from fedxray.progress import Report, Step, silent
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.attacks.methods import (
+from fedxray.errors import BadInput
+from fedxray.methods import (
     Adam,
     Constant,
     Cosine,
@@ -18,7 +19,6 @@ from fedxray.attacks.methods import (
     Stairs,
     WarmUp,
 )
-from fedxray.errors import BadInput
 
 
 def bowl(point: dict[str, Tensor]) -> Tensor:
