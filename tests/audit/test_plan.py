@@ -274,6 +274,17 @@ def test_own_data_lies_beside_the_plan(tmp_path: Path) -> None:
     assert plan.to_document()["data"]["path"] == "mine.csv"
 
 
+def test_own_data_may_lie_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    for path, place in (
+        ("~/mine.csv", tmp_path / "mine.csv"),
+        ("~nobody-here/x.csv", HERE / "~nobody-here/x.csv"),
+    ):
+        plan = make_plan(tiny(data=None) | {"data": {"path": path, "target": "y", "clients": 2}}, HERE)
+        assert load_arguments(plan.data, plan.folder, 0)["path"] == place
+
+
 def test_the_reference_names_every_key() -> None:
     page = plan_reference()
     for title, section in (("## Top level", Plan), *SECTIONS):

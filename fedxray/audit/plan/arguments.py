@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,9 @@ def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
     found = arguments(data, options)
     if "clients" in options:  # made for a number of clients
         found["clients"] = data.clients
-    place = None if data.path is None else folder / Path(data.path).expanduser()
     return found | {
         "name": data.name,
-        "path": place,
+        "path": own_path(data, folder),
         "target": data.target,
         "sensitive": data.sensitive,
         "categorical": data.categorical,
@@ -28,6 +28,12 @@ def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
         "scale_target": data.scale_target,
         "seed": seed,
     }
+
+
+def own_path(data: DataPart, folder: Path) -> Path | None:
+    """Where the user's own data lie, None for a named data set."""
+    # Not Path.expanduser, which breaks on the home of a user who does not exist.
+    return None if data.path is None else (folder / os.path.expanduser(data.path)).absolute()
 
 
 def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
