@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL"}
 PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
 
 # From the ground up: a module may import from its own room and from those before it.
@@ -165,14 +168,26 @@ def test_every_room_of_the_package_is_listed() -> None:
 
 
 def test_foreign_imports_are_of_the_standard_library_or_declared() -> None:
-    declared = {
-        "torch", "numpy", "scipy", "sklearn", "joblib", "pydantic", "typer", "rich", "jinja2", "safetensors",
-        "matplotlib", "opacus", "optuna", "skimage", "PIL", "fedxray",
-        "threadpoolctl", "markupsafe",  # come with scikit-learn and jinja2
-    }  # fmt: skip
+    core, extras = declared()
     used = {
         found.partition(".")[0]
         for path in modules()
         for found, _ in imports(path.read_text(encoding="utf-8"), module_name(path))
     }
-    assert used - declared <= set(sys.stdlib_module_names)
+    assert used - core - extras - {"fedxray"} <= set(sys.stdlib_module_names)
+    assert core | extras <= used, "what nothing imports need not be installed"
+
+
+def declared() -> tuple[set[str], set[str]]:
+    """What pyproject.toml lists for users, as it is imported: always installed, and by extras."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [
+        name for extra, names in project["optional-dependencies"].items() if extra != "dev" for name in names
+    ]
+    core, more = (
+        {re.match(r"[\w.-]+", line)[0].lower() for line in lines}
+        for lines in (project["dependencies"], extras)
+    )
+    return {IMPORTED_AS.get(name, name) for name in core}, {
+        IMPORTED_AS.get(name, name) for name in more - {"fedxray"}
+    }

@@ -102,7 +102,7 @@ def one_thread() -> Iterator[None]:
     import scipy.linalg  # noqa: F401  (its library must be loaded to be told)
     import sklearn.utils  # noqa: F401
     import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
