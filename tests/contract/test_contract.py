@@ -17,19 +17,12 @@ from fedxray.audit.evaluate import declared_grants, without_client_model
 from fedxray.audit.statistics import interval, paired
 from fedxray.errors import Refused
 from fedxray.metrics.scoring import other_optimum, score
-from fedxray.metrics.table import METRICS
+from fedxray.metrics.table import MAIN_METRIC, METRICS
 from fedxray.seeds import fork, spell
 from tests.contract import worlds
 from tests.contract.blind import blind_truth, hidden_from
 from tests.contract.reach import secrets_behind
 
-MAIN_METRIC = {
-    "attributes": "accuracy",
-    "images": "psnr",
-    "labels": "label_error",
-    "membership": "auc",
-    "model": "parameter_distance",
-}
 SEES_ALL = ("server", "active-server")  # seats that read every message of worlds without local statistics
 
 

@@ -1,0 +1,227 @@
+"""One case: the attack, its floors and its controls, each recomputed by hand from the same transcript."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.adversary import roles
+from fedxray.adversary.disclose import disclose
+from fedxray.attacks.attributes.from_model import AttributeFromModel
+from fedxray.attacks.base import compute
+from fedxray.attacks.floors import Imputation, Majority
+from fedxray.attacks.labels.idlg import LabelsIdlg
+from fedxray.attacks.local_model.global_model import GlobalModel
+from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.oracle import LocalModelOracle
+from fedxray.attacks.membership import MembershipLoss
+from fedxray.audit.evaluate import (
+    Bench,
+    Outcome,
+    adapts,
+    declared_grants,
+    evaluate,
+    grant_names,
+    inner_attacks,
+    make_view,
+    next_client,
+    rounds_read,
+    without_client_model,
+)
+from fedxray.audit.plan import AttackPart, make_plan
+from fedxray.audit.prepare import prepare
+from fedxray.errors import Refused
+from fedxray.federation.round_loop import simulate
+from fedxray.metrics.scoring import score
+from fedxray.seeds import fork
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+PLAIN = {"name": "attribute-from-model"}
+GLOBAL = {**PLAIN, "model": "global-model"}
+
+
+@functools.lru_cache(maxsize=8)
+def _played(text: str) -> tuple[Any, Any]:
+    return simulate(prepare(make_plan(tiny(**json.loads(text)), HERE), "none", 0).federation, seed=0)
+
+
+def bench(
+    attack: dict[str, Any] = PLAIN, client: int = 1, aware: bool | None = None, **changes: Any
+) -> Bench:
+    changes = {"data": {"clients": 3, "records": 30, "holdout": 0.2}, **changes}
+    transcript, truth = _played(json.dumps(changes))
+    part = make_plan(tiny(**{**changes, "attack": [attack]}), HERE).attacks[0]
+    return Bench(
+        part=part,
+        attack=part.make(HERE),
+        transcript=transcript,
+        truth=truth,
+        client=client,
+        aware=aware,
+        memos=lambda view: compute,
+    )
+
+
+def scored(made: Bench, view: Any, attack: Any, rows: str = "train") -> dict[str, float]:
+    """The attack on a view of our own making, scored; its draws are the audit's."""
+    root = fork(made.truth.seed, "attacks of an audit", -1 if view.target is None else view.target)
+    evidence = attack.run(view, generator=root)
+    return dict(score(evidence, made.truth, client=made.client, seats=made.part.seats, rows=rows).means)  # type: ignore[arg-type]
+
+
+def test_a_case_by_hand() -> None:
+    made = bench()
+    found = evaluate(made)
+    names = ["public-attributes", "recipe"]
+
+    def view(*, client: int = 1, rows: str = "train", more: tuple[str, ...] = ()) -> Any:
+        grants = disclose(made.truth, [*names, *more], client=1, rows=rows)  # type: ignore[arg-type]
+        return roles.server(made.transcript, client=client, grants=grants)
+
+    attack = AttributeFromModel()
+    assert found.score.means == scored(made, view(), attack)
+    assert found.controls["held-out"] == scored(made, view(rows="holdout"), attack, "holdout")
+    assert found.controls["other-client"] == scored(made, view(client=2), attack)
+    assert found.controls["global-model"] == scored(made, view(), AttributeFromModel(model=GlobalModel()))
+    bare = roles.server(
+        made.transcript,
+        client=1,
+        grants=disclose(made.truth, ["public-attributes", "public-records"], client=1),
+    ).without_messages()
+    assert found.floors == {
+        "majority": scored(made, bare, Majority()),
+        "imputation": scored(made, bare, Imputation()),
+    }
+    assert set(found.controls) == {"held-out", "other-client", "global-model"} and not found.oracle
+
+
+def test_the_ledger_says_who_knows_what() -> None:
+    told = evaluate(bench()).ledger
+    assert told["role"] == "server" and told["grants"] == ["public-attributes", "recipe"]
+    assert (told["target"], told["seats"], told["aware"], told["single_replies"]) == (1, [], None, 6)
+    assert told["sees"] == roles.ROLES["server"].sees and told["oracle"] is False
+
+
+def test_without_held_out_or_public_records_there_is_no_such_control_or_floor() -> None:
+    found = evaluate(bench(data={"clients": 3, "records": 30, "holdout": 0.0, "public": 0.0}))
+    assert found.floors == {} and set(found.controls) == {"other-client", "global-model"}
+
+
+@pytest.mark.parametrize(
+    ("attack", "federation", "controls"),
+    [
+        (GLOBAL, {}, {"held-out", "other-client"}),
+        ({**GLOBAL, "role": "curious-client"}, {}, {"held-out"}),
+        ({**GLOBAL, "role": "secure-aggregation"}, {}, {"held-out"}),
+        (GLOBAL, {"secure_aggregation": True}, {"held-out"}),
+    ],
+)
+def test_a_control_that_would_be_the_attack_itself_is_not_run(
+    attack: dict[str, Any], federation: dict[str, Any], controls: set[str]
+) -> None:
+    """Where no single reply is read there is no other client's, and the global model is no control of itself."""
+    found = evaluate(bench(attack, federation={"rounds": 2, "learning_rate": 0.05, **federation}))
+    assert set(found.controls) == controls
+
+
+def test_the_floors_of_a_curious_client_know_its_own_records() -> None:
+    seen = [bench(attack) for attack in (GLOBAL, {**GLOBAL, "role": "curious-client"})]
+    outcomes = [evaluate(one) for one in seen]
+    own = len(seen[0].truth.train[0])
+    grants = disclose(seen[1].truth, ["public-attributes", "public-records"], client=1, seats=(0,))
+    view = roles.curious_client(seen[1].transcript, seat=0, own=[seen[1].truth.train[0]], grants=grants)
+    known = Majority().run(view.without_messages(), generator=fork(0)).facts["public_records"]
+    assert known == len(seen[0].truth.public) + own
+    assert outcomes[1].floors["imputation"] == scored(seen[1], view.without_messages(), Imputation())
+
+
+def test_a_client_that_was_never_asked_is_refused_and_makes_no_control() -> None:
+    made = bench(federation={"rounds": 1, "learning_rate": 0.05, "participation": 0.67})
+    asked = {message.client for message in made.transcript.messages if message.what == "reply"}
+    (absent,) = {0, 1, 2} - asked
+    with pytest.raises(Refused, match="client alone"):
+        evaluate(replace(made, client=absent))
+    before = (absent - 1) % 3  # whose next client is the absent one
+    assert "other-client" not in evaluate(replace(made, client=before)).controls
+
+
+def image_case(attack: dict[str, Any]) -> tuple[Bench, Outcome]:
+    document = tiny(data=None, model=None, federation=None, attack=[attack]) | {
+        "data": {"name": "digits", "clients": 2, "limit": 2, "holdout": 0.1},
+        "model": {"name": "linear"},
+        "federation": {"rounds": 1, "algorithm": "fedsgd", "batch_size": "all"},
+    }
+    plan = make_plan(document, HERE)
+    transcript, truth = simulate(prepare(plan, "none", 0).federation, seed=0)
+    part = plan.attacks[0]
+    made = Bench(
+        part=part,
+        attack=part.make(HERE),
+        transcript=transcript,
+        truth=truth,
+        client=1,
+        aware=None,
+        memos=lambda view: compute,
+    )
+    return made, evaluate(made)
+
+
+def test_the_same_pictures_are_held_against_as_many_held_out_ones() -> None:
+    made, found = image_case({"name": "inverting-gradients", "steps": 3})
+    assert len(made.truth.holdout[1]) >= 1
+    wanted = score(found.evidence, made.truth, client=1, rows="holdout", limit=2).means
+    assert found.controls["held-out"] == dict(wanted) and set(found.controls) == {"held-out", "other-client"}
+    assert set(found.floors) == {"mean-image", "nearest-public-image"}
+
+
+def test_names_of_grants() -> None:
+    part = AttackPart(name="attribute-from-model")
+    attack = AttributeFromModel()
+    assert grant_names(part, attack, None) == ["public-attributes", "recipe"]
+    assert grant_names(part, attack, True) == ["defence", "public-attributes", "recipe"]
+    given = AttackPart(name="attribute-from-model", grants=["examples", "defence"])
+    assert grant_names(given, attack, False) == ["examples"] and "defence" in grant_names(given, attack, True)
+
+
+def test_attacks_within_attacks() -> None:
+    nested = MembershipLoss(model=LocalModelOracle())
+    assert inner_attacks(nested) == [LocalModelOracle()] and inner_attacks(LabelsIdlg()) == []
+    assert declared_grants(nested) == {"target-records", "oracle-records"}
+    assert adapts(nested) is False
+    assert without_client_model(nested) == MembershipLoss(model=GlobalModel())
+    assert (
+        without_client_model(LastReturned()) == GlobalModel() and without_client_model(LabelsIdlg()) is None
+    )
+
+
+def test_an_oracle_is_marked() -> None:
+    made = bench({**PLAIN, "model": {"name": "local-model-oracle", "steps": 5}})
+    view = make_view(made, made.attack)
+    assert view.grants.is_oracle and view.ledger()["oracle"]
+
+
+def test_the_rounds_that_a_plan_lets_it_read() -> None:
+    transcript = bench(federation={"rounds": 4, "learning_rate": 0.05}).transcript
+    cases: list[tuple[Any, Any]] = [(None, None), ("first", [0]), ("last", [3]), ([1, 3], [1, 3])]
+    for rounds, read in cases:
+        assert rounds_read(AttackPart(name="last-returned", rounds=rounds), transcript) == read
+    made = bench({**PLAIN, "rounds": "first"}, federation={"rounds": 4, "learning_rate": 0.05})
+    assert make_view(made, made.attack).ledger()["rounds_seen"] == [0]
+
+
+def test_the_next_client() -> None:
+    assert [next_client(client, 3, ()) for client in range(3)] == [1, 2, 0]
+    assert next_client(1, 3, (2,)) == 0 and next_client(0, 2, (1,)) is None and next_client(0, 1, ()) is None
+
+
+def test_an_audit_draws_nothing_from_the_air() -> None:
+    before = torch.get_rng_state()
+    assert evaluate(bench()).controls == evaluate(bench()).controls
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,66 @@
+"""Pictures for the report: matched, clipped, few, and marked where they are a user's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fedxray.attacks.evidence import of_images, of_membership
+from fedxray.audit.gallery import MOST_PICTURES, pictures
+from fedxray.data.records import Records
+from fedxray.data.space import Dataset, Space
+from fedxray.federation.truth import Truth
+from tests.adversary.clinics import federation
+
+GREY, COLOUR = (1, 2, 2), (3, 2, 2)
+
+
+def world(x: torch.Tensor, *, private: bool = False) -> tuple[Truth, Dataset]:
+    channels = x.shape[1]
+    space = Space(
+        kind="image",
+        shape=tuple(x.shape[1:]),
+        target="classification",
+        classes=("a",),
+        mean=(0.5,) * channels,
+        std=(0.25,) * channels,
+    )
+    records = Records(space.from_pixels(x), torch.zeros(len(x)).long())
+    truth = replace(federation().truth(seed=0), space=space, train=(records, records))
+    return truth, Dataset(name="own", x=records.x, y=records.y, space=space, private=private)
+
+
+def test_each_original_stands_beside_its_guess() -> None:
+    x = torch.stack([torch.full(GREY, 0.25), torch.full(GREY, 0.75)])
+    truth, dataset = world(x, private=True)
+    guess = truth.space.from_pixels(torch.stack([torch.full(GREY, 0.85), torch.full(GREY, 0.26)]))
+    found = pictures(of_images(guess), truth, 1, dataset)
+    assert found is not None and found["title"] == "client 1, 2 images" and found["private"] is True
+    first, second = found["images"]
+    assert first["original"] == [[0.25, 0.25], [0.25, 0.25]] and first["guess"] == [
+        [0.26, 0.26],
+        [0.26, 0.26],
+    ]
+    assert (first["caption"], second["caption"]) == ("40.0 dB", "20.0 dB")
+
+
+def test_what_is_out_of_range_or_broken_can_still_be_drawn() -> None:
+    truth, dataset = world(torch.full((1, *COLOUR), 0.5))
+    guess = torch.tensor([float("nan"), -99.0, 99.0]).reshape(1, 3, 1, 1).expand(1, *COLOUR)
+    found = pictures(of_images(guess), truth, 0, dataset)
+    assert found is not None and found["private"] is False
+    assert all(shown["guess"][0][0] == [0.0, 0.0, 1.0] for shown in found["images"])
+
+
+def test_a_report_gets_a_few() -> None:
+    truth, dataset = world(torch.rand(MOST_PICTURES + 3, *GREY))
+    found = pictures(of_images(truth.train[0].x), truth, 0, dataset)
+    assert found is not None and len(found["images"]) == MOST_PICTURES
+    fewer = pictures(of_images(truth.train[0].x[:2]), truth, 0, dataset)
+    assert fewer is not None and len(fewer["images"]) <= 2
+
+
+def test_other_kinds_have_no_pictures() -> None:
+    truth, dataset = world(torch.rand(2, *GREY))
+    assert pictures(of_membership(torch.zeros(2)), truth, 0, dataset) is None

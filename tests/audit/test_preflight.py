@@ -1,0 +1,117 @@
+"""What cannot work is refused before anything starts, and the rest is reckoned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.audit import preflight as room
+from fedxray.audit.cases import expand
+from fedxray.audit.plan import make_plan
+from fedxray.audit.preflight import _attack_steps, preflight, rehearse
+from fedxray.audit.prepare import prepare
+from fedxray.errors import BadInput, FedxrayError, Refused
+from fedxray.federation.folder import transcript_bytes
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+DIGITS: dict[str, Any] = {
+    "data": {"name": "digits", "clients": 2, "limit": 3},
+    "model": {"name": "linear"},
+    "federation": {"rounds": 1, "algorithm": "fedsgd", "batch_size": "all"},
+}
+
+
+def look(**changes: Any) -> room.Estimate:
+    return preflight(make_plan(tiny(**changes), HERE))
+
+
+def digits(*attacks: dict[str, Any], **federation: Any) -> dict[str, Any]:
+    document = tiny(data=None, model=None, federation=None, attack=list(attacks)) | DIGITS
+    return document | {"federation": DIGITS["federation"] | federation}
+
+
+def test_the_estimate_counts_runs_cases_and_bytes() -> None:
+    found = look(seeds=[0, 1, 2], defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}])
+    plan = make_plan(tiny(seeds=[0, 1, 2]), HERE)
+    assert (found.runs, found.cases) == (6, 3 * 2 + 2 * 3 * 2)
+    assert found.bytes == 6 * transcript_bytes(prepare(plan, "none", 0).federation) > 0
+
+
+def test_a_seat_that_the_attack_is_not_made_for() -> None:
+    with pytest.raises(BadInput, match="curious-client") as refusal:
+        look(attack=[{"name": "local-model-linear", "role": "curious-client"}])
+    assert "attack local-model-linear" in str(refusal.value) and "server" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ({"name": "attribute-from-model", "grants": ["recipe"]}, "public-attributes"),
+        ({"name": "membership-loss", "grants": []}, "target-records"),
+        ({"name": "attribute-from-model", "role": "curious-client"}, "client alone"),
+        ({"name": "attribute-from-model", "role": "secure-aggregation"}, "client alone"),
+        ({"name": "local-model-linear"}, "linear"),
+    ],
+)
+def test_a_view_that_lacks_something(attack: dict[str, Any], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        look(attack=[attack])
+
+
+def test_what_needs_no_reply_of_one_client_may_start() -> None:
+    for role in ("curious-client", "secure-aggregation"):
+        assert (
+            look(attack=[{"name": "attribute-from-model", "role": role, "model": "global-model"}]).cases > 0
+        )
+
+
+def test_members_cannot_be_told_without_held_out_records() -> None:
+    with pytest.raises(FedxrayError, match="holdout"):
+        look(data={"holdout": 0.0}, attack=[{"name": "membership-loss"}])
+
+
+@pytest.mark.parametrize(
+    ("role", "federation"),
+    [("secure-aggregation", {}), ("server", {"secure_aggregation": True})],
+)
+def test_labels_of_a_sum_are_everyones_and_refused(role: str, federation: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="single replies"):
+        preflight(make_plan(digits({"name": "labels-idlg", "role": role}, **federation), HERE))
+
+
+def test_the_rehearsal_is_two_rounds_with_two_examples() -> None:
+    plan = make_plan(
+        tiny(federation={"rounds": 9, "participation": 0.5, "record": "last", "epochs": 3}), HERE
+    )
+    made = prepare(plan, "none", 0)
+    transcript, _ = rehearse(made)
+    assert transcript.rounds() == [0, 1]
+    replies = [message for message in transcript.messages if message.what == "reply"]
+    assert {message.examples for message in replies} == {2} and {m.client for m in replies} == {0, 1}
+    assert made.federation.rounds == 9 and len(made.federation.clients[0]) > 2  # the real one is as it was
+
+
+def test_a_defence_with_impossible_settings_is_found_before_its_turn() -> None:
+    with pytest.raises(BadInput, match="scale"):
+        look(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": -1.0}])
+
+
+def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of one round with one step at each of two clients; two cases of 50 steps, repeated for controls."""
+    monkeypatch.setattr(room, "_timed", lambda work: 0.5)
+    found = preflight(make_plan(digits({"name": "inverting-gradients", "steps": 50}), HERE))
+    training, attacking = 1 * 1 * 2 * 0.5, 2 * 50 * room.REPEATS * 3 * 0.5
+    assert found.seconds == pytest.approx(training + attacking + 2 * room.SECONDS_PER_CASE)
+    plan = make_plan(digits({"name": "inverting-gradients", "steps": 7}, {"name": "labels-idlg"}), HERE)
+    assert [_attack_steps(part.make(HERE)) for part in plan.attacks] == [7, 0]
+
+
+def test_nothing_is_drawn_from_the_air() -> None:
+    before = torch.get_rng_state()
+    plan = make_plan(tiny(), HERE)
+    preflight(plan)
+    assert torch.equal(before, torch.get_rng_state()) and expand(plan) == expand(plan)

@@ -1,0 +1,260 @@
+"""One run and one case, from the plan to the store, and every way in which they can end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.adversary.view import Grants, View
+from fedxray.attacks.base import Attack, compute
+from fedxray.attacks.evidence import Evidence, of_membership
+from fedxray.attacks.membership import MembershipLoss
+from fedxray.audit import run as room
+from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.evaluate import Outcome
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.run import (
+    execute_case,
+    execute_run,
+    finish,
+    galleries,
+    lost_case,
+    metrics_of_the_lost,
+    oracles_of,
+    stored_answers,
+    versions,
+    without_defence,
+    worst_records,
+)
+from fedxray.audit.store import Store, open_store
+from fedxray.defences.base import NoDefence
+from fedxray.errors import BadInput
+from fedxray.files import NoSpaceError
+from fedxray.metrics.scores import Scores
+from tests.attacks.by_hand import linear, table, view_with
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    room._open_run.clear()
+    with open_store(tmp_path / "out", "digest") as opened:
+        yield opened
+
+
+def planned(**changes: Any) -> tuple[Plan, list[Run], list[Case]]:
+    plan = make_plan(tiny(**changes), HERE)
+    return plan, *expand(plan)
+
+
+def test_a_run_is_simulated_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, runs, _ = planned()
+    execute_run(plan, runs[0], store)
+    files = sorted(path.name for path in store.run_folder(runs[0].id).iterdir())
+    assert files == ["transcript", "utility.json"]
+    monkeypatch.setattr(room, "simulate", broken)
+    execute_run(plan, runs[0], store)
+    assert store.lost_run(runs[0].id) is None
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("by nothing")
+
+
+def mended(*_: Any, **__: Any) -> Any:
+    raise BadInput("x", expected="y", got="z", remedy="Mend it.")
+
+
+def full(*_: Any, **__: Any) -> Any:
+    raise NoSpaceError("the disk is full")
+
+
+@pytest.mark.parametrize(("how", "words"), [(broken, "ZeroDivisionError: by nothing"), (mended, "Mend it.")])
+def test_a_run_that_breaks_leaves_its_reason(
+    store: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[..., Any], words: str
+) -> None:
+    plan, runs, _ = planned()
+    monkeypatch.setattr(room, "simulate", how)
+    execute_run(plan, runs[0], store)
+    assert words in (store.lost_run(runs[0].id) or "") and not store.has_run(runs[0].id)
+
+
+def test_a_case_that_ends_well(store: Store) -> None:
+    plan, runs, cases = planned()
+    execute_run(plan, runs[0], store)
+    for case in cases:
+        execute_case(plan, case, store)
+    found = store.read_case(cases[0].id)
+    assert found["status"] == "ok" and found["reason"] is None and found["oracle"] is False
+    assert set(found["scores"]) == {"accuracy", "balanced_accuracy"} == set(found["floors"]["majority"])
+    assert set(found["controls"]) == {"held-out", "other-client", "global-model"}
+    assert (found["seed"], found["defence"], found["client"], found["aware"]) == (0, "none", 0, None)
+    assert galleries(plan, store) == []  # nothing to see in a table
+    document = finish(plan, store)
+    assert [case["id"] for case in document["cases"]] == [case.id for case in cases]
+    assert not any("traceback" in case or "pictures" in case for case in document["cases"])
+    assert {row["metric"] for row in document["utility"]} >= {"loss"}
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "words"), [(broken, "failed", "ZeroDivisionError"), (mended, "failed", "Mend it.")]
+)
+def test_a_case_that_breaks_is_an_outcome(
+    store: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[..., Any], status: str, words: str
+) -> None:
+    plan, runs, cases = planned()
+    execute_run(plan, runs[0], store)
+    monkeypatch.setattr(room, "evaluate", how)
+    execute_case(plan, cases[0], store)
+    found = store.read_case(cases[0].id)
+    assert found["status"] == status and words in found["reason"] and how.__name__ in found["traceback"]
+    assert found["scores"] == found["floors"] == found["controls"] == {}
+
+
+def test_a_case_that_is_refused(store: Store) -> None:
+    plan, runs, cases = planned(attack=[{"name": "membership-loss", "grants": []}])
+    execute_run(plan, runs[0], store)
+    execute_case(plan, cases[0], store)
+    found = store.read_case(cases[0].id)
+    assert found["status"] == "refused" and "target-records" in found["reason"] and not found["traceback"]
+    assert metrics_of_the_lost({"membership-loss": "membership"}, [found]) == {"membership-loss": ["auc"]}
+
+
+def test_a_case_is_not_run_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, runs, cases = planned()
+    execute_run(plan, runs[0], store)
+    execute_case(plan, cases[0], store)
+    monkeypatch.setattr(room, "evaluate", broken)
+    execute_case(plan, cases[0], store)
+    assert store.read_case(cases[0].id)["status"] == "ok"
+
+
+def test_a_full_disk_stops_the_audit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, runs, cases = planned()
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "simulate", full)
+        with pytest.raises(NoSpaceError):
+            execute_run(plan, runs[0], store)
+    execute_run(plan, runs[0], store)
+    monkeypatch.setattr(room, "evaluate", full)
+    with pytest.raises(NoSpaceError):
+        execute_case(plan, cases[0], store)
+    assert not store.has_case(cases[0].id)
+
+
+def test_a_case_whose_worker_died(store: Store) -> None:
+    _, _, cases = planned()
+    lost_case(cases[1], store, "killed")
+    found = store.read_case(cases[1].id)
+    assert (found["status"], found["reason"], found["seconds"]) == ("failed", "killed", 0.0)
+
+
+def answers(store: Store, case: Case, view: View, attack: Attack) -> tuple[Evidence, int]:
+    """The evidence through the store's memo, and how often it was computed for two askings."""
+    asked = []
+
+    def work() -> Evidence:
+        asked.append(1)
+        return replace(of_membership(torch.tensor([1.0, 2.0])), curve=(0.5,), facts={"n": 1}, seats=(0,))
+
+    memo = stored_answers(store, case)(view)
+    first = memo(attack, view, work)
+    again = stored_answers(store, case)(view)(attack, view, work)
+    assert torch.equal(first.tensors["scores"], again.tensors["scores"])
+    assert (again.curve, again.facts, again.seats, again.status) == ((0.5,), {"n": 1}, (0,), "ok")
+    return again, len(asked)
+
+
+def test_the_same_question_is_computed_once_and_another_anew(store: Store) -> None:
+    _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
+    none = next(case for case in cases if case.defence == "none")
+    view, attack = view_with(linear([[1.0]]), table(1)), MembershipLoss()
+    assert answers(store, none, view, attack)[1] == 1
+    assert answers(store, none, view, attack)[1] == 0
+    told = replace(view, grants=Grants(names=("examples",), examples=3))
+    for other in (
+        told,
+        replace(view, target=1),
+        replace(view, role="eavesdropper"),
+        replace(view, observations=()),
+    ):
+        assert answers(store, none, other, attack)[1] == 1
+    noisy = next(case for case in cases if case.defence != "none")
+    later = next(case for case in cases if case.defence == "none" and case.seed == 1)
+    assert answers(store, noisy, view, attack)[1] == answers(store, later, view, attack)[1] == 1
+
+
+def test_a_floor_is_the_same_under_every_defence_and_another_for_every_seed(store: Store) -> None:
+    _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
+    bare = view_with(linear([[1.0]]), table(1)).without_messages()
+    counts: dict[tuple[int, str], int] = {}
+    for case in cases:
+        counts.setdefault((case.seed, case.defence), answers(store, case, bare, MembershipLoss())[1])
+    assert sum(counts.values()) == 2
+
+
+def test_who_cannot_adapt_is_the_same_aware_or_not(store: Store) -> None:
+    _, _, cases = planned()
+    view = view_with(linear([[1.0]]), table(1))
+    aware = replace(view, grants=Grants(names=("defence",), defence=NoDefence()))
+    assert without_defence(aware.grants) == view.grants == Grants()
+    assert answers(store, cases[0], view, MembershipLoss())[1] == 1
+    assert answers(store, cases[0], aware, MembershipLoss())[1] == 0
+
+
+def test_a_view_that_an_attack_changed_is_no_question_of_the_store(store: Store) -> None:
+    _, _, cases = planned()
+    view = view_with(linear([[1.0]]), table(1))
+    memo = stored_answers(store, cases[0])(view)
+    for number in (1.0, 2.0):
+        answer = of_membership(torch.tensor([number]))
+        found = memo(MembershipLoss(), replace(view), functools.partial(replace, answer))
+        assert found.tensors["scores"].tolist() == [number]
+
+
+def test_the_most_exposed_record() -> None:
+    nan = float("nan")
+    records = {
+        "psnr": torch.tensor([10.0, 30.0, nan]),
+        "mse": torch.tensor([0.3, 0.1, nan]),
+        "accuracy": torch.tensor([1.0, 0.0, 1.0]),  # hits and misses single nobody out
+        "ssim": torch.zeros(0),
+    }
+    outcome = Outcome(
+        evidence=of_membership(torch.zeros(1)),
+        score=Scores(means={}, records=records),
+        ledger={},
+        oracle=False,
+        floors={},
+        controls={},
+    )
+    found = worst_records(outcome)
+    assert found == {"psnr": {"record": 1, "value": 30.0}, "mse": {"record": 1, "value": pytest.approx(0.1)}}
+
+
+def test_ceilings_are_oracles_of_the_same_kind() -> None:
+    kinds = {"a": "attributes", "best": "attributes", "m": "membership"}
+    cases = [{"attack": name, "oracle": name == "best"} for name in kinds]
+    assert oracles_of(kinds, cases) == {"a": "best"}
+    assert oracles_of(kinds, [{**case, "oracle": False} for case in cases]) == {}
+
+
+def test_versions_are_told() -> None:
+    found = versions()
+    assert found["torch"] == torch.__version__.split("+")[0] or found["torch"] == torch.__version__
+    assert {"python", "platform", "fedxray", "numpy"} <= found.keys()
+
+
+def test_nothing_remembered_without_a_store() -> None:
+    view, asked = view_with(linear([[1.0]]), table(1)), []
+    for _ in range(2):
+        compute(MembershipLoss(), view, lambda: asked.append(1) or of_membership(torch.zeros(1)))  # type: ignore[func-returns-value]
+    assert len(asked) == 2

@@ -1,0 +1,79 @@
+"""What a run is worth to those who train, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedxray.audit.utility import utility_of, utility_rows
+from fedxray.data.records import Records
+from fedxray.federation.message import Message
+from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
+from fedxray.federation.truth import Truth
+from tests.adversary.clinics import federation
+
+
+def ended_with(truth: Truth, **params: torch.Tensor) -> Transcript:
+    """A transcript whose last outcome holds these parameters, and an earlier one that holds others."""
+    shelf = MemoryShelf()
+    shelf.put("global/1", Parts({name: value + 7 for name, value in params.items()}))
+    shelf.put("global/3", Parts(params))
+    messages = tuple(
+        Message(what="outcome", round=round, client=None, parts=f"global/{round + 1}") for round in (0, 2)
+    )
+    return Transcript(
+        messages=messages, shelf=shelf, model=truth.model, space=truth.space, loss="mse", clients=2
+    )
+
+
+def held(x: list[float], y: list[float]) -> Records:
+    return Records(torch.tensor([[value, 0.0, 0.0] for value in x]), torch.tensor(y))
+
+
+def test_loss_and_percentage_error_over_all_held_out_records() -> None:
+    truth = federation().truth(seed=0)
+    truth = replace(truth, holdout=(held([1.0], [2.0]), held([2.0, 4.0], [5.0, 10.0])))
+    final = ended_with(truth, weight=torch.tensor([[2.0, 0.0, 0.0]]), bias=torch.zeros(1))
+    found = utility_of(final, truth)  # predictions 2, 4, 8
+    assert found == pytest.approx({"loss": (0 + 1 + 4) / 3, "mape": (0 + 0.2 + 0.2) / 3})
+
+
+def test_no_percentages_of_targets_that_may_be_zero() -> None:
+    truth = federation().truth(seed=0)
+    truth = replace(truth, holdout=(held([1.0, 2.0], [0.0, 4.0]),))
+    final = ended_with(truth, weight=torch.tensor([[2.0, 0.0, 0.0]]), bias=torch.zeros(1))
+    assert utility_of(final, truth) == pytest.approx({"loss": 2.0})
+
+
+def test_accuracy_of_classes() -> None:
+    truth = federation("classification").truth(seed=0)
+    held_out = Records(
+        torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [0, 0, 1.0]]), torch.tensor([0, 1, 2, 0])
+    )
+    truth = replace(truth, holdout=(held_out,), model=nn.Linear(3, 3))
+    found = utility_of(ended_with(truth, weight=torch.eye(3) * 50, bias=torch.zeros(3)), truth)
+    assert found["accuracy"] == 0.75 and found["loss"] == pytest.approx(50 / 4, rel=1e-4) and len(found) == 2
+
+
+def test_nothing_held_out_nothing_known() -> None:
+    truth = replace(federation().truth(seed=0), holdout=(Records(torch.zeros(0, 3), torch.zeros(0)),))
+    assert utility_of(ended_with(truth, weight=torch.zeros(1, 3), bias=torch.zeros(1)), truth) == {}
+
+
+def test_rows_over_seeds_leave_out_lost_runs() -> None:
+    found = {
+        ("none", 0): {"loss": 1.0, "accuracy": 0.5},
+        ("none", 1): {"loss": 3.0, "accuracy": 0.7},
+        ("dp", 0): {"loss": 5.0},
+    }
+    rows = utility_rows(["none", "dp", "lost"], [0, 1], found)
+    told = [(row["defence"], row["metric"], row["value"], row["n"]) for row in rows]
+    assert told == [
+        ("none", "loss", 2.0, 2),
+        ("none", "accuracy", pytest.approx(0.6), 2),
+        ("dp", "loss", 5.0, 1),
+    ]
+    assert rows[0]["low"] < 2.0 < rows[0]["high"] and rows[2]["low"] is None

@@ -1,0 +1,167 @@
+"""Evidence against a truth small enough to score by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedxray.adversary.disclose import attribute_rows, disclose, membership_records
+from fedxray.attacks.evidence import (
+    Evidence,
+    of_attributes,
+    of_images,
+    of_label_counts,
+    of_membership,
+    of_model,
+)
+from fedxray.data.records import Records
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.federation.truth import Truth
+from fedxray.metrics.scoring import other_optimum, score
+from tests.adversary.clinics import SENSITIVE, federation
+
+IMAGE = (1, 3, 3)
+
+
+@pytest.fixture
+def truth() -> Truth:
+    return federation().truth(seed=3)
+
+
+def real_codes(truth: Truth, client: int, rows: str = "train") -> Tensor:
+    """The true values in the order in which the rows were handed out."""
+    return attribute_rows(truth, client, (), rows).x[:, SENSITIVE : SENSITIVE + 1]  # type: ignore[arg-type]
+
+
+def test_attributes_are_scored_in_the_order_in_which_they_were_granted(truth: Truth) -> None:
+    granted = disclose(truth, ["public-attributes"], client=2).public_attributes
+    assert granted is not None
+    smokes = (granted.x[:, :1] * 100).round() % 3 == 0  # how these records were made
+    right = torch.where(smokes, 2.0, -1.0)
+    found = score(of_attributes(right), truth, client=2)
+    assert found.means == {"accuracy": 1.0, "balanced_accuracy": 1.0}
+    assert score(of_attributes(1.0 - right), truth, client=2).means["accuracy"] == 0.0
+    in_own_order = truth.train[2].x[:, SENSITIVE : SENSITIVE + 1]
+    assert score(of_attributes(in_own_order), truth, client=2).means["accuracy"] < 1.0
+
+
+def test_half_right_and_no_guess(truth: Truth) -> None:
+    """Of ten records three smoke; the nearest code counts, and what is not finite is wrong."""
+    real = real_codes(truth, 2)
+    smokes = real[:, 0] == 2.0
+    assert int(smokes.sum()) == 3
+    near = score(of_attributes(real + 0.9), truth, client=2)
+    assert near.means["accuracy"] == 1.0
+    nobody = score(of_attributes(torch.full_like(real, -1.0)), truth, client=2)
+    assert nobody.means == pytest.approx({"accuracy": 0.7, "balanced_accuracy": 0.5})
+    guess = real.clone()
+    guess[smokes.nonzero()[0]] = math.nan
+    assert score(of_attributes(guess), truth, client=2).means["accuracy"] == pytest.approx(0.9)
+    assert score(of_attributes(real * math.nan), truth, client=2).means["accuracy"] == 0.0
+
+
+def test_a_second_guess_made_for_balance_counts_for_balance_alone(truth: Truth) -> None:
+    real = real_codes(truth, 2)
+    plain = of_attributes(torch.full_like(real, -1.0))
+    both = replace(plain, tensors={**plain.tensors, "codes_balanced": real})
+    assert score(both, truth, client=2).means == pytest.approx({"accuracy": 0.7, "balanced_accuracy": 1.0})
+
+
+def test_held_out_rows_have_their_own_truth(truth: Truth) -> None:
+    right = of_attributes(real_codes(truth, 1, "holdout"))
+    assert score(right, truth, client=1, rows="holdout").means["accuracy"] == 1.0
+    with pytest.raises(BadInput):
+        score(right, truth, client=1)  # three guesses for six records
+
+
+def test_a_continuous_attribute_within_a_tenth_of_its_range(truth: Truth) -> None:
+    told = replace(truth, space=replace(truth.space, sensitive="weight"))  # 1 for everyone, range 0..1
+    guess = torch.tensor([[1.0], [0.95], [1.05], [0.8], [1.2], [math.nan]])
+    assert score(of_attributes(guess), told, client=1).means == {"within_tolerance": 0.5}
+
+
+def test_membership_by_hand(truth: Truth) -> None:
+    _, inside = membership_records(truth, 1)
+    assert score(of_membership(inside.float()), truth, client=1).means["auc"] == 1.0
+    assert score(of_membership(-inside.float()), truth, client=1).means["auc"] == 0.0
+    assert score(of_membership(torch.zeros(9)), truth, client=1).means["auc"] == 0.5
+
+
+def test_label_counts_by_hand() -> None:
+    truth = federation("classification").truth(seed=0)
+    real = torch.bincount(truth.train[1].y, minlength=3)  # 100..105: two of each
+    assert real.tolist() == [2, 2, 2]
+    found = score(of_label_counts(torch.tensor([4, 1, 1])), truth, client=1).means
+    assert found == pytest.approx({"label_error": 2.0, "label_accuracy": 1 - 2 / 6})
+
+
+def pictures(truth: Truth) -> Truth:
+    """The same clients with images of one brightness each: client c holds c, c + 0.1, ... tenths."""
+
+    def shades(first: float, count: int) -> Records:
+        tone = first + torch.arange(count) / 100
+        return Records(tone[:, None, None, None].expand(count, *IMAGE).clone(), torch.zeros(count).long())
+
+    space = Space(kind="image", shape=IMAGE, target="classification", classes=("a", "b"))
+    return replace(
+        truth,
+        space=space,
+        train=tuple(shades(0.1 + 0.2 * owner, 2) for owner in range(3)),
+        holdout=tuple(shades(0.2 + 0.2 * owner, 3) for owner in range(3)),
+        public=shades(0.9, 2),
+    )
+
+
+def test_images_are_matched_and_searched_among_all_others(truth: Truth) -> None:
+    shown = pictures(truth)
+    guess = shown.train[1].x.flip(0) + 0.001
+    found = score(of_images(guess), shown, client=1).means
+    assert found["psnr"] == pytest.approx(60.0, abs=0.01) and found["mse"] == pytest.approx(1e-6, rel=1e-2)
+    assert found["rec"] == found["retrieval"] == 1.0
+    others = shown.train[0].x
+    wrong = score(of_images(others), shown, client=1).means
+    assert wrong["retrieval"] == 0.0 and wrong["psnr"] == pytest.approx(20 * math.log10(1 / 0.2), abs=0.05)
+
+
+def test_the_same_pictures_against_held_out_ones(truth: Truth) -> None:
+    """The held-out image must not stand among the others that a guess could be nearer to, and `limit` keeps few."""
+    shown = pictures(truth)
+    held = score(of_images(shown.holdout[1].x[:2]), shown, client=1, rows="holdout", limit=2)
+    assert len(held.records["psnr"]) == 2 and held.means["retrieval"] == 1.0
+    trained = score(of_images(shown.train[1].x), shown, client=1, rows="holdout", limit=2).means
+    assert trained["psnr"] == pytest.approx(20.0, abs=0.1) and trained["retrieval"] == 0.0
+    whole = score(of_images(shown.train[1].x), shown, client=1, rows="holdout")
+    assert len(whole.records["psnr"]) == 3
+
+
+def test_models_by_their_distance_to_the_clients_own_optimum(truth: Truth) -> None:
+    """Client 0's optimum is given as the next one's guess for client 2, so it is at distance 0 from itself."""
+    own = other_optimum(truth, 2)
+    assert score(own, truth, client=0).means == {"parameter_distance": 0.0}
+    assert score(own, truth, client=2).means["parameter_distance"] > 0.01
+    twice = of_model({name.removeprefix("param:"): 2 * value for name, value in own.tensors.items()})
+    assert score(twice, truth, client=0).means["parameter_distance"] == pytest.approx(1.0, rel=1e-5)
+    with pytest.raises(BadInput, match="client"):
+        score(own, truth)
+
+
+def test_by_default_it_is_about_whose_messages_were_read(truth: Truth) -> None:
+    right = replace(of_attributes(real_codes(truth, 1)), target=1)
+    assert score(right, truth).means["accuracy"] == 1.0
+    everyone = attribute_rows(truth, None, (0,)).x[:, SENSITIVE : SENSITIVE + 1]
+    summed = replace(of_attributes(everyone), seats=(0,))
+    assert (
+        score(summed, truth).means["accuracy"]
+        == score(of_attributes(everyone), truth, seats=(0,)).means["accuracy"]
+    )
+    assert score(summed, truth).means["accuracy"] == 1.0
+
+
+def test_a_kind_without_scores_is_refused(truth: Truth) -> None:
+    with pytest.raises(BadInput, match="sources"):
+        score(Evidence(kind="sources", tensors={}), truth, client=0)
