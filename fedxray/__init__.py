@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from fedxray.attacks.evidence import Evidence
     from fedxray.audit.conduct import conduct
     from fedxray.audit.plan import read_plan
-    from fedxray.data import load, split
+    from fedxray.data.catalog import load
     from fedxray.data.records import Records
     from fedxray.data.space import Dataset, Space
+    from fedxray.data.split import split
     from fedxray.errors import BadInput, FedxrayError, Refused
     from fedxray.federation.folder import read_transcript, write_transcript
     from fedxray.federation.recipe import Recipe

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit.factories import from_factory
 from fedxray.audit.settings import fill_fields
 from fedxray.errors import BadInput, unknown_name
+from fedxray.naming import load
 
 if TYPE_CHECKING:
     from fedxray.attacks.base import Attack
@@ -233,10 +233,3 @@ def _shared_out(
             )
         shares[takers[0]][key] = value
     return shares
-
-
-def load(spec: str) -> Any:
-    """What a "module:name" text of a table stands for, imported now."""
-    module, _, attribute = spec.partition(":")
-    found: Callable[..., Any] | Mapping[str, Any] = getattr(importlib.import_module(module), attribute)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from fedxray.errors import BadInput, unknown_name
+from fedxray.naming import load
 
 Progress = Callable[[int, int, str], None]  # done, total, label of the task that ended
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -27,8 +27,7 @@ class Task:
 
     def work(self) -> None:
         """Do it here, with one thread."""
-        module, _, name = self.function.partition(":")
-        getattr(importlib.import_module(module), name)(self.argument)
+        load(self.function)(self.argument)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from fedxray.data.checks import shown
 from fedxray.data.limits import missing_file
 from fedxray.data.space import Dataset
 from fedxray.errors import BadInput, unknown_name
+from fedxray.naming import load as load_named
 
 DATASETS: Mapping[str, str] = {
     "digits": "fedxray.data.bundled:digits",
@@ -78,8 +78,7 @@ def find_loader(name: str) -> Callable[..., Dataset]:
     """The loader function of a data set."""
     if name not in DATASETS:
         raise unknown_name("data set", str(name), DATASETS)
-    module, function = DATASETS[name].split(":")
-    found: Callable[..., Dataset] = getattr(importlib.import_module(module), function)
+    found: Callable[..., Dataset] = load_named(DATASETS[name])
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import importlib
 import io
 import os
 import shutil
@@ -23,6 +22,7 @@ from fedxray.data.limits import CHUNK, check_size
 from fedxray.data.sources import SOURCES, Recipe, Source
 from fedxray.data.store import cache_folder
 from fedxray.errors import BadInput, unknown_name
+from fedxray.naming import load as load_named
 from fedxray.progress import Report, Step, silent
 
 Built = Mapping[str, Mapping[str, NDArray[Any]] | str]
@@ -62,8 +62,7 @@ def _make(name: str, recipe: Recipe, folder: Path, report: Report) -> dict[str, 
         files.append(_download(name, source, folder / f"source-{number}"))
     made = {source.saved: file for source, file in zip(recipe.sources, files, strict=True) if source.saved}
     if recipe.build:
-        module, function = recipe.build.split(":")
-        build: Callable[[list[Path]], Built] = getattr(importlib.import_module(module), function)
+        build: Callable[[list[Path]], Built] = load_named(recipe.build)
         for number, (place, content) in enumerate(build(files).items()):
             _check_fingerprint(name, recipe, place, content)
             made[place] = _write(folder / f"built-{number}", content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from fedxray.data.checks import share, shown, whole_number
 from fedxray.data.partition import PARTITIONS, Division
 from fedxray.data.space import Dataset
 from fedxray.errors import BadInput, unknown_name
+from fedxray.naming import load
 from fedxray.seeds import fork, permutation
 
 
@@ -70,8 +70,7 @@ def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:
 def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Tensor]:
     if partition not in PARTITIONS:
         raise unknown_name("partition", str(partition), PARTITIONS)
-    module, name = PARTITIONS[partition].split(":")
-    function: Callable[..., list[Tensor]] = getattr(importlib.import_module(module), name)
+    function: Callable[..., list[Tensor]] = load(PARTITIONS[partition])
     known = [key for key in inspect.signature(function).parameters if key != "task"]
     for key in options:
         if key not in known:

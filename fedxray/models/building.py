@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from fedxray.data.space import Space
 from fedxray.errors import BadInput, unknown_name
 from fedxray.models.table import MODELS
+from fedxray.naming import load, load_factory
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 COLLECTING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -45,7 +45,7 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
     Only torch's draws follow the generator; a factory that asks numpy or random decides for itself.
     """
     _check_outputs(space)
-    factory = _import_factory(path)
+    factory = load_factory(path, "factory")
     arguments = (space,) if _takes_space(factory, path) else ()
     with _own_surroundings(generator):
         model = factory(*arguments)
@@ -77,8 +77,7 @@ def _own_surroundings(generator: torch.Generator) -> Iterator[None]:
 def _builder(name: str) -> Callable[..., nn.Module]:
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
-    module, _, function = MODELS[name].partition(":")
-    builder: Callable[..., nn.Module] = getattr(importlib.import_module(module), function)
+    builder: Callable[..., nn.Module] = load(MODELS[name])
     return builder
 
 
@@ -90,24 +89,6 @@ def _check_outputs(space: Space) -> None:
 
 def _bad_factory(expected: str, got: str, remedy: str) -> BadInput:
     return BadInput("factory", expected=expected, got=got, remedy=remedy)
-
-
-def _import_factory(path: str) -> Callable[..., object]:
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise _bad_factory("module:function", repr(path), 'Write it as "my_package.models:build".')
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        remedy = "Install the package, or put its folder on PYTHONPATH."
-        raise _bad_factory(f"an importable module {module_name}", str(error), remedy) from error
-    found: object = getattr(module, attribute, None)
-    if not callable(found):
-        got = "nothing of that name" if found is None else type(found).__name__
-        remedy = "Name the function that returns the network."
-        raise _bad_factory(f"a function {attribute} in {module_name}", got, remedy)
-    factory: Callable[..., object] = found
-    return factory
 
 
 def _takes_space(factory: Callable[..., object], path: str) -> bool:

@@ -245,7 +245,7 @@ def test_a_factory_beside_the_plan_is_found(tmp_path: Path, monkeypatch: pytest.
     assert sys.path[-1] == str(tmp_path.resolve()), "after everything installed, so that it shadows nothing"
     for spec, words in (
         ("code_beside_a_plan:nothing", "a function nothing"),
-        ("code_beside_a_plan:number", "nothing that can be called"),
+        ("code_beside_a_plan:number", "a function number .* got int"),
         ("code_nowhere:build", "code_nowhere"),
         ("code_beside_a_plan:build", "to take the settings"),
     ):

@@ -10,6 +10,7 @@ from typing import Any
 from fedxray.audit import catalog
 from fedxray.audit.plan.parts import DataPart
 from fedxray.errors import unknown_name
+from fedxray.naming import load
 
 
 def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def partition_options(data: DataPart) -> set[str]:
 
     if data.partition not in PARTITIONS:
         raise unknown_name("data.partition", data.partition, PARTITIONS)
-    return keywords(catalog.load(PARTITIONS[data.partition]))
+    return keywords(load(PARTITIONS[data.partition]))
 
 
 def keywords(function: Any) -> set[str]:
