@@ -21,6 +21,10 @@ from fedxray.federation.transcript import Transcript
 REHEARSED_EXAMPLES = 2
 ABOUT_WHOLE_SUMS = ("images", "labels")  # kinds whose guess from a sum is about all clients at once
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
+# What a network of the user's may raise when it is wrong.
+BREAKS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 REPEATS = 4  # a case runs its attack about this often: itself and its controls
 
 
@@ -41,7 +45,7 @@ def preflight(plan: Plan) -> Estimate:
         check_role(part.make(plan.folder), part.role, f"attack {part.title}")
     for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
         prepared = prepare(plan, defence.title, plan.seeds[0])
-    transcript, seconds = rehearse(prepared)
+    transcript, seconds = _rehearse_own(plan, prepared)
     for part in plan.attacks:
         first = next(case for case in cases if case.attack == part.title)
         check_case(plan, first, prepared, transcript)
@@ -81,6 +85,21 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
             got=f"{part.role!r}, which sees sums over all clients here",
             remedy="Audits of what a sum gives away about everyone's images are not built yet.",
         )
+
+
+def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
+    """A rehearsal in which a user's own network that breaks is bad input; an error of ours comes through as it is."""
+    try:
+        return rehearse(prepared)
+    except BREAKS as error:
+        if plan.model.factory is None:
+            raise
+        raise BadInput(
+            "model.factory",
+            expected=f"a network of {plan.model.factory} that can be trained",
+            got=f"{type(error).__name__}: {error}",
+            remedy="Try a step of training on a batch of your own records.",
+        ) from error
 
 
 def rehearse(prepared: Prepared) -> tuple[Transcript, float]:

@@ -11,6 +11,7 @@ import pytest
 from fedxray.audit.conduct import conduct, conduct_with, megabytes
 from fedxray.audit.engines import Death, Progress, Task
 from fedxray.audit.plan import make_plan, read_plan
+from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
 LOUD = {"name": "gaussian-noise", "scale": 1e38, "label": "loud"}
@@ -48,9 +49,22 @@ def test_a_network_of_the_user_that_breaks_in_training_is_found_by_the_rehearsal
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "odd_network.py").write_text(OWN_MODEL)
     plan = make_plan(tiny(model=None) | {"model": {"factory": "odd_network:build"}}, tmp_path)
-    with pytest.raises(RuntimeError, match="three at a time"):
+    with pytest.raises(
+        BadInput, match=r"model\.factory: .*odd_network:build.*RuntimeError: only three at a time"
+    ):
         conduct(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_of_ours_in_the_rehearsal_is_not_blamed_on_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any, **__: Any) -> Any:
+        raise IndexError("ours")
+
+    monkeypatch.setattr("fedxray.audit.preflight.simulate", wrong)
+    with pytest.raises(IndexError, match="ours"):
+        conduct(make_plan(tiny(), tmp_path), tmp_path / "out")
 
 
 def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
