@@ -110,9 +110,9 @@ def _link_view(
     facts = ROLES[role]
     seen = tuple(range(transcript.clients))
     replies = _replies(transcript, facts.reader, seen, rounds, examples=facts.knows_examples)
-    hidden = transcript.secure_aggregation and role != "eavesdropper"
-    observations = _sums(transcript, rounds) if hidden else replies
     models = _globals(transcript, transcript.readable_by(facts.reader), rounds)
+    hidden = transcript.secure_aggregation
+    observations = _differences(models) if hidden else replies
     return _view(transcript, role, None if hidden else client, observations, models, grants)
 
 

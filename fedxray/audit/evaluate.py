@@ -128,7 +128,7 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
 
 def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
     """Who sees what and was told what, in plain values."""
-    hidden = bench.transcript.secure_aggregation and view.role in ("server", "active-server")
+    hidden = bench.transcript.secure_aggregation and roles.ROLES[view.role].single_replies
     return {
         **view.ledger(),
         "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
