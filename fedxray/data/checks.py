@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fedxray.errors import BadInput
+
+MOST_NAMES = 20  # columns that a message lists
 
 
 def whole_number(argument: str, value: object, *, least: int = 1, most: int | None = None) -> int:
@@ -54,6 +57,17 @@ def names(argument: str, value: object) -> tuple[str, ...]:
     raise BadInput(
         argument, expected="a list of column names", got=shown(value), remedy='Write it as ["a", "b"].'
     )
+
+
+def unknown_column(argument: str, got: object, file: str, columns: Sequence[str]) -> BadInput:
+    """A column that a table does not have, with the nearest names and, where they are few, all of them."""
+    near = difflib.get_close_matches(str(got), columns, n=3, cutoff=0.5)
+    hints = [f"Did you mean {' or '.join(near)}?"] if near else []
+    if len(columns) <= MOST_NAMES or not near:
+        more = f" and {len(columns) - MOST_NAMES} more" if len(columns) > MOST_NAMES else ""
+        hints.append(f"Its columns: {', '.join(columns[:MOST_NAMES])}{more}.")
+    expected = f"a column of {plain_name(file)}"
+    return BadInput(argument, expected=expected, got=shown(got), remedy=" ".join(hints))
 
 
 def plain_name(name: str) -> str:

@@ -1,25 +1,47 @@
-"""A user's own CSV file: text in, a private data set or a message with row and column out."""
+"""A user's own CSV file: text in, a private data set or a message with line and column out."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import names, plain_name, shown
+from fedxray.data.checks import names, plain_name, shown, unknown_column
 from fedxray.data.columns import make_table
 from fedxray.data.limits import check_size, read_bytes
 from fedxray.data.space import Dataset
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 MOST_CATEGORIES = 200  # of a text column that was not named under categorical
 MOST_CLASSES = 100  # of a text target
+# 27,3 or 1.234,5 or 1,234.5: a number to people, but not to float().
+WITH_COMMA = re.compile(r"[+-]?((\d{1,3}([.' ]\d{3})+|\d*),\d+([eE][+-]?\d+)?|\d{1,3}(,\d{3})+(\.\d+)?)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """The text of a CSV file, and on which line of it each row begins."""
+
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+    def column(self, name: str) -> list[str]:
+        """The texts of one column."""
+        place = self.header.index(name)
+        return [row[place].strip() for row in self.rows]
+
+    def where(self, row: int) -> str:
+        """The place of a row as an editor counts it."""
+        return f"line {self.lines[row]} of the file"
 
 
 def own_csv(
@@ -32,20 +54,20 @@ def own_csv(
     scale_target: bool | None = None,
 ) -> Dataset:
     """The table in a CSV file with a header; numbers are standardised, text becomes categories."""
-    header, rows = read_rows(path)
+    cells = read_cells(path)
     as_category, dropped = names("categorical", categorical), names("drop", drop)
     for argument, listed in (("categorical", as_category), ("drop", dropped)):
         for name in listed:
-            if name not in header:
-                raise unknown_name(argument, name, header)
-    kept = [name for name in header if name not in dropped]
-    target = _check_columns(kept, dropped, target, sensitive)
-    raw = {name: _column(rows, header.index(name), name, name in as_category) for name in kept}
+            if name not in cells.header:
+                raise unknown_column(argument, name, path.name, cells.header)
+    kept = [name for name in cells.header if name not in dropped]
+    target = _check_columns(path.name, kept, dropped, target, sensitive)
+    raw = {name: _column(cells, name, name in as_category) for name in kept}
     features = [name for name in kept if name != target]
     numbers = [name for name in features if not is_category(raw[name])]
     groups = [name for name in features if is_category(raw[name])]
     _check_width(raw, numbers, groups, as_category)
-    classification = _check_target(rows, header.index(target), target, raw[target])
+    classification = _check_target(cells, target, raw[target])
     return make_table(
         plain_name(path.name),
         raw,
@@ -60,37 +82,45 @@ def own_csv(
     )
 
 
-def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a CSV file, separated by the comma, semicolon or tab that the header uses most."""
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise bad_csv(
-            path, "UTF-8 text", f"byte {problem.start} is not UTF-8", "Save the file as UTF-8."
-        ) from problem
+def read_cells(path: Path) -> Cells:
+    """The cells of a CSV file, separated by the comma, semicolon or tab that the header uses most."""
+    text = _decode(path, read_bytes(path))
     first = text.split("\n", 1)[0]
-    separator = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
+    found: list[tuple[int, list[str]]] = []
+    begins = 1
     try:
-        lines = [
-            line
-            for line in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-            if line
-        ]
+        for row in reader:
+            if row:
+                found.append((begins, row))
+            begins = reader.line_num + 1
     except csv.Error as problem:
+        remedy = "Check quotes and separators near that place."
+        raise bad_csv(path, "a CSV file", f"{problem} on line {begins}", remedy) from problem
+    if len(found) < 3:
         raise bad_csv(
-            path, "a CSV file", problem, "Check quotes and separators near that place."
-        ) from problem
-    if len(lines) < 3:
-        raise bad_csv(
-            path, "a header and at least two rows", f"{len(lines)} lines", "Check that this is the file."
+            path, "a header and at least two rows", f"{len(found)} lines", "Check that this is the file."
         )
-    header = [name.strip() for name in lines[0]]
+    header = [name.strip() for name in found[0][1]]
     check_names("column name", header)
-    for place, line in enumerate(lines[1:], start=1):
-        if len(line) != len(header):
-            got = f"row {place} with {len(line)} values"
-            raise bad_csv(path, f"{len(header)} values in every row", got, "Correct that row.")
-    return header, lines[1:]
+    for line, row in found[1:]:
+        if len(row) != len(header):
+            got = f"{len(row)} on line {line} of the file"
+            raise bad_csv(path, f"{len(header)} values on every line", got, "Correct that line.")
+    return Cells(header=header, rows=[row for _, row in found[1:]], lines=[line for line, _ in found[1:]])
+
+
+def _decode(path: Path, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise bad_csv(
+            path,
+            "UTF-8 text",
+            f"a character that is not UTF-8 on line {line}",
+            "Save the file as UTF-8. In Excel: Save as, CSV UTF-8.",
+        ) from problem
 
 
 def check_names(what: str, found: Sequence[str]) -> None:
@@ -112,7 +142,7 @@ def check_names(what: str, found: Sequence[str]) -> None:
 
 
 def _check_columns(
-    kept: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
+    file: str, kept: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
 ) -> str:
     if target is None:
         raise BadInput(
@@ -127,7 +157,7 @@ def _check_columns(
                 argument, expected="a column that is kept", got=shown(name), remedy="Take it out of drop."
             )
         if name is not None and name not in kept:
-            raise unknown_name(argument, name, kept)
+            raise unknown_column(argument, name, file, kept)
     if target == sensitive:
         raise BadInput(
             "sensitive",
@@ -142,29 +172,44 @@ def _check_columns(
     return target
 
 
-def _column(rows: list[list[str]], place: int, name: str, as_category: bool) -> NDArray[Any]:
+def _column(table: Cells, name: str, as_category: bool) -> NDArray[Any]:
     """The values of one column: float64 numbers, or text where they are categories."""
-    cells = [row[place].strip() for row in rows]
-    for row, cell in enumerate(cells, start=1):
+    cells = table.column(name)
+    for row, cell in enumerate(cells):
         if not cell or (cell.lower() in MISSING and not as_category):
             raise BadInput(
-                f"column {shown(name)}, row {row}",
+                f"column {shown(name)}, {table.where(row)}",
                 expected="a value",
                 got=shown(cell) if cell else "nothing",
-                remedy="Fill in the value, remove the row, or leave the column out with drop.",
+                remedy="Fill in the value, remove the line, or leave the column out with drop.",
             )
-    values = None if as_category else as_numbers(cells)
+    if as_category:
+        return np.array(cells)
+    values = as_numbers(cells)
     if values is None:
+        _refuse_commas(table, name, cells)
         return np.array(cells)
     for row in np.flatnonzero(~np.isfinite(values))[:1]:
         raise BadInput(
-            f"column {shown(name)}, row {row + 1}",
+            f"column {shown(name)}, {table.where(row)}",
             expected="a finite number",
             got=shown(cells[row]),
-            remedy="Correct the value or remove the row.",
+            remedy="Correct the value or remove the line.",
         )
     distinct = np.unique(values)
     return np.array(cells) if len(distinct) == 2 and len(set(cells)) == 2 else values
+
+
+def _refuse_commas(table: Cells, name: str, cells: list[str]) -> None:
+    """Refuse a column of numbers with commas, which would pass for categories in silence."""
+    odd = [row for row, cell in enumerate(cells) if as_numbers([cell]) is None]
+    if all(WITH_COMMA.fullmatch(cells[row]) for row in odd):
+        raise BadInput(
+            f"column {shown(name)}, {table.where(odd[0])}",
+            expected="a decimal point and no other separator in a number",
+            got=shown(cells[odd[0]]),
+            remedy="Replace decimal commas by points, or name the column under categorical.",
+        )
 
 
 def as_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
@@ -199,7 +244,7 @@ def _check_width(
         check_size("encoded table", 4 * width * len(raw[name]))
 
 
-def _check_target(rows: list[list[str]], place: int, target: str, values: NDArray[Any]) -> bool:
+def _check_target(table: Cells, target: str, values: NDArray[Any]) -> bool:
     """Whether the target is a class; a text target that is meant as a number is refused."""
     if not is_category(values):
         if values.min() == values.max():
@@ -209,13 +254,13 @@ def _check_target(rows: list[list[str]], place: int, target: str, values: NDArra
         return False
     cells = [str(value) for value in values]
     distinct = sorted(set(cells))
-    odd = [row for row, cell in enumerate(cells, start=1) if as_numbers([cell]) is None]
+    odd = [row for row, cell in enumerate(cells) if as_numbers([cell]) is None]
     if (0 < len(odd) <= len(cells) // 2) or len(distinct) > min(MOST_CLASSES, max(len(cells) // 2, 2)):
-        row = odd[0] if odd else 1
+        row = odd[0] if odd else 0
         raise BadInput(
-            f"target {shown(target)}, row {row}",
+            f"target {shown(target)}, {table.where(row)}",
             expected="a number, or one of a few classes",
-            got=shown(rows[row - 1][place]),
+            got=shown(cells[row]),
             remedy="Correct the value, or choose a target of numbers or of few classes.",
         )
     if len(distinct) < 2:

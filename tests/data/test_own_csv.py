@@ -1,4 +1,4 @@
-"""A user's own CSV: round trips, and a message with row and column for everything that is wrong."""
+"""A user's own CSV: round trips, and a message with line and column for everything that is wrong."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
     ("text", "settings", "message"),
     [
         (GOOD, {}, "target: expected the name of the column to predict"),
-        (GOOD, {"target": "costs"}, "Did you mean cost"),
+        (GOOD, {"target": "costs"}, "target: expected a column of own.csv, got 'costs'. Did you mean cost"),
+        (GOOD, {"target": "zzz"}, "Its columns: age, town, smokes, cost."),
         (GOOD, {"target": "cost", "sensitive": "smoke"}, "sensitive.*Did you mean smokes"),
         (GOOD, {"target": "cost", "sensitive": "cost"}, "other than the target"),
         (GOOD, {"target": "cost", "drop": ["cost"]}, "target: expected a column that is kept"),
@@ -119,26 +120,40 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         (GOOD, {"target": "cost", "categorical": 3}, "a list of column names"),
         (GOOD, {"target": "cost", "rows": 3}, "rows: expected a setting of file"),
         (GOOD, {"target": "smokes", "scale_target": True}, "scale_target"),
-        (HEAD + ROWS + "30,,2\n", {"target": "cost"}, "column 'town', row 9: expected a value, got nothing"),
-        (HEAD + ROWS + "nan,a,2\n", {"target": "cost"}, "column 'age', row 9: expected a value, got 'nan'"),
-        (HEAD + ROWS + "30,a,?\n", {"target": "cost"}, "column 'cost', row 9: expected a value"),
+        (
+            HEAD + ROWS + "30,,2\n",
+            {"target": "cost"},
+            "column 'town', line 10 of .*: expected a value, got nothing",
+        ),
+        (
+            HEAD + ROWS + "nan,a,2\n",
+            {"target": "cost"},
+            "column 'age', line 10 of .*: expected a value, got 'nan'",
+        ),
+        (
+            HEAD + ROWS + "30,a,?\n",
+            {"target": "cost"},
+            "column 'cost', line 10 of the file: expected a value",
+        ),
+        ("age\n\n,town,cost\n" + ROWS, {"target": "cost"}, "values on every line, got 3 on line 3"),
+        ('a,b\n"1\n1",2\n\n,3\n', {"target": "b"}, "column 'a', line 5 of the file: expected a value"),
         (
             HEAD + ROWS + "inf,a,2\n",
             {"target": "cost"},
-            "column 'age', row 9: expected a finite number, got 'inf'",
+            "column 'age', line 10 of the file: expected a finite number, got 'inf'",
         ),
         (
             HEAD + ROWS + "30,a,cheap\n",
             {"target": "cost"},
-            "target 'cost', row 9: expected a number.*got 'cheap'",
+            "target 'cost', line 10 of the file: expected a number.*got 'cheap'",
         ),
-        (HEAD + ROWS + "30,a\n", {"target": "cost"}, "3 values in every row, got row 9 with 2 values"),
+        (HEAD + ROWS + "30,a\n", {"target": "cost"}, "3 values on every line, got 2 on line 10 of the file"),
         (HEAD + ROWS.replace("a", "b"), {"target": "cost", "sensitive": "town"}, "at least two values"),
         ("a,b\n1,2\n2,2\n3,2\n", {"target": "b"}, "target 'b': expected different values"),
         ("a,a\n1,2\n2,3\n", {"target": "a"}, "'a' twice"),
         ("a,b\n1,2\n", {"target": "b"}, "a header and at least two rows"),
         ("", {"target": "b"}, "a header and at least two rows"),
-        (b"a,b\n1,\xff\n2,3\n", {"target": "b"}, "UTF-8"),
+        (b"a,b\n1,\xff\n2,3\n", {"target": "b"}, "a character that is not UTF-8 on line 2.*In Excel"),
         ('a,b\n1,"2\n2,3\n', {"target": "b"}, "a CSV file"),
         ("a\x1b[31m,b\n1,2\n2,3\n", {"target": "b"}, "printable text"),
         ("a,b\nx\x07,2\ny,3\nz,4.5\n", {"target": "b"}, "printable text"),
@@ -160,6 +175,37 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
 def test_messages(tmp_path: Path, text: str | bytes, settings: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         load(path=write(tmp_path, text), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("written", ["27,3", "-1,5", "1.234,5", "1,234.5", ",5", "2,5e3"])
+@pytest.mark.parametrize("column", ["bmi", "cost"])
+def test_numbers_with_commas_are_refused_and_not_taken_for_text(
+    tmp_path: Path, written: str, column: str
+) -> None:
+    other = {"bmi": "cost", "cost": "bmi"}[column]
+    rows = "".join(f"{row};{written if row % 2 else row}\n" for row in range(8))
+    path = write(tmp_path, f"{other};{column}\n{rows}")
+    with pytest.raises(BadInput, match=f"column '{column}', line 3 of the file: expected a decimal point"):
+        load(path=path, target="cost")
+    if column == "bmi":
+        assert load(path=path, target="cost", categorical=["bmi"]).space.column("bmi").kind == "categorical"
+
+
+@pytest.mark.parametrize("written", ["1,2,3", "a,b", "12,", "10,20 km"])
+def test_text_with_commas_is_text(tmp_path: Path, written: str) -> None:
+    rows = "".join(f"{row / 7};{written if row % 2 else row}\n" for row in range(8))
+    assert (
+        load(path=write(tmp_path, f"cost;bmi\n{rows}"), target="cost").space.column("bmi").kind
+        == "categorical"
+    )
+
+
+def test_all_columns_are_named_only_where_they_are_few(tmp_path: Path) -> None:
+    header = ",".join(f"c{place}" for place in range(30))
+    path = write(tmp_path, f"{header}\n" + (",".join(["1"] * 30) + "\n") * 3)
+    for name, words in (("c299", r"Did you mean c29 or \w+ or \w+\?$"), ("zzz", "c19 and 10 more.$")):
+        with pytest.raises(BadInput, match=words):
+            load(path=path, target=name)
 
 
 @pytest.mark.parametrize("name", ["none.csv", "a\0b.csv", "x" * 5000, "none/none.npz"])
