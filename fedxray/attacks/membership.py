@@ -15,7 +15,7 @@ from fedxray.losses import example_loss
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipLoss(Attack):
-    """Ranks the granted records by minus their loss under a model of the target."""
+    """Which of these records were trained on? Those that the client's model fits best are named first."""
 
     name: ClassVar[str] = "membership-loss"
     kind: ClassVar[Kind] = "membership"

@@ -21,6 +21,7 @@ class Metric:
     better: Literal["up", "down"]
     margin: float
     what: str
+    best: float | None  # the value of a perfect attack; None where there is no end
     per_example: bool = False  # whether the margin is a share of the examples in question
 
     @property
@@ -29,12 +30,12 @@ class Metric:
         return self.better == "down"
 
 
-def _up(kinds: str, margin: float, what: str) -> Metric:
-    return Metric(kinds=tuple(kinds.split()), better="up", margin=margin, what=what)
+def _up(kinds: str, margin: float, what: str, best: float | None = 1.0) -> Metric:
+    return Metric(kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best)
 
 
 def _down(kinds: str, margin: float, what: str) -> Metric:
-    return Metric(kinds=tuple(kinds.split()), better="down", margin=margin, what=what)
+    return Metric(kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0)
 
 
 METRICS: dict[str, Metric] = {
@@ -42,20 +43,26 @@ METRICS: dict[str, Metric] = {
     "balanced_accuracy": _up("attributes", 0.05, "mean over true categories of the share told rightly"),
     "within_tolerance": _up("attributes", 0.05, "share of values told to within the tolerance"),
     "auc": _up("membership", 0.05, "chance that a member scores above a non-member, ties half"),
-    "tpr_at_1pct_fpr": _up("membership", 0.05, "share of members named while naming 1 % of non-members"),
-    "psnr": _up("images", 1.0, "dB per image, peak 1, unclipped, optimally matched, mean"),
+    "tpr_at_1pct_fpr": _up(
+        "membership",
+        0.05,
+        "share of members named before more than 1 % of non-members are "
+        "(fewer than 100 non-members: before the first one)",
+    ),
+    "psnr": _up("images", 1.0, "dB per image, peak 1, unclipped, optimally matched, mean", None),
     "ssim": _up("images", 0.05, "structural similarity, Gaussian window 11, sigma 1.5, inside the image"),
     "mse": _down("images", 0.005, "mean squared error per image, pixels in 0..1"),
     "rec": _up("images", 0.05, "share of images with a psnr above the data set's threshold"),
     "retrieval": _up("images", 0.05, "share nearest to their original among it and up to 999 others"),
     "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
     "class_ssim": _up("class-images", 0.05, "ssim of a class's image with that class"),
-    "class_psnr": _up("class-images", 1.0, "psnr of a class's image with that class"),
+    "class_psnr": _up("class-images", 1.0, "psnr of a class's image with that class", None),
     "label_error": Metric(
         kinds=("labels",),
         better="down",
         margin=0.05,
         what="examples whose label is wrong: half the sum of count differences; the margin is a share of the examples",
+        best=0.0,
         per_example=True,
     ),
     "label_accuracy": _up("labels", 0.05, "1 - label_error / examples"),

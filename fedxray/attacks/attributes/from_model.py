@@ -22,7 +22,7 @@ from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_pro
 
 @dataclass(frozen=True, kw_only=True)
 class AttributeFromModel(Attack):
-    """Tries every candidate value of the sensitive column in every record and keeps the best fitting one."""
+    """What is the sensitive value of each record? Of all values, the one that the client's model fits best."""
 
     name: ClassVar[str] = "attribute-from-model"
     kind: ClassVar[Kind] = "attributes"

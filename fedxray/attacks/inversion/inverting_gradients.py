@@ -45,7 +45,7 @@ from fedxray.seeds import fork, normal_like
 
 @dataclass(frozen=True, kw_only=True)
 class InvertingGradients(Attack):
-    """The images behind one update, by matching its direction."""
+    """What did the training images look like? Images are changed until they would cause the update sent."""
 
     name: ClassVar[str] = "inverting-gradients"
     kind: ClassVar[Kind] = "images"

@@ -38,7 +38,7 @@ MOST_SHARE = 1.5  # from the smallest possible to it times ten to this power
 
 @dataclass(frozen=True, kw_only=True)
 class LabelsIdlg(Attack):
-    """How many examples of each class stand behind an update, from the last layer alone."""
+    """How many training examples of each class are there? Read off the last layer of one update."""
 
     name: ClassVar[str] = "labels-idlg"
     kind: ClassVar[Kind] = "labels"
