@@ -113,6 +113,7 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
         unscored=sum(statuses[status] for status in ENDED) - len(units.values),
         runs=len(set(units.seeds)),
         family=0,
+        room=_room(metric, floor),
         power=power,
     )
     return _Draft(row=row, finding=finding, controls=controls)
@@ -125,6 +126,14 @@ def _margin(metric: str, units: _Units) -> float:
         return entry.margin
     counts = [case["ledger"].get("examples_in_question", 1) for case in units.cases]
     return entry.margin * (math.fsum(counts) / len(counts) if counts else 1.0)
+
+
+def _room(metric: str | None, floor: float | None) -> float | None:
+    """What a perfect attack would gain over the floor; None where that has no end."""
+    best = None if metric is None else metric_named(metric).best
+    if best is None or floor is None:
+        return None
+    return floor - best if _is_down(metric) else best - floor
 
 
 def _units(group: Sequence[Case], metric: str | None) -> _Units:

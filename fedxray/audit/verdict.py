@@ -22,6 +22,20 @@ LEVEL = 0.05
 RECORD_CONTROLS = ("held-out",)
 CLIENT_CONTROLS = ("other-client", "global-model")
 
+# Parts of a reason by which a reader of the results knows why a verdict stays open.
+MOST_LOST = "fewer than half of the cases ended"
+NO_ROOM = "the guess without messages is already nearly perfect, so no attack could show a leak here"
+NO_POWER_CHECK = "no power check shows that this attack would have seen a leak"
+POWER_FAILED = "the power check failed"
+NOT_ALL_ENDED = "not every case ended"
+SMALLEST = "smallest leak this audit would have seen"
+ONE_RUN = "one run, so this speaks of its clients only"
+# Why a guess without messages can be nearly perfect, by the floor that is.
+PERFECT_GUESSES = {
+    "imputation": "the other columns give this away by themselves",
+    "majority": "nearly all records have the same value",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
@@ -44,6 +58,7 @@ class Finding:
     unscored: int
     runs: int
     family: int
+    room: float | None = None  # what a perfect attack would gain over the floor; None where there is no end
     power: Power | None = None
 
 
@@ -84,9 +99,12 @@ def _cannot_tell(finding: Finding) -> str | None:
     if ended == 0:
         return "no case ended"
     if 2 * ended < total:
-        return "fewer than half of the cases ended, so the rest would be a choice of the lucky ones"
+        return f"{MOST_LOST}, so the rest would be a choice of the lucky ones"
     if finding.difference is None:
         return "no floor was measured, so nothing says what could be guessed anyway"
+    if finding.room is not None and finding.room <= finding.margin:
+        because = PERFECT_GUESSES.get(finding.over or "")
+        return f"{NO_ROOM}: {because}" if because else NO_ROOM
     if finding.difference.n < LEAST_UNITS:
         return (
             f"{count(finding.difference.n, 'unit')} (client-runs), at least {LEAST_UNITS} are needed: "
@@ -119,20 +137,20 @@ def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
         return "inconclusive", f"{doubt}, more than {LEVEL}: more seeds would settle it{_few_runs(finding)}"
     gain = f"{number(finding.difference.mean)} better than {finding.over}"
     shown = f"{gain} ({spread}), margin {number(finding.margin)}"
-    return "leaks", shown + ("; one run, so this speaks of its clients only" if finding.runs == 1 else "")
+    return "leaks", shown + (f"; {ONE_RUN}" if finding.runs == 1 else "")
 
 
 def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
     """The interval lies below the margin: safe only if a leak would have been seen and every case ended."""
     seen = f"not above the margin {number(finding.margin)} ({spread})"
     if finding.power is None:
-        return "inconclusive", f"{seen}, but no power check shows that this attack would have seen a leak"
+        return "inconclusive", f"{seen}, but {NO_POWER_CHECK}"
     if not finding.power.passed:
-        return "inconclusive", f"{seen}, but the power check failed: {finding.power.reason}"
+        return "inconclusive", f"{seen}, but {POWER_FAILED}: {finding.power.reason}"
     if _losses(finding):
-        return "inconclusive", f"{seen}, but not every case ended"
+        return "inconclusive", f"{seen}, but {NOT_ALL_ENDED}"
     smallest = "unknown" if finding.power.smallest is None else number(finding.power.smallest)
-    return "no leak found", f"{seen}; smallest leak this audit would have seen: {smallest}"
+    return "no leak found", f"{seen}; {SMALLEST}: {smallest}"
 
 
 def _few_runs(finding: Finding) -> str:

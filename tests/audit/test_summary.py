@@ -162,6 +162,21 @@ def test_no_floor_no_verdict() -> None:
     assert row["verdict"] == "inconclusive" and "no floor" in row["reason"]
 
 
+@pytest.mark.parametrize(
+    ("metric", "floor", "room"), [("accuracy", 0.96, False), ("accuracy", 0.94, True), ("mse", 0.004, False)]
+)
+def test_a_floor_near_the_best_value_leaves_no_room(metric: str, floor: float, room: bool) -> None:
+    best = {"accuracy": 1.0, "mse": 0.0}[metric]
+    (row,) = summarise(units([best] * 8, metric, floors={"imputation": {metric: floor}}))
+    assert ("the other columns give this away" in row["reason"]) is not room
+    assert row["verdict"] == ("leaks" if room else "inconclusive")
+
+
+def test_decibels_always_leave_room() -> None:
+    (row,) = summarise(units([90.0] * 8, "psnr", floors={"mean-image": {"psnr": 80.0}}))
+    assert row["verdict"] == "leaks"
+
+
 def test_one_unit_has_a_mean_and_no_interval() -> None:
     (row,) = summarise([case(0, 0, {"accuracy": 0.9}, floors={"majority": {"accuracy": 0.5}})])
     assert (row["mean"], row["mean_low"], row["low"], row["difference"]) == (

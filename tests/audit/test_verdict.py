@@ -91,6 +91,19 @@ def test_without_a_floor_nothing_is_said() -> None:
     assert verdict == "inconclusive" and "no floor was measured" in reason
 
 
+def test_where_the_guess_is_nearly_perfect_nothing_can_be_shown_and_seeds_do_not_help() -> None:
+    full = replace(SAFE, room=0.05, over="imputation", power=PASSED)
+    assert judge(full) == (
+        "inconclusive",
+        "the guess without messages is already nearly perfect, so no attack could show a leak here: "
+        "the other columns give this away by themselves",
+    )
+    few = replace(full, difference=spread(-0.02, 0.03, n=2), statuses={"ok": 2}, over="majority")
+    assert judge(few)[1].endswith("nearly all records have the same value")
+    assert judge(replace(full, over="chance"))[1].endswith("could show a leak here")
+    assert judge(replace(full, room=0.051))[0] == "no leak found"
+
+
 @given(
     st.floats(-1, 1),
     st.floats(0, 1),
