@@ -122,6 +122,7 @@ def make_table(
     scale_target: bool = False,
     keep_first: bool = False,
     owner: NDArray[np.int64] | None = None,
+    owners: tuple[str, ...] = (),
     private: bool = False,
     note: str = "",
 ) -> Dataset:
@@ -137,9 +138,19 @@ def make_table(
         sensitive=check_sensitive(sensitive, columns),
         target_mean=centre,
         target_std=spread,
+        target_name=target,
     )
-    owners = None if owner is None else torch.from_numpy(owner)
-    return Dataset(name=name, x=x, y=y, space=space, raw=dict(raw), owner=owners, private=private, note=note)
+    return Dataset(
+        name=name,
+        x=x,
+        y=y,
+        space=space,
+        raw=dict(raw),
+        owner=None if owner is None else torch.from_numpy(owner),
+        owners=owners,
+        private=private,
+        note=note,
+    )
 
 
 def encode_target(

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedxray.data.checks import whole_number
 from fedxray.data.columns import make_table
-from fedxray.data.images import number_owners
+from fedxray.data.images import name_owners, number_owners
 from fedxray.data.limits import check_size, read_bytes
 from fedxray.data.space import Dataset
 from fedxray.data.store import as_columns, locate, wrong_content
@@ -46,6 +46,7 @@ def flights(
         sensitive=sensitive,
         scale_target=scale_target is None or scale_target,
         owner=number_owners(raw["airline"]),
+        owners=name_owners(raw["airline"]),
         note="Stand-in: Indian flight prices in rupees (public table), not the private prices of the paper.",
     )
 

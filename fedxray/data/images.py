@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedxray.data.checks import shown, whole_number
+from fedxray.data.checks import plain_name, shown, whole_number
 from fedxray.data.space import Dataset, Space
 from fedxray.errors import BadInput, unknown_name
 
@@ -50,6 +50,7 @@ def make_images(
         y=torch.from_numpy(labels.astype(np.int64)),
         space=space,
         owner=owners,
+        owners=() if owner is None else name_owners(owner),
         raw={} if owner is None else {"owner": owner},
         private=private,
         note=note,
@@ -98,3 +99,8 @@ def number_owners(owner: NDArray[Any]) -> NDArray[np.int64]:
     """Owners numbered 0.. in sorted order, [n]."""
     index: NDArray[np.int64] = np.unique(owner, return_inverse=True)[1].astype(np.int64)
     return index
+
+
+def name_owners(owner: NDArray[Any]) -> tuple[str, ...]:
+    """What the owners of `number_owners` are called, in their order."""
+    return tuple(plain_name(str(value)) for value in np.unique(owner))

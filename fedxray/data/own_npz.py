@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import names, plain_name, shown
+from fedxray.data.checks import names, plain_name, shown, unknown_column
 from fedxray.data.columns import make_table, spell_category
-from fedxray.data.images import make_images, number_owners
+from fedxray.data.images import make_images, name_owners, number_owners
 from fedxray.data.limits import check_size, read_bytes
 from fedxray.data.space import Dataset
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput
 
 MOST_CLASSES = 10_000
 # What NumPy writes; matched instead of evaluated, because the text comes from a stranger.
@@ -115,7 +115,7 @@ def _table(
     columns = [f"x{place}" for place in range(x.shape[1])]
     for name in names("categorical", categorical):
         if name not in columns:
-            raise unknown_name("categorical", name, columns)
+            raise unknown_column("categorical", name, path.name, columns)
     raw: dict[str, NDArray[Any]] = {
         name: x[:, place].astype(np.float64) for place, name in enumerate(columns)
     }
@@ -133,6 +133,7 @@ def _table(
         sensitive=sensitive,
         scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
         owner=None if client is None else number_owners(client),
+        owners=() if client is None else name_owners(client),
         private=True,
         note="A user's own table.",
     )

@@ -101,7 +101,7 @@ def by_column(task: Division, *, column: str | None = None) -> list[Tensor]:
     """Records divided by a raw column: its categories, or equal ranges of a continuous one."""
     values = raw_column(task.dataset, column)[task.members.numpy()]
     distinct, index = np.unique(values, return_inverse=True)
-    if values.dtype.kind in "fiu" and len(distinct) > task.clients:
+    if as_ranges(values, task.clients):
         order = np.argsort(values, kind="stable")
         return [task.members[torch.from_numpy(part)] for part in np.array_split(order, task.clients)]
     if len(distinct) < task.clients:
@@ -112,6 +112,11 @@ def by_column(task: Division, *, column: str | None = None) -> list[Tensor]:
             remedy="Use fewer clients or another column.",
         )
     return _groups_to_clients(task, index.astype(np.int64), len(distinct))
+
+
+def as_ranges(values: NDArray[Any], clients: int) -> bool:
+    """Whether a column is cut into ranges: numbers with more different values than there are clients."""
+    return bool(values.dtype.kind in "fiu" and len(np.unique(values)) > clients)
 
 
 def _groups_to_clients(task: Division, group: NDArray[np.int64], groups: int) -> list[Tensor]:

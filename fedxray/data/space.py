@@ -55,6 +55,7 @@ class Space:
         0.0  # regression: y = (raw target - target_mean) / target_std, constants of the whole data set
     )
     target_std: float = 1.0
+    target_name: str | None = None  # tables: the raw column that is learnt
 
     @property
     def outputs(self) -> int:
@@ -104,6 +105,7 @@ class Dataset:
     space: Space
     raw: Mapping[str, np.ndarray] = field(default_factory=dict)  # raw columns, as long as x
     owner: Tensor | None = None  # [records] int64: the natural client of a record (writer, airline, state)
+    owners: tuple[str, ...] = ()  # what owner 0, 1, ... are called, where they have names
     private: bool = False  # a user's own data: contents are never shown unless asked for
     note: str = ""  # what a reader must know: synthetic, stand-in, source
 

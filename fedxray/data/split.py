@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedxray.data.checks import share, shown, whole_number
+from fedxray.data.client_names import client_names
 from fedxray.data.partition import PARTITIONS, Division
 from fedxray.data.space import Dataset
 from fedxray.errors import BadInput, unknown_name
@@ -25,6 +26,7 @@ class Split:
     train: tuple[Tensor, ...]  # one [records] int64 per client
     holdout: tuple[Tensor, ...]  # one [records] int64 per client, trained on by nobody
     public: Tensor  # [records] int64, belongs to no client
+    names: tuple[str, ...] = ()  # one per client, empty where the data has none for it
     dropped: int = 0  # records with no use, because of a limit or of a partition that leaves some out
 
 
@@ -57,7 +59,8 @@ def split(
     parts = _divide(partition, task, options)
     train, held = _take_holdout(parts, shares[0], limit, seed)
     used = torch.unique(torch.cat([common, *train, *held]))
-    return Split(train=train, holdout=held, public=common, dropped=len(dataset) - len(used))
+    names = client_names(dataset, partition, parts, options.get("column"))
+    return Split(train=train, holdout=held, public=common, names=names, dropped=len(dataset) - len(used))
 
 
 def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,7 @@ def test_table_with_clients(tmp_path: Path) -> None:
     assert dataset.owner is not None
     assert dataset.owner.tolist() == [1] * 20 + [0] * 20
     divided = split(dataset, clients=2, partition="as-given", seed=0)
+    assert divided.names == ("a", "b")
     assert set(divided.train[0].tolist()) <= set(range(20, 40))
     labels = save(tmp_path / "classes.npz", x=x, y=np.array(["no", "yes"] * 20))
     assert load(path=labels).space.classes == ("no", "yes")

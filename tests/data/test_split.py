@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -134,6 +135,36 @@ def test_by_column_cuts_a_continuous_column_into_ranges() -> None:
     divided = split(dataset, clients=4, partition="by-column", column="x", seed=0)
     ranges = [(float(dataset.x[part].min()), float(dataset.x[part].max())) for part in divided.train]
     assert all(before[1] <= after[0] for before, after in pairwise(ranges))
+
+
+def test_clients_are_called_after_their_values() -> None:
+    dataset = labelled(200, owners=12)
+    towns = dataset.raw["town"]
+    for clients in (5, 2):
+        divided = split(dataset, clients=clients, partition="by-column", column="town", seed=0)
+        for name, part in zip(divided.names, divided.train, strict=True):
+            assert name == ", ".join(sorted(set(towns[part.numpy()])))
+    assert split(dataset, clients=5, partition="by-column", column="town", seed=0).names == tuple(
+        sorted(set(towns))
+    ), "in alphabetical order"
+    ranges = split(dataset, clients=2, partition="by-column", column="x", seed=0)
+    assert ranges.names == ("x, part 1 of 2", "x, part 2 of 2"), "the ends of a range are records' values"
+    assert split(dataset, clients=3, partition="iid", seed=0).names == ("", "", "")
+
+
+def test_a_client_of_many_values_is_called_after_the_first_few() -> None:
+    dataset = replace(labelled(200), raw={"street": np.array([f"s{row % 8}" for row in range(200)])})
+    divided = split(dataset, clients=1, partition="by-column", column="street", seed=0)
+    assert divided.names == ("s0, s1, s2, s3, s4 and 3 more",)
+
+
+def test_owners_keep_their_names() -> None:
+    dataset = replace(labelled(200, owners=8), owners=("ann", "bob", "cid", "dan"))
+    assert split(dataset, clients=3, partition="as-given", seed=0).names == ("ann", "bob", "cid")
+    drawn = split(dataset, clients=4, partition="as-given", owners="random", seed=1)
+    assert dataset.owner is not None
+    assert list(drawn.names) == [dataset.owners[int(dataset.owner[part[0]])] for part in drawn.train]
+    assert split(labelled(200, owners=8), clients=2, partition="as-given", seed=0).names == ("", "")
 
 
 def test_as_given_takes_the_first_owners_with_enough_records() -> None:
