@@ -129,6 +129,7 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
 def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
     """Who sees what and was told what, in plain values."""
     hidden = bench.transcript.secure_aggregation and roles.ROLES[view.role].single_replies
+    space = bench.truth.space
     return {
         **view.ledger(),
         "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
@@ -136,6 +137,9 @@ def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
         "defence": bench.truth.defence.describe(),
         "aware": bench.aware,
         "target": bench.client,
+        "sensitive": space.sensitive,
+        "target_column": space.target_name,
+        "target_standardised": space.target == "regression" and space.target_std != 1.0,
         "seats": list(bench.part.seats),
     }
 

@@ -107,6 +107,7 @@ def test_the_ledger_says_who_knows_what() -> None:
     assert told["role"] == "server" and told["grants"] == ["public-attributes", "recipe"]
     assert (told["target"], told["seats"], told["aware"], told["single_replies"]) == (1, [], None, 6)
     assert told["sees"] == roles.ROLES["server"].sees and told["oracle"] is False
+    assert (told["sensitive"], told["target_column"], told["target_standardised"]) == ("smoker", "bill", True)
 
 
 def test_without_held_out_or_public_records_there_is_no_such_control_or_floor() -> None:
