@@ -139,7 +139,6 @@ def make_table(
         target_mean=centre,
         target_std=spread,
         target_name=target,
-        target_name=target,
     )
     return Dataset(
         name=name,

@@ -56,7 +56,6 @@ class Space:
     )
     target_std: float = 1.0
     target_name: str | None = None  # tables: the raw column that is learnt
-    target_name: str | None = None  # tables: the raw column that is learnt
 
     @property
     def outputs(self) -> int:
