@@ -65,7 +65,8 @@ def run_report(folder: Path, show_private: bool) -> None:
 
 def run_purge(folder: Path, yes: bool) -> None:
     """Delete private/ of an audit, after asking."""
-    from fedxray.audit.store import purge, read_marker
+    from fedxray.audit.purge import purge
+    from fedxray.audit.store import read_marker
 
     read_marker(folder)
     if not yes:

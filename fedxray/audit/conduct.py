@@ -11,7 +11,9 @@ from typing import Any
 from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.engines import Engine, Progress, Task, make_engine
 from fedxray.audit.plan import Plan
+from fedxray.audit.plan.arguments import own_path
 from fedxray.audit.store import Store, check_folder, open_store
+from fedxray.data.identity import content_digest
 from fedxray.errors import BadInput
 
 
@@ -55,9 +57,11 @@ def conduct_with(
     from fedxray.audit.run import finish, galleries
 
     runs, cases = expand(plan)
-    check_folder(folder, plan.digest(), resume=resume)
+    path = own_path(plan.data, plan.folder)
+    records = None if path is None else content_digest(path)
+    check_folder(folder, plan.digest(), resume=resume, records=records)
     check_room(folder, preflight(plan).bytes)
-    with open_store(folder, plan.digest(), resume=resume) as store:
+    with open_store(folder, plan.digest(), resume=resume, records=records) as store:
         store.write_plan(plan.text)
         store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
         _work(plan, store, runs, cases, workers, progress)

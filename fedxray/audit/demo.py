@@ -12,8 +12,9 @@ from typing import Any
 from fedxray.audit.conduct import Ended, conduct_with, silent
 from fedxray.audit.engines import Progress, make_engine
 from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.purge import clear
 from fedxray.audit.results import validate
-from fedxray.audit.store import GALLERY, PRIVATE, clear, open_store
+from fedxray.audit.store import GALLERY, PRIVATE, open_store
 from fedxray.files import read_json
 
 KIND = "demo"

@@ -10,6 +10,7 @@ import torch
 
 from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data import Dataset, Split, load, split
+from fedxray.data.identity import Stamp, stamp
 from fedxray.data.records import Records
 from fedxray.federation.round_loop import Federation, in_dtype
 from fedxray.losses import default_loss
@@ -28,7 +29,7 @@ class Prepared:
 
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """The federation of one defence and one seed."""
-    dataset = _load(json.dumps(load_arguments(plan.data, plan.folder, seed), default=str))
+    dataset = _load(plan, seed)
     parts = split(dataset, **split_arguments(plan.data, seed))
     model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
 
@@ -53,7 +54,14 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
 
 
+def _load(plan: Plan, seed: int) -> Dataset:
+    """The data set of a plan; what is generated is generated anew for every seed."""
+    arguments = load_arguments(plan.data, plan.folder, seed)
+    path = arguments["path"]
+    return _loaded(json.dumps(arguments, default=str), () if path is None else stamp(path))
+
+
 @functools.lru_cache(maxsize=2)
-def _load(arguments: str) -> Dataset:
-    """A data set from its arguments as JSON, which can be compared; what is generated differs between seeds."""
+def _loaded(arguments: str, seen: Stamp) -> Dataset:
+    """The last data sets, by their arguments as JSON and the state of the user's own files."""
     return load(**json.loads(arguments))

@@ -30,6 +30,7 @@ FORMAT = 1
 MARKER = "audit.json"  # says that a folder is an audit's, and of which plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
+RECORDS = "records.json"  # in the private part: which records of the user's own were audited
 ROOMS = ("runs", "cases", "evidence")
 
 
@@ -101,22 +102,29 @@ class Store:
         self._case(case).unlink(missing_ok=True)
 
     def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Keep tensors and plain facts under a key; the facts come last, so they prove the tensors."""
+        """Keep tensors and plain facts under a key; the facts come last and hold the checksum of the tensors.
+
+        This is a cache that proves itself, so it need not reach the disk at once: what a crash tears is made again.
+        """
         from safetensors.torch import save
 
         content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors", fault)
+        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors", fault, lasting=False)
         proof = {"sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
-        _write_json(self._evidence(key, "json"), proof, "evidence")
+        _write_json(self._evidence(key, "json"), proof, "evidence", lasting=False)
 
     def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What is kept under a key, or None where nothing whole is."""
         from safetensors.torch import load
 
-        if not self._evidence(key, "json").is_file():
+        facts, tensors = self._evidence(key, "json"), self._evidence(key, "safetensors")
+        if not facts.is_file() or not tensors.is_file():
             return None
-        proof = read_object(self._evidence(key, "json"), remedy=results.AGAIN)
-        content = self._evidence(key, "safetensors").read_bytes()
+        try:
+            proof = read_object(facts, remedy=results.AGAIN)
+        except BadInput:  # torn by a crash
+            return None
+        content = tensors.read_bytes()
         if hashlib.sha256(content).hexdigest() != proof.get("sha256"):
             return None
         return load(content), proof["facts"]
@@ -157,22 +165,26 @@ class Store:
 
 
 @contextmanager
-def open_store(folder: Path, digest: str, *, resume: bool = False, kind: str = "audit") -> Iterator[Store]:
-    """The store of a plan, new or resumed, while nobody else can write to it."""
-    check_folder(folder, digest, resume=resume, kind=kind)
+def open_store(
+    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
+) -> Iterator[Store]:
+    """The store of a plan and of a digest of the user's own records, new or resumed, for this process alone."""
+    check_folder(folder, digest, resume=resume, kind=kind, records=records)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise _not_usable(folder, "a file is in the way") from None
     with locked(folder):
-        check_folder(folder, digest, resume=resume, kind=kind)
+        check_folder(folder, digest, resume=resume, kind=kind, records=records)
         store = Store(folder)
-        _furnish(store, digest, kind)
+        _furnish(store, digest, kind, records)
         yield store
 
 
-def check_folder(folder: Path, digest: str, *, resume: bool = False, kind: str = "audit") -> None:
-    """Refuse a folder that holds something else: other files, another audit, or this one without --resume."""
+def check_folder(
+    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
+) -> None:
+    """Refuse a folder of other files, of another audit or of other records, or this one without --resume."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -200,6 +212,20 @@ def check_folder(folder: Path, digest: str, *, resume: bool = False, kind: str =
             got=f"{folder}, which holds this audit already",
             remedy="Go on with --resume, or choose another --out.",
         )
+    if records is not None:
+        _check_records(folder, records)
+
+
+def _check_records(folder: Path, records: str) -> None:
+    """Refuse to go on with records that have changed; without a private part nothing is left of the old ones."""
+    kept = folder / PRIVATE / RECORDS
+    if kept.is_file() and read_object(kept, remedy=results.AGAIN).get("sha256") != records:
+        raise BadInput(
+            "data.path",
+            expected="the records that this audit began with",
+            got="records that have changed since",
+            remedy="Put the old ones back, or choose another --out.",
+        )
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
@@ -210,37 +236,6 @@ def read_marker(folder: Path) -> dict[str, Any]:
     return read_object(path, remedy=results.AGAIN)
 
 
-def purge(folder: Path) -> bool:
-    """Delete private/ of an audit and nothing else; False where there is none."""
-    read_marker(folder)
-    private = folder / PRIVATE
-    if private.is_symlink():
-        raise BadInput(
-            str(private),
-            expected="a folder",
-            got="a symbolic link",
-            remedy="Delete what it points to yourself.",
-        )
-    if not private.is_dir():
-        return False
-    with locked(folder):
-        shutil.rmtree(private)  # does not follow symbolic links
-        sync_folder(folder)
-    return True
-
-
-def clear(folder: Path, kind: str) -> None:
-    """Empty a folder that an earlier run of that kind left, so that it can be written again."""
-    if not (folder / MARKER).is_file() or read_marker(folder).get("kind") != kind:
-        return
-    purge(folder)
-    with locked(folder):
-        for plan in folder.glob("plan*.toml"):
-            plan.unlink()
-        for name in (RESULTS, REPORT, GALLERY, LOG, MARKER):
-            (folder / name).unlink(missing_ok=True)
-
-
 def safe_name(key: str) -> str:
     """A file name that is short, readable and different for different keys."""
     if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", key):
@@ -249,7 +244,7 @@ def safe_name(key: str) -> str:
     return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def _furnish(store: Store, digest: str, kind: str) -> None:
+def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
     """Mark the folder first, so that an audit killed here can go on; then make the private rooms."""
     if not (store.folder / MARKER).is_file():
         marker = {"format": FORMAT, "kind": kind, "plan": digest, "version": version("fedxray")}
@@ -257,6 +252,10 @@ def _furnish(store: Store, digest: str, kind: str) -> None:
     store.private.mkdir(mode=0o700, exist_ok=True)
     if os.name == "posix":
         store.private.chmod(0o700)
+    if (
+        records is not None
+    ):  # not in the marker, which may be shared: a digest confirms a guess of the records
+        _write_json(store.private / RECORDS, {"sha256": records}, "records")
     for room in ROOMS:
         (store.private / room).mkdir(mode=0o700, exist_ok=True)
     _sweep_out(store)
@@ -281,5 +280,8 @@ def _not_usable(folder: Path, got: str) -> BadInput:
     )
 
 
-def _write_json(path: Path, document: Mapping[str, Any] | Sequence[Any], what: str) -> None:
-    write_whole(path, (json.dumps(document, allow_nan=False) + "\n").encode("ascii"), what, fault)
+def _write_json(
+    path: Path, document: Mapping[str, Any] | Sequence[Any], what: str, *, lasting: bool = True
+) -> None:
+    content = (json.dumps(document, allow_nan=False) + "\n").encode("ascii")
+    write_whole(path, content, what, fault, lasting=lasting)

@@ -62,3 +62,9 @@ def spell(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(spell(one) for one in value) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def table(rows: int, first: float = 0.0) -> str:
+    """A CSV file with two numbers, a category and a target of five values."""
+    lines = [f"{first + row},{row % 7},{'uvw'[row % 3]},{row % 5}" for row in range(rows)]
+    return "\n".join(["a,b,c,y", *lines]) + "\n"

@@ -11,8 +11,9 @@ import pytest
 from fedxray.audit.conduct import conduct, conduct_with, megabytes
 from fedxray.audit.engines import Death, Progress, Task
 from fedxray.audit.plan import make_plan, read_plan
+from fedxray.audit.prepare import prepare
 from fedxray.errors import BadInput
-from tests.audit.plans import tiny
+from tests.audit.plans import table, tiny
 
 LOUD = {"name": "gaussian-noise", "scale": 1e38, "label": "loud"}
 OWN_MODEL = """
@@ -134,6 +135,32 @@ def test_a_plan_made_in_python_is_kept_as_one_that_can_be_run_again(tmp_path: Pa
     ended = conduct(plan, tmp_path / "out")
     again = read_plan(ended.folder / "plan.toml")
     assert again.digest() == plan.digest() and again.text == (ended.folder / "plan.toml").read_bytes()
+
+
+def test_records_that_changed_are_noticed_on_resume(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(table(60))
+    data = {"path": "mine.csv", "target": "y", "clients": 2}
+    plan = make_plan(tiny(data=None, attack=[{"name": "membership-loss"}]) | {"data": data}, tmp_path)
+    first = conduct(plan, tmp_path / "out")
+    file.touch()
+    assert conduct(plan, tmp_path / "out", resume=True).document == first.document
+    file.write_text(table(60, first=5.5))
+    with pytest.raises(BadInput, match=r"data\.path.*changed since.*another --out"):
+        conduct(plan, tmp_path / "out", resume=True)
+    assert conduct(plan, tmp_path / "new").failed == 0, "another folder is another audit"
+    shared = [path for path in (tmp_path / "out").iterdir() if path.is_file()]
+    kept = json.loads((tmp_path / "out" / "private" / "records.json").read_bytes())["sha256"]
+    assert not [path for path in shared if kept in path.read_text()], "a digest could confirm a guess"
+
+
+def test_new_records_are_read_though_the_process_knows_the_old_ones(tmp_path: Path) -> None:
+    plan = make_plan(tiny(data=None) | {"data": {"path": "mine.csv", "target": "y", "clients": 2}}, tmp_path)
+    lengths = []
+    for rows in (60, 70):
+        (tmp_path / "mine.csv").write_text(table(rows))
+        lengths.append(len(prepare(plan, "none", 0).dataset))
+    assert lengths == [60, 70]
 
 
 def test_sizes_in_words() -> None:

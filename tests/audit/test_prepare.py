@@ -7,7 +7,7 @@ import torch
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.prepare import prepare
-from tests.audit.plans import tiny
+from tests.audit.plans import table, tiny
 
 HERE = Path(__file__).parent
 
@@ -47,8 +47,3 @@ def test_own_data_are_found_in_the_home_and_settings_of_the_partition_arrive(
     found = prepare(make_plan(tiny(data=None) | {"data": data}, HERE), "none", 0)
     assert [column.name for column in found.dataset.space.columns] == ["a", "c"]
     assert len(found.federation.clients) == 3
-
-
-def table(rows: int, first: float = 0.0) -> str:
-    lines = [f"{first + row},{row % 7},{'uvw'[row % 3]},{row % 5}" for row in range(rows)]
-    return "\n".join(["a,b,c,y", *lines]) + "\n"

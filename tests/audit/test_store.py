@@ -20,7 +20,8 @@ from fedxray.audit import faults, lock
 from fedxray.audit.conduct import conduct
 from fedxray.audit.faults import POINTS, VARIABLE
 from fedxray.audit.plan import make_plan
-from fedxray.audit.store import MARKER, Store, check_folder, clear, open_store, purge, safe_name
+from fedxray.audit.purge import clear, purge
+from fedxray.audit.store import MARKER, Store, check_folder, open_store, safe_name
 from fedxray.errors import BadInput
 from fedxray.files import TEMPORARY, NoSpaceError, write_whole
 from tests.audit.plans import tiny
