@@ -56,7 +56,7 @@ def with_loader(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[d
     """The usual loop: for every client a module, an optimiser and a DataLoader."""
     found = []
     for job in jobs:
-        order = [int(place) for row in job.schedule.index for place in row if place >= 0]
+        order = job.schedule.index[job.schedule.index >= 0].tolist()
         loader = DataLoader(TensorDataset(job.x, job.y), batch_size=int(recipe.batch_size), sampler=order)
         found.append(_loop(model, loader))
     return found

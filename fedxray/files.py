@@ -41,20 +41,32 @@ def nothing_more(point: str) -> None:
     """Do nothing at a point of writing a file."""
 
 
-def write_whole(path: Path, content: bytes, what: str, at: Callable[[str], None] = nothing_more) -> None:
-    """Put a file in place under its name only when all of it is on the disk; `at` hears of every point."""
+def write_whole(
+    path: Path,
+    content: bytes,
+    what: str,
+    at: Callable[[str], None] = nothing_more,
+    *,
+    lasting: bool = True,
+) -> None:
+    """Put a file in place under its name only when all of it is written; `at` hears of every point.
+
+    A lasting one is on the disk when this returns; another may be lost or torn if the machine itself stops.
+    """
     part = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     try:
         with room_for(f"{what} {path.name}"), part.open("wb") as stream:
             stream.write(content)
             at(f"{what} written")
             stream.flush()
-            os.fsync(stream.fileno())
+            if lasting:
+                os.fsync(stream.fileno())
         at(f"{what} synced")
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if lasting:
+        sync_folder(path.parent)
     at(f"{what} in place")
 
 

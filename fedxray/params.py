@@ -130,7 +130,15 @@ def same_shapes(left: Params, right: Params) -> bool:
 
 def is_finite(params: Params) -> bool:
     """Whether every entry is finite."""
-    return all(bool(torch.isfinite(value).all()) for value in params.values())
+    return all(_all_finite(value) for value in params.values())
+
+
+def _all_finite(value: Tensor) -> bool:
+    """Whether every entry is finite; the extremes tell, since NaN passes through them, and are quick to find."""
+    if not value.numel() or not value.is_floating_point():
+        return True
+    low, high = torch.aminmax(value.detach())
+    return bool(torch.isfinite(low)) and bool(torch.isfinite(high))
 
 
 def element_count(params: Params) -> int:

@@ -25,6 +25,8 @@ def derive_seed(root: int | torch.Generator, *names: object) -> int:
 
 def spell(value: Any) -> str:
     """Canonical text of a setting: equal settings give equal text, also across processes and versions of Python."""
+    if isinstance(value, str | float | int) or value is None:  # first, since most settings are
+        return repr(value)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{spell(k)}:{spell(value[k])}" for k in sorted(value, key=str)) + "}"
     if isinstance(value, list | tuple):
@@ -36,10 +38,6 @@ def spell(value: Any) -> str:
         body = value.detach().cpu().contiguous()
         digest = hashlib.sha256(body.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
         return f"tensor({tuple(body.shape)},{body.dtype},{digest})"
-    return repr(value) if isinstance(value, str | float | int | bool) or value is None else _plain(value)
-
-
-def _plain(value: Any) -> str:
     raise TypeError(f"a setting must be made of plain values, got {type(value).__name__}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -108,8 +109,8 @@ def _link_view(
     """The view of a seat that reads single replies, where the protocol leaves them readable."""
     _check_clients("client", (client,), transcript.clients)
     facts = ROLES[role]
-    seen = tuple(range(transcript.clients))
-    replies = _replies(transcript, facts.reader, seen, rounds, examples=facts.knows_examples)
+    everyone = range(transcript.clients)
+    replies = _replies(transcript, facts.reader, everyone, rounds, examples=facts.knows_examples)
     models = _globals(transcript, transcript.readable_by(facts.reader), rounds)
     hidden = transcript.secure_aggregation
     observations = _differences(models) if hidden else replies
@@ -150,7 +151,7 @@ def _replies(
     sent = {
         (m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers
     }
-    found = []
+    messages, found = _Fetching(transcript), []
     for message in transcript.readable_by(reader):
         if message.what != "reply" or message.client is None or message.client not in clients:
             continue
@@ -160,13 +161,13 @@ def _replies(
         found.append(
             Observation(
                 round=message.round,
-                start=_params(transcript, start),
-                update=_params(transcript, back),
+                start=messages.params(start),
+                update=messages.params(back),
                 kind=message.kind,
                 contributors=(message.client,),
                 examples=message.examples if examples else None,
-                buffers=_buffers(transcript, start),
-                buffers_after=_buffers(transcript, back),
+                buffers=messages.buffers(start),
+                buffers_after=messages.buffers(back),
                 tampered=message.tampered,
             )
         )
@@ -190,22 +191,33 @@ def _globals(
         if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
             continue
         places[message.round + (message.what == "outcome")] = message.parts
+    messages = _Fetching(transcript)
     return tuple(
-        GlobalModel(round, _params(transcript, key), _buffers(transcript, key))
+        GlobalModel(round, messages.params(key), messages.buffers(key))
         for round, key in sorted(places.items())
     )
 
 
-def _params(transcript: Transcript, key: str) -> Late:
-    """The parameters of one message, fetched when first asked for."""
-    fetch = transcript.shelf.reader(key)
-    return Late(lambda: fetch().params)
+class _Fetching:
+    """The messages of one view, each fetched at most once and when first asked for, however often it is named."""
 
+    def __init__(self, transcript: Transcript) -> None:
+        self._shelf = transcript.shelf
+        self._found: dict[str, tuple[Late, Late]] = {}
 
-def _buffers(transcript: Transcript, key: str) -> Late:
-    """The buffers of one message, fetched when first asked for."""
-    fetch = transcript.shelf.reader(key)
-    return Late(lambda: fetch().buffers)
+    def params(self, key: str) -> Late:
+        """The parameters of one message."""
+        return self._both(key)[0]
+
+    def buffers(self, key: str) -> Late:
+        """The buffers of one message."""
+        return self._both(key)[1]
+
+    def _both(self, key: str) -> tuple[Late, Late]:
+        if key not in self._found:
+            read = functools.cache(self._shelf.reader(key))
+            self._found[key] = Late(lambda: read().params), Late(lambda: read().buffers)
+        return self._found[key]
 
 
 def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:

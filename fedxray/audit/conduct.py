@@ -111,7 +111,8 @@ def _work(
     lost = {one.id: reason for one in new_runs if (reason := store.lost_run(one.id)) is not None}
     for case in [one for one in new_cases if one.run in lost]:
         _give_up(store, case, f"the federation could not be run: {lost[case.run]}")
-    rest = [one for one in new_cases if one.run not in lost]
+    # Cases of one run follow each other, so that its transcript is opened and verified once.
+    rest = sorted((one for one in new_cases if one.run not in lost), key=lambda one: one.run)
     for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], then):
         _give_up(store, Case(**death.task.argument["item"]), death.reason)
 
