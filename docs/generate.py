@@ -12,6 +12,7 @@ from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
 from fedxray.audit.plan import plan_reference
+from fedxray.cli_show import default_grants
 from fedxray.metrics.table import METRICS
 
 DOCS = Path(__file__).resolve().parent
@@ -109,8 +110,8 @@ def _seat_row(name: str, entry: Any) -> tuple[str, ...]:
 
 
 def _knowledge_row(name: str, entry: Any) -> tuple[str, ...]:
-    lists = (entry.grants, entry.floors, entry.controls)
-    return (f"`{name}`", *(", ".join(one) or "none" for one in lists))
+    lists = (entry.floors, entry.controls)
+    return (f"`{name}`", default_grants(entry), *(", ".join(one) or "none" for one in lists))
 
 
 def _source(entry: Any) -> str:

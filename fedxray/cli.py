@@ -72,16 +72,16 @@ def audit(
     engine: Engine = "processes",
     jobs: Jobs = None,
     address: Annotated[
-        str | None, typer.Option("--address", help="Address of a Ray cluster (not built yet).")
+        str | None, typer.Option("--address", hidden=True, help="Address of a Ray cluster (not built yet).")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted audit of the same plan.")
     ] = False,
     budget: Annotated[
-        str | None, typer.Option("--budget", help="Time limit, as 10m (not built yet).")
+        str | None, typer.Option("--budget", hidden=True, help="Time limit, as 10m (not built yet).")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print cases, time and disk needed.")
+        bool, typer.Option("--dry-run", help="Only print how the data was read, cases, time and disk needed.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -131,11 +131,12 @@ def list_names(
     kind: Annotated[
         str,
         typer.Argument(
-            help="attacks, defences, datasets, models, metrics, roles, floors, restorers or reproductions."
+            metavar="KIND",
+            help="attacks, defences, datasets, models, metrics, roles, grants or floors.",
         ),
     ],
 ) -> None:
-    """List the names of a kind, one on each line."""
+    """List attacks, defences, datasets, models, metrics, roles, grants or floors."""
     from fedxray.cli_show import lines_of
 
     for line in lines_of(kind):
@@ -173,37 +174,37 @@ def _not_built(what: str) -> FedxrayError:
     return FedxrayError(f"{what} is not built yet.")
 
 
-@app.command(context_settings=ANYTHING)
+@app.command(hidden=True, context_settings=ANYTHING)
 def gate(context: typer.Context) -> None:
     """Not built yet: check the limits of a plan against its results."""
     raise _not_built("fedxray gate")
 
 
-@app.command(context_settings=ANYTHING)
+@app.command(hidden=True, context_settings=ANYTHING)
 def recommend(context: typer.Context) -> None:
     """Not built yet: find the defence that holds at the least cost."""
     raise _not_built("fedxray recommend")
 
 
-@app.command(context_settings=ANYTHING)
+@app.command(hidden=True, context_settings=ANYTHING)
 def compare(context: typer.Context) -> None:
     """Not built yet: compare two audits."""
     raise _not_built("fedxray compare")
 
 
-@app.command(name="import", context_settings=ANYTHING)
+@app.command(name="import", hidden=True, context_settings=ANYTHING)
 def import_recording(context: typer.Context) -> None:
     """Not built yet: read a recording of a live federation."""
     raise _not_built("fedxray import")
 
 
-@app.command(name="train-prior", context_settings=ANYTHING)
+@app.command(name="train-prior", hidden=True, context_settings=ANYTHING)
 def train_prior(context: typer.Context) -> None:
     """Not built yet: train an image prior for restoring."""
     raise _not_built("fedxray train-prior")
 
 
-@app.command(context_settings=ANYTHING)
+@app.command(hidden=True, context_settings=ANYTHING)
 def reproduce(context: typer.Context) -> None:
     """Not built yet: reproduce a published table."""
     raise _not_built("fedxray reproduce")

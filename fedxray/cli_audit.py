@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from fedxray.errors import FedxrayError
 
@@ -31,6 +31,8 @@ def run_audit(
     _tell_factories(plan)
     if dry_run:
         return _print_needs(plan, folder, engine, jobs)
+    if plan.data.path is not None and not quiet:
+        _tell_understood(plan, sys.stderr)
     from fedxray.audit.conduct import conduct
 
     try:
@@ -95,8 +97,17 @@ def _tell_factories(plan: Plan) -> None:
         print(f"fedxray: this plan imports {spec}", file=sys.stderr)
 
 
+def _tell_understood(plan: Plan, where: TextIO) -> None:
+    """Say how the data was read, so that nobody audits a column that was misread."""
+    from fedxray.audit.prepare import prepare
+    from fedxray.audit.understood import understood
+
+    for line in understood(prepare(plan, plan.defences[0].title, plan.seeds[0])):
+        print(line, file=where)
+
+
 def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int:
-    """Cases, time and disk of an audit, without running it."""
+    """How the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.cases import expand
     from fedxray.audit.conduct import check_room, megabytes
     from fedxray.audit.engines import cores, make_engine
@@ -106,10 +117,11 @@ def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int
     with make_engine(engine, jobs):
         needed = preflight(plan)
     hands = 1 if engine == "inline" else jobs or cores()
-    print(f"runs   {len(runs)}")
-    print(f"cases  {len(cases)}")
-    print(f"time   about {_duration(needed.seconds / hands)}")
-    print(f"disk   about {megabytes(needed.bytes)}")
+    _tell_understood(plan, sys.stdout)
+    print(f"{'runs':<12}{len(runs)}")
+    print(f"{'cases':<12}{len(cases)}")
+    print(f"{'time':<12}about {_duration(needed.seconds / hands)}")
+    print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     check_room(folder, needed.bytes)
     return 0
 

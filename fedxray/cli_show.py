@@ -53,6 +53,8 @@ def _text(kind: str, entry: Any) -> str:
     """What an entry says of itself: its docstring, or the words of a plain entry."""
     if kind == "roles":
         return f"Sees {entry.sees}."
+    if kind == "grants":
+        return f"Hands over {entry}."
     if kind == "metrics":
         return f"{entry.what[0].upper()}{entry.what[1:]}; larger is {'less' if entry.down else 'more'} leak."
     return inspect.getdoc(entry) or ""
@@ -90,12 +92,31 @@ def _default(value: Any, nothing: Any) -> str:
 
 def _attack_facts(entry: Any) -> str:
     lines = [f"Roles: {', '.join(entry.roles)}"]
-    lines.append(f"Grants it is given unless the plan says otherwise: {', '.join(entry.grants) or 'none'}")
+    lines.append(f"Grants it is given unless the plan says otherwise: {default_grants(entry)}")
     if needs := _needs(entry):
         lines.append("Needs:\n" + "\n".join(needs))
     lines.append(f"Compared with the floors: {', '.join(entry.floors) or 'none'}")
     lines.append(f"Controls: {', '.join(entry.controls) or 'none'}")
     return "\n".join(lines)
+
+
+def default_grants(entry: Any) -> str:
+    """The grants of an attack, then those of the attacks it holds by default, each with who needs it."""
+    parts = [", ".join(entry.grants)] if entry.grants else []
+    for inner in _inner_by_default(entry):
+        more = [name for name in inner.grants if name not in entry.grants]
+        parts += [f"{', '.join(more)} (for {inner.name})"] if more else []
+    return "; ".join(parts) or "none"
+
+
+def _inner_by_default(entry: Any) -> list[Any]:
+    """The attacks that an attack holds with default settings, and theirs."""
+    from fedxray.attacks.base import Attack
+
+    made = [one.default_factory() for one in fields(entry) if one.default_factory is not MISSING]
+    made += [one.default for one in fields(entry) if one.default is not MISSING]
+    held = [one for one in made if isinstance(one, Attack)]
+    return [found for one in held for found in (one, *_inner_by_default(type(one)))]
 
 
 def _needs(entry: Any) -> list[str]:

@@ -75,13 +75,30 @@ def test_the_version_is_the_package_s(fedxray: Any) -> None:
     assert fedxray("--version").out.strip() == f"fedxray {version('fedxray')}"
 
 
-@pytest.mark.parametrize("kind", ["attacks", "defences", "datasets", "models", "metrics", "roles", "floors"])
+KINDS = ["attacks", "defences", "datasets", "models", "metrics", "roles", "grants", "floors"]
+
+
+def test_help_lists_what_can_be_used_and_nothing_else(fedxray: Any) -> None:
+    said = fedxray("--help").out
+    assert all(f" {name} " in said for name in BUILT) and not any(f" {name} " in said for name in LATER)
+    assert "not built" not in fedxray("audit", "--help").out
+    assert all(kind in fedxray("list", "--help").out for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_list_prints_one_name_first_on_each_line(fedxray: Any, kind: str) -> None:
     ended = fedxray("list", kind)
     assert ended.code == 0
     lines = ended.out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.table(kind))
     assert all(len(line.split()) > 3 for line in lines), "each says what it is"
+
+
+def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
+    said = fedxray("show", "attribute-from-model").out
+    assert "plan says otherwise: public-attributes; recipe (for last-returned)\n" in said
+    assert "plan says otherwise: none\n" in fedxray("show", "global-model").out
+    assert "Hands over how clients train" in fedxray("show", "recipe").out
 
 
 @pytest.mark.parametrize(
@@ -154,11 +171,10 @@ def test_what_cannot_work_is_found_before_starting(
 
 def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -> None:
     dry = fedxray("audit", plan, "--dry-run")
-    assert dry.code == 0 and [line.split()[0] for line in dry.out.splitlines()] == [
-        "runs",
-        "cases",
-        "time",
-        "disk",
+    words = [line.split()[0] for line in dry.out.splitlines() if not line.startswith(" ")]
+    assert dry.code == 0 and words == [
+        *("data", "learns", "secret", "numbers", "categories", "clients", "public"),
+        *("runs", "cases", "time", "disk"),
     ]
     assert not (tmp_path / "fedxray-out").exists()
 
@@ -184,6 +200,33 @@ def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -
     assert not (folder / "private").exists() and (folder / "results.json").is_file()
     assert "There is no" in fedxray("purge", folder, "--yes").out
     assert fedxray("report", folder).code == 0, "a report needs nothing private"
+
+
+def test_an_audit_of_own_data_says_how_it_was_read(fedxray: Any, tmp_path: Path) -> None:
+    rows = [f"{'sn'[row % 2]},{20 + row},d{row % 40},{row % 3 % 2},{row * row % 97}.5" for row in range(120)]
+    (tmp_path / "v.csv").write_text("\n".join(["site,age,admitted,diabetic,cost", *rows]))
+    data = {"path": "v.csv", "target": "cost", "sensitive": "diabetic", "clients": 2}
+    document = tiny(data=None) | {"data": data | {"partition": "by-column", "column": "site"}}
+    plan = write_toml(tmp_path / "v.toml", document)
+    dry = fedxray("audit", plan, "--dry-run")
+    assert dry.out.splitlines()[:10] == [
+        "data        v.csv, 120 records",
+        "learns      cost (a number)",
+        "secret      diabetic (0, 1)",
+        "numbers     age",
+        "categories  site (2), admitted (40!)",
+        "            ! has few records for each value; if it is a number, a date or an identifier, "
+        "correct it or drop it",
+        "clients     2 (with seed 0):",
+        "            0 n: trains on 48, 5 held out",
+        "            1 s: trains on 49, 6 held out",
+        "public      12 records that belong to no client",
+    ]
+    assert fedxray("audit", plan, "--out", "quiet", "--engine", "inline", "--quiet").err == ""
+    ended = fedxray("audit", plan, "--out", "out", "--engine", "inline")
+    assert ended.code == 0 and ended.err.splitlines() == dry.out.splitlines()[:10]
+    cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
+    assert [(case["client"], case["ledger"]["target_name"]) for case in cases] == [(0, "n"), (1, "s")]
 
 
 @pytest.mark.parametrize(("answer", "gone"), [("y\n", True), ("n\n", False), ("\n", False)])

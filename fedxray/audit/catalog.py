@@ -48,6 +48,7 @@ ELSEWHERE: dict[str, str] = {
     "datasets": "fedxray.data.catalog:DATASETS",
     "metrics": "fedxray.metrics.table:METRICS",
     "roles": "fedxray.adversary.roles:ROLES",
+    "grants": "fedxray.adversary.disclose:GRANTS",
 }
 HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES}
 # Names that are fixed but have no code yet: refused with that reason, never listed.
@@ -87,6 +88,7 @@ KINDS = (
     "models",
     "metrics",
     "roles",
+    "grants",
     "restorers",
     "reproductions",
     "floors",
@@ -98,6 +100,7 @@ SINGULAR = {
     "models": "model",
     "metrics": "metric",
     "roles": "role",
+    "grants": "grant",
     "restorers": "restorer",
     "reproductions": "reproduction",
     "floors": "floor",
@@ -134,10 +137,10 @@ def check_name(kind: str, name: str, argument: str | None = None) -> None:
 
 
 def resolve(kind: str, name: str, argument: str | None = None) -> Any:
-    """The class or function behind a name, imported now."""
+    """The class or function behind a name, imported now; of a grant the words that explain it."""
     check_name(kind, name, argument)
     entry = table(kind)[name]
-    return load(entry) if isinstance(entry, str) else entry
+    return load(entry) if isinstance(entry, str) and kind != "grants" else entry
 
 
 def make_attack(name: str, settings: Mapping[str, Any], argument: str = "attack") -> Attack:

@@ -162,7 +162,7 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
     evidence = outcome.evidence
     return {
         "oracle": outcome.oracle,
-        "ledger": outcome.ledger,
+        "ledger": outcome.ledger | {"target_name": prepared.split.names[case.client]},
         "status": evidence.status,
         "reason": evidence.reason or None,
         "scores": dict(outcome.score.means),

@@ -1,0 +1,84 @@
+"""What was understood of the data, in lines for people: a column that was misread shows here, not in the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedxray.audit.prepare import Prepared
+from fedxray.data import Column, Dataset, Split
+
+SHOWN_CLIENTS = 12
+SHOWN_NAMES = 30
+SHOWN_VALUES = 6
+MANY_VALUES = 20  # categories that no longer look like categories when records are few for each
+WARNING = (
+    "! has few records for each value; if it is a number, a date or an identifier, correct it or drop it"
+)
+
+
+def understood(prepared: Prepared) -> list[str]:
+    """Target, secret, columns, clients and public records, each line with its word first."""
+    dataset, parts = prepared.dataset, prepared.split
+    columns = _columns(dataset) if dataset.space.kind == "table" else _images(dataset)
+    facts = [
+        ("data", f"{dataset.name}, {len(dataset):,} records"),
+        ("learns", _target(dataset)),
+        *columns,
+        *_clients(parts, prepared.seed),
+        ("public", f"{len(parts.public):,} records that belong to no client"),
+    ]
+    if parts.dropped:
+        facts.append(("unused", f"{parts.dropped:,} records"))
+    return [f"{word:<12}{text}" for word, text in facts]
+
+
+def _target(dataset: Dataset) -> str:
+    space = dataset.space
+    name = space.target_name or "the class"
+    return f"{name} ({_some(space.classes, SHOWN_VALUES)})" if space.classes else f"{name} (a number)"
+
+
+def _images(dataset: Dataset) -> list[tuple[str, str]]:
+    channels, height, width = dataset.space.shape
+    return [("images", f"{height} x {width} pixels, {'colour' if channels == 3 else 'grey'}")]
+
+
+def _columns(dataset: Dataset) -> list[tuple[str, str]]:
+    space = dataset.space
+    others = [column for column in space.columns if column.name != space.sensitive]
+    numbers = [column.name for column in others if column.kind == "continuous"]
+    groups = [_group(column, len(dataset)) for column in others if column.kind == "categorical"]
+    facts = [("numbers", _some(numbers, SHOWN_NAMES)), ("categories", _some(groups, SHOWN_NAMES))]
+    if any(group.endswith("!)") for group in groups):
+        facts.append(("", WARNING))
+    if space.sensitive is None:
+        return facts
+    secret = space.column(space.sensitive)
+    values = _some(secret.categories, SHOWN_VALUES) if secret.kind == "categorical" else "a number"
+    return [("secret", f"{secret.name} ({values})"), *facts]
+
+
+def _group(column: Column, records: int) -> str:
+    """A column of categories and how many there are, marked where they are suspiciously many."""
+    count = len(column.categories)
+    return f"{column.name} ({count}{'!' if count > max(MANY_VALUES, records // 20) else ''})"
+
+
+def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
+    """Each client with its name and how many records it trains on and holds out."""
+    counts = [(len(train), len(held)) for train, held in zip(parts.train, parts.holdout, strict=True)]
+    facts = [("clients", f"{len(counts)} (with seed {seed}):")]
+    for client, (train, held) in enumerate(counts[:SHOWN_CLIENTS]):
+        name = f" {parts.names[client]}" if parts.names[client] else ""
+        facts.append(("", f"{client}{name}: trains on {train:,}, {held:,} held out"))
+    if len(counts) > SHOWN_CLIENTS:
+        sizes = [train for train, _ in counts]
+        facts.append(
+            ("", f"and {len(counts) - SHOWN_CLIENTS} more; all train on {min(sizes):,} to {max(sizes):,}")
+        )
+    return facts
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
