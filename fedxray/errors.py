@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 
 class FedxrayError(Exception):
@@ -46,7 +46,21 @@ def _rebuild_refused(attack: str, missing: str, remedy: str) -> Refused:
 
 def unknown_name(argument: str, got: str, known: Iterable[str]) -> BadInput:
     """A name that is not in a table, with the nearest ones offered."""
-    names = sorted(known)
-    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
-    remedy = f"Did you mean {' or '.join(near)}?" if near else f"Known names: {', '.join(names)}."
+    remedy = _nearest(got, sorted(known), "names", 3, cutoff=0.5)
     return BadInput(argument, expected="a known name", got=repr(got), remedy=remedy)
+
+
+def unknown_key(
+    argument: str, key: str, known: Iterable[str], *, of: str | None = None, home: str | None = None
+) -> BadInput:
+    """A key or setting that nothing takes, with the nearest ones offered; `home` is the table that has it."""
+    names = sorted(known) if isinstance(known, Set) else list(known)
+    expected = "a known key" if of is None else f"a setting of {of}"
+    remedy = _nearest(key, names, "keys", 1, cutoff=0.6) if home is None else f"It belongs to [{home}]."
+    shown = repr(key) if len(key) <= 80 else f"{key[:77]!r}..."
+    return BadInput(argument, expected=expected, got=f"the unknown key {shown}", remedy=remedy)
+
+
+def _nearest(got: str, names: list[str], what: str, most: int, *, cutoff: float) -> str:
+    near = difflib.get_close_matches(got, names, n=most, cutoff=cutoff)
+    return f"Did you mean {' or '.join(near)}?" if near else f"Known {what}: {', '.join(names) or 'none'}."

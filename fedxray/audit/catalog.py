@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedxray.audit.factories import from_factory
 from fedxray.audit.settings import fill_fields
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.naming import load
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _shared_out(
             continue
         takers = [part for part in classes if key in fields_of[part]]
         if not takers:
-            raise unknown_name(f"{argument}.{key}", key, set().union(*fields_of.values()) | set(classes))
+            raise unknown_key(f"{argument}.{key}", key, set().union(*fields_of.values()) | set(classes))
         if len(takers) > 1:
             raise BadInput(
                 f"{argument}.{key}",

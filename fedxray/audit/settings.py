@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, unknown_key
 
 SubAttack = Callable[[Any, str], Any]
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -26,7 +25,7 @@ def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attac
     for key, value in settings.items():
         place = f"{argument}.{key}"
         if key not in known:
-            raise unknown_field(place, key, cls, known)
+            raise unknown_key(place, key, known, of=getattr(cls, "name", cls.__name__))
         try:
             filled[key] = fit(hints[key], value, place, sub_attack)
         except UnfitError as error:
@@ -47,18 +46,6 @@ def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attac
         raise BadInput(
             f"{argument}.{error.argument}", expected=error.expected, got=error.got, remedy=error.remedy
         ) from error
-
-
-def unknown_field(place: str, key: str, cls: type, known: Mapping[str, Any]) -> BadInput:
-    """A setting that the class does not have, with the nearest ones offered."""
-    near = difflib.get_close_matches(key, list(known), n=3, cutoff=0.5)
-    remedy = f"Did you mean {' or '.join(near)}?" if near else f"Its settings: {', '.join(known) or 'none'}."
-    return BadInput(
-        place,
-        expected=f"a setting of {getattr(cls, 'name', cls.__name__)}",
-        got=f"the unknown key {key!r}",
-        remedy=remedy,
-    )
 
 
 def fit(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from fedxray.data.checks import shown
 from fedxray.data.limits import missing_file
 from fedxray.data.space import Dataset
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.naming import load as load_named
 
 DATASETS: Mapping[str, str] = {
@@ -106,7 +106,4 @@ def _check_settings(what: str, function: Callable[..., Dataset], settings: Mappi
     known = [key for key in inspect.signature(function).parameters if key not in ("path", "seed")]
     for key in settings:
         if key not in known and key != "seed":
-            listed = ", ".join(known) or "none"
-            raise BadInput(
-                key, expected=f"a setting of {what}", got=shown(key), remedy=f"It takes: {listed}."
-            )
+            raise unknown_key(key, key, known, of=what)

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.data.checks import share, shown, whole_number
+from fedxray.data.checks import share, whole_number
 from fedxray.data.client_names import client_names
 from fedxray.data.partition import PARTITIONS, Division
 from fedxray.data.space import Dataset
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.naming import load
 from fedxray.seeds import fork, permutation
 
@@ -77,13 +77,7 @@ def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Ten
     known = [key for key in inspect.signature(function).parameters if key != "task"]
     for key in options:
         if key not in known:
-            listed = ", ".join(known) or "none"
-            raise BadInput(
-                key,
-                expected=f"a setting of partition {partition}",
-                got=shown(key),
-                remedy=f"It takes: {listed}.",
-            )
+            raise unknown_key(key, key, known, of=f"partition {partition}")
     parts = function(task, **options)
     for client, part in enumerate(parts):
         if len(part) == 0:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.data.space import Space
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.models.table import MODELS
 from fedxray.naming import load, load_factory
 
@@ -25,8 +25,7 @@ def build(name: str, space: Space, *, generator: torch.Generator, **settings: An
     known = settings_of(name)
     for setting in settings:
         if setting not in known:
-            remedy = f"Known settings of {name}: {', '.join(known) or 'none'}."
-            raise BadInput("model", expected=f"a setting of {name}", got=repr(setting), remedy=remedy)
+            raise unknown_key("model", setting, known, of=name)
     _check_outputs(space)
     with _own_surroundings(generator):
         model: nn.Module = _builder(name)(space, **settings)

@@ -61,7 +61,7 @@ def test_a_sub_attack_is_a_name_or_a_table(written: Any) -> None:
     ("settings", "place", "words"),
     [
         ({"gird": 3}, "attack.gird", "Did you mean grid?"),
-        ({"nonsense": 3}, "attack.nonsense", "Its settings: "),
+        ({"nonsense": 3}, "attack.nonsense", "Known keys: "),
         ({"grid": 2.5}, "attack.grid", "a whole number"),
         ({"grid": True}, "attack.grid", "a whole number"),
         ({"criterion": "best"}, "attack.criterion", "one of 'loss', 'squared'"),
@@ -211,7 +211,7 @@ def test_joined_defences_refuse_what_is_unclear(name: str, settings: dict[str, A
 
 def test_no_defence_takes_no_settings() -> None:
     assert catalog.make_defence("none", {}) == NoDefence()
-    with pytest.raises(BadInput, match="Its settings: none"):
+    with pytest.raises(BadInput, match="Known keys: none"):
         catalog.make_defence("none", {"scale": 1})
 
 

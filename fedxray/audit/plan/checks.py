@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit import catalog
 from fedxray.audit.plan.arguments import keywords, loader_options, partition_options
 from fedxray.audit.plan.keys import key_names
 from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput, unknown_key, unknown_name
 
 if TYPE_CHECKING:
     from fedxray.audit.plan.whole import Plan
@@ -77,13 +76,6 @@ def check_data(data: DataPart) -> None:
         if name not in loading and name not in dividing:
             known = {*key_names(DataPart), *loading, *dividing}
             raise unknown_key(f"data.{name}", name, known)
-
-
-def unknown_key(place: str, name: str, known: Iterable[str]) -> BadInput:
-    """A key that nothing takes, with the nearest ones offered."""
-    wording = unknown_name(place, name, known)
-    remedy = wording.remedy.replace("Known names", "Known keys")
-    return BadInput(place, expected="a known key", got=f"the unknown key {name!r}", remedy=remedy)
 
 
 def _check_model(model: ModelPart) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fedxray.audit.plan.checks import check_plan
 from fedxray.audit.plan.keys import key_names, values_of
 from fedxray.audit.plan.whole import FORMAT, Plan
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, unknown_key
 
 LARGEST = 1_000_000  # bytes of a plan
 
@@ -128,7 +128,8 @@ def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadIn
     place, value, there = _walk(document, worst["loc"], worst["type"] in ("extra_forbidden", "missing"))
     section, field = _declared(worst["loc"])
     if worst["type"] == "extra_forbidden":
-        return _unknown_key(place, str(worst["loc"][-1]), section)
+        name = str(worst["loc"][-1])
+        return unknown_key(place, name, key_names(section), home=_home_of(name))
     expected = values_of(field) if field is not None else "a valid value"
     got = repr(value) if there else "nothing"
     remedy = "Add the key." if not there else "Change the value."
@@ -181,25 +182,10 @@ def _section_inside(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _unknown_key(place: str, name: str, section: type[BaseModel]) -> BadInput:
-    known = list(key_names(section))
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return BadInput(
-        place,
-        expected="a known key",
-        got=f"the unknown key {name!r}",
-        remedy=_near_or_home(near, name, known),
-    )
-
-
-def _near_or_home(near: list[str], name: str, known: list[str]) -> str:
-    if near:
-        return f"Did you mean {near[0]}?"
-    homes = [
-        title
-        for title, field in key_names(Plan).items()
-        if (inner := _section_inside(field.annotation)) and name in key_names(inner)
-    ]
-    if homes:
-        return f"It belongs to [{homes[0]}]."
-    return f"Known keys: {', '.join(known)}."
+def _home_of(name: str) -> str | None:
+    """The table of a plan that has a key of this name."""
+    for title, field in key_names(Plan).items():
+        inner = _section_inside(field.annotation)
+        if inner is not None and name in key_names(inner):
+            return title
+    return None

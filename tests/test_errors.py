@@ -1,0 +1,46 @@
+"""The wording of refusals."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from fedxray.errors import BadInput, Refused, unknown_key, unknown_name
+
+
+def test_names_that_are_near_are_offered_and_otherwise_all() -> None:
+    assert "Did you mean alpha" in str(unknown_name("x", "alhpa", ["alpha", "beta"]))
+    assert "Known names: alpha, beta." in str(unknown_name("x", "zzz", ["beta", "alpha"]))
+
+
+@pytest.mark.parametrize(
+    ("key", "known", "more", "said"),
+    [
+        (
+            "roundz",
+            ["epochs", "rounds"],
+            {},
+            "a known key, got the unknown key 'roundz'. Did you mean rounds?",
+        ),
+        (
+            "zzz",
+            ["epochs", "rounds"],
+            {},
+            "a known key, got the unknown key 'zzz'. Known keys: epochs, rounds.",
+        ),
+        ("zzz", {"b", "a"}, {"of": "dlg"}, "a setting of dlg, got the unknown key 'zzz'. Known keys: a, b."),
+        ("zzz", (), {"of": "dlg"}, "Known keys: none."),
+        ("rounds", ["seeds"], {"home": "federation"}, "It belongs to [federation]."),
+        ("z" * 500, ["a"], {}, f"'{'z' * 77}'..."),
+    ],
+)
+def test_one_wording_for_unknown_keys(key: str, known: object, more: dict[str, str], said: str) -> None:
+    assert said in str(unknown_key("place", key, known, **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error", [BadInput("a", expected="b", got=3, remedy="c"), Refused("a", missing="b", remedy="c")]
+)
+def test_a_refusal_survives_the_way_between_processes(error: Exception) -> None:
+    assert str(copy.copy(error)) == str(error) and type(copy.copy(error)) is type(error)
