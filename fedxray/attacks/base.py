@@ -118,12 +118,24 @@ def with_doubts(evidence: Evidence, stages: list[Evidence]) -> Evidence:
     return replace(evidence, status=bad.status, reason=f"it rests on another attack's answer: {bad.reason}")
 
 
+REPLIES = "replies of the target client alone"
+
+
 def single_replies() -> Need:
     """The target's own replies, at least one."""
     return Need(
-        what="replies of the target client alone",
+        what=REPLIES,
         given_by="role server, eavesdropper or active-server without secure aggregation",
         met=lambda view: view.target is not None and len(view.of(view.target)) > 0,
+    )
+
+
+def needs_of_model(model: Attack) -> tuple[Need, ...]:
+    """What a model of the target needs; where that is its replies, every seat has the global model instead."""
+    instead = ', or model = "global-model" in this [[attack]]'
+    return tuple(
+        replace(need, given_by=need.given_by + instead) if need.what == REPLIES else need
+        for need in model.needs()
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Attack, Context, Need, granted
+from fedxray.attacks.base import Attack, Context, Need, granted, needs_of_model
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_membership
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.attacks.predict import losses
@@ -34,7 +34,7 @@ class MembershipLoss(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """The records in question, and whatever the model's own reconstruction needs."""
-        return (granted("target-records"), *self.model.needs())
+        return (granted("target-records"), *needs_of_model(self.model))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Minus the loss of every record."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +14,7 @@ from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data import Dataset, Split, load, split
 from fedxray.data.identity import Stamp, stamp
 from fedxray.data.records import Records
+from fedxray.errors import BadInput
 from fedxray.federation.round_loop import Federation, in_dtype
 from fedxray.losses import default_loss
 from fedxray.seeds import fork
@@ -29,7 +32,9 @@ class Prepared:
 
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """The federation of one defence and one seed."""
-    dataset = _load(plan, seed)
+    with _keys_of_data():
+        dataset = _load(plan, seed)
+        check_loss(plan.federation.loss, dataset.space.target)
     parts = split(dataset, **split_arguments(plan.data, seed))
     model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
 
@@ -52,6 +57,31 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     )
     cast = in_dtype(federation, plan.federation.dtype)
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
+
+
+@contextmanager
+def _keys_of_data() -> Iterator[None]:
+    """Name an argument as the plan does: what `load` and `split` call target is data.target there."""
+    try:
+        yield
+    except BadInput as problem:
+        if not (problem.argument.isidentifier() and problem.argument.islower()):
+            raise
+        raise BadInput(
+            f"data.{problem.argument}", expected=problem.expected, got=problem.got, remedy=problem.remedy
+        ) from problem
+
+
+def check_loss(loss: str | None, target: str) -> None:
+    """Refuse a loss that is not for this kind of target."""
+    fitting = default_loss(target)
+    if loss is not None and loss != fitting:
+        raise BadInput(
+            "federation.loss",
+            expected=f"{fitting!r}, since the target is for {target}",
+            got=repr(loss),
+            remedy="Leave loss out, or choose another target.",
+        )
 
 
 def _load(plan: Plan, seed: int) -> Dataset:

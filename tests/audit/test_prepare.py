@@ -7,6 +7,7 @@ import torch
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.prepare import prepare
+from fedxray.errors import BadInput
 from tests.audit.plans import table, tiny
 
 HERE = Path(__file__).parent
@@ -47,3 +48,27 @@ def test_own_data_are_found_in_the_home_and_settings_of_the_partition_arrive(
     found = prepare(make_plan(tiny(data=None) | {"data": data}, HERE), "none", 0)
     assert [column.name for column in found.dataset.space.columns] == ["a", "c"]
     assert len(found.federation.clients) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"target": "z"}, "data.target: expected a column of mine.csv, got 'z'"),
+        ({"clients": 999}, "data.clients: expected at most 60"),
+        ({"partition": "by-column"}, "data.column: expected"),
+    ],
+)
+def test_messages_about_data_name_the_key_of_the_plan(
+    tmp_path: Path, changed: dict[str, object], words: str
+) -> None:
+    (tmp_path / "mine.csv").write_text(table(60))
+    data = {"path": "mine.csv", "target": "y", "clients": 2} | changed
+    with pytest.raises(BadInput) as caught:
+        prepare(make_plan(tiny(data=None) | {"data": data}, tmp_path), "none", 0)
+    assert str(caught.value).startswith(words)
+
+
+def test_a_loss_that_does_not_fit_the_target_is_refused() -> None:
+    plan = make_plan(tiny(federation={"loss": "cross-entropy"}), HERE)  # the tiny plan learns a number
+    with pytest.raises(BadInput, match="federation.loss: expected 'mse'"):
+        prepare(plan, "none", 0)

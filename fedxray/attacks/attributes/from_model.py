@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Attack, Context, Need, granted, sensitive_column
+from fedxray.attacks.base import Attack, Context, Need, granted, needs_of_model, sensitive_column
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.attacks.predict import losses
@@ -43,7 +43,7 @@ class AttributeFromModel(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """The other columns of the records, and whatever the model's own reconstruction needs."""
-        return (sensitive_column(), granted("public-attributes"), *self.model.needs())
+        return (sensitive_column(), granted("public-attributes"), *needs_of_model(self.model))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """The candidate with the least loss, record by record."""
