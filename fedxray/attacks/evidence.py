@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from fedxray.errors import BadInput
 from fedxray.params import Params
 
 Kind = Literal["attributes", "images", "rows", "labels", "model", "membership", "sources", "class-images"]
@@ -39,6 +40,13 @@ def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evid
 
 def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Parameters and buffers of a guessed local model."""
+    if evidence.kind != "model":
+        raise BadInput(
+            "model",
+            expected="an attack that gives a model",
+            got=f"one that gives {evidence.kind}",
+            remedy='For instance model = "last-returned".',
+        )
     params = {
         name.removeprefix("param:"): value
         for name, value in evidence.tensors.items()

@@ -15,7 +15,7 @@ from fedxray.attacks.local_model.global_model import GlobalModel
 from fedxray.audit import catalog
 from fedxray.audit.channel import open_channel
 from fedxray.audit.plan import AttackPart
-from fedxray.errors import Refused
+from fedxray.errors import BadInput, Refused
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.scores import Scores
@@ -86,6 +86,22 @@ def inner_attacks(attack: Attack) -> list[Attack]:
     """The attacks that an attack holds as settings."""
     settings = (getattr(attack, field.name) for field in fields(attack))  # type: ignore[arg-type]
     return [setting for setting in settings if isinstance(setting, Attack)]
+
+
+def check_inner_kinds(attack: Attack, place: str) -> None:
+    """Refuse an inner attack that gives something else than its field is named for: a model, or labels."""
+    for field in fields(attack):  # type: ignore[arg-type]
+        inner = getattr(attack, field.name)
+        if not isinstance(inner, Attack):
+            continue
+        if inner.kind != field.name:
+            raise BadInput(
+                f"{place}: {field.name}",
+                expected=f"an attack that gives {field.name}",
+                got=f"{inner.name}, which gives {inner.kind}",
+                remedy="`fedxray list attacks` tells what each one gives.",
+            )
+        check_inner_kinds(inner, f"{place}: {field.name}")
 
 
 def adapts(attack: Attack) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack, compute
 from fedxray.audit.cases import Case, Run, expand
-from fedxray.audit.evaluate import Bench, make_view
+from fedxray.audit.evaluate import Bench, check_inner_kinds, make_view
 from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.defences.base import NoDefence
@@ -42,7 +42,9 @@ def preflight(plan: Plan) -> Estimate:
     """Refuse what cannot work, and reckon the rest from a rehearsal with two examples per client."""
     runs, cases = expand(plan)
     for part in plan.attacks:
-        check_role(part.make(plan.folder), part.role, f"attack {part.title}")
+        attack = part.make(plan.folder)
+        check_role(attack, part.role, f"attack {part.title}")
+        check_inner_kinds(attack, f"attack {part.title}")
     for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
         prepared = prepare(plan, defence.title, plan.seeds[0])
     transcript, seconds = _rehearse_own(plan, prepared)
@@ -103,11 +105,11 @@ def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
 
 
 def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
-    """The same protocol for two rounds with two examples per client, and the seconds of one local step."""
+    """The same protocol for one round with two examples per client, and the seconds of one local step."""
     federation = prepared.federation
     short = replace(
         federation,
-        rounds=min(federation.rounds, 2),
+        rounds=1,
         participation=1.0,
         record="all",
         defence=NoDefence(),

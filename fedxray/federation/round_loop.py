@@ -181,7 +181,7 @@ def _check_finite(model: Parts, round: int) -> None:
             "learning_rate",
             expected="a training that stays finite",
             got=f"a model with infinite or NaN entries after round {round}",
-            remedy="Lower the learning rate, or scale the target (scale_target = true).",
+            remedy="Lower the learning rate or the noise of the defence, or scale the target (scale_target = true).",
         )
 
 

@@ -48,9 +48,9 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
     arguments = (space,) if _takes_space(factory, path) else ()
     with _own_surroundings(generator):
         model = factory(*arguments)
-    if not isinstance(model, nn.Module):
-        raise _bad_factory("an nn.Module", type(model).__name__, f"Let {path} return the network.")
-    _try_out(model, space, path)
+        if not isinstance(model, nn.Module):
+            raise _bad_factory("an nn.Module", type(model).__name__, f"Let {path} return the network.")
+        _try_out(model, space, path)  # in here, since lazy layers draw their weights at the first use
     return model
 
 

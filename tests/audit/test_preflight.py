@@ -83,13 +83,13 @@ def test_labels_of_a_sum_are_everyones_and_refused(role: str, federation: dict[s
         preflight(make_plan(digits({"name": "labels-idlg", "role": role}, **federation), HERE))
 
 
-def test_the_rehearsal_is_two_rounds_with_two_examples() -> None:
+def test_the_rehearsal_is_one_round_with_two_examples() -> None:
     plan = make_plan(
         tiny(federation={"rounds": 9, "participation": 0.5, "record": "last", "epochs": 3}), HERE
     )
     made = prepare(plan, "none", 0)
     transcript, _ = rehearse(made)
-    assert transcript.rounds() == [0, 1]
+    assert transcript.rounds() == [0]
     replies = [message for message in transcript.messages if message.what == "reply"]
     assert {message.examples for message in replies} == {2} and {m.client for m in replies} == {0, 1}
     assert made.federation.rounds == 9 and len(made.federation.clients[0]) > 2  # the real one is as it was
@@ -115,3 +115,10 @@ def test_nothing_is_drawn_from_the_air() -> None:
     plan = make_plan(tiny(), HERE)
     preflight(plan)
     assert torch.equal(before, torch.get_rng_state()) and expand(plan) == expand(plan)
+
+
+@pytest.mark.parametrize("model", ["membership-loss", "labels-idlg"])
+def test_an_inner_attack_must_give_what_its_field_is_for(model: str) -> None:
+    plan = make_plan(tiny(attack=[{"name": "attribute-from-model", "model": model}]), HERE)
+    with pytest.raises(BadInput, match="expected an attack that gives model"):
+        preflight(plan)

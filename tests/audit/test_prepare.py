@@ -70,5 +70,5 @@ def test_messages_about_data_name_the_key_of_the_plan(
 
 def test_a_loss_that_does_not_fit_the_target_is_refused() -> None:
     plan = make_plan(tiny(federation={"loss": "cross-entropy"}), HERE)  # the tiny plan learns a number
-    with pytest.raises(BadInput, match="federation.loss: expected 'mse'"):
+    with pytest.raises(BadInput, match=r"federation\.loss: expected 'mse'"):
         prepare(plan, "none", 0)
