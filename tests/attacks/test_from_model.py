@@ -171,7 +171,7 @@ def test_what_it_needs_is_named() -> None:
         run(granted)
     whole = view_with(linear([[2.0, 1.0]]), table(2, column()), public_attributes=asked(PUBLIC, TARGETS))
     summed = tuple(replace(one, contributors=None) for one in whole.observations)
-    with pytest.raises(Refused, match='client alone.*, or model = "global-model" in this \[\[attack\]\]'):
+    with pytest.raises(Refused, match=r'client alone.*, or model = "global-model" in this \[\[attack\]\]'):
         run(replace(whole, observations=summed, target=None))
 
 
