@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,11 @@ TEMPORARY = ".part-"  # how the name of an unfinished file or folder begins
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 LARGEST = 2**30  # bytes of a JSON file that is read
 CHECK = "Check that this is the right file, and that it is whole."
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether this is a name that we give to what is being written; a user's own `.part-thesis` is none."""
+    return re.fullmatch(re.escape(TEMPORARY) + "[0-9a-f]{32}", name) is not None
 
 
 class NoSpaceError(FedxrayError):

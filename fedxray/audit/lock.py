@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from fedxray.errors import BadInput
 
 NAME = ".lock"
+ODD = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a link, a folder, a socket
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -42,7 +44,7 @@ def _take_with_flock(path: Path) -> int | None:
         import fcntl
     except ImportError:
         return None
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = _open_plain(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -54,12 +56,29 @@ def _take_with_flock(path: Path) -> int | None:
     return handle
 
 
+def _open_plain(path: Path) -> int:
+    """Open the lock file, but neither what a link of that name points to nor anything that is no plain file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno not in ODD:
+            raise
+        raise _odd(path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _odd(path)
+    return handle
+
+
 def _take_by_name(path: Path) -> None:
     """Create the lock file, which only one process can; a lock of a dead process is taken over."""
     for _ in range(2):
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
+            if path.is_symlink() or not path.is_file():
+                raise _odd(path) from None
             if not _is_stale(path):
                 raise _busy(path) from None
             path.unlink(missing_ok=True)
@@ -105,4 +124,13 @@ def _busy(path: Path) -> BadInput:
         expected="a folder that no other run is writing to",
         got=f"{path.parent}, in use by {who}",
         remedy="Wait for it to end, or choose another --out.",
+    )
+
+
+def _odd(path: Path) -> BadInput:
+    return BadInput(
+        "--out",
+        expected=f"a folder whose {NAME} is a plain file or absent",
+        got=f"{path}, a symbolic link or no file",
+        remedy="Remove it, or choose another --out.",
     )

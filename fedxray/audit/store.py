@@ -21,7 +21,7 @@ from fedxray.audit.faults import fault
 from fedxray.audit.lock import NAME as LOCK
 from fedxray.audit.lock import locked
 from fedxray.errors import BadInput
-from fedxray.files import TEMPORARY, read_object, room_for, sync_folder, sync_tree, write_whole
+from fedxray.files import TEMPORARY, is_unfinished, read_object, room_for, sync_folder, sync_tree, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -190,7 +190,7 @@ def check_folder(
     if not folder.is_dir():
         raise _not_usable(folder, "a file")
     held = sorted(
-        entry.name for entry in folder.iterdir() if entry.name != LOCK and TEMPORARY not in entry.name
+        entry.name for entry in folder.iterdir() if entry.name != LOCK and not is_unfinished(entry.name)
     )
     if not held:
         return
@@ -246,7 +246,8 @@ def safe_name(key: str) -> str:
 
 def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
     """Mark the folder first, so that an audit killed here can go on; then make the private rooms."""
-    if not (store.folder / MARKER).is_file():
+    ours = (store.folder / MARKER).is_file()
+    if not ours:
         marker = {"format": FORMAT, "kind": kind, "plan": digest, "version": version("fedxray")}
         _write_json(store.folder / MARKER, marker, "marker")
     store.private.mkdir(mode=0o700, exist_ok=True)
@@ -258,13 +259,14 @@ def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
         _write_json(store.private / RECORDS, {"sha256": records}, "records")
     for room in ROOMS:
         (store.private / room).mkdir(mode=0o700, exist_ok=True)
-    _sweep_out(store)
+    rooms = [store.private / room for room in ROOMS]
+    _sweep_out([store.folder, *rooms] if ours else rooms)
 
 
-def _sweep_out(store: Store) -> None:
-    """Remove what a killed run left unfinished."""
-    for place in (store.folder, *(store.private / room for room in ROOMS)):
-        for left in place.glob(f"{TEMPORARY}*"):
+def _sweep_out(places: Sequence[Path]) -> None:
+    """Remove what a killed run left unfinished; a folder that was not ours before holds nothing of that."""
+    for place in places:
+        for left in [entry for entry in place.iterdir() if is_unfinished(entry.name)]:
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)
             else:

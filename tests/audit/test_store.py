@@ -113,12 +113,44 @@ def test_the_same_plan_is_resumed_and_leftovers_are_swept_out(tmp_path: Path) ->
     with open_store(tmp_path, "digest") as store:
         store.write_case("c", {})
     for left in ("cases", "runs", "evidence"):
-        (tmp_path / "private" / left / f"{TEMPORARY}1").mkdir()
-        (tmp_path / "private" / left / f"{TEMPORARY}2").write_text("half")
-    (tmp_path / f"{TEMPORARY}3").write_text("half")
+        (tmp_path / "private" / left / f"{TEMPORARY}{'1' * 32}").mkdir()
+        (tmp_path / "private" / left / f"{TEMPORARY}{'2' * 32}").write_text("half")
+    (tmp_path / f"{TEMPORARY}{'3' * 32}").write_text("half")
     with open_store(tmp_path, "digest", resume=True) as store:
         assert store.has_case("c")
     assert not [name for name in names(tmp_path) if TEMPORARY in name]
+
+
+def test_a_users_own_files_that_look_unfinished_are_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / ".part-thesis").mkdir()
+    (tmp_path / ".part-thesis" / "chapter").write_text("precious")
+    with pytest.raises(BadInput, match="part-thesis"), open_store(tmp_path, "digest"):
+        pass
+    (tmp_path / "new").mkdir()
+    stray = tmp_path / "new" / f"{TEMPORARY}{'a' * 32}"
+    stray.write_text("of somebody else: the folder was no audit's before")
+    with open_store(tmp_path / "new", "digest"):
+        pass
+    assert stray.is_file() and (tmp_path / ".part-thesis" / "chapter").read_text() == "precious"
+
+
+def make_link(path: Path) -> None:
+    path.symlink_to(path.parent.parent / "precious")
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("make", [make_link, Path.mkdir, os.mkfifo])
+def test_a_lock_that_is_no_plain_file_is_refused_and_left_alone(
+    tmp_path: Path, make: Callable[[Path], None], by_name: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by_name:
+        monkeypatch.setattr(lock, "_take_with_flock", lambda path: None)
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "out").mkdir()
+    make(tmp_path / "out" / lock.NAME)
+    with pytest.raises(BadInput, match="a plain file or absent"), lock.locked(tmp_path / "out"):
+        pass
+    assert (tmp_path / "precious").read_text() == "precious"
 
 
 def test_an_audit_of_another_version_is_not_resumed(tmp_path: Path) -> None:
