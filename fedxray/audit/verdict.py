@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from fedxray.audit.statistics import Interval
+if TYPE_CHECKING:  # a report reads the words below, and needs no torch
+    from fedxray.audit.statistics import Interval
 
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
 Kind = Literal["record", "client", "population"]

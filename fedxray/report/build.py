@@ -55,6 +55,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         findings=worst_findings(document),
         attacks=attack_sections(document),
         utility=page.utility(document),
+        budgets=any(row["epsilon"] is not None for row in document["utility"]),
         exhibition=exhibition,
         titles=page.case_titles(document),
         ledger=page.ledger(document),
@@ -67,7 +68,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         versions=document["versions"],
         show_private=show_private,
         controls=words.CONTROLS,
-        floors=words.FLOORS,
+        marks=page.marks(document),
         count=words.count,
     )
 

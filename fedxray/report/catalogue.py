@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from importlib.resources import files
 
 from fedxray.audit.catalog import ATTACKS
@@ -10,6 +11,23 @@ from fedxray.audit.catalog import ATTACKS
 
 def attack_words(name: str) -> str | None:
     """The first paragraph of the docstring of an attack in the catalogue; None for other names."""
+    found = _class_of(name)
+    text = "" if found is None else ast.get_docstring(found) or ""
+    return " ".join(text.split("\n\n")[0].split()) or None
+
+
+def attack_kind(name: str) -> str | None:
+    """What an attack in the catalogue finds out, as images or attributes; None for other names."""
+    found = _class_of(name)
+    for node in () if found is None else found.body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "kind" and node.value is not None:
+            return str(ast.literal_eval(node.value))
+    return None
+
+
+@cache
+def _class_of(name: str) -> ast.ClassDef | None:
+    """The class of an attack as it is written."""
     if name not in ATTACKS:
         return None
     module, _, wanted = ATTACKS[name].partition(":")
@@ -17,6 +35,5 @@ def attack_words(name: str) -> str | None:
     source = files("fedxray").joinpath(*folders, f"{stem}.py").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name == wanted:
-            text = ast.get_docstring(node) or ""
-            return " ".join(text.split("\n\n")[0].split()) or None
+            return node
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedxray.report import words
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, PITCH, FOOT, HEAD = 440.0, 46.0, 46.0, 6.0  # points
+SIDE = 0.03  # of the width, for marks and numbers at the ends of the axis
+LEAST_SPAN = 0.25  # of a bounded axis, so that a small difference looks small
 CONTROL_MARKS: Mapping[str, str] = {"held-out": "^", "other-client": "D", "global-model": "v"}
 VERDICT_INKS = {"leaks": LEAKS, "inconclusive": OPEN, "no leak found": SAFE}
 SETTINGS: dict[Any, Any] = {
@@ -39,24 +41,37 @@ class Line:
     low: float | None
     high: float | None
     floor: float | None = None
+    least: float | None = None  # where a leak starts
     ceiling: float | None = None
     controls: Mapping[str, float] = field(default_factory=dict)
     verdict: str = "inconclusive"
 
 
-def interval_chart(lines: Sequence[Line], *, name: str, title: str, axis: str, down: bool) -> str:
-    """A dot-and-interval chart as SVG for a page."""
+def interval_chart(
+    lines: Sequence[Line],
+    *,
+    name: str,
+    title: str,
+    axis: str,
+    down: bool,
+    bounded: bool = False,
+    percent: bool = False,
+) -> str:
+    """A dot-and-interval chart as SVG for a page; a bounded metric stays within 0 and 1."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
+    lines = [_clip(line) for line in lines] if bounded else lines
     height = HEAD + PITCH * len(lines) + FOOT
     with rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
         FigureCanvasSVG(figure)
         figure.patch.set_visible(False)
-        axes = figure.add_axes((0.02, FOOT / height, 0.96, 1 - (FOOT + HEAD) / height))
-        _frame(axes, lines, down)
+        axes = figure.add_axes((SIDE, FOOT / height, 1 - 2 * SIDE, 1 - (FOOT + HEAD) / height))
+        _frame(axes, lines, down, bounded)
+        if percent:
+            axes.xaxis.set_major_formatter(lambda place, _: f"{100 * place:.4g}{words.GLUE}%")
         for place, line in enumerate(lines):
             _draw(axes, line, place)
         axes.set_xlabel(f"@{len(lines)}", color=MUTED)
@@ -67,12 +82,13 @@ def interval_chart(lines: Sequence[Line], *, name: str, title: str, axis: str, d
     return embed(drawn.getvalue(), name=name, title=title, description=description, texts=texts)
 
 
-def _frame(axes: Axes, lines: Sequence[Line], down: bool) -> None:
+def _frame(axes: Axes, lines: Sequence[Line], down: bool, bounded: bool) -> None:
     """Limits that hold everything, and nothing around the plot but its axis."""
     numbers = [number for line in lines for number in _numbers(line)] or [0.0, 1.0]
     least, most = min(numbers), max(numbers)
     room = 0.06 * (most - least) or 0.05 * abs(most) or 0.5
-    axes.set_xlim(*((most + room, least - room) if down else (least - room, most + room)))
+    ends = _at_least(least - room, most + room) if bounded else (least - room, most + room)
+    axes.set_xlim(*(ends[::-1] if down else ends))
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.patch.set_visible(False)
     axes.yaxis.set_visible(False)
@@ -91,11 +107,24 @@ def _draw(axes: Axes, line: Line, place: int) -> None:
     if line.floor is not None:
         axes.fill_betweenx([y - 0.17, y + 0.17], start, line.floor, color=BAND, linewidth=0)
         axes.plot([line.floor] * 2, [y - 0.17, y + 0.17], color=MUTED, linewidth=1.6)
+    if line.least is not None:
+        axes.plot([line.least] * 2, [y - 0.26, y + 0.26], color=INK, linewidth=1.3, linestyle=(0, (3, 2)))
     for control, mean in line.controls.items():
         mark = CONTROL_MARKS.get(control, "s")
-        axes.plot([mean], [y], mark, markersize=6.5, markerfacecolor=PAGE, markeredgecolor=INK, zorder=3)
+        axes.plot(
+            [mean],
+            [y],
+            mark,
+            markersize=6.5,
+            markerfacecolor=PAGE,
+            markeredgecolor=INK,
+            zorder=3,
+            clip_on=False,
+        )
     if line.ceiling is not None:
-        axes.plot([line.ceiling], [y], "*", markersize=10, color=MUTED, markeredgewidth=0, zorder=3)
+        axes.plot(
+            [line.ceiling], [y], "*", markersize=10, color=MUTED, markeredgewidth=0, zorder=3, clip_on=False
+        )
     if line.low is not None and line.high is not None:
         axes.plot([line.low, line.high], [y, y], color=ink, linewidth=2.4, solid_capstyle="butt", zorder=4)
         for end in (line.low, line.high):
@@ -105,11 +134,31 @@ def _draw(axes: Axes, line: Line, place: int) -> None:
         fill = PAGE if line.verdict == "inconclusive" else ink
         shape = "s" if line.verdict == "no leak found" else "o"
         marks: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": ink, "markeredgewidth": 2.0}
-        axes.plot([line.mean], [y], shape, markersize=8.5, zorder=5, **marks)
+        axes.plot([line.mean], [y], shape, markersize=8.5, zorder=5, clip_on=False, **marks)
+
+
+def _at_least(low: float, high: float) -> tuple[float, float]:
+    """Ends of an axis within 0 and 1 that are not too near to each other."""
+    missing = max(0.0, LEAST_SPAN - (high - low)) / 2
+    low, high = low - missing, high + missing
+    shift = max(0.0, -low) - max(0.0, high - 1)
+    return max(0.0, low + shift), min(1.0, high + shift)
+
+
+def _clip(line: Line) -> Line:
+    """The line within 0 and 1; a leak that would start above has no start."""
+    kept = {name: _inside(getattr(line, name)) for name in ("mean", "low", "high", "floor", "ceiling")}
+    controls = {name: min(max(mean, 0.0), 1.0) for name, mean in line.controls.items()}
+    least = line.least if line.least is not None and 0 <= line.least <= 1 else None
+    return replace(line, **kept, controls=controls, least=least)  # type: ignore[arg-type]
+
+
+def _inside(number: float | None) -> float | None:
+    return None if number is None else min(max(number, 0.0), 1.0)
 
 
 def _numbers(line: Line) -> list[float]:
-    listed = [line.mean, line.low, line.high, line.floor, line.ceiling, *line.controls.values()]
+    listed = [line.mean, line.low, line.high, line.floor, line.least, line.ceiling, *line.controls.values()]
     return [number for number in listed if number is not None]
 
 
@@ -122,6 +171,8 @@ def _spoken(line: Line) -> str:
         parts.append(f"interval {words.short(line.low)} to {words.short(line.high)}")
     if line.floor is not None:
         parts.append(f"floor {words.short(line.floor)}")
+    if line.least is not None:
+        parts.append(f"a leak starts at {words.short(line.least)}")
     parts += [f"control {name} {words.short(mean)}" for name, mean in line.controls.items()]
     return ", ".join([*parts, line.verdict]) + "."
 

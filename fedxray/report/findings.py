@@ -9,16 +9,19 @@ from typing import Any
 
 from fedxray.report import words
 from fedxray.report.plans import deployed, plan_of
-
-Row = Mapping[str, Any]
+from fedxray.report.reasons import NOBODY_KNOWS_WHOSE, doubt
+from fedxray.report.rows import Row, shown_rows
+from fedxray.report.stakes import secrets_of
 
 DOUBTS = {
     "ended": "came from attacks that did not end",
+    "lost": "came from attacks that mostly did not end",
+    "room": "have no room for a leak, as the guess without messages is already nearly perfect",
     "floor": "had no guess to be compared with",
     "units": "rest on too few client-runs",
-    "adjusted": "are above the margin, but not clearly enough for so many comparisons",
+    "adjusted": "are above the least that counts as a leak, but not clearly enough for so many comparisons",
     "either": "could go either way",
-    "power": "stay within the margin, but nothing shows that the attack would have seen a leak",
+    "power": "stay below the least that counts as a leak, but nothing shows that the attack would have seen one",
 }
 
 
@@ -48,7 +51,7 @@ class Finding:
 
 def counted(document: Mapping[str, Any]) -> list[Row]:
     """The rows that count for a verdict: those of attacks that somebody could run."""
-    return [row for row in document["summary"] if not row["oracle"]]
+    return [row for row in shown_rows(document) if not row["oracle"]]
 
 
 def defence_verdicts(document: Mapping[str, Any]) -> list[DefenceVerdict]:
@@ -88,32 +91,27 @@ def _strongest_words(rows: Sequence[Row]) -> str:
 
 def _doubts(rows: Sequence[Row]) -> list[str]:
     """Why measurements stay open, counted."""
-    found = Counter(_doubt(row) for row in rows if row["verdict"] == "inconclusive")
+    found = Counter(doubt(row) for row in rows if row["verdict"] == "inconclusive")
     return [
-        f"{words.count(found[doubt], 'measurement')} {_agree(found[doubt], text)}"
-        for doubt, text in DOUBTS.items()
-        if found[doubt]
+        f"{words.count(found[name], 'measurement')} {_agree(found[name], text)}"
+        for name, text in DOUBTS.items()
+        if found[name]
     ]
 
 
 def _agree(number: int, text: str) -> str:
     """The sentence for one thing in place of several."""
     verb, _, rest = text.partition(" ")
-    single = {"came": "came", "had": "had", "rest": "rests", "are": "is", "could": "could", "stay": "stays"}
+    single = {
+        "came": "came",
+        "had": "had",
+        "rest": "rests",
+        "are": "is",
+        "could": "could",
+        "stay": "stays",
+        "have": "has",
+    }
     return text if number != 1 else f"{single[verb]} {rest}"
-
-
-def _doubt(row: Row) -> str:
-    low, high, margin = row["low"], row["high"], row["margin"]
-    if row["mean"] is None:
-        return "ended"
-    if row["floor"] is None:
-        return "floor"
-    if low is None or high is None or row["n"] < 6:
-        return "units"
-    if low > margin:
-        return "adjusted"
-    return "either" if high > margin else "power"
 
 
 def worst_findings(document: Mapping[str, Any], most: int = 3) -> list[Finding]:
@@ -127,7 +125,8 @@ def worst_findings(document: Mapping[str, Any], most: int = 3) -> list[Finding]:
         if row["verdict"] == "leaks":
             groups.setdefault((row["attack"], row["role"], row["defence"]), []).append(row)
     ordered = sorted(groups.values(), key=lambda rows: (_key(rows[0]) not in used, -_strongest(rows)))
-    return [_finding(_shown(rows)) for rows in ordered[:most]]
+    columns = secrets_of(document)
+    return [_finding(_shown(rows), columns.get(rows[0]["attack"])) for rows in ordered[:most]]
 
 
 def _key(row: Row) -> tuple[str | None, str]:
@@ -150,14 +149,15 @@ def strength(row: Row) -> float:
     return float(row["low"] / row["margin"])
 
 
-def _finding(row: Row) -> Finding:
+def _finding(row: Row, column: str | None) -> Finding:
     metric = row["metric"]
     against = "without a defence" if row["defence"] == "none" else f"against {row['defence']}"
     aware = f" ({words.aware_words(row)})" if row["aware"] is not None else ""
     gain = words.value(row["difference"], metric, sign=True)
     spread = words.between(row["low"], row["high"], metric, sign=True)
+    measured = words.capital(words.metric_words(metric, column))
     sentence = (
-        f"{_capital(words.metric_words(metric))}: {words.value(row['mean'], metric)}. Without any message, "
+        f"{measured}: {words.value(row['mean'], metric)}. Without any message, "
         f"{words.floor_words(row['over'])} gives {words.value(row['floor'], metric)}. "
         f"The messages add {gain.removeprefix('+')} (95 % interval {spread})."
     )
@@ -165,7 +165,7 @@ def _finding(row: Row) -> Finding:
         title=f"{row['attack']}, run by {words.role_words(row['role'])}, {against}{aware}",
         verdict=row["verdict"],
         sentence=sentence,
-        meaning=words.KIND_MEANINGS.get(row["kind"] or ""),
+        meaning=words.KIND_MEANINGS.get(row["kind"] or "", NOBODY_KNOWS_WHOSE),
         kind=words.KINDS.get(row["kind"] or ""),
         worst=worst_words(row),
     )
@@ -179,7 +179,3 @@ def worst_words(row: Row) -> tuple[str, str] | None:
     client = "" if worst["client"] is None else f"client {worst['client']}, "
     record = "" if worst["record"] is None else f", record {worst['record']}"
     return words.value(worst["value"], row["metric"]), f"{client}seed {worst['seed']}{record}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

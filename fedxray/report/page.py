@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedxray.report import words
+from fedxray.report import stakes, words
 from fedxray.report.plans import plan_of, plans_of, table
 
 MOST_NAMED = 12
@@ -52,17 +52,13 @@ def setups(document: Mapping[str, Any]) -> list[tuple[str | None, list[tuple[str
 
 def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
-    training = [
-        federation.get("algorithm"),
-        _number(federation, "rounds", "round"),
-        _number(federation, "epochs", "local epoch"),
-        _labelled(federation, "batch_size", "batches of"),
-    ]
     facts = [
         ("Data", _joined(data.get("name") or data.get("path"), _number(data, "clients", "client"))),
+        ("Learns", stakes.learns(plan, cases)),
+        ("Must not leak", stakes.must_not_leak(plan, cases)),
         ("Split", _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))),
         ("Model", _joined(model.get("name") or model.get("factory"), _hidden(model))),
-        ("Training", _joined(*training)),
+        ("Training", _training(federation)),
         ("Attacks", _names(case["attack"] for case in cases)),
         ("Seats", _names(words.role_words(case["role"]) for case in cases)),
         ("Defences", _names(words.defence_words(case["defence"]) for case in cases)),
@@ -70,6 +66,14 @@ def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[
         ("Size", f"{words.count(len(cases), 'case')} (one attack on one client in one run)"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _training(federation: Mapping[str, Any]) -> str:
+    algorithm, rounds = federation.get("algorithm"), _number(federation, "rounds", "round")
+    if algorithm == "fedsgd":
+        return _joined(algorithm, rounds, "one gradient of all examples")
+    batches = _labelled(federation, "batch_size", "batches of")
+    return _joined(algorithm, rounds, _number(federation, "epochs", "local epoch"), batches)
 
 
 def _joined(*parts: object) -> str:
@@ -188,19 +192,41 @@ def case_titles(document: Mapping[str, Any]) -> dict[str, str]:
 
 def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How well the trained model works under each defence."""
+    scaled = {
+        name
+        for name in plans_of(document)
+        if stakes.standardised([case for case in document["cases"] if plan_of(case) == name])
+    }
     return [
         {
             "plan": plan_of(row),
             "defence": words.defence_words(row["defence"]),
             "metric": row["metric"],
-            "words": words.UTILITY.get(row["metric"], ""),
+            "words": _utility_words(row["metric"], plan_of(row) in scaled),
             "value": words.value(row["value"], row["metric"]),
-            "spread": words.between(row["low"], row["high"], row["metric"]),
+            "spread": words.between(_not_negative(row["low"]), row["high"], row["metric"]),
             "n": row["n"],
             "epsilon": None if row["epsilon"] is None else f"{row['epsilon']:g}",
         }
         for row in document["utility"]
     ]
+
+
+def _utility_words(metric: str, standardised: bool) -> str:
+    key = "standardised loss" if metric == "loss" and standardised else metric
+    return words.UTILITY.get(key, "")
+
+
+def _not_negative(number: float | None) -> float | None:
+    """No loss, error or share is below zero, but an interval may not know that."""
+    return None if number is None else max(number, 0.0)
+
+
+def marks(document: Mapping[str, Any]) -> set[str]:
+    """The verdicts, controls and other marks that occur in the charts, for their legend."""
+    rows = document["summary"]
+    found = {name for row in rows for name in (row["verdict"], *row["controls"])}
+    return found | ({"ceiling"} if any(row["ceiling"] is not None for row in rows) else set())
 
 
 def pretty(value: Any) -> str:

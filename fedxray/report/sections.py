@@ -13,8 +13,9 @@ from fedxray.report.catalogue import attack_words
 from fedxray.report.charts import Line, interval_chart
 from fedxray.report.findings import worst_words
 from fedxray.report.plans import attack_names
-
-Row = Mapping[str, Any]
+from fedxray.report.reasons import reason_words
+from fedxray.report.rows import Row, shown_rows
+from fedxray.report.stakes import secrets_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,6 @@ class Measure:
     """One line of a table of results, ready to print."""
 
     metric: str
-    metric_words: str
     defence: str
     aware: str
     score: str
@@ -67,20 +67,20 @@ class AttackSection:
 def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     """Results by attack and seat, in the order of the plan."""
     groups: dict[tuple[str, str], list[Row]] = {}
-    for row in document["summary"]:
+    for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
-    names = attack_names(document)
+    names, columns = attack_names(document), secrets_of(document)
     return [
-        _section(f"attack-{index}", rows, attack_words(names.get(attack, attack)))
+        _section(f"attack-{index}", rows, attack_words(names.get(attack, attack)), columns.get(attack))
         for index, ((attack, _), rows) in enumerate(groups.items())
     ]
 
 
-def _section(anchor: str, rows: Sequence[Row], about: str | None) -> AttackSection:
+def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | None) -> AttackSection:
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     by_metric = {metric: [row for row in rows if row["metric"] == metric] for metric in metrics}
     charts = [
-        _chart(f"{anchor}-{index}", metric, of_metric)
+        _chart(f"{anchor}-{index}", metric, of_metric, column)
         for index, (metric, of_metric) in enumerate(by_metric.items())
         if any(row["mean"] is not None for row in of_metric)
     ]
@@ -98,22 +98,33 @@ def _section(anchor: str, rows: Sequence[Row], about: str | None) -> AttackSecti
     )
 
 
-def _chart(name: str, metric: str | None, rows: Sequence[Row]) -> Chart:
+def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | None) -> Chart:
     down = words.is_down(metric)
-    title = f"{metric}: {words.metric_words(metric)}"
-    svg = interval_chart([_line(row) for row in rows], name=name, title=title, axis=str(metric), down=down)
+    title = f"{metric}: {words.metric_words(metric, column)}"
+    base = words.base_metric(metric or "")
+    svg = interval_chart(
+        [_line(row, down) for row in rows],
+        name=name,
+        title=title,
+        axis=str(metric),
+        down=down,
+        bounded=base in words.BOUNDED,
+        percent=base in words.SHARES,
+    )
     subtitle = "axis runs backwards, smaller values leak more" if down else ""
     return Chart(title=title, subtitle=subtitle, svg=Markup(svg))
 
 
-def _line(row: Row) -> Line:
-    aware = words.aware_words(row)
+def _line(row: Row, down: bool) -> Line:
+    aware, floor, margin = words.aware_words(row), row["floor"], row["margin"]
+    least = None if floor is None or margin is None else floor - margin if down else floor + margin
     return Line(
         label=f"{row['defence']} · {aware}" if aware else words.defence_words(row["defence"]),
         mean=row["mean"],
         low=row["mean_low"],
         high=row["mean_high"],
-        floor=row["floor"],
+        floor=floor,
+        least=least,
         ceiling=row["ceiling"],
         controls={name: one["mean"] for name, one in row["controls"].items() if one["mean"] is not None},
         verdict=row["verdict"],
@@ -124,7 +135,6 @@ def _measure(row: Row) -> Measure:
     metric = row["metric"]
     return Measure(
         metric=metric or "–",
-        metric_words=words.metric_words(metric),
         defence=words.defence_words(row["defence"]),
         aware=words.aware_words(row),
         score=words.value(row["mean"], metric),
@@ -139,7 +149,7 @@ def _measure(row: Row) -> Measure:
         units=row["n"],
         worst=worst_words(row),
         verdict=row["verdict"],
-        reason=row["reason"],
+        reason=reason_words(row),
     )
 
 

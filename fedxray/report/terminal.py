@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedxray.report import words
 from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.rows import shown_rows
 from fedxray.report.svg import printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
 def summary_tables(document: Mapping[str, Any]) -> list[Table]:
     """All rows of the summary, one table per attack and seat."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in document["summary"]:
+    for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
     return [_table(f"{attack} ({role})", rows) for (attack, role), rows in groups.items()]
 
@@ -63,7 +64,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     metric = row["metric"]
-    aware = {None: "", True: ", known", False: ", not known"}[row["aware"]]
+    aware = {True: ", known", False: ", not known"}.get(row["aware"], "")
     gain = words.value(row["difference"], metric, sign=True)
     numbers = [words.value(row["mean"], metric), words.value(row["floor"], metric), gain]
     return [f"{words.defence_words(row['defence'])}{aware}", metric or "–", *numbers]

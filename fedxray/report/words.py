@@ -13,7 +13,8 @@ METRICS: Mapping[str, str] = {
     "balanced_accuracy": "share told rightly, each category counting the same",
     "within_tolerance": "share of values told closely enough",
     "auc": "how well members are told from non-members (0.5 = not at all)",
-    "tpr_at_1pct_fpr": "share of members named while wrongly naming 1 % of non-members",
+    "tpr_at_1pct_fpr": "share of members named before more than 1 % of non-members are "
+    "(fewer than 100 non-members: before the first one)",
     "psnr": "likeness of rebuilt images (PSNR, in dB)",
     "ssim": "likeness of rebuilt images in structure (SSIM, 1 = the same)",
     "mse": "error of rebuilt images (MSE, 0 = the same)",
@@ -28,6 +29,12 @@ METRICS: Mapping[str, str] = {
     "zest": "likeness of the rebuilt model to the client's",
     "parameter_distance": "distance of the rebuilt model to the client's",
 }
+# Where the sensitive column is known, the metrics of attributes name it.
+OF_COLUMN: Mapping[str, str] = {
+    "accuracy": "share of records whose {} was told rightly",
+    "balanced_accuracy": "share of records whose {} was told rightly, each category counting the same",
+    "within_tolerance": "share of records whose {} was told closely enough",
+}
 FLOORS: Mapping[str, str] = {
     "majority": "always naming the most common value",
     "imputation": "filling in from public records",
@@ -35,7 +42,7 @@ FLOORS: Mapping[str, str] = {
     "mean-image": "the mean public image",
     "nearest-public-image": "the nearest public image",
     "class-mean": "the mean image of the class",
-    "chance": "chance",
+    "chance": "blind guessing",
     "owner-share": "naming the largest client",
     "other-optimum": "another client's best model",
 }
@@ -64,8 +71,8 @@ KINDS: Mapping[str, str] = {
 KIND_MEANINGS: Mapping[str, str] = {
     "record": "It gives away the very records that were trained on, more than records that were not.",
     "client": "It gives away this client more than other messages do; that single records leak was not shown.",
-    "population": "It goes beyond the guess, but neither this client's messages nor its training records "
-    "were shown to matter: it is about people like these, not about these people.",
+    "population": "Other messages and records never trained on give as much: "
+    "it is about people like these, not about these people.",
 }
 GRANTS: Mapping[str, str] = {
     "recipe": "how clients train (epochs, batch size, learning rate)",
@@ -75,8 +82,8 @@ GRANTS: Mapping[str, str] = {
     "labels": "the labels of the client's records",
     "label-counts": "how often each label occurs at the client",
     "batch-labels": "the labels of every batch",
-    "public-attributes": "all columns of the client's records but the sensitive one",
-    "target-records": "the records in question",
+    "public-attributes": "all columns but the sensitive one, and the target",
+    "target-records": "complete records, some trained on and some not, without saying which",
     "own-data": "the adversary's own records",
     "public-records": "records from outside the federation",
     "public-images": "images from outside the federation",
@@ -97,18 +104,21 @@ UTILITY: Mapping[str, str] = {
     "accuracy": "share of held-out records predicted rightly",
     "mape": "mean relative error on held-out records",
     "loss": "loss on held-out records",
+    "standardised loss": "mean squared error on held-out records (1 = no better than always naming the mean)",
 }
 # Shares read best as percent; everything else keeps its own unit.
 SHARES = frozenset(
     {"accuracy", "balanced_accuracy", "within_tolerance", "tpr_at_1pct_fpr", "rec", "retrieval"}
     | {"label_accuracy", "values_recovered", "mape"}
 )
+# Metrics that end at 0 and 1: charts stay within.
+BOUNDED = SHARES - {"mape"} | {"auc", "ssim", "class_ssim"}
 # Decimals of the others, so that numbers of one column can be compared at sight.
 DECIMALS: Mapping[str, int] = {
     "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
     "psnr": 1, "class_psnr": 1,
 }  # fmt: skip
-UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB"}
+UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB", "label_error": "examples"}
 GLUE = "\N{NO-BREAK SPACE}"  # between a number and its unit
 
 
@@ -117,9 +127,13 @@ def base_metric(metric: str) -> str:
     return re.sub(r"_\d{3}$", "", metric.removesuffix("_by_index"))
 
 
-def metric_words(metric: str | None) -> str:
-    """What a metric says; its bare name where it is not a known one."""
-    return "not scored" if metric is None else METRICS.get(base_metric(metric), metric)
+def metric_words(metric: str | None, column: str | None = None) -> str:
+    """What a metric says, of a sensitive column where one is named; its bare name where it is not a known one."""
+    if metric is None:
+        return "not scored"
+    if column is not None and metric in OF_COLUMN:
+        return OF_COLUMN[metric].format(quoted(column))
+    return METRICS.get(base_metric(metric), metric)
 
 
 def is_down(metric: str | None) -> bool:
@@ -147,11 +161,20 @@ def between(low: float | None, high: float | None, metric: str | None, *, sign: 
     """An interval as a reader sees it."""
     if low is None or high is None:
         return "no interval"
-    if not sign and base_metric(metric or "") in SHARES - {"mape"}:
+    base = base_metric(metric or "")
+    if not sign and base in BOUNDED:
         # A t-interval does not know that no share is above 1; only a relative error may be.
-        low, high = max(low, 0.0), min(high, 1.0)
+        low, high = max(low, -1.0 if base.endswith("ssim") else 0.0), min(high, 1.0)
     first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)
     return f"{first.partition(GLUE)[0]} to {last}"
+
+
+def least(margin: float, metric: str | None) -> str:
+    """The least gain that counts, without needless digits."""
+    base = base_metric(metric or "")
+    if base in SHARES:
+        return f"{100 * margin:.3g}{GLUE}points"
+    return f"{margin:.3g}" + (GLUE + UNITS[base] if base in UNITS else "")
 
 
 def short(amount: float) -> str:
@@ -185,7 +208,12 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def aware_words(row: Mapping[str, Any]) -> str:
     """Whether the attacker knew the defence."""
-    return {None: "", True: "attacker knows it", False: "attacker does not know it"}[row["aware"]]
+    known = {True: "attacker knows it", False: "attacker does not know it"}
+    return (
+        known.get(row["aware"], "the same whether or not the attacker knows it")
+        if row["aware"] is not None
+        else ""
+    )
 
 
 def role_words(role: str) -> str:
@@ -201,6 +229,16 @@ def defence_words(defence: str) -> str:
 def floor_words(floor: str | None) -> str:
     """A floor in words."""
     return "nothing" if floor is None else FLOORS.get(floor, floor)
+
+
+def quoted(name: str) -> str:
+    """A name of the reader's own in a sentence."""
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{name}\N{RIGHT DOUBLE QUOTATION MARK}"
+
+
+def capital(text: str) -> str:
+    """A text that begins a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def _signed(text: str, sign: bool) -> str:
