@@ -336,8 +336,8 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(tmp_path: Path, fedxray: Any) -
     ("limit", "width", "engine"),
     [
         (3000, 4, "inline"),
-        (20_000, 256, "inline"),  # only the model is too large, every other file would fit
-        (20_000, 256, "processes"),
+        (200_000, 2048, "inline"),  # only the model is too large, every other file would fit
+        (200_000, 2048, "processes"),
     ],
 )
 def test_no_space_left_ends_with_a_clear_message_and_can_be_resumed(
