@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 NAME = "results.json"
 AGAIN = "Run the audit again, or give the folder of an audit that ended."
+RESUME = "Remove this file and go on with --resume, or choose another --out."
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -116,6 +117,14 @@ def validate(content: object, name: str = NAME) -> None:
     if problem is not None:
         place, expected, got = problem
         raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=AGAIN)
+
+
+def check_part(found: object, rule: str, path: Path) -> None:
+    """The same for a file that holds one part of the document, as the schema names it."""
+    problem = misfit(found, schema()["$defs"][rule])
+    if problem is not None:
+        place, expected, got = problem
+        raise BadInput(f"{path}{place}", expected=expected, got=got, remedy=RESUME)
 
 
 @cache

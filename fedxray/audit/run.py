@@ -18,21 +18,21 @@ from fedxray.audit import results
 from fedxray.audit.cases import Case, Run, expand, run_id
 from fedxray.audit.evaluate import Bench, Outcome, adapts, evaluate
 from fedxray.audit.gallery import pictures
+from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
-from fedxray.audit.prepare import Prepared, prepare
+from fedxray.audit.prepare import prepare
 from fedxray.audit.store import Store
 from fedxray.audit.utility import utility_of, utility_rows
 from fedxray.errors import FedxrayError, Refused
-from fedxray.federation.folder import FolderShelf, read_transcript
+from fedxray.federation.folder import FolderShelf
+from fedxray.federation.index import Damaged
 from fedxray.federation.round_loop import simulate
-from fedxray.federation.transcript import Transcript
-from fedxray.federation.truth import Truth
 from fedxray.files import NoSpaceError, read_json
 from fedxray.metrics.table import MAIN_METRIC
 from fedxray.metrics.table import metric as metric_named
 from fedxray.seeds import derive_seed, spell
 
-TRANSCRIPT, UTILITY = "transcript", "utility"
+UTILITY = "utility"
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
 
@@ -56,6 +56,7 @@ def _simulate(plan: Plan, run: Run, store: Store) -> None:
         shelf = FolderShelf(folder / TRANSCRIPT)
         transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
         shelf.finish(transcript)
+        write_proof(folder)
         found = results.plain(utility_of(transcript, truth), UTILITY)
         (folder / f"{UTILITY}.json").write_text(json.dumps(found, allow_nan=False))
 
@@ -72,6 +73,9 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
         found = _ended("refused", str(refusal))
     except NoSpaceError:
         raise
+    except Damaged as damage:
+        discard(case, store)
+        found = _ended("failed", f"{damage} {MADE_AGAIN}", traceback.format_exc())
     except FedxrayError as mistake:
         found = _ended("failed", str(mistake), traceback.format_exc())
     except Exception as error:  # noqa: BLE001
@@ -139,15 +143,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def _utility(store: Store, defence: str, seed: int) -> dict[str, float]:
+def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
     if not store.has_run(run_id(defence, seed)):
         return {}
-    found: dict[str, float] = read_json(store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json")
+    path = store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json"
+    found: dict[str, float | None] = read_json(path, remedy=results.AGAIN)
+    results.check_part(found, "scores", path)
     return found
 
 
 def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
-    prepared, transcript, truth = _opened(plan, case, store)
+    prepared, transcript, truth = opened(plan, case, store)
     part = plan.attack_of(case.attack)
     bench = Bench(
         part=part,
@@ -187,22 +193,6 @@ def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]
         "worst_record": {},
         "traceback": trace,
     }
-
-
-def _opened(plan: Plan, case: Case, store: Store) -> tuple[Prepared, Transcript, Truth]:
-    """The run of a case; the last one stays open, since cases of one run follow each other."""
-    folder = store.run_folder(case.run)
-    key = (plan.digest(), str(folder))
-    if key not in _open_run:
-        _open_run.clear()
-        prepared = prepare(plan, case.defence, case.seed)
-        federation = prepared.federation
-        transcript = read_transcript(folder / TRANSCRIPT, model=federation.model, space=federation.space)
-        _open_run[key] = prepared, transcript, federation.truth(case.seed)
-    return _open_run[key]
-
-
-_open_run: dict[tuple[str, str], tuple[Prepared, Transcript, Truth]] = {}
 
 
 def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:

@@ -72,6 +72,13 @@ class Store:
         sync_folder(self.private / "runs")
         fault("run in place")
 
+    def remove_run(self, run: str) -> None:
+        """Take a finished run away, at once and whole, so that it is made again."""
+        if self.has_run(run):
+            part = self.private / "runs" / f"{TEMPORARY}{uuid4().hex}"
+            self.run_folder(run).rename(part)
+            shutil.rmtree(part, ignore_errors=True)
+
     def write_lost_run(self, run: str, reason: str, trace: str) -> None:
         """Keep why a run could not be simulated."""
         _write_json(self._lost(run), {"reason": reason, "traceback": trace}, "lost run")
@@ -95,7 +102,9 @@ class Store:
 
     def read_case(self, case: str) -> dict[str, Any]:
         """How a case ended."""
-        return read_object(self._case(case), remedy=results.AGAIN)
+        found = read_object(self._case(case), remedy=results.RESUME)
+        results.check_part(found, "case", self._case(case))
+        return found
 
     def forget_case(self, case: str) -> None:
         """Let a case be worked on again."""

@@ -31,25 +31,24 @@ def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
 
 
 def utility_rows(
-    defences: Sequence[str], seeds: Sequence[int], found: Mapping[tuple[str, int], Mapping[str, float]]
+    defences: Sequence[str], seeds: Sequence[int], found: Mapping[tuple[str, int], Mapping[str, float | None]]
 ) -> list[dict[str, Any]]:
     """One row per defence and metric over the seeds, with its interval."""
     rows = []
     for defence in defences:
         metrics = dict.fromkeys(metric for seed in seeds for metric in found.get((defence, seed), {}))
         for metric in metrics:
-            values = [
-                found[defence, seed][metric] for seed in seeds if metric in found.get((defence, seed), {})
-            ]
-            spread = interval(values, list(range(len(values))))
+            per_seed = [found.get((defence, seed), {}).get(metric) for seed in seeds]
+            values = [value for value in per_seed if value is not None]  # None: it was not finite
+            spread = interval(values, list(range(len(values)))) if values else None
             rows.append(
                 {
                     "defence": defence,
                     "metric": metric,
-                    "value": spread.mean,
-                    "low": spread.low,
-                    "high": spread.high,
-                    "n": spread.n,
+                    "value": spread and spread.mean,
+                    "low": spread and spread.low,
+                    "high": spread and spread.high,
+                    "n": len(values),
                     "epsilon": None,
                 }
             )

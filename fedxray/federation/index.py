@@ -38,6 +38,10 @@ Key = Annotated[str, Field(min_length=1, max_length=200)]
 Group = Literal["params", "buffers"]
 
 
+class Damaged(BadInput):
+    """A file of a transcript is not as it was written, or not of this federation."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -145,10 +149,10 @@ def message_of(form: MessageForm) -> Message:
     )
 
 
-def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> BadInput:
+def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> Damaged:
     """The refusal of a file of a transcript."""
     text = str(got)
-    return BadInput(
+    return Damaged(
         f"transcript {str(path)!r}",
         expected=expected,
         got=text if len(text) <= 300 else text[:297] + "...",

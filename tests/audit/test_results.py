@@ -147,6 +147,14 @@ def test_a_misfit_is_named_with_its_place(made: dict[str, Any]) -> None:
         results.validate(changed)
 
 
+def test_a_ledger_that_was_altered_is_refused(made: dict[str, Any]) -> None:
+    for change in ({"grants": 3}, {"grants": [3]}, {"rounds_seen": "x"}, {"sums": []}, {"sees": []}):
+        changed = copy.deepcopy(made)
+        changed["cases"][0]["ledger"] = change
+        with pytest.raises(BadInput, match=rf"cases\[0\]\.ledger\.{next(iter(change))}"):
+            results.validate(changed)
+
+
 def test_a_write_that_fails_keeps_the_old_file(
     tmp_path: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,12 @@ from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack, compute
 from fedxray.attacks.evidence import Evidence, of_membership
 from fedxray.attacks.membership import MembershipLoss
+from fedxray.audit import opening
 from fedxray.audit import run as room
 from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.evaluate import Outcome
 from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.prepare import prepare
 from fedxray.audit.run import (
     execute_case,
     execute_run,
@@ -35,6 +39,7 @@ from fedxray.audit.run import (
 from fedxray.audit.store import Store, open_store
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
+from fedxray.federation.index import Damaged
 from fedxray.files import NoSpaceError
 from fedxray.metrics.scores import Scores
 from tests.attacks.by_hand import linear, table, view_with
@@ -45,7 +50,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    room._open_run.clear()
+    opening._open_run.clear()
     with open_store(tmp_path / "out", "digest") as opened:
         yield opened
 
@@ -59,7 +64,7 @@ def test_a_run_is_simulated_once(store: Store, monkeypatch: pytest.MonkeyPatch) 
     plan, runs, _ = planned()
     execute_run(plan, runs[0], store)
     files = sorted(path.name for path in store.run_folder(runs[0].id).iterdir())
-    assert files == ["transcript", "utility.json"]
+    assert files == ["proof.json", "transcript", "utility.json"]
     monkeypatch.setattr(room, "simulate", broken)
     execute_run(plan, runs[0], store)
     assert store.lost_run(runs[0].id) is None
@@ -135,6 +140,101 @@ def test_a_case_is_not_run_twice(store: Store, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(room, "evaluate", broken)
     execute_case(plan, cases[0], store)
     assert store.read_case(cases[0].id)["status"] == "ok"
+
+
+def edit(**changes: Any) -> Callable[[Path], None]:
+    def change(index: Path) -> None:
+        index.write_text(json.dumps(json.loads(index.read_bytes()) | changes))
+
+    return change
+
+
+def swap_replies(index: Path) -> None:
+    found = json.loads(index.read_bytes())
+    first, second = [one for one in found["messages"] if one["what"] == "reply"][:2]
+    first["parts"], second["parts"] = second["parts"], first["parts"]
+    index.write_text(json.dumps(found))
+
+
+def cut_shard(index: Path) -> None:
+    shard = next(index.parent.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+def alter_shard(index: Path) -> None:
+    shard = next(index.parent.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\x01")
+
+
+def no_proof(index: Path) -> None:
+    (index.parent.parent / opening.PROOF).unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        edit(loss="cross-entropy"), edit(clients=5), edit(secure_aggregation=True), edit(messages=[]),
+        swap_replies, cut_shard, alter_shard, no_proof, Path.unlink, lambda index: shutil.rmtree(index.parent),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_altered_is_removed_and_its_cases_fail(
+    store: Store, damage: Callable[[Path], Any]
+) -> None:
+    plan, runs, cases = planned()
+    execute_run(plan, runs[0], store)
+    damage(store.run_folder(runs[0].id) / "transcript" / "transcript.json")
+    for case in cases:
+        execute_case(plan, case, store)
+        found = store.read_case(case.id)
+        assert found["status"] == "failed" and "--resume makes it again" in found["reason"]
+    assert not store.has_run(runs[0].id) and list((store.private / "runs").iterdir()) == []
+    assert finish(plan, store)["utility"] == []
+    execute_run(plan, runs[0], store)
+    store.forget_case(cases[0].id)
+    execute_case(plan, cases[0], store)
+    assert store.read_case(cases[0].id)["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": "cross-entropy"}, "loss = mse as in the plan"),
+        ({"clients": 5}, "clients = 2 as in the plan"),
+        ({"secure_aggregation": True}, "secure_aggregation = False"),
+        ({"recorded": True}, "recorded = False"),
+        ({"messages": []}, r"rounds = \[0, 1\] as in the plan, got \[\]"),
+    ],
+)
+def test_a_run_with_a_proof_must_be_of_this_federation(
+    store: Store, changes: dict[str, Any], words: str
+) -> None:
+    plan, runs, _ = planned()
+    execute_run(plan, runs[0], store)
+    folder = store.run_folder(runs[0].id)
+    edit(**changes)(folder / "transcript" / "transcript.json")
+    opening.write_proof(folder)
+    with pytest.raises(Damaged, match=words):
+        opening.open_run(folder, prepare(plan, "none", 0).federation)
+
+
+@pytest.mark.parametrize("content", ['{"loss": "x"}', "[]", "3", "{"])
+def test_a_utility_that_was_altered_is_refused(store: Store, content: str) -> None:
+    plan, runs, cases = planned()
+    execute_run(plan, runs[0], store)
+    for case in cases:
+        execute_case(plan, case, store)
+    (store.run_folder(runs[0].id) / "utility.json").write_text(content)
+    with pytest.raises(BadInput, match=r"utility\.json"):
+        finish(plan, store)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", "{", '{"status": "ok"}'])
+def test_a_case_that_was_altered_is_refused(store: Store, content: str) -> None:
+    _, _, cases = planned()
+    lost_case(cases[0], store, "killed")
+    (store.private / "cases" / f"{cases[0].id}.json").write_text(content)
+    with pytest.raises(BadInput, match=r"\.json.*Remove this file and go on with --resume"):
+        store.read_case(cases[0].id)
 
 
 def test_a_full_disk_stops_the_audit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

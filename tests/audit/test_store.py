@@ -25,6 +25,7 @@ from fedxray.audit.store import MARKER, Store, check_folder, open_store, safe_na
 from fedxray.errors import BadInput
 from fedxray.files import TEMPORARY, NoSpaceError, write_whole
 from tests.audit.plans import tiny
+from tests.report.synthetic import make_cases
 
 HERE = Path(__file__).parent
 
@@ -44,8 +45,9 @@ def test_a_new_store_has_its_rooms_and_keeps_private_things_private(tmp_path: Pa
 def test_cases_runs_and_evidence_come_back_as_they_were_kept(tmp_path: Path) -> None:
     with open_store(tmp_path, "digest") as store:
         assert not store.has_case("c") and not store.has_run("r") and store.load_evidence("k") is None
-        store.write_case("c", {"status": "ok", "value": None})
-        assert store.has_case("c") and store.read_case("c") == {"status": "ok", "value": None}
+        case = make_cases()[0] | {"id": "c"}
+        store.write_case("c", case)
+        assert store.has_case("c") and store.read_case("c") == case
         store.forget_case("c")
         assert not store.has_case("c")
         with store.new_run("r") as folder:
@@ -159,6 +161,15 @@ def test_an_audit_of_another_version_is_not_resumed(tmp_path: Path) -> None:
     marker = json.loads((tmp_path / MARKER).read_bytes())
     (tmp_path / MARKER).write_text(json.dumps(marker | {"version": "0.0.1"}))
     with pytest.raises(BadInput, match=r"by fedxray 0\.0\.1"):
+        check_folder(tmp_path, "digest", resume=True)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "", "{"])
+def test_a_marker_that_was_altered_is_refused(tmp_path: Path, content: str) -> None:
+    with open_store(tmp_path, "digest"):
+        pass
+    (tmp_path / MARKER).write_text(content)
+    with pytest.raises(BadInput, match=r"audit\.json"):
         check_folder(tmp_path, "digest", resume=True)
 
 

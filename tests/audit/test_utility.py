@@ -77,3 +77,10 @@ def test_rows_over_seeds_leave_out_lost_runs() -> None:
         ("dp", "loss", 5.0, 1),
     ]
     assert rows[0]["low"] < 2.0 < rows[0]["high"] and rows[2]["low"] is None
+
+
+def test_a_loss_that_was_not_finite_is_a_row_without_a_value() -> None:
+    rows = utility_rows(["none"], [0, 1], {("none", 0): {"loss": None}, ("none", 1): {"loss": None}})
+    assert [(row["metric"], row["value"], row["low"], row["n"]) for row in rows] == [("loss", None, None, 0)]
+    [row] = utility_rows(["none"], [0, 1], {("none", 0): {"loss": None}, ("none", 1): {"loss": 2.0}})
+    assert (row["value"], row["n"]) == (2.0, 1)
