@@ -118,12 +118,12 @@ def _draw(axes: Axes, line: Line, place: int) -> None:
             markersize=6.5,
             markerfacecolor=PAGE,
             markeredgecolor=INK,
-            zorder=3,
+            zorder=4.5,
             clip_on=False,
         )
     if line.ceiling is not None:
         axes.plot(
-            [line.ceiling], [y], "*", markersize=10, color=MUTED, markeredgewidth=0, zorder=3, clip_on=False
+            [line.ceiling], [y], "*", markersize=10, color=MUTED, markeredgewidth=0, zorder=4.5, clip_on=False
         )
     if line.low is not None and line.high is not None:
         axes.plot([line.low, line.high], [y, y], color=ink, linewidth=2.4, solid_capstyle="butt", zorder=4)

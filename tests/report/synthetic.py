@@ -135,6 +135,8 @@ def _case(
         "public_records": 134,
         "common_knowledge": "network, loss, space of inputs with federation-wide scaling constants",
         "active": False,
+        "sensitive": "smoker",
+        "target_column": "bill",
     }
     spelled = {None: "", True: "-aware", False: "-unaware"}[aware]
     return {

@@ -79,3 +79,14 @@ def test_links_lead_to_their_parts(browser: Any, reports: dict[str, Path]) -> No
         target = page.locator(link.get_attribute("href"))
         assert target.is_visible()
     page.close()
+
+
+def test_paper_shows_what_the_screen_folds_away(browser: Any, reports: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(reports["plain"].as_uri())
+    heights = "[...document.querySelectorAll('details')].map(part => part.getBoundingClientRect().height)"
+    folded = page.evaluate(heights)
+    page.emulate_media(media="print")
+    printed = page.evaluate(heights)
+    assert len(folded) == 3 and all(after > 2 * before for before, after in zip(folded, printed, strict=True))
+    page.close()

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from fedxray.report.charts import Line, interval_chart
+from fedxray.report.charts import Line, _at_least, interval_chart
 from fedxray.report.svg import SVG
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
@@ -90,6 +90,34 @@ def test_hostile_names_stay_text() -> None:
 def test_long_labels_are_cut_and_missing_numbers_are_left_out() -> None:
     shown = texts(draw(Line(label="x" * 500, mean=None, low=None, high=None)))
     assert any(text.startswith("xxx") and len(text) <= 62 for text in shown)
+
+
+def ticks(svg: str) -> list[float]:
+    """The numbers on the axis."""
+    shown = [text.replace("%", "").strip() for text in texts(svg)]
+    return [float(text) for text in shown if text.replace(".", "").isdigit()]
+
+
+def test_a_share_keeps_within_its_ends_and_small_differences_look_small() -> None:
+    near = Line(label="x", mean=0.98, low=0.955, high=1.005, floor=0.96, least=1.01)
+    svg = interval_chart([near], name="c", title="t", axis="accuracy", down=False, bounded=True, percent=True)
+    assert min(ticks(svg)) >= 75 and max(ticks(svg)) == 100
+    assert max(ticks(svg)) - min(ticks(svg)) >= 20 and any(text.endswith("%") for text in texts(svg))
+    assert "interval 0.955 to 1.000" in svg and "a leak starts" not in svg
+    free = draw(near)
+    assert "interval 0.955 to 1.005" in free and "a leak starts at 1.010" in free
+
+
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.5, 0.95, 1.0])
+def test_the_axis_of_a_share_spans_a_quarter_and_ends_at_0_and_1(place: float) -> None:
+    low, high = _at_least(place - 0.01, place + 0.01)
+    assert 0 <= low <= place <= high <= 1 and high - low == pytest.approx(0.25)
+    assert _at_least(-0.05, 1.05) == (0.0, 1.0)
+
+
+def test_the_start_of_a_leak_is_a_dashed_line() -> None:
+    assert "stroke-dasharray" in draw(Line(label="x", mean=0.5, low=0.4, high=0.6, floor=0.4, least=0.45))
+    assert "stroke-dasharray" not in draw(LINE)
 
 
 def test_equal_numbers_still_have_an_axis() -> None:

@@ -45,6 +45,18 @@ def test_every_metric_of_the_table_has_words() -> None:
     assert words.metric_words(None) == "not scored"
 
 
+def test_charts_end_where_the_table_says() -> None:
+    ends = {name for name, one in METRICS.items() if one.best == 1.0 and name != "zest"}
+    assert ends == words.BOUNDED
+    assert words.between(-0.01, 1.02, "auc") == "0.000 to 1.000"
+
+
+def test_the_least_gain_has_no_needless_digits() -> None:
+    found = [words.least(margin, name) for margin, name in ((0.05, "rec"), (0.05, "auc"), (1.0, "psnr"))]
+    assert found == [f"5{G}points", "0.05", f"1{G}dB"]
+    assert words.least(12.345, "label_error") == f"12.3{G}examples"
+
+
 def test_short_numbers_keep_three_digits() -> None:
     assert [words.short(value) for value in (0.0, 0.12345, 1.5, 12.345, 123.45, 0.01234, 1e-7, 2.5e6)] == [
         "0.000",

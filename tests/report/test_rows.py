@@ -1,0 +1,47 @@
+"""Rows of attacks that make no use of knowing the defence."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.rows import shown_rows
+from fedxray.report.sections import attack_sections
+from fedxray.report.terminal import summary_tables
+from tests.report.synthetic import STORIES, make_cases, make_document
+
+SAME = "the same whether or not the attacker knows it"
+
+
+@pytest.fixture(scope="module")
+def doubled() -> dict[str, Any]:
+    """Membership under three defences, where the attacker who knows the defence gets what the other gets."""
+    cases = make_cases(STORIES[2:3])
+    plain = {(case["defence"], case["seed"], case["client"]): case for case in cases if not case["aware"]}
+    for case in cases:
+        twin = plain[case["defence"], case["seed"], case["client"]]
+        for name in ("scores", "floors", "controls", "worst_record", "status", "reason"):
+            case[name] = copy.deepcopy(twin[name])
+    return make_document(cases)
+
+
+def test_equal_rows_stand_once_and_count_once(doubled: dict[str, Any]) -> None:
+    assert len(doubled["summary"]) == 10
+    assert [row["aware"] for row in shown_rows(doubled)] == [None, None, *["either"] * 4]
+    (section,) = attack_sections(doubled)
+    assert [one.aware for one in section.measures] == ["", SAME, SAME] * 2
+    assert "2 of 2 measurements" in defence_verdicts(doubled)[0].headline
+    assert sum(int(detail.split()[0]) for detail in defence_verdicts(doubled)[2].details) == 2
+    assert summary_tables(doubled)[0].row_count == 6
+    assert any(SAME in one.title for one in worst_findings(doubled))
+
+
+def test_one_different_number_keeps_both(doubled: dict[str, Any]) -> None:
+    changed = copy.deepcopy(doubled)
+    changed["summary"][-1]["mean"] += 1e-9
+    assert sorted(str(row["aware"]) for row in shown_rows(changed)) == sorted(
+        ["None", "None", *["either"] * 3, "False", "True"]
+    )

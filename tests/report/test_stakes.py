@@ -1,0 +1,128 @@
+"""What is learnt and what must not leak, wherever it is said."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit import results
+from fedxray.audit.catalog import ATTACKS, resolve
+from fedxray.report import build_report, summary_lines
+from fedxray.report.catalogue import attack_kind, attack_words
+from fedxray.report.page import setups, utility
+from fedxray.report.sections import attack_sections
+from fedxray.report.stakes import SECRETS, secrets_of
+from tests.report.reading import read_page
+from tests.report.synthetic import STORIES, make_cases, make_document
+
+TOLD = {"sensitive": "smoker", "target_column": "bill", "target_standardised": True}
+
+
+@pytest.fixture(scope="module")
+def clinic() -> dict[str, Any]:
+    """Attributes and membership in a table whose ledger names its columns."""
+    cases = make_cases(STORIES[1:3])
+    for case in cases:
+        case["ledger"] |= TOLD
+    made = make_document(cases)
+    made["utility"] = [
+        {**one, "metric": "loss", "value": 0.4, "low": -0.1, "high": 0.9, "epsilon": None}
+        for one in made["utility"]
+    ]
+    return made
+
+
+def facts(document: dict[str, Any]) -> dict[str, str]:
+    return dict(setups(document)[0][1])
+
+
+def test_the_facts_name_both(clinic: dict[str, Any]) -> None:
+    assert facts(clinic)["Learns"] == "“bill”"
+    assert facts(clinic)["Must not leak"] == "“smoker”; which records were trained on"
+
+
+def test_the_plan_speaks_where_no_ledger_does(clinic: dict[str, Any]) -> None:
+    changed = copy.deepcopy(clinic)
+    for case in changed["cases"]:
+        case["ledger"] = {}
+    assert "Learns" not in facts(changed) and "the sensitive column" in facts(changed)["Must not leak"]
+    changed["plan"]["data"] |= {"target": "bill", "sensitive": "age"}
+    assert facts(changed)["Learns"] == "“bill”" and facts(changed)["Must not leak"].startswith("“age”")
+
+
+def test_records_without_columns_have_classes(clinic: dict[str, Any]) -> None:
+    changed = copy.deepcopy(clinic)
+    for case in changed["cases"]:
+        case["ledger"] |= {"target_column": None}
+    assert facts(changed)["Learns"] == "the class of each record"
+
+
+def test_findings_and_headings_of_attributes_name_the_column(clinic: dict[str, Any]) -> None:
+    assert secrets_of(clinic) == {"attribute-from-model": "smoker"}
+    first, second = attack_sections(clinic)
+    assert first.charts[0].title == "accuracy: share of records whose “smoker” was told rightly"
+    assert "smoker" not in second.charts[0].title
+    assert any(
+        "Share of records whose “smoker” was told rightly: 95" in line for line in summary_lines(clinic)
+    )
+
+
+def test_a_label_of_its_own_changes_nothing(clinic: dict[str, Any]) -> None:
+    changed = copy.deepcopy(clinic)
+    changed["plan"]["attack"] = [{"name": "attribute-from-model", "label": "mine"}]
+    for one in (*changed["cases"], *changed["summary"]):
+        one["attack"] = "mine" if one["attack"] == "attribute-from-model" else one["attack"]
+    assert secrets_of(changed) == {"mine": "smoker"}
+
+
+@pytest.mark.parametrize("name", list(ATTACKS))
+def test_every_attack_of_the_catalogue_says_its_kind_and_has_a_secret(name: str) -> None:
+    assert attack_kind(name) == resolve("attacks", name).kind
+    assert attack_kind(name) == "attributes" or attack_kind(name) in SECRETS
+    assert attack_words(name)
+
+
+def test_names_that_nobody_knows_have_no_kind() -> None:
+    assert attack_kind("mine") is None and attack_words("mine") is None
+
+
+def test_one_gradient_is_not_called_an_epoch(clinic: dict[str, Any]) -> None:
+    changed = copy.deepcopy(clinic)
+    changed["plan"]["federation"] |= {"algorithm": "fedsgd", "rounds": 2}
+    assert facts(changed)["Training"] == "fedsgd, 2 rounds, one gradient of all examples"
+
+
+def test_the_loss_of_a_standardised_target_has_a_yardstick(clinic: dict[str, Any]) -> None:
+    first = utility(clinic)[0]
+    assert first["words"].endswith("(1 = no better than always naming the mean)")
+    assert first["spread"] == "0.000 to 0.900"
+    plain = copy.deepcopy(clinic)
+    for case in plain["cases"]:
+        case["ledger"]["target_standardised"] = False
+    assert utility(plain)[0]["words"] == "loss on held-out records"
+
+
+def test_the_page_leaves_out_what_nothing_has(tmp_path: Path, clinic: dict[str, Any]) -> None:
+    results.write(clinic, tmp_path)
+    page = read_page(build_report(tmp_path).read_text())
+    legend = page.text[page.text.index("Each line is one defence") :][:900]
+    assert "a leak starts here" in legend and "control: another client's messages" in legend
+    assert "no leak found" not in legend and "upper bound" not in legend
+    assert "Privacy budget" not in page.text and "none promised" not in page.text
+    assert page.all("details") == [{}, {}, {}], "long parts are closed"
+
+
+def test_a_leak_of_no_kind_is_not_said_to_be_of_the_population(
+    tmp_path: Path, clinic: dict[str, Any]
+) -> None:
+    changed = copy.deepcopy(clinic)
+    for one in changed["summary"]:
+        one["kind"] = None
+    results.write(changed, tmp_path)
+    page = read_page(build_report(tmp_path).read_text())
+    before_method = page.text[: page.text.rindex("How to read this")]
+    assert "population" not in before_method.lower() and "people like these" not in before_method
+    assert "Whose data it is about was not shown." in before_method
