@@ -80,6 +80,7 @@ def blocks() -> dict[str, str]:
         "own attack plan": _code("toml", EXAMPLES / "own-attack" / "own-attack.toml"),
         "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
+        "own images plan": _code("toml", EXAMPLES / "own-images" / "scans.toml"),
         "python": _code("python", EXAMPLES / "python" / "audit.py"),
     }
 

@@ -211,7 +211,7 @@ WHOLE: dict[str, Any] = {
         {"attack": [{"name": "attribute-from-model", "grants": ["recipe"]}]},
         {"attack": [{"name": "inverting-gradients"}]},
         {"data": {**WHOLE["data"], "holdout": 0.0, "public": 0.0}, "attack": [{"name": "membership-loss"}]},
-        {"federation": {"rounds": 2, "learning_rate": 1e30}},
+        {"federation": {"rounds": 2, "learning_rate": 1e39}},
         {"data": {"path": "t.csv", "target": "cots", "clients": 2}},
         {"data": {"path": "t.csv", "target": "cost", "clients": 4000}},
         {"data": {"path": "hole.csv", "target": "cost", "clients": 2}},

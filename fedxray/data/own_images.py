@@ -100,7 +100,7 @@ def _read_all(files: list[Path], size: tuple[int, int] | None) -> NDArray[Any]:
 
 
 def pillow() -> ModuleType:
-    """The image library of the extra `images`."""
+    """The image library, which comes with matplotlib."""
     try:
         from PIL import Image
     except ModuleNotFoundError as problem:
@@ -108,7 +108,7 @@ def pillow() -> ModuleType:
             "path",
             expected="the package pillow to read images",
             got="none installed",
-            remedy='Install it: pip install "fedxray[images]".',
+            remedy="It comes with matplotlib; install it again: pip install pillow.",
         ) from problem
     return Image
 

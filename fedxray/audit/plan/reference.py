@@ -26,6 +26,13 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[[gate]]", GatePart),
     ("[transcript]", TranscriptPart),
 )
+# Settings of what a table names that are worth a line of their own.
+WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
+    DataPart: (
+        ("column", "a raw column", "by-column: the column that says who holds a record"),
+        ("size", "a whole number, or [height, width]", "own images: pixels to which all are resized"),
+    )
+}
 OPENING = """# Plan reference
 
 A plan is a TOML file; `fedxray audit PLAN.toml` runs it. `[[defence]]`, `[[attack]]` and `seeds` are the axes
@@ -69,6 +76,8 @@ def _table(section: type[BaseModel]) -> str:
     for name, field in key_names(section).items():
         cells = (f"`{name}`", values_of(field), _default(field), str(field.description))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    for name, values, about in WORTH_A_LINE.get(section, ()):
+        lines.append(f"| `{name}` | {values} |  | {about} |")
     if issubclass(section, OpenSection):
         lines.append("| any other | | | a setting; `fedxray show NAME` lists them |")
     return "\n".join(lines)
