@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.report import stakes, words
+from fedxray.report.pictures import Gallery
 from fedxray.report.plans import plan_of, plans_of, table
 
 MOST_NAMED = 12
@@ -178,16 +179,25 @@ def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def case_titles(document: Mapping[str, Any]) -> dict[str, str]:
-    """A heading for the pictures of each case."""
-    return {
-        case["id"]: ", ".join(
-            [case["attack"], words.defence_words(case["defence"])]
-            + ([words.aware_words(case)] if case["aware"] is not None else [])
-            + [f"seed {case['seed']}"]
-        )
-        for case in document["cases"]
-    }
+def case_places(document: Mapping[str, Any]) -> dict[str, str]:
+    """Where the pictures of each case come from."""
+    return {case["id"]: f"seed {case['seed']}" for case in document["cases"]}
+
+
+def walls(document: Mapping[str, Any], galleries: Sequence[Gallery]) -> list[tuple[str, list[Gallery]]]:
+    """Galleries under one heading per attack and defence, so that one can stand for the others."""
+    cases = {case["id"]: case for case in document["cases"]}
+    found: dict[str, list[Gallery]] = {}
+    for gallery in galleries:
+        case = cases.get(gallery.case)
+        found.setdefault(gallery.case if case is None else _wall_title(case), []).append(gallery)
+    return list(found.items())
+
+
+def _wall_title(case: Mapping[str, Any]) -> str:
+    aware = words.aware_words(case)
+    named = [case["attack"], words.defence_words(case["defence"])]
+    return ", ".join([*named, aware] if aware else named)
 
 
 def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "another client's messages",
         "the attacker's own loss grew without bound",
         "oracle-records",
-        "inverting-gradients, no defence, seed 0 client 0, 6 images",
+        "inverting-gradients, no defence seed 0, client 0, 6 images",
         '"learning_rate": 0.05',
         "2.13.0",
         "Seeds: 0, 1, 2, 3, 4",
@@ -185,6 +185,15 @@ def test_planted_markup_stays_text(tmp_path: Path, made: dict[str, Any], page: P
     assert "{{ 7*7 }}" in page.text and "alert(1)" in page.text
     for word in ("digits-pilot", "inverting-gradients", "gaussian-noise", "image 0, PSNR 20 dB"):
         assert word + PLANTED in page.text
+
+
+def test_one_gallery_stands_for_the_others_of_its_defence(tmp_path: Path, small: dict[str, Any]) -> None:
+    (gallery,) = make_gallery()
+    several = [{**gallery, "case": case["id"]} for case in small["cases"][:3]]
+    page = read_page(build(tmp_path, small, [*several, {**gallery, "case": "gone"}]))
+    assert page.text.count("local-model-oracle, no defence seed") == 1
+    assert "2 more cases" in page.text and "1 more case" not in page.text
+    assert len(page.all("img")) == 4 * 2 * len(gallery["images"])
 
 
 def test_private_pictures_go_to_the_private_folder(tmp_path: Path, small: dict[str, Any]) -> None:
