@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 
 from fedxray.adversary.roles import ROLES
@@ -17,14 +18,11 @@ from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import Federation, simulate
 from fedxray.federation.transcript import Transcript
+from fedxray.naming import users_code
 
 REHEARSED_EXAMPLES = 2
 ABOUT_WHOLE_SUMS = ("images", "labels")  # kinds whose guess from a sum is about all clients at once
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
-# What a network of the user's may raise when it is wrong.
-BREAKS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 REPEATS = 4  # a case runs its attack about this often: itself and its controls
 
 
@@ -46,11 +44,13 @@ def preflight(plan: Plan) -> Estimate:
         check_role(attack, part.role, f"attack {part.title}")
         check_inner_kinds(attack, f"attack {part.title}")
     for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
-        prepared = prepare(plan, defence.title, plan.seeds[0])
+        with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
+            prepared = prepare(plan, defence.title, plan.seeds[0])
     transcript, seconds = _rehearse_own(plan, prepared)
     for part in plan.attacks:
         first = next(case for case in cases if case.attack == part.title)
-        check_case(plan, first, prepared, transcript)
+        with _of_the_user(part.factory, f"attack {part.title}", "an attack that can be used"):
+            check_case(plan, first, prepared, transcript)
     return _estimate(plan, runs, cases, prepared, seconds)
 
 
@@ -91,17 +91,14 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
 
 def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
     """A rehearsal in which a user's own network that breaks is bad input; an error of ours comes through as it is."""
-    try:
+    expected = f"a network of {plan.model.factory} that can be trained"
+    with _of_the_user(plan.model.factory, "model.factory", expected):
         return rehearse(prepared)
-    except BREAKS as error:
-        if plan.model.factory is None:
-            raise
-        raise BadInput(
-            "model.factory",
-            expected=f"a network of {plan.model.factory} that can be trained",
-            got=f"{type(error).__name__}: {error}",
-            remedy="Try a step of training on a batch of your own records.",
-        ) from error
+
+
+def _of_the_user(factory: str | None, argument: str, expected: str) -> AbstractContextManager[None]:
+    """A block in which an error is told as the user's, where they gave the code that runs in it."""
+    return nullcontext() if factory is None else users_code(argument, expected)
 
 
 def rehearse(prepared: Prepared) -> tuple[Transcript, float]:

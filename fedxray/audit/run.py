@@ -46,7 +46,7 @@ def execute_run(plan: Plan, run: Run, store: Store) -> None:
         raise
     except FedxrayError as mistake:
         store.write_lost_run(run.id, str(mistake), traceback.format_exc())
-    except Exception as error:  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         store.write_lost_run(run.id, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
@@ -78,7 +78,7 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
         found = _ended("failed", f"{damage} {MADE_AGAIN}", traceback.format_exc())
     except FedxrayError as mistake:
         found = _ended("failed", str(mistake), traceback.format_exc())
-    except Exception as error:  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         found = _ended("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
     store.write_case(case.id, {**asdict(case), **found, "seconds": round(time.perf_counter() - before, 3)})
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedxray.data.space import Space
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.models.table import MODELS
-from fedxray.naming import load, load_factory
+from fedxray.naming import load, load_factory, told, users_code
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 COLLECTING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -47,7 +47,8 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
     factory = load_factory(path, "factory")
     arguments = (space,) if _takes_space(factory, path) else ()
     with _own_surroundings(generator):
-        model = factory(*arguments)
+        with users_code("factory", f"{path} to return a network"):
+            model = factory(*arguments)
         if not isinstance(model, nn.Module):
             raise _bad_factory("an nn.Module", type(model).__name__, f"Let {path} return the network.")
         _try_out(model, space, path)  # in here, since lazy layers draw their weights at the first use
@@ -91,7 +92,8 @@ def _bad_factory(expected: str, got: str, remedy: str) -> BadInput:
 
 
 def _takes_space(factory: Callable[..., object], path: str) -> bool:
-    parameters = list(inspect.signature(factory).parameters.values())
+    with users_code("factory", f"{path} to be a function that tells its arguments"):
+        parameters = list(inspect.signature(factory).parameters.values())
     needed = [one for one in parameters if one.default is Parameter.empty and one.kind not in COLLECTING]
     if len(needed) > 1 or any(one.kind is Parameter.KEYWORD_ONLY for one in needed):
         got = f"required arguments {', '.join(one.name for one in needed)}"
@@ -110,9 +112,9 @@ def _try_out(model: nn.Module, space: Space, path: str) -> None:
         model.eval()
         with torch.no_grad():
             output = model(blank)
-    except (RuntimeError, ValueError, TypeError) as error:
-        expected, got = f"a network for inputs {list(blank.shape)}", f"{type(error).__name__}: {error}"
-        raise _bad_factory(expected, got, f"Build the network of {path} from space.shape.") from error
+    except (Exception, SystemExit) as error:  # nothing but the user's network runs here
+        expected = f"a network for inputs {list(blank.shape)}"
+        raise _bad_factory(expected, told(error), f"Build the network of {path} from space.shape.") from error
     finally:
         for module, training in modes:
             module.training = training

@@ -253,3 +253,25 @@ def test_a_factory_beside_the_plan_is_found(tmp_path: Path, monkeypatch: pytest.
             catalog.attack_from_factory(spec, {"wrong": 1}, tmp_path)
     with pytest.raises(BadInput, match="to return a Defence"):
         catalog.defence_from_factory("code_beside_a_plan:build", {"depth": 1}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("raises", {}, r"got ZeroDivisionError: .*own_parts\.py:5\)"),
+        ("raises", {"scale": 1}, "to take the settings scale"),
+        ("leaves", {}, r"got SystemExit: 3 \(in .*own_parts\.py:8\)"),
+        ("confused", {}, r"got TypeError: .*own_parts\.py:11\)"),
+    ],
+)
+def test_whatever_a_users_factory_raises_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_parts", raising=False)
+    (tmp_path / "own_parts.py").write_text(
+        "import sys\n\n\ndef raises():\n    1 / 0\n\ndef leaves():\n    sys.exit(3)\n\ndef confused():\n    len(3)\n"
+    )
+    with pytest.raises(BadInput, match=words):
+        catalog.attack_from_factory(f"own_parts:{name}", settings, tmp_path, "attack")
+    sys.modules.pop("own_parts", None)

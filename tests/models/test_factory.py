@@ -75,8 +75,52 @@ def test_refused_with_a_reason(path: str, words: str) -> None:
     assert caught.value.argument == "factory" and words in str(caught.value)
 
 
-def test_a_failing_import_inside_the_module_is_told_apart(tmp_path, monkeypatch) -> None:
-    (tmp_path / "fedxray_test_broken.py").write_text("raise KeyError('inside')")
+def test_an_error_inside_the_module_is_told_with_its_place(tmp_path, monkeypatch) -> None:
+    (tmp_path / "fedxray_test_broken.py").write_text("x = 1\nraise KeyError('inside')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(KeyError):  # the user's own error comes through with its own traceback
+    with pytest.raises(BadInput, match=r"KeyError: 'inside' \(in .*fedxray_test_broken\.py:2\)"):
         from_factory("fedxray_test_broken:build", table(4), fork(0))
+
+
+BREAKING = """
+import sys
+import torch
+from torch import nn
+
+def raises(space):
+    raise ValueError("boom")
+
+def leaves(space):
+    sys.exit(7)
+
+def inside_torch(space):
+    return nn.Linear(-1, 3)
+
+class Odd(nn.Linear):
+    def forward(self, x):
+        raise KeyError("blank")
+
+def odd(space):
+    return Odd(4, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", r"ValueError: boom \(in .*breaking\.py:7\)"),
+        ("leaves", r"SystemExit: 7 \(in .*breaking\.py:10\)"),
+        ("inside_torch", r"RuntimeError: .* \(in .*breaking\.py:13\)"),
+        ("odd", r"inputs \[2, 4\], got KeyError: 'blank' \(in .*breaking\.py:17\)"),
+    ],
+)
+def test_whatever_a_factory_raises_is_told_with_its_place(tmp_path, monkeypatch, name, words) -> None:
+    (tmp_path / "fedxray_test_breaking.py").write_text(BREAKING)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match=words):
+        from_factory(f"fedxray_test_breaking:{name}", table(4), fork(0))
+
+
+def test_what_tells_no_arguments_is_refused() -> None:
+    with pytest.raises(BadInput, match="tells its arguments"):
+        from_factory("builtins:dict", table(4), fork(0))
