@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.errors import BadInput
 
+MOST_CASES = 200_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -45,20 +47,35 @@ def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
         for part in plan.defences
         for seed in plan.seeds
     ]
+    chosen = {attack.title: targets(attack, plan.data.clients) for attack in plan.attacks}
+    _check_count(plan, sum(map(len, chosen.values())))
     cases = [
         _case(seed, defence.title, attack, client, aware)
         for attack in plan.attacks
         for defence in plan.defences
         for aware in ((None,) if defence.is_none else (False, True))
         for seed in plan.seeds
-        for client in targets(attack, plan.data.clients)
+        for client in chosen[attack.title]
     ]
     return runs, cases
 
 
+def _check_count(plan: Plan, attacked: int) -> None:
+    """Refuse a grid that nobody could wait for, before it is laid out."""
+    count = attacked * len(plan.seeds) * sum(1 if defence.is_none else 2 for defence in plan.defences)
+    if count > MOST_CASES:
+        raise BadInput(
+            "attack.targets",
+            expected=f"at most {MOST_CASES:,} cases in an audit",
+            got=f"{count:,}",
+            remedy="Attack fewer clients with targets, or use fewer attacks, defences or seeds.",
+        )
+
+
 def targets(attack: AttackPart, clients: int) -> list[int]:
     """The clients that are attacked: all, the first few, or those listed; never a curious client's seat."""
-    others = [client for client in range(clients) if client not in attack.seats]
+    seats = attack.seats
+    others = [client for client in range(clients) if client not in seats]
     place = f"attack {attack.title}: targets"
     if isinstance(attack.targets, list):
         chosen = list(dict.fromkeys(attack.targets))

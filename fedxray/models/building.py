@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedxray.data.space import Space
 from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.models.checks import check_parameters
 from fedxray.models.table import MODELS
 from fedxray.naming import load, load_factory, told, users_code
 
@@ -27,6 +28,8 @@ def build(name: str, space: Space, *, generator: torch.Generator, **settings: An
         if setting not in known:
             raise unknown_key("model", setting, known, of=name)
     _check_outputs(space)
+    with torch.device("meta"):  # takes no memory and draws nothing
+        check_parameters(_builder(name)(space, **settings))
     with _own_surroundings(generator):
         model: nn.Module = _builder(name)(space, **settings)
     return model
@@ -52,6 +55,7 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
         if not isinstance(model, nn.Module):
             raise _bad_factory("an nn.Module", type(model).__name__, f"Let {path} return the network.")
         _try_out(model, space, path)  # in here, since lazy layers draw their weights at the first use
+    check_parameters(model)
     return model
 
 

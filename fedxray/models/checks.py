@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
+from fedxray.data.checks import shown
+from fedxray.data.limits import max_bytes
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
 
@@ -16,6 +18,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "softplus": nn.Softplus,
 }
 NORMS = ("none", "batch")
+WIDEST = 65_536  # units or channels of a layer
+DEEPEST = 64  # hidden layers
 
 
 def check_choice(setting: str, value: object, known: Sequence[str] | Mapping[str, object]) -> str:
@@ -27,12 +31,27 @@ def check_choice(setting: str, value: object, known: Sequence[str] | Mapping[str
 
 
 def check_size(setting: str, value: object) -> int:
-    """The value if it is a whole number of at least one."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    """The value if it is a whole number of at least one that a layer may have."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= WIDEST:
         return value
     raise BadInput(
-        setting, expected="a whole number from 1", got=repr(value), remedy="Give a positive number."
+        setting,
+        expected=f"a whole number from 1 to {WIDEST:,}",
+        got=shown(value),
+        remedy="Give a positive number of that size.",
     )
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Refuse a network, perhaps on the meta device, whose parameters take more than FEDXRAY_MAX_BYTES."""
+    needed = sum(one.numel() * one.element_size() for one in model.parameters())
+    if needed > max_bytes():
+        raise BadInput(
+            "model",
+            expected=f"a network of at most {max_bytes():,} bytes",
+            got=f"{needed:,} bytes of parameters",
+            remedy="Make it smaller, or raise the cap by setting FEDXRAY_MAX_BYTES.",
+        )
 
 
 def check_flag(setting: str, value: object) -> bool:

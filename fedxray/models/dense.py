@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from fedxray.data.checks import shown
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
-from fedxray.models.checks import NORMS, activation_layer, check_choice, check_size
+from fedxray.models.checks import DEEPEST, NORMS, activation_layer, check_choice, check_size
 
 
 def linear(space: Space) -> nn.Module:
@@ -41,7 +42,14 @@ def _hidden_sizes(hidden: object) -> list[int]:
         raise BadInput(
             "hidden",
             expected="a list of layer sizes",
-            got=repr(hidden),
+            got=shown(hidden),
             remedy="Write hidden = [128], or use the model linear for none.",
+        )
+    if len(hidden) > DEEPEST:
+        raise BadInput(
+            "hidden",
+            expected=f"at most {DEEPEST} layers",
+            got=f"{len(hidden)} of them",
+            remedy="Use fewer layers.",
         )
     return [check_size("hidden", size) for size in hidden]

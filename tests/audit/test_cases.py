@@ -88,3 +88,11 @@ def test_different_defences_have_different_ids_even_where_case_is_ignored(
 def test_ids_differ_in_every_part() -> None:
     runs, cases = grid(seeds=[0, 1, 10], defence=[{"name": "none"}, OWN], data={"clients": 12})
     assert len({case.id for case in cases}) == len(cases) and len({run.id for run in runs}) == len(runs)
+
+
+def test_a_grid_that_nobody_could_wait_for_is_refused_before_it_is_laid_out() -> None:
+    document = tiny(data={"clients": 100_000}, seeds=[0, 1, 2])
+    with pytest.raises(BadInput, match="at most 200,000 cases in an audit, got 300,000"):
+        expand(make_plan(document, Path()))
+    few = tiny(data={"clients": 100_000}, attack=[{"name": "attribute-from-model", "targets": 2}])
+    assert len(expand(make_plan(few, Path()))[1]) == 2

@@ -88,7 +88,7 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(federation={"batch_size": -3}), "federation.batch_size", "got -3"),
         (tiny(federation={"batch_size": "some"}), "federation.batch_size", "got 'some'"),
         (tiny(federation={"batch_size": True}), "federation.batch_size", "got True"),
-        (tiny(federation={"rounds": 2.5}), "federation.rounds", "a whole number of at least 1, got 2.5"),
+        (tiny(federation={"rounds": 2.5}), "federation.rounds", "a whole number from 1 to 1,000,000, got 2.5"),
         (tiny(federation={"algorithm": "fedavgg"}), "federation.algorithm", "Did you mean fedavg?"),
         (tiny(federation={"momentum": 1.0}), "federation.momentum", "below 1"),
         (tiny(federation={"mu": 0.1}), "federation.mu", "fedprox"),
@@ -97,7 +97,13 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(federation={"hidden": 3}), "federation.hidden", "Known keys"),
         (tiny(model={"rounds": 3}), "model.rounds", "unknown key"),
         (tiny(rounds=3), "rounds", "It belongs to [federation]."),
-        (tiny(data={"clients": 0}), "data.clients", "at least 1"),
+        (tiny(data={"clients": 0}), "data.clients", "from 1 to 100,000"),
+        (tiny(data={"clients": 100_001}), "data.clients", "from 1 to 100,000"),
+        (tiny(federation={"rounds": 10**6 + 1}), "federation.rounds", "to 1,000,000"),
+        *(
+            (tiny(federation={"algorithm": "fedprox", name: 1.1e6}), f"federation.{name}", "to 1e6")
+            for name in ("learning_rate", "server_learning_rate", "mu")
+        ),
         (tiny(data={"name": "clinik"}), "data.name", "Did you mean clinic?"),
         (tiny(data={"record": 5}), "data.record", "Did you mean records"),
         (tiny(data={"alpha": 0.5}), "data.alpha", "unknown key"),

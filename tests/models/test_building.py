@@ -251,12 +251,27 @@ def test_several_clients_at_once_equal_one_by_one(name: str) -> None:
         ("resnet9", {"head_bias": "yes"}, "true or false"),
         ("lenet", {"hidden": -1}, "positive"),
         ("renset18", {}, "resnet18"),
+        ("mlp", {"hidden": [65_537]}, "1 to 65,536"),
+        ("mlp", {"hidden": [10**30]}, "1 to 65,536"),
+        ("mlp", {"hidden": [1] * 65}, "at most 64 layers"),
+        ("cnn-femnist", {"width": 10**8}, "1 to 65,536"),
+        ("mlp", {"hidden": [65_536] * 64}, "FEDXRAY_MAX_BYTES"),
+        ("resnet18", {"width": 65_536}, "FEDXRAY_MAX_BYTES"),
     ],
 )
 def test_bad_settings_are_refused_with_a_remedy(name: str, settings: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput) as caught:
         build(name, images(3, 1, 8), generator=fork(0), **settings)
     assert words in str(caught.value)
+
+
+def test_the_cap_of_parameters_is_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = 4 * count(build("linear", table(4), generator=fork(0)))
+    monkeypatch.setenv("FEDXRAY_MAX_BYTES", str(needed))
+    build("linear", table(4), generator=fork(0))
+    monkeypatch.setenv("FEDXRAY_MAX_BYTES", str(needed - 1))
+    with pytest.raises(BadInput, match=f"got {needed} bytes of parameters"):
+        build("linear", table(4), generator=fork(0))
 
 
 def test_refused_spaces() -> None:

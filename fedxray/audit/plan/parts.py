@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedxray.federation.recipe import Recipe
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
+Rounds = Annotated[int, Field(ge=1, le=10**6)]
+Rate = Annotated[float, Field(gt=0, le=1e6)]  # beyond, float32 overflows at once
 Index = Annotated[int, Field(ge=0, le=10**9)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Label = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -38,8 +40,8 @@ class DataPart(OpenSection):
     sensitive: str | None = key(None, "a raw column", "the attribute that must not leak")
     categorical: list[str] = key([], "a list of columns", "columns of numbers that are categories (own CSV)")
     drop: list[str] = key([], "a list of columns", "columns to leave out (own CSV)")
-    clients: Annotated[int, Field(ge=1, le=1_000_000)] = key(
-        REQUIRED, "a whole number of at least 1", "how many clients there are"
+    clients: Annotated[int, Field(ge=1, le=100_000)] = key(
+        REQUIRED, "a whole number from 1 to 100,000", "how many clients there are"
     )
     partition: str = key(
         "iid",
@@ -97,20 +99,20 @@ class FederationPart(Section):
         '"fedsgd", "fedavg" or "fedprox"',
         "fedsgd sends one gradient of all examples, the others a change of weights",
     )
-    rounds: Count = key(10, "a whole number of at least 1", "rounds of the federation")
+    rounds: Rounds = key(10, "a whole number from 1 to 1,000,000", "rounds of the federation")
     epochs: Count = key(1, "a whole number of at least 1", "local epochs per round")
     batch_size: Count | Literal["all"] = key(
         32, 'a whole number of at least 1, or "all"', "examples per local step"
     )
-    learning_rate: Annotated[float, Field(gt=0)] = key(0.01, "a number above 0", "of the clients")
+    learning_rate: Rate = key(0.01, "a number above 0 and up to 1e6", "of the clients")
     momentum: Annotated[float, Field(ge=0, lt=1)] = key(
         0.0, "a number from 0 up to but below 1", "of the clients, fresh in every round"
     )
-    mu: Annotated[float, Field(ge=0)] = key(
-        0.0, "a number of at least 0", "fedprox: the pull to the received model"
+    mu: Annotated[float, Field(ge=0, le=1e6)] = key(
+        0.0, "a number from 0 to 1e6", "fedprox: the pull to the received model"
     )
-    server_learning_rate: Annotated[float, Field(gt=0)] = key(
-        1.0, "a number above 0", "step of the server along the mean update"
+    server_learning_rate: Rate = key(
+        1.0, "a number above 0 and up to 1e6", "step of the server along the mean update"
     )
     participation: Annotated[float, Field(gt=0, le=1)] = key(
         1.0, "a share above 0 and up to 1", "share of the clients in each round"
