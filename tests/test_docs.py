@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import typer
 
-from fedxray import FedxrayError
+from fedxray import FedxrayError, simulate
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
 from fedxray.audit.plan import make_plan
 from fedxray.audit.preflight import preflight
+from fedxray.audit.prepare import prepare
 from fedxray.audit.results import schema
 from fedxray.cli import app
 from fedxray.data import DATASETS
@@ -211,7 +212,6 @@ WHOLE: dict[str, Any] = {
         {"attack": [{"name": "attribute-from-model", "grants": ["recipe"]}]},
         {"attack": [{"name": "inverting-gradients"}]},
         {"data": {**WHOLE["data"], "holdout": 0.0, "public": 0.0}, "attack": [{"name": "membership-loss"}]},
-        {"federation": {"rounds": 2, "learning_rate": 1e39}},
         {"data": {"path": "t.csv", "target": "cots", "clients": 2}},
         {"data": {"path": "t.csv", "target": "cost", "clients": 4000}},
         {"data": {"path": "hole.csv", "target": "cost", "clients": 2}},
@@ -223,10 +223,20 @@ def test_messages_on_the_page_are_the_real_ones(changed: dict[str, Any], tmp_pat
     (tmp_path / "hole.csv").write_text("\n".join(["age,cost", *rows[:6], ",3.5", *rows]), encoding="utf-8")
     with pytest.raises(FedxrayError) as caught:
         preflight(make_plan({**WHOLE, **changed}, tmp_path))
+    assert on_the_page(str(caught.value)), str(caught.value)
+
+
+def test_the_message_about_a_training_that_diverges_is_the_real_one(tmp_path: Path) -> None:
+    plan = make_plan({**WHOLE, "federation": {"rounds": 9, "epochs": 9, "learning_rate": 1e6}}, tmp_path)
+    with pytest.raises(FedxrayError) as caught:
+        simulate(prepare(plan, "none", 0).federation, seed=0)
+    assert on_the_page(str(caught.value)), str(caught.value)
+
+
+def on_the_page(message: str) -> bool:
+    """Whether the page on troubles quotes this message, with ... for what changes."""
     quoted = re.findall(r"\*\*`([^`]+)`\*\*", text_of(DOCS / "troubleshooting.md"))
-    assert any(all(piece in str(caught.value) for piece in one.split("...")) for one in quoted), str(
-        caught.value
-    )
+    return any(all(piece in message for piece in one.split("...")) for one in quoted)
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

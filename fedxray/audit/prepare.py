@@ -34,8 +34,8 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """The federation of one defence and one seed."""
     with _keys_of_data():
         dataset = _load(plan, seed)
-        check_loss(plan.federation.loss, dataset.space.target)
-    parts = split(dataset, **split_arguments(plan.data, seed))
+        parts = split(dataset, **split_arguments(plan.data, seed))
+    check_loss(plan.federation.loss, dataset.space.target)
     model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
 
     def records(index: torch.Tensor) -> Records:

@@ -29,7 +29,7 @@ def content_digest(path: Path) -> str:
                         break
         return digest.hexdigest()
     except (OSError, ValueError) as problem:
-        raise unreadable(f"file {shown(str(path))}", problem) from problem
+        raise unreadable(f"file {shown(str(path), longest=400)}", problem) from problem
 
 
 def stamp(path: Path) -> Stamp:
@@ -37,7 +37,7 @@ def stamp(path: Path) -> Stamp:
     try:
         found = [(str(file), file.stat()) for file in _files(path)]
     except (OSError, ValueError) as problem:
-        raise unreadable(f"file {shown(str(path))}", problem) from problem
+        raise unreadable(f"file {shown(str(path), longest=400)}", problem) from problem
     return tuple((name, one.st_size, one.st_mtime_ns) for name, one in found)
 
 

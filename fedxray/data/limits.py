@@ -43,7 +43,7 @@ def check_size(what: str, size: int) -> None:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file, unpacked if its name ends in .gz, never more than the cap."""
-    what = f"file {shown(str(path))}"
+    what = f"file {shown(str(path), longest=400)}"
     try:
         if not path.is_file():
             raise missing_file(path)
@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
 
 def unpack(path: Path) -> bytes:
     """The content of a gzip file, read in pieces and never more than the cap."""
-    what = f"file {shown(str(path))}"
+    what = f"file {shown(str(path), longest=400)}"
     parts: list[bytes] = []
     total = 0
     try:
@@ -82,5 +82,5 @@ def unreadable(what: str, problem: Exception) -> BadInput:
 def missing_file(path: Path) -> BadInput:
     """The refusal of a path where there is no file."""
     return BadInput(
-        "path", expected="an existing file or folder", got=shown(str(path)), remedy="Check the spelling."
+        "path", expected="an existing file or folder", got=shown(str(path), longest=400), remedy="Check the spelling."
     )

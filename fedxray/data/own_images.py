@@ -43,7 +43,7 @@ def own_images(path: Path, *, size: object = None) -> Dataset:
     check_names("class folder", classes)
     if len(classes) < 2:
         raise BadInput(
-            f"folder {shown(str(path))}",
+            f"folder {shown(str(path), longest=400)}",
             expected="a folder of images for each of two classes or more",
             got=f"{len(classes)} folders",
             remedy="Sort the images into folders named after their classes.",

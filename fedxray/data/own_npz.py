@@ -35,7 +35,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            check_size(f"file {shown(str(path))}, unpacked", sum(member.file_size for member in members))
+            check_size(f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members))
             return {_array_name(member, path): _read_array(archive.read(member), path) for member in members}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as problem:
         raise bad_npz(path, "an NPZ file", f"{type(problem).__name__}: {problem}") from problem
@@ -184,4 +184,4 @@ def _check_values(path: Path, name: str, values: NDArray[Any]) -> None:
 def bad_npz(path: Path, expected: str, got: object) -> BadInput:
     """The refusal of a file that is no archive of arrays."""
     remedy = "Write it with numpy.savez(path, x=..., y=...), and client=... if known."
-    return BadInput(f"file {shown(str(path))}", expected=expected, got=got, remedy=remedy)
+    return BadInput(f"file {shown(str(path), longest=400)}", expected=expected, got=got, remedy=remedy)

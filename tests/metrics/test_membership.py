@@ -67,7 +67,9 @@ few_records = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, 
 
 
 @given(few_records, st.sampled_from([0.0, 0.01, 0.34, 0.5, 1.0]))
-def test_rate_of_members_is_the_mean_over_all_orders_of_ties(items: list[tuple[int, bool]], fpr: float) -> None:
+def test_rate_of_members_is_the_mean_over_all_orders_of_ties(
+    items: list[tuple[int, bool]], fpr: float
+) -> None:
     score, member = [float(s) for s, _ in items], [m for _, m in items]
     found = tpr_at_fpr(torch.tensor(score), torch.tensor(member), fpr=fpr)
     assert found == pytest.approx(slow_tpr(score, member, fpr))
@@ -96,7 +98,10 @@ def test_membership_at_the_edges() -> None:
     perfect = torch.tensor([2.0, 3.0, 0.0, 1.0])
     assert membership_scores(perfect, member).means == {"auc": 1.0, "tpr_at_1pct_fpr": 1.0}
     assert membership_scores(-perfect, member).means == {"auc": 0.0, "tpr_at_1pct_fpr": 0.0}
-    assert membership_scores(torch.ones(4), member).means == {"auc": 0.5, "tpr_at_1pct_fpr": pytest.approx(1 / 3)}
+    assert membership_scores(torch.ones(4), member).means == {
+        "auc": 0.5,
+        "tpr_at_1pct_fpr": pytest.approx(1 / 3),
+    }
     assert membership_scores(torch.full((4,), math.nan), member).means == {"auc": 0.0, "tpr_at_1pct_fpr": 0.0}
     assert auc(torch.tensor([math.nan, 3.0, 0.0, 1.0]), member) == 0.5
     assert auc(torch.tensor([2.0, 3.0, math.nan, 1.0]), member) == 0.5
