@@ -11,6 +11,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedxray.audit.results import read
+from fedxray.errors import BadInput
 from fedxray.files import write_whole
 from fedxray.report import page, words
 from fedxray.report.findings import defence_verdicts, worst_findings
@@ -27,6 +28,13 @@ def build_report(folder: Path, *, show_private: bool = False) -> Path:
     With show_private it holds private records, so it is written into the folder's private part.
     """
     document = read(folder)
+    if show_private and (folder / "private").is_symlink():
+        raise BadInput(
+            str(folder / "private"),
+            expected="a folder",
+            got="a symbolic link",
+            remedy="Put the folder itself there.",
+        )
     exhibition = read_galleries(folder, show_private=show_private)
     target = folder / "private" / NAME if show_private else folder / NAME
     if show_private:

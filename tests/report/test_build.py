@@ -214,6 +214,17 @@ def test_private_pictures_go_to_the_private_folder(tmp_path: Path, small: dict[s
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o700
 
 
+def test_private_pictures_are_never_written_through_a_link(tmp_path: Path, small: dict[str, Any]) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "audit").mkdir()
+    results.write(small, tmp_path / "audit")
+    (tmp_path / "audit" / "private").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="private: expected a folder, got a symbolic link"):
+        build_report(tmp_path / "audit", show_private=True)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert build_report(tmp_path / "audit") == tmp_path / "audit" / "report.html"
+
+
 def test_an_audit_in_which_nothing_worked_still_has_a_report(tmp_path: Path, made: dict[str, Any]) -> None:
     cases = copy.deepcopy(made["cases"])
     for case in cases:
