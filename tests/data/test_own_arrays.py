@@ -72,6 +72,7 @@ X, Y = np.zeros((4, 2)) + np.arange(2), np.arange(4) % 2
         ({"x": X.astype(str), "y": Y}, {}, "x as numbers"),
         ({"x": X.astype(complex), "y": Y}, {}, "header of numbers or text"),
         ({"x": X, "y": Y * 0}, {}, "printable classes"),
+        ({"x": X, "y": Y * 0.0}, {}, "different values in y, got one"),
         ({"x": X, "y": Y}, {"sensitive": "x9"}, "sensitive"),
         ({"x": X, "y": Y}, {"categorical": ["x9"]}, "categorical"),
         ({"x": X, "y": Y}, {"size": 4}, "size"),
@@ -247,7 +248,7 @@ def test_without_the_image_library(
     for name in "ab":
         paint(pillow, tmp_path / name / "1.png", (6, 5))
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(BadInput, match="comes with matplotlib.*pip install pillow"):
+    with pytest.raises(BadInput, match=r"comes with matplotlib.*pip install pillow"):
         load(path=tmp_path)
 
 
