@@ -168,7 +168,8 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
     evidence = outcome.evidence
     return {
         "oracle": outcome.oracle,
-        "ledger": outcome.ledger | {"target_name": prepared.split.names[case.client]},
+        "ledger": outcome.ledger
+        | {"target_name": prepared.split.names[case.client], "unused_records": prepared.split.dropped},
         "status": evidence.status,
         "reason": evidence.reason or None,
         "scores": dict(outcome.score.means),

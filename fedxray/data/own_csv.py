@@ -25,6 +25,9 @@ MOST_CLASSES = 100  # of a text target
 # 27,3 or 1.234,5 or 1,234.5: a number to people, but not to float().
 WITH_COMMA = re.compile(r"[+-]?((\d{1,3}([.' ]\d{3})+|\d*),\d+([eE][+-]?\d+)?|\d{1,3}(,\d{3})+(\.\d+)?)")
 
+# float() alone would also take 1_000 and the digits of other scripts; inf is taken here and refused with its line.
+NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
@@ -102,6 +105,10 @@ def read_cells(path: Path) -> Cells:
             path, "a header and at least two rows", f"{len(found)} lines", "Check that this is the file."
         )
     header = [name.strip() for name in found[0][1]]
+    if "" in header:
+        got = f"column {header.index('') + 1} without one"
+        remedy = "Name it or remove it; pandas writes such a column unless told to_csv(index=False)."
+        raise bad_csv(path, "a name for every column", got, remedy)
     check_names("column name", header)
     for line, row in found[1:]:
         if len(row) != len(header):
@@ -201,23 +208,30 @@ def _column(table: Cells, name: str, as_category: bool) -> NDArray[Any]:
 
 
 def _refuse_commas(table: Cells, name: str, cells: list[str]) -> None:
-    """Refuse a column of numbers with commas, which would pass for categories in silence."""
+    """Refuse a column of numbers with commas or other signs, which would pass for categories in silence."""
     odd = [row for row, cell in enumerate(cells) if as_numbers([cell]) is None]
-    if all(WITH_COMMA.fullmatch(cells[row]) for row in odd):
+    if all(WITH_COMMA.fullmatch(cells[row]) or _is_number_to_python(cells[row]) for row in odd):
         raise BadInput(
             f"column {shown(name)}, {table.where(odd[0])}",
             expected="a decimal point and no other separator in a number",
             got=shown(cells[odd[0]]),
-            remedy="Replace decimal commas by points, or name the column under categorical.",
+            remedy="Write numbers as 27.3 with the digits 0 to 9, or name the column under categorical.",
         )
+
+
+def _is_number_to_python(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def as_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
     """The cells as numbers, or None when one of them is none."""
-    try:
-        return np.array([float(cell) for cell in cells], dtype=np.float64)
-    except ValueError:
+    if not all(NUMBER.fullmatch(cell) for cell in cells):
         return None
+    return np.array([float(cell) for cell in cells], dtype=np.float64)
 
 
 def is_category(values: NDArray[Any]) -> bool:
@@ -273,4 +287,4 @@ def _check_target(table: Cells, target: str, values: NDArray[Any]) -> bool:
 
 def bad_csv(path: Path, expected: str, got: object, remedy: str) -> BadInput:
     """The refusal of a file that is no table."""
-    return BadInput(f"file {shown(str(path))}", expected=expected, got=got, remedy=remedy)
+    return BadInput(f"file {shown(str(path), longest=400)}", expected=expected, got=got, remedy=remedy)

@@ -35,7 +35,9 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            check_size(f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members))
+            check_size(
+                f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members)
+            )
             return {_array_name(member, path): _read_array(archive.read(member), path) for member in members}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as problem:
         raise bad_npz(path, "an NPZ file", f"{type(problem).__name__}: {problem}") from problem
@@ -123,6 +125,8 @@ def _table(
     classification = y.dtype.kind in "biuU"
     if classification:
         _classes(path, y)
+    elif y.min() == y.max():
+        raise bad_npz(path, "different values in y", "one")
     return make_table(
         plain_name(path.name),
         raw | {"y": y},

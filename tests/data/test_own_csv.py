@@ -151,6 +151,12 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         (HEAD + ROWS.replace("a", "b"), {"target": "cost", "sensitive": "town"}, "at least two values"),
         ("a,b\n1,2\n2,2\n3,2\n", {"target": "b"}, "target 'b': expected different values"),
         ("a,a\n1,2\n2,3\n", {"target": "a"}, "'a' twice"),
+        (
+            ",a,b\n0,1,2\n1,2,3\n",
+            {"target": "b"},
+            "a name for every column, got column 1 without.*index=False",
+        ),
+        ("a, ,b\n0,1,2\n1,2,3\n", {"target": "b"}, "a name for every column, got column 2"),
         ("a,b\n1,2\n", {"target": "b"}, "a header and at least two rows"),
         ("", {"target": "b"}, "a header and at least two rows"),
         (b"a,b\n1,\xff\n2,3\n", {"target": "b"}, "a character that is not UTF-8 on line 2.*In Excel"),
@@ -177,7 +183,7 @@ def test_messages(tmp_path: Path, text: str | bytes, settings: dict[str, object]
         load(path=write(tmp_path, text), **settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("written", ["27,3", "-1,5", "1.234,5", "1,234.5", ",5", "2,5e3"])
+@pytest.mark.parametrize("written", ["27,3", "-1,5", "1.234,5", "1,234.5", ",5", "2,5e3", "1_000", "١٢"])
 @pytest.mark.parametrize("column", ["bmi", "cost"])
 def test_numbers_with_commas_are_refused_and_not_taken_for_text(
     tmp_path: Path, written: str, column: str
@@ -189,6 +195,13 @@ def test_numbers_with_commas_are_refused_and_not_taken_for_text(
         load(path=path, target="cost")
     if column == "bmi":
         assert load(path=path, target="cost", categorical=["bmi"]).space.column("bmi").kind == "categorical"
+
+
+@pytest.mark.parametrize("written", ["7", "+7", "-7.", ".7", "7.7", "7e3", "7.E-3", " 7 "])
+def test_numbers_are_numbers(tmp_path: Path, written: str) -> None:
+    rows = "".join(f"{row / 7};{written if row % 2 else row}\n" for row in range(8))
+    made = load(path=write(tmp_path, f"cost;bmi\n{rows}"), target="cost")
+    assert made.space.column("bmi").kind == "continuous" and made.raw["bmi"][1] == float(written)
 
 
 @pytest.mark.parametrize("written", ["1,2,3", "a,b", "12,", "10,20 km"])

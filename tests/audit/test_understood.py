@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.conduct import conduct
+from fedxray.audit.plan import make_plan
+from fedxray.audit.prepare import prepare
+from fedxray.audit.understood import understood
+from tests.audit.plans import tiny
+
+
+@pytest.mark.parametrize(("data", "unused"), [({}, 0), ({"limit": 5}, 54)])
+def test_records_that_nobody_got_are_told(tmp_path: Path, data: dict[str, Any], unused: int) -> None:
+    plan = make_plan(tiny(data=data, attack=[{"name": "membership-loss"}]), tmp_path)
+    prepared = prepare(plan, "none", 0)
+    given = [*prepared.split.train, *prepared.split.holdout, prepared.split.public]
+    assert 80 - sum(len(part) for part in given) == unused
+    lines = [line for line in understood(prepared) if line.startswith("unused")]
+    assert lines == ([f"unused      {unused} records"] if unused else [])
+    cases = conduct(plan, tmp_path / "out").document["cases"]
+    assert {case["ledger"]["unused_records"] for case in cases} == {unused}
