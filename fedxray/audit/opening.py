@@ -53,6 +53,8 @@ def discard(case: Case, store: Store) -> None:
 
 def open_run(folder: Path, federation: Federation) -> Transcript:
     """The transcript of a run, refused where it is not the one that was put in place or not of this federation."""
+    if not folder.is_dir():
+        raise _damaged(folder, "a finished run", "none: it was removed")
     try:
         proof = read_object(folder / PROOF).get("sha256")
         found = _digest(folder / TRANSCRIPT / INDEX)
@@ -85,9 +87,7 @@ def _check_belongs(folder: Path, transcript: Transcript, federation: Federation)
 
 
 def _damaged(folder: Path, expected: str, got: str) -> Damaged:
-    return Damaged(
-        f"transcript {str(folder / TRANSCRIPT)!r}", expected=expected, got=got, remedy="Do not edit runs."
-    )
+    return Damaged(f"run {folder.name}", expected=expected, got=got, remedy="Leave the files of runs alone.")
 
 
 def _digest(path: Path) -> str:

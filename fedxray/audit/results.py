@@ -119,12 +119,12 @@ def validate(content: object, name: str = NAME) -> None:
         raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=AGAIN)
 
 
-def check_part(found: object, rule: str, path: Path) -> None:
+def check_part(found: object, rule: str, path: Path, remedy: str) -> None:
     """The same for a file that holds one part of the document, as the schema names it."""
     problem = misfit(found, schema()["$defs"][rule])
     if problem is not None:
         place, expected, got = problem
-        raise BadInput(f"{path}{place}", expected=expected, got=got, remedy=RESUME)
+        raise BadInput(f"{path}{place}", expected=expected, got=got, remedy=remedy)
 
 
 @cache

@@ -147,8 +147,9 @@ def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
     if not store.has_run(run_id(defence, seed)):
         return {}
     path = store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json"
-    found: dict[str, float | None] = read_json(path, remedy=results.AGAIN)
-    results.check_part(found, "scores", path)
+    remedy = "Remove the folder of this run and go on with --resume, or choose another --out."
+    found: dict[str, float | None] = read_json(path, remedy=remedy)
+    results.check_part(found, "scores", path, remedy)
     return found
 
 

@@ -103,7 +103,7 @@ class Store:
     def read_case(self, case: str) -> dict[str, Any]:
         """How a case ended."""
         found = read_object(self._case(case), remedy=results.RESUME)
-        results.check_part(found, "case", self._case(case))
+        results.check_part(found, "case", self._case(case), results.RESUME)
         return found
 
     def forget_case(self, case: str) -> None:

@@ -224,8 +224,11 @@ def test_a_utility_that_was_altered_is_refused(store: Store, content: str) -> No
     for case in cases:
         execute_case(plan, case, store)
     (store.run_folder(runs[0].id) / "utility.json").write_text(content)
-    with pytest.raises(BadInput, match=r"utility\.json"):
+    with pytest.raises(BadInput, match=r"utility\.json.*Remove the folder of this run and go on"):
         finish(plan, store)
+    shutil.rmtree(store.run_folder(runs[0].id))
+    execute_run(plan, runs[0], store)
+    assert finish(plan, store)["utility"]
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "3", "{", '{"status": "ok"}'])
