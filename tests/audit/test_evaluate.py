@@ -32,6 +32,7 @@ from fedxray.audit.evaluate import (
     make_view,
     next_client,
     rounds_read,
+    strongest,
     without_client_model,
 )
 from fedxray.audit.plan import AttackPart, make_plan
@@ -140,7 +141,9 @@ def test_the_floors_of_a_curious_client_know_its_own_records() -> None:
     view = roles.curious_client(seen[1].transcript, seat=0, own=[seen[1].truth.train[0]], grants=grants)
     known = Majority().run(view.without_messages(), generator=fork(0)).facts["public_records"]
     assert known == len(seen[0].truth.public) + own
-    assert outcomes[1].floors["imputation"] == scored(seen[1], view.without_messages(), Imputation())
+    blank = view.without_messages()
+    guesses = [scored(seen[1], one, Imputation()) for one in (blank, replace(blank, own=()))]
+    assert outcomes[1].floors["imputation"] == strongest(guesses)  # with its own records or without them
 
 
 def test_a_client_that_was_never_asked_is_refused_and_makes_no_control() -> None:
@@ -226,3 +229,9 @@ def test_an_audit_draws_nothing_from_the_air() -> None:
     before = torch.get_rng_state()
     assert evaluate(bench()).controls == evaluate(bench()).controls
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_stronger_guess_counts_metric_by_metric() -> None:
+    guesses = [{"accuracy": 0.4, "mse": 0.2}, {"accuracy": 0.7, "mse": 0.3, "rec": 0.1}]
+    assert strongest(guesses) == {"accuracy": 0.7, "mse": 0.2, "rec": 0.1}
+    assert strongest(guesses[:1]) == guesses[0]
