@@ -149,12 +149,8 @@ def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared
     federation = prepared.federation
     steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
     training = len(runs) * federation.rounds * steps * seconds
-    attacking = (
-        sum(_attack_steps(plan.attack_of(case.attack).make(plan.folder)) for case in cases)
-        * REPEATS
-        * 3
-        * seconds
-    )
+    needed = {part.title: _attack_steps(part.make(plan.folder)) for part in plan.attacks}
+    attacking = sum(needed[case.attack] for case in cases) * REPEATS * 3 * seconds
     return Estimate(
         runs=len(runs),
         cases=len(cases),

@@ -82,5 +82,8 @@ def unreadable(what: str, problem: Exception) -> BadInput:
 def missing_file(path: Path) -> BadInput:
     """The refusal of a path where there is no file."""
     return BadInput(
-        "path", expected="an existing file or folder", got=shown(str(path), longest=400), remedy="Check the spelling."
+        "path",
+        expected="an existing file or folder",
+        got=shown(str(path), longest=400),
+        remedy="Check the spelling.",
     )
