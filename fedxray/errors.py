@@ -23,6 +23,10 @@ class BadInput(FedxrayError):
         return (_rebuild_bad_input, (type(self), self.argument, self.expected, self.got, self.remedy))
 
 
+class Diverged(BadInput):
+    """A training whose numbers left the finite ones: an outcome of these settings, found only by running them."""
+
+
 class Refused(FedxrayError):
     """An attack cannot run from this seat: names the missing knowledge and what would give it."""
 

@@ -108,9 +108,10 @@ def _work(
 
     for death in workers.run([_task(plan, store, "work_on_run", one) for one in new_runs], first):
         store.write_lost_run(death.task.argument["item"]["id"], death.reason, "")
-    lost = {one.id: reason for one in new_runs if (reason := store.lost_run(one.id)) is not None}
+    lost = {one.id: known for one in new_runs if (known := store.lost_run(one.id)) is not None}
     for case in [one for one in new_cases if one.run in lost]:
-        _give_up(store, case, f"the federation could not be run: {lost[case.run]}")
+        known = lost[case.run]
+        _give_up(store, case, f"the federation could not be run: {known['reason']}", known["status"])
     # Cases of one run follow each other, so that its transcript is opened and verified once.
     rest = sorted((one for one in new_cases if one.run not in lost), key=lambda one: one.run)
     for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], then):
@@ -126,12 +127,12 @@ def _forget_failures(store: Store, runs: list[Run], cases: list[Case]) -> None:
             store.forget_case(case.id)
 
 
-def _give_up(store: Store, case: Case, reason: str) -> None:
-    """Keep that a case failed."""
+def _give_up(store: Store, case: Case, reason: str, status: str = "failed") -> None:
+    """Keep that a case came to nothing."""
     from fedxray.audit.run import lost_case
 
     store.log(f"{case.id}: {reason}")
-    lost_case(case, store, reason)
+    lost_case(case, store, reason, status)
 
 
 def _task(plan: Plan, store: Store, function: str, item: Run | Case) -> Task:

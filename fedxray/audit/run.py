@@ -23,7 +23,7 @@ from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import prepare
 from fedxray.audit.store import Store
 from fedxray.audit.utility import utility_of, utility_rows
-from fedxray.errors import FedxrayError, Refused
+from fedxray.errors import Diverged, FedxrayError, Refused
 from fedxray.federation.folder import FolderShelf
 from fedxray.federation.index import Damaged
 from fedxray.federation.round_loop import simulate
@@ -45,7 +45,8 @@ def execute_run(plan: Plan, run: Run, store: Store) -> None:
     except NoSpaceError:
         raise
     except FedxrayError as mistake:
-        store.write_lost_run(run.id, str(mistake), traceback.format_exc())
+        status = "diverged" if isinstance(mistake, Diverged) else "failed"
+        store.write_lost_run(run.id, str(mistake), traceback.format_exc(), status)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         store.write_lost_run(run.id, f"{type(error).__name__}: {error}", traceback.format_exc())
 
@@ -83,9 +84,9 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
     store.write_case(case.id, {**asdict(case), **found, "seconds": round(time.perf_counter() - before, 3)})
 
 
-def lost_case(case: Case, store: Store, reason: str) -> None:
-    """Keep that a case's worker died."""
-    store.write_case(case.id, {**asdict(case), **_ended("failed", reason), "seconds": 0.0})
+def lost_case(case: Case, store: Store, reason: str, status: str = "failed") -> None:
+    """Keep that a case's worker died, or that its federation came to nothing."""
+    store.write_case(case.id, {**asdict(case), **_ended(status, reason), "seconds": 0.0})
 
 
 def finish(plan: Plan, store: Store) -> dict[str, Any]:

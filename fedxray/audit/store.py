@@ -79,14 +79,14 @@ class Store:
             self.run_folder(run).rename(part)
             shutil.rmtree(part, ignore_errors=True)
 
-    def write_lost_run(self, run: str, reason: str, trace: str) -> None:
-        """Keep why a run could not be simulated."""
-        _write_json(self._lost(run), {"reason": reason, "traceback": trace}, "lost run")
+    def write_lost_run(self, run: str, reason: str, trace: str, status: str = "failed") -> None:
+        """Keep why a run could not be simulated, and the status of its cases."""
+        _write_json(self._lost(run), {"reason": reason, "traceback": trace, "status": status}, "lost run")
 
-    def lost_run(self, run: str) -> str | None:
+    def lost_run(self, run: str) -> dict[str, Any] | None:
         """Why a run could not be simulated, None where nothing is known against it."""
         path = self._lost(run)
-        return str(read_object(path, remedy=results.AGAIN)["reason"]) if path.is_file() else None
+        return read_object(path, remedy=results.AGAIN) if path.is_file() else None
 
     def forget_lost_run(self, run: str) -> None:
         """Let a run be tried again."""

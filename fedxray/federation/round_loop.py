@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedxray.defences.base import Seams
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, Diverged
 from fedxray.federation.aggregate import apply_update, mean_buffers, mean_update
 from fedxray.federation.cohort import Job, train
 from fedxray.federation.local import LocalResult, in_train_mode
@@ -177,7 +177,7 @@ class _Run:
 
 def _check_finite(model: Parts, round: int) -> None:
     if not is_finite(model.params) or not is_finite(model.buffers):
-        raise BadInput(
+        raise Diverged(
             "learning_rate",
             expected="a training that stays finite",
             got=f"a model with infinite or NaN entries after round {round}",

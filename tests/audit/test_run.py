@@ -89,7 +89,7 @@ def test_a_run_that_breaks_leaves_its_reason(
     plan, runs, _ = planned()
     monkeypatch.setattr(room, "simulate", how)
     execute_run(plan, runs[0], store)
-    assert words in (store.lost_run(runs[0].id) or "") and not store.has_run(runs[0].id)
+    assert words in (store.lost_run(runs[0].id) or {})["reason"] and not store.has_run(runs[0].id)
 
 
 def test_a_case_that_ends_well(store: Store) -> None:
