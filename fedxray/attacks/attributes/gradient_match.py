@@ -121,29 +121,44 @@ def descend(found: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[fl
     The values are [records], the ratios one per change and the start, the last [records, values].
     """
     chosen, curve = chosen.clone(), []
+    across, whole = _pull(found.across, found, chosen), _pull(found.whole, found, chosen)
     while True:
-        ratios, now = ratios_of_changes(found, chosen)
+        ratios, now = _ratios(found, chosen, across, whole)
         curve.append(float(now))
         best = int(ratios.argmin())
         if len(curve) > most or not float(ratios.flatten()[best]) < curve[-1] - ROUNDING:
             return chosen, curve, ratios
-        chosen[best // found.values] = best % found.values
+        record, value = best // found.values, best % found.values
+        old = record * found.values + int(chosen[record])
+        across = across + found.across[best] - found.across[old]
+        whole = whole + found.whole[best] - found.whole[old]
+        chosen[record] = value
 
 
 def ratios_of_changes(found: Products, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """The ratio if one record alone had another value [records, values], and as it is."""
-    across, before = _after_change(found.across, found, chosen)
-    whole, all_before = _after_change(found.whole, found, chosen)
-    tiny = torch.finfo(whole.dtype).tiny
-    return across / whole.clamp(min=tiny), before / all_before.clamp(min=tiny)
+    return _ratios(found, chosen, _pull(found.across, found, chosen), _pull(found.whole, found, chosen))
 
 
-def _after_change(matrix: Tensor, found: Products, chosen: Tensor) -> tuple[Tensor, Tensor]:
+def _ratios(found: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, where the products of both matrices with p are known."""
+    part, part_now = _after_change(found.across, across, found, chosen)
+    total, total_now = _after_change(found.whole, whole, found, chosen)
+    tiny = torch.finfo(total.dtype).tiny
+    return part / total.clamp(min=tiny), part_now / total_now.clamp(min=tiny)
+
+
+def _pull(matrix: Tensor, found: Products, chosen: Tensor) -> Tensor:
+    """Matrix times p, shape [records * values]."""
+    first = torch.arange(found.records, device=chosen.device) * found.values
+    return matrix[first + chosen].sum(0)
+
+
+def _after_change(matrix: Tensor, pull: Tensor, found: Products, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """p' matrix p after each single change [records, values], and as it is."""
     first = torch.arange(found.records, device=chosen.device) * found.values
     place = first + chosen  # [records]
     every = first[:, None] + torch.arange(found.values, device=chosen.device)  # [records, values]
-    pull = matrix[:, place].sum(1)  # matrix p
     now = pull[place].sum()
     diagonal = matrix.diagonal()
     bend = diagonal[every] + diagonal[place][:, None] - 2 * matrix[every, place[:, None]]
