@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedxray.adversary.view import Grants, LossOracle, PublicAttributes
+from fedxray.adversary.view import Grants, LossOracle, PublicAttributes, SourceRecords
 from fedxray.data.records import Records, union
 from fedxray.errors import BadInput, unknown_name
 from fedxray.federation.truth import Truth
@@ -25,6 +25,8 @@ GRANTS: dict[str, str] = {
     "batch-labels": "the labels of every local step",
     "public-attributes": "all columns but the sensitive one, and the target, of the client's training rows",
     "target-records": "complete records, some of them from the client's training set, without saying which",
+    "source-records": "training records, half of them the client's and half of the others, without saying whose, "
+    "and how many of each client",
     "own-data": "the records of the seat itself",
     "public-records": "records of the same kind that belong to no client",
     "public-images": "images of the same kind that belong to no client",
@@ -98,6 +100,46 @@ def membership_records(
     inside = torch.arange(len(members) + len(others), device="cpu") < len(members)
     mixed = permutation(len(inside), fork(truth.seed, "membership", -1 if client is None else client))
     return union((members, others)).take(mixed.to(members.x.device)), inside[mixed]
+
+
+def source_records(
+    truth: Truth, client: int | None, seats: tuple[int, ...] = ()
+) -> tuple[SourceRecords, torch.Tensor]:
+    """One client's training records among as many of the others, and who owns each (for scoring only).
+
+    Owners are [records, clients] of bool, by content: a record that several clients hold has several. The others'
+    records are taken evenly from all of theirs, whatever the seed; without a client all records are in question.
+    """
+    sizes = [0 if owner in seats else len(one) for owner, one in enumerate(truth.train)]
+    holder = torch.arange(len(sizes), device="cpu").repeat_interleave(torch.tensor(sizes, device="cpu"))
+    everyone = records_in_question(truth, None, seats)
+    place = torch.arange(len(holder), device="cpu")
+    if client is not None:
+        place = torch.cat([place[holder == client], _spread(place[holder != client], sizes[client])])
+    place = place[permutation(len(place), fork(truth.seed, "sources", -1 if client is None else client))]
+    asked = everyone.take(place.to(everyone.x.device))
+    counts = torch.bincount(holder[place], minlength=len(sizes)).tolist()
+    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, truth.train)
+
+
+def _spread(places: torch.Tensor, count: int) -> torch.Tensor:
+    """So many of these places, evenly spread; all of them where there are fewer."""
+    if not len(places):
+        raise BadInput(
+            "clients",
+            expected="records of another client to tell the target's from",
+            got="none",
+            remedy="Take two clients or more.",
+        )
+    count = min(count, len(places))
+    return places[torch.arange(count, device="cpu") * len(places) // max(count, 1)]
+
+
+def _owners(asked: Records, train: Sequence[Records]) -> torch.Tensor:
+    """Which client holds a record equal to each of these, shape [records, clients]."""
+    rows = [torch.cat([one.x.flatten(1), one.y[:, None].to(one.x.dtype)], 1) for one in (asked, *train)]
+    numbers = torch.unique(torch.cat(rows), dim=0, return_inverse=True)[1].split([len(one) for one in rows])
+    return torch.stack([torch.isin(numbers[0], held) for held in numbers[1:]], 1)
 
 
 def attribute_rows(
@@ -203,6 +245,7 @@ _GIVE: dict[str, _Give] = {
     "batch-labels": _batch_labels,
     "public-attributes": _public_attributes,
     "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats)[0],
+    "source-records": lambda truth, client, seats, rows: source_records(truth, client, seats)[0],
     "own-data": _own_data,
     "public-records": lambda truth, client, seats, rows: truth.public,
     "public-images": lambda truth, client, seats, rows: truth.public.x,

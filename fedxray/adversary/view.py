@@ -56,6 +56,15 @@ class PublicAttributes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceRecords:
+    """Training records of several clients, mixed: whose is whose is the question."""
+
+    x: Tensor  # [records, ...]
+    y: Tensor  # [records]
+    counts: tuple[int, ...]  # by client, how many of these records were taken from it
+
+
+@dataclass(frozen=True, kw_only=True)
 class LossOracle:
     """Tells the mean loss of any model on records that its holder may not look at."""
 
@@ -84,6 +93,7 @@ class Grants:
     batch_labels: dict[int, tuple[Tensor, ...]] | None = None  # by round, labels of every local step
     public_attributes: PublicAttributes | None = None
     target_records: Records | None = None  # members and others, mixed
+    source_records: SourceRecords | None = None
     own_data: Records | None = None
     public_records: Records | None = None
     public_images: Tensor | None = None

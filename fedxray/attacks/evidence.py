@@ -73,6 +73,11 @@ def of_membership(scores: Tensor, **more: Any) -> Evidence:
     return Evidence(kind="membership", tensors={"scores": scores.detach()}, **more)
 
 
+def of_sources(owners: Tensor, **more: Any) -> Evidence:
+    """The client that each granted record is thought to be of, shape [records]."""
+    return Evidence(kind="sources", tensors={"owners": owners.detach()}, **more)
+
+
 def of_label_counts(counts: Tensor, **more: Any) -> Evidence:
     """Guessed number of records per class, shape [classes]."""
     return Evidence(kind="labels", tensors={"counts": counts.detach()}, **more)

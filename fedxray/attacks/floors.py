@@ -20,7 +20,15 @@ from fedxray.attacks.base import (
     public_records,
     sensitive_column,
 )
-from fedxray.attacks.evidence import Evidence, Kind, of_attributes, of_images, of_label_counts, of_membership
+from fedxray.attacks.evidence import (
+    Evidence,
+    Kind,
+    of_attributes,
+    of_images,
+    of_label_counts,
+    of_membership,
+    of_sources,
+)
 from fedxray.attacks.imputation import impute_category, impute_value
 from fedxray.data.records import Records, union
 from fedxray.data.space import Column
@@ -93,7 +101,7 @@ class Imputation(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Chance(Attack):
-    """The same score for every record: guessing membership blindly."""
+    """Guessing blindly: the same score for every record, or (for sources) the same chance for every client."""
 
     name: ClassVar[str] = "chance"
     kind: ClassVar[Kind] = "membership"
@@ -109,6 +117,49 @@ class Chance(Attack):
         records = view.grants.target_records
         assert records is not None
         return of_membership(torch.zeros_like(records.x.flatten(1)[:, 0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChanceOfSources(Attack):
+    """Every client with the same chance, scored by what is right on average."""
+
+    name: ClassVar[str] = "chance"
+    kind: ClassVar[Kind] = "sources"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("source-records",)
+
+    def needs(self) -> tuple[Need, ...]:
+        """How many records and clients are in question."""
+        return (granted("source-records"),)
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """1 / clients for everyone, shape [records, clients]."""
+        records = view.grants.source_records
+        assert records is not None
+        clients = len(records.counts)
+        even = torch.full_like(records.x.flatten(1)[:, :1], 1 / clients).expand(-1, clients).clone()
+        return Evidence(kind="sources", tensors={"probabilities": even})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerShare(Attack):
+    """Every record is said to be of the client that holds most of the records in question."""
+
+    name: ClassVar[str] = "owner-share"
+    kind: ClassVar[Kind] = "sources"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("source-records",)
+
+    def needs(self) -> tuple[Need, ...]:
+        """How many of the records in question each client holds."""
+        return (granted("source-records"),)
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """One client for all."""
+        records = view.grants.source_records
+        assert records is not None
+        largest = max(range(len(records.counts)), key=records.counts.__getitem__)
+        return of_sources(torch.full_like(records.x.flatten(1)[:, 0], largest, dtype=torch.int64))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,8 @@ ATTACKS: dict[str, str] = {
     "attribute-from-gradients": "fedxray.attacks.attributes.from_gradients:AttributeFromGradients",
     "membership-loss": "fedxray.attacks.membership:MembershipLoss",
     "inverting-gradients": "fedxray.attacks.inversion.inverting_gradients:InvertingGradients",
+    "source-majority": "fedxray.attacks.source:SourceMajority",
+    "source-from-model": "fedxray.attacks.source:SourceFromModel",
     "labels-idlg": "fedxray.attacks.labels.idlg:LabelsIdlg",
 }
 FLOORS: dict[str, str] = {
@@ -37,7 +39,12 @@ FLOORS: dict[str, str] = {
     "mean-image": "fedxray.attacks.floors:MeanImage",
     "nearest-public-image": "fedxray.attacks.floors:NearestPublicImage",
     "chance": "fedxray.attacks.floors:Chance",
+    "owner-share": "fedxray.attacks.floors:OwnerShare",
     "marginals": "fedxray.attacks.floors:Marginals",
+}
+# Floors that are something else for attacks of one kind.
+FLOORS_OF_KIND: dict[tuple[str, str], str] = {
+    ("chance", "sources"): "fedxray.attacks.floors:ChanceOfSources",
 }
 DEFENCES: dict[str, str] = {
     "none": "fedxray.defences.base:NoDefence",
@@ -72,12 +79,10 @@ NOT_BUILT: dict[str, list[str]] = {
         "labels-geng-end",
         "labels-dlf",
         "labels-ilrg",
-        "source-majority",
-        "source-from-model",
         "model-inversion",
         "fedinverse",
     ],
-    "floors": ["class-mean", "owner-share", "other-optimum"],
+    "floors": ["class-mean", "other-optimum"],
     "defences": ["dp-sgd", "mixup", "laplace-noise", "pruning", "quantise", "local-bn"],
     "restorers": ["ddrm", "mde", "gan"],
 }
@@ -152,6 +157,13 @@ def make_attack(name: str, settings: Mapping[str, Any], argument: str = "attack"
 def make_floor(name: str, settings: Mapping[str, Any] | None = None) -> Attack:
     """The named floor."""
     made: Attack = fill_fields(resolve("floors", name), settings or {}, "floor", _sub_attack)
+    return made
+
+
+def floor_for(name: str, kind: str) -> Attack:
+    """The named floor as it is for attacks of this kind."""
+    special = FLOORS_OF_KIND.get((name, kind))
+    made: Attack = load(special)() if special else resolve("floors", name)()
     return made
 
 

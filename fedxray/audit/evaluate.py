@@ -179,7 +179,7 @@ def _floors(bench: Bench) -> dict[str, dict[str, float]]:
         if name == "other-optimum":  # needs the truth, so it is made where scores are
             found[name] = dict(_score(bench, other_optimum(bench.truth, bench.client)).means)
             continue
-        floor: Attack = catalog.resolve("floors", name)()
+        floor = catalog.floor_for(name, bench.attack.kind)
         grants = disclose(bench.truth, floor.grants, client=bench.client, seats=bench.part.seats)
         view = take_seat(bench, grants, bench.client).without_messages()
         # A curious client may use its own records or leave them: where clients differ they mislead.

@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedxray.adversary.disclose import Rows, attribute_rows, membership_records, records_in_question
+from fedxray.adversary.disclose import (
+    Rows,
+    attribute_rows,
+    membership_records,
+    records_in_question,
+    source_records,
+)
 from fedxray.attacks.evidence import Evidence, model_params, of_model
 from fedxray.data.records import Records
 from fedxray.errors import BadInput
@@ -19,7 +25,7 @@ from fedxray.metrics.images import image_scores
 from fedxray.metrics.labels import label_scores
 from fedxray.metrics.membership import membership_scores
 from fedxray.metrics.models import model_scores
-from fedxray.metrics.scores import Scores
+from fedxray.metrics.scores import Scores, from_records
 
 MOST_OTHERS = 999  # candidates beside the original in a retrieval
 
@@ -98,6 +104,15 @@ def _membership(evidence: Evidence, asked: _Question) -> Scores:
     return membership_scores(found, inside.to(found.device))
 
 
+def _sources(evidence: Evidence, asked: _Question) -> Scores:
+    """Whether the named client owns each record; of a guess given as probabilities, how likely it does."""
+    owners = source_records(asked.truth, asked.client, asked.seats)[1].to(torch.float32)
+    if "probabilities" in evidence.tensors:
+        return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
+    guess = evidence.tensors["owners"].to(owners.device)
+    return from_records({"accuracy": owners.gather(1, guess[:, None])[:, 0]})
+
+
 def _images(evidence: Evidence, asked: _Question) -> Scores:
     space, records = asked.truth.space, asked.records()
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
@@ -137,6 +152,7 @@ def _model(evidence: Evidence, asked: _Question) -> Scores:
 _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {
     "attributes": _attributes,
     "membership": _membership,
+    "sources": _sources,
     "images": _images,
     "labels": _labels,
     "model": _model,

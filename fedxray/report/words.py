@@ -84,6 +84,7 @@ GRANTS: Mapping[str, str] = {
     "batch-labels": "the labels of every batch",
     "public-attributes": "all columns but the sensitive one, and the target",
     "target-records": "complete records, some trained on and some not, without saying which",
+    "source-records": "training records of several clients, without saying whose",
     "own-data": "the adversary's own records",
     "public-records": "records from outside the federation",
     "public-images": "images from outside the federation",

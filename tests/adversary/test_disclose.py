@@ -15,8 +15,10 @@ from fedxray.adversary.disclose import (
     disclose,
     membership_records,
     records_in_question,
+    source_records,
 )
 from fedxray.adversary.view import Grants
+from fedxray.data.records import Records
 from fedxray.errors import BadInput
 from fedxray.federation.truth import Truth
 from fedxray.params import parameters_of
@@ -141,6 +143,26 @@ def test_members_are_told_from_held_out_records_alone(truth: Truth) -> None:
     assert len(nobody.public)
     with pytest.raises(BadInput, match="holdout"):
         disclose(nobody, ["target-records"], client=1)
+
+
+def test_source_records_are_the_clients_among_as_many_of_the_others(truth: Truth) -> None:
+    records, owners = source_records(truth, 1)
+    found = numbers(Records(records.x, records.y))
+    assert [number // 100 for number in found] == owners.int().argmax(1).tolist()
+    assert bool((owners.sum(1) == 1).all()) and records.counts == (2, 6, 4)
+    assert sorted(found)[2:8] == [*range(100, 106)] and len(set(found)) == 12
+    granted = disclose(truth, ["source-records"], client=1).source_records
+    assert granted is not None and torch.equal(granted.x, records.x) and torch.equal(granted.y, records.y)
+    orders = [source_records(replace(truth, seed=seed), 1)[0].x[:, 0].tolist() for seed in range(6)]
+    assert len(set(map(tuple, orders))) > 1 and len({tuple(sorted(order)) for order in orders}) == 1
+
+
+def test_more_records_than_all_others_hold_and_no_others_at_all(truth: Truth) -> None:
+    few = replace(truth, train=truth.train[1:])
+    assert source_records(few, 1)[0].counts == (6, 10)
+    assert source_records(truth, None)[0].counts == (4, 6, 10)
+    with pytest.raises(BadInput, match="another client"):
+        source_records(replace(truth, train=truth.train[:1]), 0)
 
 
 def test_oracles_by_hand(truth: Truth) -> None:

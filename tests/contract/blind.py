@@ -43,7 +43,7 @@ def blind_truth(world: World, names: Collection[str], *, client: int, seats: Seq
         return found
 
     def train(owner: int, records: Records) -> Records:
-        if owner in seats or "oracle-groups" in names:
+        if owner in seats or {"oracle-groups", "source-records"} & set(names):
             return records
         return target(records) if owner == client else spoilt(records)
 

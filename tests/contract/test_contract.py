@@ -113,7 +113,7 @@ def sorted_rows(grants: Grants) -> Grants:
         return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), dtype=torch.int64)
 
     changed = {}
-    for name in ("public_attributes", "target_records"):
+    for name in ("public_attributes", "target_records", "source_records"):
         records = getattr(grants, name)
         if records is not None:
             place = ordered(records.x, records.y)
@@ -154,7 +154,8 @@ def tensors_of(view: View) -> list[Tensor]:
         found += [*one.start.values(), *one.update.values(), *one.buffers.values()]
     for model in view.globals:
         found += [*model.params.values(), *model.buffers.values()]
-    for granted in (view.grants.public_attributes, view.grants.target_records, view.grants.public_records):
+    told = view.grants
+    for granted in (told.public_attributes, told.target_records, told.source_records, told.public_records):
         found += [granted.x, granted.y] if granted is not None else []
     return found
 
@@ -211,18 +212,18 @@ def scores_over_floor(attack: Attack, spoil: bool) -> tuple[list[float], str]:
                 else plain(attack.name, seed, client)
             )
             found = score(evidence, world.truth, client=client).means[metric]
-            floors = [floor_value(name, world, client, metric) for name in attack.floors]
+            floors = [floor_value(name, attack.kind, world, client, metric) for name in attack.floors]
             down = METRICS[metric].down
             differences += paired([found], [min(floors) if down else max(floors)], down=down)
     return differences, metric
 
 
 @functools.lru_cache(maxsize=256)
-def floor_value(name: str, world: worlds.World, client: int, metric: str) -> float:
+def floor_value(name: str, kind: str, world: worlds.World, client: int, metric: str) -> float:
     """What a floor scores."""
     if name == "other-optimum":
         return score(other_optimum(world.truth, client), world.truth, client=client).means[metric]
-    floor: Attack = catalog.resolve("floors", name)()
+    floor = catalog.floor_for(name, kind)
     view = worlds.view_of(floor, world, client=client, role="server").without_messages()
     return score(run(floor, view), world.truth, client=client).means[metric]
 
@@ -253,14 +254,21 @@ def test_knowing_the_seed_of_the_federation_does_not_help(attack: Attack) -> Non
     assert gain <= max(METRICS[metric].margin, max(others) - min(others))
 
 
+RECORDS_ASKED = {
+    "attributes": "public_attributes",
+    "membership": "target_records",
+    "sources": "source_records",
+}
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in worlds.attacks() if worlds.small(name).kind in ("attributes", "membership")]
+    "name", [name for name in worlds.attacks() if worlds.small(name).kind in RECORDS_ASKED]
 )
 def test_permuting_the_records_permutes_the_answer(name: str) -> None:
     """The order in which records are granted does not matter."""
     attack = worlds.small(name)
     view = worlds.view_of(attack, worlds.world_of(attack))
-    field = "public_attributes" if attack.kind == "attributes" else "target_records"
+    field = RECORDS_ASKED[attack.kind]
     granted = getattr(view.grants, field)
     order = torch.randperm(len(granted.x), generator=fork(9, "order"))
     turned = replace(granted, x=granted.x[order], y=granted.y[order])

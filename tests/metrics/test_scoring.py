@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.adversary.disclose import attribute_rows, disclose, membership_records
+from fedxray.adversary.disclose import attribute_rows, disclose, membership_records, source_records
 from fedxray.attacks.evidence import (
     Evidence,
     of_attributes,
@@ -17,6 +17,7 @@ from fedxray.attacks.evidence import (
     of_label_counts,
     of_membership,
     of_model,
+    of_sources,
 )
 from fedxray.data.records import Records
 from fedxray.data.space import Space
@@ -92,6 +93,26 @@ def test_membership_by_hand(truth: Truth) -> None:
     assert score(of_membership(torch.zeros(9)), truth, client=1).means["auc"] == 0.5
 
 
+def test_sources_by_hand(truth: Truth) -> None:
+    _, owners = source_records(truth, 1)  # six records of client 1, two of client 0, four of client 2
+    named = owners.int().argmax(1)
+    assert score(of_sources(named), truth, client=1).means == {"accuracy": 1.0}
+    assert score(of_sources(torch.ones(12).long()), truth, client=1).means == {"accuracy": 0.5}
+    one_wrong = torch.where(torch.arange(12) == 3, (named + 1) % 3, named)
+    assert score(of_sources(one_wrong), truth, client=1).means["accuracy"] == pytest.approx(11 / 12)
+    even = Evidence(kind="sources", tensors={"probabilities": torch.full((12, 3), 1 / 3)})
+    assert score(even, truth, client=1).means["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_any_owner_of_a_shared_record_is_right(truth: Truth) -> None:
+    shared = replace(truth, train=(truth.train[1], truth.train[1], truth.train[2]))
+    records, owners = source_records(shared, 1)
+    held_by_two = owners.sum(1) == 2
+    assert bool((owners[held_by_two] == torch.tensor([True, True, False])).all()) and records.counts[1] == 6
+    guess = torch.where(held_by_two, 0, 2)
+    assert score(of_sources(guess), shared, client=1).means == {"accuracy": 1.0}
+
+
 def test_label_counts_by_hand() -> None:
     truth = federation("classification").truth(seed=0)
     real = torch.bincount(truth.train[1].y, minlength=3)  # 100..105: two of each
@@ -163,5 +184,5 @@ def test_by_default_it_is_about_whose_messages_were_read(truth: Truth) -> None:
 
 
 def test_a_kind_without_scores_is_refused(truth: Truth) -> None:
-    with pytest.raises(BadInput, match="sources"):
-        score(Evidence(kind="sources", tensors={}), truth, client=0)
+    with pytest.raises(BadInput, match="rows"):
+        score(Evidence(kind="rows", tensors={}), truth, client=0)

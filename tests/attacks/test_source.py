@@ -1,0 +1,85 @@
+"""Source inference by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedxray.adversary.view import Observation, SourceRecords, View
+from fedxray.attacks.floors import ChanceOfSources, OwnerShare
+from fedxray.attacks.local_model.oracle import LocalModelOracle
+from fedxray.attacks.source import SourceFromModel, SourceMajority, majority
+from fedxray.errors import Refused
+from fedxray.seeds import fork
+from tests.attacks.by_hand import linear, table, view_with
+
+ASKED = SourceRecords(
+    x=torch.tensor([[1.0], [1.0], [1.0]]), y=torch.tensor([1.0, 2.1, 2.9]), counts=(1, 0, 2)
+)
+
+
+def view_of(slopes: dict[tuple[int, int], float]) -> View:
+    """A server's view in which clients returned these slopes, by round and client."""
+    view = view_with(linear([[0.0]]), table(1), source_records=ASKED)
+    seen = tuple(
+        Observation(
+            round=round,
+            start={"weight": torch.zeros(1, 1)},
+            update={"weight": torch.full((1, 1), slope)},
+            kind="weights",
+            contributors=(client,),
+            examples=None,
+        )
+        for (round, client), slope in slopes.items()
+    )
+    return replace(view, observations=seen)
+
+
+def test_the_model_that_fits_best_names_the_client() -> None:
+    view = view_of({(0, 0): 1.0, (0, 2): 2.0, (0, 5): 3.0})
+    for attack in (SourceMajority(), SourceFromModel()):
+        found = attack.run(view, generator=fork(0))
+        assert found.kind == "sources" and found.tensors["owners"].tolist() == [0, 2, 5]
+
+
+def test_rounds_vote_and_the_last_model_alone_does_not() -> None:
+    slopes = {(0, 0): 1.0, (0, 1): 3.0, (1, 0): 1.0, (1, 1): 3.0, (2, 0): 3.0, (2, 1): 1.0}
+    view = view_of(slopes)
+    assert SourceMajority().run(view, generator=fork(0)).tensors["owners"].tolist() == [0, 1, 1]
+    assert SourceFromModel().run(view, generator=fork(0)).tensors["owners"].tolist() == [1, 0, 0]
+
+
+def test_ties_go_to_the_lower_loss() -> None:
+    fits = torch.tensor([[[1.0, 2.0, 9.0]], [[5.0, 3.0, 9.0]]])
+    assert majority(fits).tolist() == [1]
+    assert majority(fits.flip(-1)).tolist() == [1]
+
+
+def test_absent_clients_and_broken_losses_get_no_vote() -> None:
+    nan, inf = float("nan"), float("inf")
+    assert majority(torch.tensor([[[nan, 2.0, inf]], [[nan, 3.0, 4.0]]])).tolist() == [1]
+    most = torch.tensor([[[1.0, 2.0]], [[1.0, 2.0]], [[nan, 2.0]]])
+    assert majority(most).tolist() == [0]
+
+
+def test_a_round_with_one_reply_tells_nothing() -> None:
+    with pytest.raises(Refused, match="two clients"):
+        SourceMajority().run(view_of({(0, 0): 1.0, (1, 1): 2.0}), generator=fork(0))
+    found = SourceFromModel().run(view_of({(0, 0): 1.0, (1, 1): 2.0}), generator=fork(0))
+    assert found.tensors["owners"].tolist() == [0, 1, 1]
+
+
+def test_what_is_known_of_one_client_is_not_taken_for_all() -> None:
+    view = view_of({(0, 0): 1.0, (0, 1): 2.0})
+    told = replace(view.grants, names=("oracle-records", "source-records"), oracle={"oracle-records": ASKED})
+    with pytest.raises(Refused, match="oracle-records"):
+        SourceFromModel(model=LocalModelOracle()).run(replace(view, grants=told), generator=fork(0))
+
+
+def test_floors() -> None:
+    view = view_of({}).without_messages()
+    even = ChanceOfSources().run(view, generator=fork(0)).tensors["probabilities"]
+    assert torch.equal(even, torch.full((3, 3), 1 / 3))
+    assert OwnerShare().run(view, generator=fork(0)).tensors["owners"].tolist() == [2, 2, 2]
