@@ -53,14 +53,16 @@ class LocalModelActive(Attack):
     grants: ClassVar[tuple[str, ...]] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
-    small: ClassVar[Mapping[str, Any]] = {"active_rounds": 6, "boost": 3.0}
+    small: ClassVar[Mapping[str, Any]] = {"active_rounds": 6}
 
     active_rounds: int = 50  # steps of the attack itself, without trials that were given up
     every: int = 1  # 1 = consecutive rounds
     tune: Literal["recorded", "search", "oracle-loss"] = "recorded"
     lr: float | None = None  # given, nothing is tuned
     betas: tuple[float, float] = (0.9, 0.999)
-    boost: float = 10.0  # step size in usual entries of the recorded updates; for ten rounds rather 3
+    boost: float = (
+        3.0  # step size in usual entries of the recorded updates; set before any loss was looked at
+    )
     trials: int = 8
     trial_rounds: int = 5
     answer: Literal["sent", "returned"] = "sent"

@@ -93,7 +93,7 @@ def test_every_round_of_a_trial_counts() -> None:
     assert plain.rounds_spent == 10 and plain.facts["rounds_of_trials"] == 0
     assert tuned.rounds_spent == 10 + 3 * 3 and tuned.facts["rounds_of_trials"] == 9
     assert len(tuned.curve) == 10
-    assert plain.facts["lr"] == pytest.approx(10 * usual_entry(view))
+    assert plain.facts["lr"] == pytest.approx(LocalModelActive().boost * usual_entry(view))
 
 
 def test_the_search_keeps_what_made_the_pseudo_gradient_smallest() -> None:
