@@ -151,6 +151,7 @@ def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
         **view.ledger(),
         "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
         "examples_in_question": len(bench.truth.train[bench.client]),
+        "floor_records": len(bench.truth.public),  # floors are always given the public share
         "defence": bench.truth.defence.describe(),
         "aware": bench.aware,
         "target": bench.client,

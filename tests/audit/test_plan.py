@@ -172,12 +172,13 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 def test_recorded_rounds_may_be_read() -> None:
     for record in ("all", "last", "every-3", [5]):
-        make_plan(
+        plan = make_plan(
             tiny(
                 federation={"rounds": 9, "record": record}, attack=[{"name": "last-returned", "rounds": [8]}]
             ),
             HERE,
         )
+        assert plan.attacks[0].rounds == [8] and plan.federation.record == record
 
 
 @pytest.mark.parametrize(

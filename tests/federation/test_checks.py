@@ -39,9 +39,20 @@ def test_a_batch_of_one_is_refused_with_batch_norm(
 
 
 def test_a_batch_that_is_large_enough_is_taken() -> None:
-    federation((8, 6), model="norm", recipe={"batch_size": 4})
-    federation((8, 5), model="norm", recipe={"batch_size": "all"})
-    federation((8, 5), model="norm", recipe={"batch_size": 4, "algorithm": "fedsgd"})
+    taken = [
+        federation((8, 6), model="norm", recipe={"batch_size": 4}),
+        federation((8, 5), model="norm", recipe={"batch_size": "all"}),
+        federation((8, 5), model="norm", recipe={"batch_size": 4, "algorithm": "fedsgd"}),
+    ]
+    assert [one.recipe.steps(len(one.clients[1])) for one in taken] == [2, 1, 1]
+
+
+def test_a_client_without_examples_is_named_with_a_remedy() -> None:
+    with pytest.raises(BadInput) as caught:
+        federation((8, 0), model="mlp")
+    told = caught.value
+    assert told.argument == "clients" and "examples at every client" in told.expected
+    assert "client 1" in told.got and "fewer clients" in told.remedy
 
 
 def test_an_image_has_several_values_per_channel() -> None:
