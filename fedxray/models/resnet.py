@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from fedxray.data.space import Space
 from fedxray.models.checks import NORMS, check_choice, check_flag, check_size, image_shape
+from fedxray.models.starting import started
 
 POOLED_SIZE = {"004": 8, "imagenet": 1, "cifar": 1}
 
@@ -35,17 +36,31 @@ class Residual(nn.Module):
 
 
 def resnet9(
-    space: Space, *, norm: str = "none", width: int = 64, stem: str = "004", head_bias: bool = False
+    space: Space,
+    *,
+    norm: str = "none",
+    width: int = 64,
+    stem: str = "004",
+    head_bias: bool = False,
+    init: str = "torch",
 ) -> nn.Module:
     """One block in each of the four stages."""
-    return _resnet(space, "resnet9", 1, norm=norm, width=width, stem=stem, head_bias=head_bias)
+    made = _resnet(space, "resnet9", 1, norm=norm, width=width, stem=stem, head_bias=head_bias)
+    return started(made, init)
 
 
 def resnet18(
-    space: Space, *, norm: str = "none", width: int = 64, stem: str = "004", head_bias: bool = False
+    space: Space,
+    *,
+    norm: str = "none",
+    width: int = 64,
+    stem: str = "004",
+    head_bias: bool = False,
+    init: str = "torch",
 ) -> nn.Module:
     """Two blocks in each of the four stages."""
-    return _resnet(space, "resnet18", 2, norm=norm, width=width, stem=stem, head_bias=head_bias)
+    made = _resnet(space, "resnet18", 2, norm=norm, width=width, stem=stem, head_bias=head_bias)
+    return started(made, init)
 
 
 def _resnet(

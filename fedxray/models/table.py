@@ -8,6 +8,7 @@ MODELS: dict[str, str] = {
     "cnn-femnist": "fedxray.models.convnet:cnn_femnist",
     "cnn-cifar": "fedxray.models.convnet:cnn_cifar",
     "lenet": "fedxray.models.lenet:lenet",
+    "lenet-sigmoid": "fedxray.models.lenet:lenet_sigmoid",
     "resnet9": "fedxray.models.resnet:resnet9",
     "resnet18": "fedxray.models.resnet:resnet18",
 }

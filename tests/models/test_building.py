@@ -24,6 +24,7 @@ SMALL = {
     "cnn-femnist": {"width": 4, "hidden": 6},
     "cnn-cifar": {"width": 4, "hidden": 6},
     "lenet": {"width": 4, "hidden": 6},
+    "lenet-sigmoid": {"width": 4},
     "resnet9": {"width": 4},
     "resnet18": {"width": 4},
 }
@@ -157,6 +158,38 @@ def test_convnet_starts_lecun_normal_with_zero_biases() -> None:
             assert value.abs().max().item() > 1.9 * deviation
 
 
+CONVOLUTIONAL = sorted(SMALL.keys() - {"linear", "mlp"})
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_every_start_has_its_spread(name: str) -> None:
+    space = images(10, 3, 8)
+    for init, spread in {"torch": 3**-0.5, "lecun": 1.0, "uniform": None}.items():
+        model = build(name, space, generator=fork(0), init=init)
+        weights = {key: value for key, value in model.named_parameters() if key.endswith("weight")}
+        for value in weights.values():
+            wanted = 12**-0.5 if spread is None else spread * value[0].numel() ** -0.5
+            assert value.std().item() == pytest.approx(wanted, rel=0.15)
+        biases = [value for key, value in model.named_parameters() if key.endswith("bias")]
+        assert all(bool(value.any()) != (init == "lecun") for value in biases)
+
+
+def test_a_start_leaves_norm_layers_alone() -> None:
+    model = build("resnet9", images(3, 1, 8), generator=fork(0), width=2, norm="batch", init="uniform")
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert norms and all(bool((layer.weight == 1).all()) and not layer.bias.any() for layer in norms)
+
+
+def test_the_smooth_lenet_by_hand() -> None:
+    model = build("lenet-sigmoid", images(5, 1, 9, 6), generator=fork(0), width=2)
+    x, p = torch.rand(4, 1, 9, 6), dict(model.named_parameters())
+    inner = torch.conv2d(x, p["conv1.weight"], p["conv1.bias"], padding=2)[..., ::2, ::2].sigmoid()
+    inner = torch.conv2d(inner, p["conv2.weight"], p["conv2.bias"], padding=2)[..., ::2, ::2].sigmoid()
+    inner = torch.conv2d(inner, p["conv3.weight"], p["conv3.bias"], padding=2).sigmoid().flatten(1)
+    torch.testing.assert_close(model(x), inner @ p["head.weight"].T + p["head.bias"])
+    assert all(float(value.detach().abs().max()) <= 0.5 for value in p.values())
+
+
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_mlp_puts_norm_before_each_activation(norm: str) -> None:
     model = build("mlp", table(4), generator=fork(0), hidden=[6, 5], norm=norm, activation="tanh")
@@ -165,7 +198,7 @@ def test_mlp_puts_norm_before_each_activation(norm: str) -> None:
     assert kinds == [nn.Linear, *middle, nn.Tanh] * 2 + [nn.Linear]
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet"])
+@pytest.mark.parametrize("name", ["mlp", "lenet", "lenet-sigmoid"])
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softplus"])
 def test_activation_is_a_setting(name: str, activation: str) -> None:
     model = build(name, images(3, 1, 8), generator=fork(0), activation=activation, **SMALL[name])
@@ -250,6 +283,7 @@ def test_several_clients_at_once_equal_one_by_one(name: str) -> None:
         ("resnet18", {"stem": "mnist"}, "004, imagenet, cifar"),
         ("resnet9", {"head_bias": "yes"}, "true or false"),
         ("lenet", {"hidden": -1}, "positive"),
+        ("cnn-cifar", {"init": "zeros"}, "torch, lecun, uniform"),
         ("renset18", {}, "resnet18"),
         ("mlp", {"hidden": [65_537]}, "1 to 65,536"),
         ("mlp", {"hidden": [10**30]}, "1 to 65,536"),
@@ -285,7 +319,8 @@ def test_refused_spaces() -> None:
 
 def test_settings_of_names_the_defaults() -> None:
     assert settings_of("mlp") == {"hidden": (128,), "norm": "none", "activation": "relu"}
-    assert settings_of("resnet18") == {"norm": "none", "width": 64, "stem": "004", "head_bias": False}
+    assert settings_of("resnet18") == {"norm": "none", "width": 64, "stem": "004", "head_bias": False,
+                                       "init": "torch"}  # fmt: skip
 
 
 def test_listing_the_names_does_not_import_torch() -> None:
