@@ -24,23 +24,30 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from fedxray.adversary.view import Observation, View
-from fedxray.attacks.aim import At, check_at, known_examples, observation_at
-from fedxray.attacks.base import Attack, Context, Need, any_update, images
+from fedxray.adversary.view import View
+from fedxray.attacks.aim import At, check_at, observation_at
+from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import DISTANCES
-from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm, replay, straight_schedule
+from fedxray.attacks.inversion.known import (
+    check_count,
+    check_label_attack,
+    check_weight,
+    drawn_starts,
+    image_needs,
+    into_the_box,
+    labels_known,
+    replayed,
+)
+from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.errors import BadInput, unknown_name
-from fedxray.federation.recipe import Recipe
+from fedxray.errors import unknown_name
 from fedxray.methods import SignedAdam, Stairs
-from fedxray.minimise import Project, restarts
-from fedxray.params import Params, scaled
-from fedxray.priors import clip, total_variation
-from fedxray.seeds import fork, normal_like
+from fedxray.minimise import restarts
+from fedxray.params import Params
+from fedxray.priors import total_variation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +76,11 @@ class InvertingGradients(Attack):
         self.method()
         check_at(self.at)
         check_batch_norm(self.batch_norm)
+        check_weight("total_variation", self.total_variation)
+        check_count("restarts", self.restarts)
+        check_label_attack(self.labels)
         if self.match not in DISTANCES:
             raise unknown_name("match", self.match, DISTANCES)
-        if not 0 <= self.total_variation < float("inf"):
-            raise BadInput("total_variation", expected="a finite number ≥ 0", got=repr(self.total_variation),
-                           remedy="Try 1e-4.")  # fmt: skip
-        if isinstance(self.restarts, bool) or not isinstance(self.restarts, int) or self.restarts < 1:
-            raise BadInput("restarts", expected="a whole number of at least 1", got=repr(self.restarts),
-                           remedy="Try 1.")  # fmt: skip
-        if self.labels.kind != "labels":
-            raise BadInput(
-                "labels", expected="an attack on labels", got=self.labels.name, remedy="Try labels-idlg."
-            )
 
     def method(self) -> SignedAdam:
         """The optimiser of the paper."""
@@ -88,24 +88,19 @@ class InvertingGradients(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        inner = tuple(_unless_granted(need) for need in self.labels.needs())
-        return (images(), any_update(), known_examples(self.at), _replayable(self.at), *inner)
+        return image_needs(self.at, self.labels)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """The algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
-        labels, facts = self._labels(view, context)
+        labels, facts = labels_known(view, context, self.labels)
         like = next(iter(observation.start.values()))
         labels = labels.to(device=like.device)
         client, seen = replayed(view, observation, len(labels), self.batch_norm)
-        blank = torch.empty((len(labels), *view.space.shape), dtype=like.dtype, device=like.device)
-        starts = [
-            {"inputs": normal_like(blank, fork(context.generator, "restart", place))}
-            for place in range(self.restarts)
-        ]
         found = restarts(
-            partial(self._loss, client, seen, labels), starts, self.method(),
-            report=context.report, project=into_the_box(view, blank), what=self.name,
+            partial(self._loss, client, seen, labels),
+            drawn_starts(view, like, len(labels), context, self.restarts), self.method(),
+            report=context.report, project=into_the_box(view, like), what=self.name,
         )  # fmt: skip
         facts |= {"round": observation.round, "own_loss": [one.best_loss for one in found.outcomes],
                   "restart": found.chosen}  # fmt: skip
@@ -117,62 +112,3 @@ class InvertingGradients(Attack):
     def _loss(self, client: Replay, seen: Params, labels: Tensor, point: dict[str, Tensor]) -> Tensor:
         distance = DISTANCES[self.match](client.update(point["inputs"], labels), seen)
         return distance + self.total_variation * total_variation(point["inputs"])
-
-    def _labels(self, view: View, context: Context) -> tuple[Tensor, dict[str, Any]]:
-        """The labels to work with, shape [examples], and where they come from."""
-        if view.grants.labels is not None:
-            return view.grants.labels, {"labels": "granted"}
-        counts = view.grants.label_counts
-        facts: dict[str, Any] = {"labels": "granted counts"}
-        if counts is None:
-            evidence = context.run(self.labels, view)
-            counts = evidence.tensors["counts"]
-            facts = {"labels": self.labels.name, "labels_status": evidence.status}
-        return torch.arange(len(counts), device=counts.device).repeat_interleave(counts), facts
-
-
-def replayed(
-    view: View, observation: Observation, examples: int, batch_norm: BatchNorm
-) -> tuple[Replay, Params]:
-    """The client's round to replay, and what it should come to."""
-    recipe = recipe_of(view, observation)
-    assert recipe is not None
-    order = straight_schedule(examples, recipe)
-    client = replay(
-        view.model, observation.start, recipe, order, buffers=observation.buffers, batch_norm=batch_norm
-    )
-    is_sum = observation.contributors is None or len(observation.contributors) > 1
-    step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
-    return client, scaled(observation.update, 1 / step) if is_sum else observation.update
-
-
-def recipe_of(view: View, observation: Observation) -> Recipe | None:
-    """How the update was made: one gradient needs no telling."""
-    if observation.kind == "gradient":
-        return Recipe(algorithm="fedsgd", loss=view.loss)
-    return view.grants.recipe
-
-
-def into_the_box(view: View, like: Tensor) -> Project:
-    """Back into the range of valid inputs."""
-    low, high = view.space.bounds(like)
-    return lambda point: {name: clip(value, low, high) for name, value in point.items()}
-
-
-def _replayable(at: At) -> Need:
-    return Need(
-        what="the training recipe of an update of weights",
-        given_by='grants = ["recipe"]',
-        met=lambda view: recipe_of(view, observation_at(view, at)) is not None,
-    )
-
-
-def _unless_granted(need: Need) -> Need:
-    """A need of the label attack, which falls away when labels are granted."""
-    return Need(
-        what=need.what,
-        given_by=f'{need.given_by}, or grants = ["labels"]',
-        met=lambda view: (
-            view.grants.labels is not None or view.grants.label_counts is not None or need.met(view)
-        ),
-    )

@@ -1,0 +1,120 @@
+"""What every inversion of an update works from: labels or a way to them, the client's round to replay, valid inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedxray.adversary.view import Observation, View
+from fedxray.attacks.aim import At, known_examples, observation_at
+from fedxray.attacks.base import Attack, Context, Need, any_update, images
+from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
+from fedxray.errors import BadInput
+from fedxray.federation.recipe import Recipe
+from fedxray.minimise import Project
+from fedxray.params import Params, scaled
+from fedxray.priors import clip
+from fedxray.seeds import fork, normal_like
+
+
+def image_needs(at: At, labels: Attack) -> tuple[Need, ...]:
+    """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
+    inner = tuple(unless_labels_granted(need) for need in labels.needs())
+    return (images(), any_update(), known_examples(at), replayable(at), *inner)
+
+
+def labels_known(view: View, context: Context, attack: Attack) -> tuple[Tensor, dict[str, Any]]:
+    """The labels to work with, shape [examples], and where they come from: granted, or from a sub-attack."""
+    if view.grants.labels is not None:
+        return view.grants.labels, {"labels": "granted"}
+    counts = view.grants.label_counts
+    facts: dict[str, Any] = {"labels": "granted counts"}
+    if counts is None:
+        evidence = context.run(attack, view)
+        counts = evidence.tensors["counts"]
+        facts = {"labels": attack.name, "labels_status": evidence.status}
+    return torch.arange(len(counts), device=counts.device).repeat_interleave(counts), facts
+
+
+def replayed(
+    view: View, observation: Observation, examples: int, batch_norm: BatchNorm
+) -> tuple[Replay, Params]:
+    """The client's round to replay, and what it should come to."""
+    recipe = recipe_of(view, observation)
+    assert recipe is not None
+    order = straight_schedule(examples, recipe)
+    client = replay(
+        view.model, observation.start, recipe, order, buffers=observation.buffers, batch_norm=batch_norm
+    )
+    is_sum = observation.contributors is None or len(observation.contributors) > 1
+    step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
+    return client, scaled(observation.update, 1 / step) if is_sum else observation.update
+
+
+def recipe_of(view: View, observation: Observation) -> Recipe | None:
+    """How the update was made: one gradient needs no telling."""
+    if observation.kind == "gradient":
+        return Recipe(algorithm="fedsgd", loss=view.loss)
+    return view.grants.recipe
+
+
+def drawn_inputs(view: View, like: Tensor, examples: int, generator: torch.Generator) -> Tensor:
+    """Inputs from N(0, 1) in the space of the model's inputs, shape [examples, ...], type and device as `like`."""
+    blank = torch.empty((examples, *view.space.shape), dtype=like.dtype, device=like.device)
+    return normal_like(blank, generator)
+
+
+def drawn_starts(
+    view: View, like: Tensor, examples: int, context: Context, restarts: int
+) -> list[dict[str, Tensor]]:
+    """One start per restart, each from its own generator."""
+    return [
+        {"inputs": drawn_inputs(view, like, examples, fork(context.generator, "restart", place))}
+        for place in range(restarts)
+    ]
+
+
+def into_the_box(view: View, like: Tensor) -> Project:
+    """Back into the range of valid inputs."""
+    low, high = view.space.bounds(like)
+    return lambda point: {name: clip(value, low, high) for name, value in point.items()}
+
+
+def replayable(at: At) -> Need:
+    """The recipe, unless a single gradient was sent."""
+    return Need(
+        what="the training recipe of an update of weights",
+        given_by='grants = ["recipe"]',
+        met=lambda view: recipe_of(view, observation_at(view, at)) is not None,
+    )
+
+
+def unless_labels_granted(need: Need) -> Need:
+    """A need of the label attack, which falls away when labels are granted."""
+    return Need(
+        what=need.what,
+        given_by=f'{need.given_by}, or grants = ["labels"]',
+        met=lambda view: (
+            view.grants.labels is not None or view.grants.label_counts is not None or need.met(view)
+        ),
+    )
+
+
+def check_label_attack(labels: Attack) -> None:
+    """Refuse a sub-attack that gives something else."""
+    if labels.kind != "labels":
+        raise BadInput("labels", expected="an attack on labels", got=labels.name, remedy="Try labels-idlg.")
+
+
+def check_count(setting: str, value: object) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(setting, expected="a whole number of at least 1", got=repr(value), remedy="Try 1.")
+
+
+def check_weight(setting: str, value: float) -> None:
+    """Refuse a weight of a penalty that cannot be meant."""
+    if not 0 <= value < float("inf"):
+        raise BadInput(setting, expected="a finite number ≥ 0", got=repr(value), remedy="Try 1e-4.")
