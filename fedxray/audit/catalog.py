@@ -32,6 +32,9 @@ ATTACKS: dict[str, str] = {
     "source-majority": "fedxray.attacks.source:SourceMajority",
     "source-from-model": "fedxray.attacks.source:SourceFromModel",
     "labels-idlg": "fedxray.attacks.labels.idlg:LabelsIdlg",
+    "labels-geng-start": "fedxray.attacks.labels.geng:LabelsGengStart",
+    "labels-geng-end": "fedxray.attacks.labels.geng:LabelsGengEnd",
+    "labels-dlf": "fedxray.attacks.labels.dlf:LabelsDlf",
 }
 FLOORS: dict[str, str] = {
     "majority": "fedxray.attacks.floors:Majority",
@@ -75,9 +78,6 @@ NOT_BUILT: dict[str, list[str]] = {
         "curious-client",
         "curious-client-oracle",
         "tabular-inversion",
-        "labels-geng-start",
-        "labels-geng-end",
-        "labels-dlf",
         "labels-ilrg",
         "model-inversion",
         "fedinverse",
