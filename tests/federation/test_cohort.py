@@ -114,6 +114,17 @@ def test_layers_that_may_be_stacked(activation: type[nn.Module]) -> None:
     assert_same_as_alone(model, jobs_of(model, [7, 5], recipe), recipe)
 
 
+def test_a_layer_that_comes_twice_is_applied_twice() -> None:
+    once = nn.Tanh()
+    model = nn.Sequential(nn.Linear(FEATURES, 6), once, nn.Linear(6, 6), once, nn.Linear(6, CLASSES))
+    layers = stacked_layers(model)
+    assert layers is not None and len(layers) == 5
+    recipe = Recipe(loss="cross-entropy", learning_rate=0.1, batch_size=4)
+    assert_same_as_alone(model, jobs_of(model, [9, 7, 8, 9], recipe), recipe)
+    shared = nn.Linear(FEATURES, FEATURES)
+    assert stacked_layers(nn.Sequential(shared, nn.Tanh(), shared)) is None
+
+
 def test_a_linear_layer_on_more_dimensions() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Flatten(), nn.Linear(8, CLASSES))
