@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fedxray.adversary import roles
@@ -19,7 +19,7 @@ from fedxray.errors import BadInput, Refused
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.scores import Scores
-from fedxray.metrics.scoring import other_optimum, score
+from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
 from fedxray.metrics.table import metric as metric_named
 from fedxray.progress import Report, silent
 from fedxray.seeds import fork
@@ -52,6 +52,7 @@ class Outcome:
     oracle: bool
     floors: dict[str, dict[str, float]]
     controls: dict[str, dict[str, float]]
+    ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def evaluate(bench: Bench) -> Outcome:
@@ -66,6 +67,7 @@ def evaluate(bench: Bench) -> Outcome:
         oracle=view.grants.is_oracle,
         floors=_floors(bench),
         controls=_controls(bench),
+        ceilings=_ceilings(bench),
     )
 
 
@@ -91,18 +93,18 @@ def inner_attacks(attack: Attack) -> list[Attack]:
 
 def check_inner_kinds(attack: Attack, place: str) -> None:
     """Refuse an inner attack that gives something else than its field is named for: a model, or labels."""
-    for field in fields(attack):  # type: ignore[arg-type]
-        inner = getattr(attack, field.name)
+    for setting in fields(attack):  # type: ignore[arg-type]
+        inner = getattr(attack, setting.name)
         if not isinstance(inner, Attack):
             continue
-        if inner.kind != field.name:
+        if inner.kind != setting.name:
             raise BadInput(
-                f"{place}: {field.name}",
-                expected=f"an attack that gives {field.name}",
+                f"{place}: {setting.name}",
+                expected=f"an attack that gives {setting.name}",
                 got=f"{inner.name}, which gives {inner.kind}",
                 remedy="`fedxray list attacks` tells what each one gives.",
             )
-        check_inner_kinds(inner, f"{place}: {field.name}")
+        check_inner_kinds(inner, f"{place}: {setting.name}")
 
 
 def adapts(attack: Attack) -> bool:
@@ -159,6 +161,9 @@ def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
         "target_column": space.target_name,
         "target_standardised": space.target == "regression" and space.target_std != 1.0,
         "seats": list(bench.part.seats),
+        "controls_left_out": [
+            name for name in bench.attack.controls if name not in chosen_controls(bench.part, bench.attack)
+        ],
     }
 
 
@@ -210,11 +215,23 @@ def _controls(bench: Bench) -> dict[str, dict[str, float]]:
         "global-model": _global_model,
     }
     found: dict[str, dict[str, float]] = {}
-    for name in bench.attack.controls:
+    for name in chosen_controls(bench.part, bench.attack):
         result = makers[name](bench)
         if result is not None:
             found[name] = dict(result.means)
     return found
+
+
+def chosen_controls(part: AttackPart, attack: Attack) -> list[str]:
+    """The controls that are run: those of the plan, else all that the attack has."""
+    return [name for name in attack.controls if part.controls is None or name in part.controls]
+
+
+def _ceilings(bench: Bench) -> dict[str, dict[str, float]]:
+    """What no guess can be asked to beat, where the truth itself gives it: of models, an equally good one."""
+    if bench.attack.kind != "model":
+        return {}
+    return {"same-client-other-seed": dict(same_client_other_seed(bench.truth, bench.client).means)}
 
 
 def _held_out(bench: Bench) -> Scores | None:

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fedxray.adversary.view import Grants, View
@@ -33,6 +33,7 @@ from fedxray.metrics.table import metric as metric_named
 from fedxray.seeds import derive_seed, spell
 
 UTILITY = "utility"
+OPTIONAL = ("scikit-image",)  # whether it is there decides how images are explained
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
 
@@ -135,13 +136,21 @@ def galleries(plan: Plan, store: Store) -> list[dict[str, Any]]:
     return [{"case": case["id"], **case["pictures"]} for case in found if case.get("pictures")]
 
 
-def versions() -> dict[str, str]:
-    """What computed the results."""
+def versions() -> dict[str, str | None]:
+    """What computed the results; an optional library that is not installed is None."""
     return {
         "python": platform.python_version(),
         "platform": platform.system(),
         **{name: version(name) for name in LIBRARIES},
+        **{name: _version_if_there(name) for name in OPTIONAL},
     }
+
+
+def _version_if_there(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
@@ -177,6 +186,7 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         "scores": dict(outcome.score.means),
         "floors": outcome.floors,
         "controls": outcome.controls,
+        "ceilings": outcome.ceilings,
         "rounds_spent": evidence.rounds_spent,
         "worst_record": worst_records(outcome),
         "pictures": pictures(evidence, truth, case.client, prepared.dataset),
@@ -192,6 +202,7 @@ def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]
         "scores": {},
         "floors": {},
         "controls": {},
+        "ceilings": {},
         "rounds_spent": 0,
         "worst_record": {},
         "traceback": trace,

@@ -1,14 +1,20 @@
-"""How near a guessed model is to the true one."""
+"""How near a guessed model is to the true one, and how well it fits the client's records."""
 
 from __future__ import annotations
 
 import math
 
+import torch
+from torch import Tensor
+
+from fedxray.data.space import Space
 from fedxray.errors import BadInput
-from fedxray.metrics.scores import Scores
+from fedxray.losses import example_loss
 from fedxray.params import Params, same_shapes
 
-WORST_DISTANCE = 1e10  # where the guess is not finite, or the truth is all zero and the guess is not
+WORST_DISTANCE = (
+    1e10  # where the guess is not finite, or the truth is all zero and the guess is not; any loss
+)
 
 
 def parameter_distance(guess: Params, truth: Params) -> float:
@@ -26,7 +32,29 @@ def parameter_distance(guess: Params, truth: Params) -> float:
     return min(math.sqrt(error / size), WORST_DISTANCE)
 
 
-def model_scores(guess: Params, truth: Params) -> Scores:
+def distance_scores(guess: Params, truth: Params) -> dict[str, float]:
     """The distance of one model; absent for models without parameters."""
-    means = {"parameter_distance": parameter_distance(guess, truth)} if truth else {}
-    return Scores(means=means, records={})
+    return {"parameter_distance": parameter_distance(guess, truth)} if truth else {}
+
+
+def fit_scores(output: Tensor, y: Tensor, loss: str, space: Space, everyone: Tensor) -> dict[str, float]:
+    """How well a model with these outputs [n, outputs] fits the client's own records y [n].
+
+    Of a regression the loss is in units of the variance of everyone's targets, so that it does not depend on theirs.
+    """
+    if not len(y):
+        return {}
+    value = float(example_loss(loss)(output, y).double().mean())
+    if space.target == "classification":
+        hits = (output.argmax(-1) == y) & torch.isfinite(output).all(-1)
+        return {"training_loss": _held(value), "training_accuracy": float(hits.double().mean())}
+    found = {"training_loss": _held(value / (float(everyone.double().var(correction=0)) or 1.0))}
+    raw, guess = (one.double() * space.target_std + space.target_mean for one in (y, output[:, 0]))
+    if bool((raw > 0).all()):  # percentages make sense for positive targets only
+        found["training_mape"] = _held(float(((guess - raw) / raw).abs().mean()))
+    return found
+
+
+def _held(value: float) -> float:
+    """At most 1e10, which is also what is not finite."""
+    return min(value, WORST_DISTANCE) if math.isfinite(value) else WORST_DISTANCE

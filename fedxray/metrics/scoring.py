@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ from fedxray.adversary.disclose import (
     source_records,
 )
 from fedxray.attacks.evidence import Evidence, model_params, of_model
-from fedxray.data.records import Records
+from fedxray.attacks.predict import outputs
+from fedxray.data.records import Records, union
 from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
@@ -24,8 +27,10 @@ from fedxray.metrics.attributes import balanced_accuracy, category_scores, conti
 from fedxray.metrics.images import image_scores
 from fedxray.metrics.labels import label_scores
 from fedxray.metrics.membership import membership_scores
-from fedxray.metrics.models import model_scores
+from fedxray.metrics.models import distance_scores, fit_scores
 from fedxray.metrics.scores import Scores, from_records
+from fedxray.metrics.zest import Answer, Question, ask, likeness, signature
+from fedxray.seeds import fork
 
 MOST_OTHERS = 999  # candidates beside the original in a retrieval
 
@@ -72,7 +77,20 @@ def score(
 
 def other_optimum(truth: Truth, client: int) -> Evidence:
     """The next client's own optimum as a guess of this one's: what a model of the wrong client is worth."""
-    return of_model(local_optimum(truth, (client + 1) % len(truth.train)))
+    found = local_optimum(truth, (client + 1) % len(truth.train))
+    return of_model(found.params, found.buffers)
+
+
+def same_client_other_seed(truth: Truth, client: int) -> Scores:
+    """What the client's own optimum from another first model scores: more likeness than that cannot be asked for.
+
+    Its parameters have no reason to be near, so their distance is left out.
+    """
+    found = local_optimum(truth, client, other_seed=True)
+    scores = score(of_model(found.params, found.buffers), truth, client=client)
+    return replace(
+        scores, means={name: one for name, one in scores.means.items() if name != "parameter_distance"}
+    )
 
 
 def _attributes(evidence: Evidence, asked: _Question) -> Scores:
@@ -146,7 +164,33 @@ def _model(evidence: Evidence, asked: _Question) -> Scores:
             got="none",
             remedy="Name it: client = 0.",
         )
-    return model_scores(model_params(evidence)[0], local_optimum(asked.truth, asked.client))
+    truth, client, (params, buffers) = asked.truth, asked.client, model_params(evidence)
+    answer = partial(outputs, truth.model, params, buffers)
+    records, best = asked.records(), local_optimum(truth, client)
+    question, wanted = _explained(truth, client)
+    everyone = union(truth.train).y
+    means = {
+        **distance_scores(params, best.params),
+        **fit_scores(answer(records.x), records.y, truth.recipe.loss, truth.space, everyone),
+    }
+    if len(question.references):
+        means["zest"] = likeness(signature(answer, question), wanted)
+    return Scores(means=means, records={})
+
+
+_signatures: WeakKeyDictionary[Truth, dict[int, tuple[Question, Tensor]]] = WeakKeyDictionary()
+
+
+def _explained(truth: Truth, client: int) -> tuple[Question, Tensor]:
+    """How models of this client are explained, and the signature of its own optimum; made once."""
+    known = _signatures.setdefault(truth, {})
+    if client not in known:
+        best, everyone = local_optimum(truth, client), union(truth.train).x
+        draws = fork(truth.seed, "explanations", client)
+        question = ask(truth.train[client].x, everyone, truth.space, draws)
+        answer: Answer = partial(outputs, truth.model, best.params, best.buffers)
+        known[client] = question, signature(answer, question)
+    return known[client]
 
 
 _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {

@@ -69,6 +69,17 @@ METRICS: dict[str, Metric] = {
     "values_recovered": _up("rows", 0.05, "share of values of matched rows told to within the tolerance"),
     "zest": _up("model", 0.05, "likeness of two models' local explanations, -1..1"),
     "parameter_distance": _down("model", 0.05, "relative L2 distance of the parameters"),
+    "training_loss": _down(
+        "model",
+        0.05,
+        "loss of the model on the client's training records; of a regression, in units of the targets' variance",
+    ),
+    "training_accuracy": _up(
+        "model", 0.05, "share of the client's training records that the model tells rightly"
+    ),
+    "training_mape": _down(
+        "model", 0.05, "mean relative error of the model on the client's training records"
+    ),
 }
 PAPER_VARIANTS = ("psnr", "ssim")
 # The metric that speaks for a kind of evidence where one must.

@@ -28,6 +28,9 @@ METRICS: Mapping[str, str] = {
     "values_recovered": "share of values rebuilt",
     "zest": "likeness of the rebuilt model to the client's",
     "parameter_distance": "distance of the rebuilt model to the client's",
+    "training_loss": "loss of the rebuilt model on the client's training records",
+    "training_accuracy": "share of the client's training records that the rebuilt model predicts rightly",
+    "training_mape": "mean relative error of the rebuilt model on the client's training records",
 }
 # Where the sensitive column is known, the metrics of attributes name it.
 OF_COLUMN: Mapping[str, str] = {
@@ -110,14 +113,14 @@ UTILITY: Mapping[str, str] = {
 # Shares read best as percent; everything else keeps its own unit.
 SHARES = frozenset(
     {"accuracy", "balanced_accuracy", "within_tolerance", "tpr_at_1pct_fpr", "rec", "retrieval"}
-    | {"label_accuracy", "values_recovered", "mape"}
+    | {"label_accuracy", "values_recovered", "mape", "training_accuracy", "training_mape"}
 )
 # Metrics that end at 0 and 1: charts stay within.
-BOUNDED = SHARES - {"mape"} | {"auc", "ssim", "class_ssim"}
+BOUNDED = SHARES - {"mape", "training_mape"} | {"auc", "ssim", "class_ssim"}
 # Decimals of the others, so that numbers of one column can be compared at sight.
 DECIMALS: Mapping[str, int] = {
     "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
-    "psnr": 1, "class_psnr": 1,
+    "psnr": 1, "class_psnr": 1, "training_loss": 3,
 }  # fmt: skip
 UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB", "label_error": "examples"}
 GLUE = "\N{NO-BREAK SPACE}"  # between a number and its unit

@@ -39,7 +39,7 @@ from fedxray.audit.plan import AttackPart, make_plan
 from fedxray.audit.prepare import prepare
 from fedxray.errors import Refused
 from fedxray.federation.round_loop import simulate
-from fedxray.metrics.scoring import score
+from fedxray.metrics.scoring import same_client_other_seed, score
 from fedxray.seeds import fork
 from tests.audit.plans import tiny
 
@@ -131,6 +131,18 @@ def test_a_control_that_would_be_the_attack_itself_is_not_run(
     """Where no single reply is read there is no other client's, and the global model is no control of itself."""
     found = evaluate(bench(attack, federation={"rounds": 2, "learning_rate": 0.05, **federation}))
     assert set(found.controls) == controls
+
+
+def test_a_model_is_held_against_another_clients_optimum_and_one_of_another_seed() -> None:
+    made = bench({"name": "last-returned"})
+    found = evaluate(made)
+    scores = {"parameter_distance", "zest", "training_loss"}
+    assert scores <= found.score.means.keys() and scores <= found.floors["other-optimum"].keys()
+    assert found.ceilings == {"same-client-other-seed": dict(same_client_other_seed(made.truth, 1).means)}
+    assert found.ceilings["same-client-other-seed"].keys() == found.score.means.keys() - {
+        "parameter_distance"
+    }
+    assert evaluate(bench()).ceilings == {}
 
 
 def test_the_floors_of_a_curious_client_know_its_own_records() -> None:

@@ -22,8 +22,10 @@ from fedxray.attacks.evidence import (
 from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
+from fedxray.federation.optimum import local_optimum, shuffled
 from fedxray.federation.truth import Truth
-from fedxray.metrics.scoring import other_optimum, score
+from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
+from fedxray.seeds import fork
 from tests.adversary.clinics import SENSITIVE, federation
 
 IMAGE = (1, 3, 3)
@@ -163,12 +165,37 @@ def test_the_same_pictures_against_held_out_ones(truth: Truth) -> None:
 def test_models_by_their_distance_to_the_clients_own_optimum(truth: Truth) -> None:
     """Client 0's optimum is given as the next one's guess for client 2, so it is at distance 0 from itself."""
     own = other_optimum(truth, 2)
-    assert score(own, truth, client=0).means == {"parameter_distance": 0.0}
-    assert score(own, truth, client=2).means["parameter_distance"] > 0.01
+    found = score(own, truth, client=0).means
+    assert found["parameter_distance"] == 0.0 and found["zest"] == 1.0
+    assert found.keys() == {"parameter_distance", "zest", "training_loss"}
+    other = score(own, truth, client=2).means
+    assert (
+        other["parameter_distance"] > 0.01
+        and other["zest"] < 1
+        and other["training_loss"] > found["training_loss"]
+    )
     twice = of_model({name.removeprefix("param:"): 2 * value for name, value in own.tensors.items()})
-    assert score(twice, truth, client=0).means["parameter_distance"] == pytest.approx(1.0, rel=1e-5)
+    doubled = score(twice, truth, client=0).means
+    assert doubled["parameter_distance"] == pytest.approx(1.0, rel=1e-5)
+    assert doubled["zest"] == pytest.approx(1.0) and doubled["training_loss"] > found["training_loss"]
     with pytest.raises(BadInput, match="client"):
         score(own, truth)
+
+
+def test_an_optimum_from_another_seed_is_the_same_where_there_is_only_one(truth: Truth) -> None:
+    """These models are linear; the distance of parameters is no part of the ceiling."""
+    found, own = same_client_other_seed(truth, 1).means, score(other_optimum(truth, 0), truth, client=1).means
+    assert found.keys() == own.keys() - {"parameter_distance"}
+    assert found["training_loss"] == pytest.approx(own["training_loss"], abs=0.01)
+    first, second = (local_optimum(truth, 1, other_seed=place).params for place in (False, True))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+def test_another_seed_draws_the_same_numbers_in_another_order() -> None:
+    start = {"a": torch.arange(12.0).reshape(3, 4), "b": torch.ones(2)}
+    found = shuffled(start, fork(0))
+    assert not torch.equal(found["a"], start["a"]) and torch.equal(found["b"], start["b"])
+    assert torch.equal(found["a"].flatten().sort().values, start["a"].flatten())
 
 
 def test_by_default_it_is_about_whose_messages_were_read(truth: Truth) -> None:

@@ -7,16 +7,24 @@ import itertools
 import torch
 from torch import Tensor
 
+from fedxray.data.space import Space
 from fedxray.metrics.attributes import category_scores, continuous_scores
 from fedxray.metrics.labels import label_scores
 from fedxray.metrics.membership import membership_scores
-from fedxray.metrics.models import model_scores
+from fedxray.metrics.models import distance_scores, fit_scores
 from fedxray.metrics.table import METRICS
+from fedxray.metrics.zest import ask, likeness, signature
+from fedxray.seeds import fork
+
+VALUES = Space(kind="table", shape=(1,), target="regression")
+CLASSES = Space(kind="table", shape=(1,), target="classification", classes=("a", "b"))
 
 
 def test_nothing_ambient() -> None:
     score, member = torch.tensor([0.3, 0.1, 0.2]), torch.tensor([True, False, True])
     truth = torch.tensor([0, 1, 1])
+    rows = score[:, None]
+    square = signature(lambda x: x, ask(rows, rows, VALUES, fork(0)))
 
     def everything() -> list[dict[str, float]]:
         return [
@@ -24,7 +32,10 @@ def test_nothing_ambient() -> None:
             dict(category_scores(truth, truth).means),
             dict(continuous_scores(score, score, tolerance=0.1).means),
             dict(label_scores(truth, truth).means),
-            dict(model_scores({"a": score}, {"a": 2 * score}).means),
+            distance_scores({"a": score}, {"a": 2 * score}),
+            fit_scores(score[:, None], score, "mse", VALUES, score),
+            fit_scores(score[:, None].repeat(1, 2), truth, "cross-entropy", CLASSES, truth),
+            {"zest": likeness(signature(lambda x: x * x, ask(rows, rows, VALUES, fork(0))), square)},
         ]
 
     usual = everything()

@@ -13,11 +13,12 @@ from fedxray.metrics.table import METRICS, metric
 
 def test_the_table_names_what_the_design_names() -> None:
     down = {name for name, entry in METRICS.items() if entry.better == "down"}
-    assert down == {"mse", "lpips", "label_error", "parameter_distance"}
+    assert down == {"mse", "lpips", "label_error", "parameter_distance", "training_loss", "training_mape"}
     assert all(entry.margin > 0 and entry.kinds and entry.what for entry in METRICS.values())
     expected = (
         "accuracy balanced_accuracy within_tolerance auc tpr_at_1pct_fpr psnr ssim mse rec retrieval lpips"
         " class_ssim class_psnr label_error label_accuracy values_recovered zest parameter_distance"
+        " training_loss training_accuracy training_mape"
     )
     assert set(METRICS) == set(expected.split())
 
