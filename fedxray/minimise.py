@@ -20,10 +20,20 @@ Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Changing:
+    """A loss that changes on the way, so that its values before `settled` steps cannot be compared."""
+
+    at: Callable[
+        [dict[str, Tensor], int], Tensor
+    ]  # named tensors and the steps taken so far in, a scalar out
+    settled: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a minimisation ended; `curve` holds the loss at the start and after every step."""
 
-    best: dict[str, Tensor]  # where the loss was lowest
+    best: dict[str, Tensor]  # where the loss was lowest, of a changing one since it settled
     last: dict[str, Tensor]  # the last point with a finite loss
     best_loss: float  # infinite when not even the start had a finite one
     curve: tuple[float, ...]
@@ -47,7 +57,7 @@ class _Walk:
 
 
 def minimise(
-    loss: Loss,
+    loss: Loss | Changing,
     start: Tensors,
     method: Method,
     *,
@@ -59,16 +69,19 @@ def minimise(
 ) -> Outcome:
     """Take the method's steps downhill from `start`, or go on from a `state`, with a projection after each.
 
-    The best point is the one of lowest loss. A loss or gradient that is not finite ends it as "diverged",
-    `budget` steps in this call, with more left, as "truncated". The start itself is not projected.
+    The best point is the one of lowest loss; of a changing loss the latest one until it has settled. A loss or
+    gradient that is not finite ends it as "diverged", `budget` steps in this call, with more left, as "truncated".
+    The start itself is not projected.
     """
-    point = each(torch.detach, start)
-    walk = _Walk(point, method.fresh(point), point, point, []) if state is None else _unpack(state, point)
-    stop = method.steps if budget is None else min(method.steps, walk.step + budget)
-    value, gradient = (
-        _slope(loss, walk.point) if walk.step < stop or not walk.curve else (walk.curve[-1], None)
+    point, settled = each(torch.detach, start), loss.settled if isinstance(loss, Changing) else 0
+    walk = (
+        _Walk(point, method.fresh(point), point, point, [])
+        if state is None
+        else _unpack(state, point, settled)
     )
-    if not walk.curve and (trouble := _note(walk, value)):
+    stop = method.steps if budget is None else min(method.steps, walk.step + budget)
+    value, gradient = _slope(loss, walk) if walk.step < stop or not walk.curve else (walk.curve[-1], None)
+    if not walk.curve and (trouble := _note(walk, value, settled)):
         return _outcome(walk, "diverged", trouble)
     while walk.step < stop:
         if gradient is None or not is_finite(gradient):
@@ -77,8 +90,8 @@ def minimise(
             walk.point, walk.memory = method.move(walk.point, gradient, walk.memory, walk.step)
             walk.point = project(walk.point) if project is not None else walk.point
         walk.step += 1
-        value, gradient = _slope(loss, walk.point) if walk.step < stop else (_value(loss, walk.point), None)
-        if trouble := _note(walk, value):
+        value, gradient = _slope(loss, walk) if walk.step < stop else (_value(loss, walk), None)
+        if trouble := _note(walk, value, settled):
             return _outcome(walk, "diverged", trouble)
         report(Step(what, walk.step, method.steps, value))
     if walk.step < method.steps:
@@ -100,7 +113,7 @@ class Restarts:
 
 
 def restarts(
-    loss: Loss,
+    loss: Loss | Changing,
     starts: Sequence[Tensors],
     method: Method,
     *,
@@ -121,33 +134,40 @@ def restarts(
 
     for place, start in enumerate(starts):
         found.append(minimise(loss, start, method, report=shifted(place), project=project, what=what))
-    return Restarts(
-        outcomes=tuple(found), chosen=min(range(len(found)), key=lambda place: found[place].best_loss)
-    )
+    settled = loss.settled if isinstance(loss, Changing) else 0
+
+    def rank(place: int) -> tuple[bool, float]:
+        return found[place].steps < settled, found[place].best_loss  # what ended before it settled comes last
+
+    return Restarts(outcomes=tuple(found), chosen=min(range(len(found)), key=rank))
 
 
-def _slope(loss: Loss, point: Tensors) -> tuple[float, dict[str, Tensor]]:
-    """The loss at a point and its gradient; a tensor that the loss does not use has gradient zero."""
+def _slope(loss: Loss | Changing, walk: _Walk) -> tuple[float, dict[str, Tensor]]:
+    """The loss at the present point and its gradient; a tensor that the loss does not use has gradient zero."""
     with torch.enable_grad():
-        leaves = {name: value.detach().requires_grad_() for name, value in point.items()}
-        value = loss(leaves)
+        leaves = {name: value.detach().requires_grad_() for name, value in walk.point.items()}
+        value = _measured(loss, leaves, walk.step)
         found = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
     return float(value.detach()), dict(zip(leaves, found, strict=True))
 
 
-def _value(loss: Loss, point: Tensors) -> float:
-    """The loss at a point; gradients stay possible inside, since an inversion's loss is made of them."""
+def _value(loss: Loss | Changing, walk: _Walk) -> float:
+    """The loss at the present point; gradients stay possible inside, since an inversion's loss is made of them."""
     with torch.enable_grad():
-        return float(loss(each(torch.detach, point)).detach())
+        return float(_measured(loss, each(torch.detach, walk.point), walk.step).detach())
 
 
-def _note(walk: _Walk, value: float) -> str:
+def _measured(loss: Loss | Changing, point: dict[str, Tensor], step: int) -> Tensor:
+    return loss.at(point, step) if isinstance(loss, Changing) else loss(point)
+
+
+def _note(walk: _Walk, value: float, settled: int) -> str:
     """Write down the loss at the present point; what is wrong with it, if anything."""
     walk.curve.append(value)
     if not math.isfinite(value):
         return f"the loss was {value} after step {walk.step}"
     walk.last = walk.point
-    if value < walk.best_loss:
+    if value < walk.best_loss or walk.step <= settled:
         walk.best, walk.best_loss = walk.point, value
     return ""
 
@@ -176,7 +196,7 @@ def _pack(walk: _Walk) -> dict[str, Tensor]:
     return packed
 
 
-def _unpack(state: Tensors, start: Tensors) -> _Walk:
+def _unpack(state: Tensors, start: Tensors, settled: int) -> _Walk:
     """The walk that a state holds, refused when it belongs to other tensors."""
     groups: dict[str, dict[str, Tensor]] = {"point": {}, "memory": {}, "best": {}, "last": {}}
     for name, value in state.items():
@@ -193,5 +213,6 @@ def _unpack(state: Tensors, start: Tensors) -> _Walk:
             remedy="Resume with the start and method that the state came from.",
         )
     curve = state["curve"].tolist()
-    lowest = min((value for value in curve if math.isfinite(value)), default=math.inf)
+    finite = [value for value in curve if math.isfinite(value)]  # all but perhaps the last
+    lowest = min(finite[settled:], default=finite[-1] if finite else math.inf)
     return _Walk(**groups, curve=curve, step=int(state["step"]), best_loss=lowest)

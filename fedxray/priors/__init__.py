@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from fedxray.priors.epoch_prior import EPOCH_PRIORS, EpochPrior, random_kernel
 from fedxray.priors.penalties import box_penalty, clip, l2, squared_total_variation, total_variation
 
-__all__ = ["box_penalty", "clip", "l2", "squared_total_variation", "total_variation"]
+__all__ = [
+    "EPOCH_PRIORS",
+    "EpochPrior",
+    "box_penalty",
+    "clip",
+    "l2",
+    "random_kernel",
+    "squared_total_variation",
+    "total_variation",
+]

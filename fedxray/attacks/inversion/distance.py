@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, unknown_name
 from fedxray.params import Params
 
 Distance = Callable[[Params, Params], Tensor]
@@ -54,12 +56,29 @@ def layer_weights(names: Params, by_layer: Weights) -> dict[str, float]:
     return {name: weight for name, weight in found.items() if weight is not None}
 
 
+def depth_weights(names: Iterable[str]) -> dict[str, float]:
+    """Weights 1, 1/e, 1/e^2, ... from the first layer to the last; a layer's weight and bias share theirs."""
+    names = list(names)
+    layers = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    return {name: math.exp(-layers.index(name.rpartition(".")[0])) for name in names}
+
+
 DISTANCES: dict[str, Distance] = {
     "cosine": cosine,
     "cosine-by-layer": cosine_by_layer,
     "l2": squared_l2,
     "l1": l1,
 }
+BY_DEPTH = "l2-by-depth"  # squared differences that count less the deeper the layer
+
+
+def distance_named(match: str, names: Iterable[str]) -> Distance:
+    """The distance of that name for a network whose parameters are named so, from the first to the last."""
+    if match == BY_DEPTH:
+        return partial(squared_l2, weights=depth_weights(names))
+    if match not in DISTANCES:
+        raise unknown_name("match", match, [*DISTANCES, BY_DEPTH])
+    return DISTANCES[match]
 
 
 def _cosine(guess: Params, seen: Params, weights: Weights | None) -> Tensor:

@@ -48,9 +48,14 @@ def replayed(
     client = replay(
         view.model, observation.start, recipe, order, buffers=observation.buffers, batch_norm=batch_norm
     )
+    return client, aim_of(observation, recipe)
+
+
+def aim_of(observation: Observation, recipe: Recipe) -> Params:
+    """What a replay should come to; a sum is seen after the server's own step, which is taken back."""
     is_sum = observation.contributors is None or len(observation.contributors) > 1
     step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
-    return client, scaled(observation.update, 1 / step) if is_sum else observation.update
+    return scaled(observation.update, 1 / step) if is_sum else observation.update
 
 
 def recipe_of(view: View, observation: Observation) -> Recipe | None:

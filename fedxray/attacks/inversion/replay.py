@@ -91,6 +91,14 @@ def straight_schedule(examples: int, recipe: Recipe) -> Schedule:
     return Schedule(filled.reshape(-1, length).repeat(epochs, 1))
 
 
+def schedule_of_epochs(examples: int, recipe: Recipe) -> Schedule:
+    """The same cut into batches in every epoch, but each epoch with examples of its own, one after the other."""
+    once = straight_schedule(examples, recipe).index
+    batches = -(-examples // recipe.batch_length(examples))
+    epochs = torch.arange(len(once), device=once.device) // batches
+    return Schedule(torch.where(once >= 0, once + examples * epochs[:, None], once))
+
+
 def quiet_copy(model: nn.Module, batch_norm: BatchNorm) -> nn.Module:
     """A copy that draws nothing at random: dropout off, BatchNorm as asked."""
     check_batch_norm(batch_norm)

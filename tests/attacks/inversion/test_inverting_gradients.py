@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import compute
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.client import recipe_of, replayed
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
+from fedxray.attacks.inversion.known import recipe_of, replayed
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.errors import BadInput, Refused
