@@ -116,6 +116,45 @@ def report(
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A name of `fedxray list reproductions`.", metavar="NAME")],
+    scale: Annotated[
+        str, typer.Option("--scale", help="small (minutes) or paper (the published settings, hours).")
+    ] = "small",
+    clients: Annotated[
+        int | None, typer.Option("--clients", min=1, help="Attacked clients; default: the scale's own.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Repeated runs; default: the scale's own.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option("--row", help="Only this row of the table; may be repeated.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these columns (attacks), separated by commas.")
+    ] = None,
+    out: Out = None,
+    engine: Engine = "processes",
+    jobs: Jobs = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on, or ask for more clients, seeds, rows or columns.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print rows, cases, time and disk needed.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce a published table: run its rows as audits, print ours beside the paper's."""
+    from fedxray.cli_reproduce import run_reproduction
+
+    raise typer.Exit(
+        run_reproduction(
+            name, scale, clients, seeds, row or [], columns, out, engine, jobs, resume, dry_run, quiet
+        )
+    )
+
+
+@app.command()
 def purge(
     folder: Folder,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -132,11 +171,11 @@ def list_names(
         str,
         typer.Argument(
             metavar="KIND",
-            help="attacks, defences, datasets, models, metrics, roles, grants or floors.",
+            help="attacks, defences, datasets, models, metrics, roles, grants, floors or reproductions.",
         ),
     ],
 ) -> None:
-    """List attacks, defences, datasets, models, metrics, roles, grants or floors."""
+    """List attacks, defences, datasets, models, metrics, roles, grants, floors or reproductions."""
     from fedxray.cli_show import lines_of
 
     for line in lines_of(kind):
@@ -202,9 +241,3 @@ def import_recording(context: typer.Context) -> None:
 def train_prior(context: typer.Context) -> None:
     """Not built yet: train an image prior for restoring."""
     raise _not_built("fedxray train-prior")
-
-
-@app.command(hidden=True, context_settings=ANYTHING)
-def reproduce(context: typer.Context) -> None:
-    """Not built yet: reproduce a published table."""
-    raise _not_built("fedxray reproduce")

@@ -23,7 +23,7 @@ def run_audit(
     file: Path, out: Path | None, engine: str, jobs: int | None, resume: bool, dry_run: bool, quiet: bool
 ) -> int:
     """Audit a plan; returns the exit code."""
-    _compute_with_one_thread()
+    compute_with_one_thread()
     from fedxray.audit.plan import read_plan
 
     plan = read_plan(file)
@@ -46,7 +46,7 @@ def run_audit(
 
 def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
     """Audit the shipped plans into one report; returns the exit code."""
-    _compute_with_one_thread()
+    compute_with_one_thread()
     from fedxray.audit.demo import conduct_demo
 
     try:
@@ -84,7 +84,7 @@ def run_purge(folder: Path, yes: bool) -> None:
     print(f"Deleted {folder / 'private'}." if purge(folder) else f"There is no {folder / 'private'}.")
 
 
-def _compute_with_one_thread() -> None:
+def compute_with_one_thread() -> None:
     """Ask numerical libraries for one thread, before they are loaded: results must not depend on cores."""
     from fedxray.audit.engines import ONE_THREAD
 
@@ -120,13 +120,14 @@ def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int
     _tell_understood(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
-    print(f"{'time':<12}about {_duration(needed.seconds / hands)}")
+    print(f"{'time':<12}about {duration(needed.seconds / hands)}")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     check_room(folder, needed.bytes)
     return 0
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time for people."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -57,7 +57,23 @@ def _text(kind: str, entry: Any) -> str:
         return f"Hands over {entry}."
     if kind == "metrics":
         return f"{entry.what[0].upper()}{entry.what[1:]}; larger is {'less' if entry.down else 'more'} leak."
+    if kind == "reproductions":
+        return _reproduction_words(entry)
     return inspect.getdoc(entry) or ""
+
+
+def _reproduction_words(entry: Any) -> str:
+    """What a reproduction shows, where that was published, and what can be asked for."""
+    columns = dict.fromkeys(column.name for column in entry.columns)
+    return "\n\n".join(
+        (
+            entry.shows,
+            f"Paper: {entry.paper.title}, {entry.paper.place}",
+            f"Rows: {', '.join(entry.rows)}",
+            f"Columns: {', '.join(columns)}",
+            f"At the small scale: {', '.join(entry.small_rows or entry.rows)}",
+        )
+    )
 
 
 def _settings(entry: Any) -> str:

@@ -17,8 +17,8 @@ from fedxray.audit.store import open_store
 from tests.audit.plans import tiny, write_toml
 
 ROOT = Path(__file__).parents[1]
-BUILT = ["audit", "demo", "report", "purge", "list", "show", "data"]
-LATER = ["gate", "recommend", "compare", "import", "train-prior", "reproduce"]
+BUILT = ["audit", "demo", "report", "reproduce", "purge", "list", "show", "data"]
+LATER = ["gate", "recommend", "compare", "import", "train-prior"]
 
 
 class Ended:
@@ -75,7 +75,7 @@ def test_the_version_is_the_package_s(fedxray: Any) -> None:
     assert fedxray("--version").out.strip() == f"fedxray {version('fedxray')}"
 
 
-KINDS = ["attacks", "defences", "datasets", "models", "metrics", "roles", "grants", "floors"]
+KINDS = ["attacks", "defences", "datasets", "models", "metrics", "roles", "grants", "floors", "reproductions"]
 
 
 def test_help_lists_what_can_be_used_and_nothing_else(fedxray: Any) -> None:

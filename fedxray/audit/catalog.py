@@ -65,6 +65,7 @@ ELSEWHERE: dict[str, str] = {
     "metrics": "fedxray.metrics.table:METRICS",
     "roles": "fedxray.adversary.roles:ROLES",
     "grants": "fedxray.adversary.disclose:GRANTS",
+    "reproductions": "fedxray.reproduce.table:REPRODUCTIONS",
 }
 HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES}
 # Names that are fixed but have no code yet: refused with that reason, never listed.

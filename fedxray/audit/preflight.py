@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields, replace
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack, compute
 from fedxray.audit.cases import Case, Run, expand
-from fedxray.audit.evaluate import Bench, check_inner_kinds, make_view
-from fedxray.audit.plan import Plan
+from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, make_view
+from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
@@ -23,7 +24,7 @@ from fedxray.naming import users_code
 REHEARSED_EXAMPLES = 2
 ABOUT_WHOLE_SUMS = ("images", "labels")  # kinds whose guess from a sum is about all clients at once
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
-REPEATS = 4  # a case runs its attack about this often: itself and its controls
+REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ def preflight(plan: Plan) -> Estimate:
         attack = part.make(plan.folder)
         check_role(attack, part.role, f"attack {part.title}")
         check_inner_kinds(attack, f"attack {part.title}")
+        check_controls(f"attack {part.title}", part, attack)
     for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
             prepared = prepare(plan, defence.title, plan.seeds[0])
@@ -149,14 +151,21 @@ def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared
     federation = prepared.federation
     steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
     training = len(runs) * federation.rounds * steps * seconds
-    needed = {part.title: _attack_steps(part.make(plan.folder)) for part in plan.attacks}
-    attacking = sum(needed[case.attack] for case in cases) * REPEATS * 3 * seconds
+    needed = {part.title: _local_steps(part, part.make(plan.folder), federation) for part in plan.attacks}
+    attacking = sum(needed[case.attack] for case in cases) * REPLAY * seconds
     return Estimate(
         runs=len(runs),
         cases=len(cases),
         bytes=len(runs) * transcript_bytes(federation),
         seconds=training + attacking + SECONDS_PER_CASE * len(cases),
     )
+
+
+def _local_steps(part: AttackPart, attack: Attack, federation: Federation) -> int:
+    """About how many local steps a case replays: with its controls, of which images share the held-out one."""
+    replayed = federation.recipe.steps(len(federation.clients[0])) if attack.kind == "images" else 1
+    again = [name for name in chosen_controls(part, attack) if attack.kind != "images" or name != "held-out"]
+    return _attack_steps(attack) * replayed * (1 + len(again))
 
 
 def _attack_steps(attack: Attack) -> int:

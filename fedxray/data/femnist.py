@@ -54,13 +54,26 @@ def femnist(*, writers: int = 0, size: object = None, normalise: bool = True) ->
     )
 
 
-def _files() -> list[Path]:
+def is_there() -> bool:
+    """Whether the user has made FEMNIST."""
+    return _found() is not None
+
+
+def _found() -> tuple[Path, list[Path]] | None:
+    """The folder that holds LEAF's JSON files, and the files."""
     for folder in folders():
         for place in (folder / "femnist" / "train", folder / "femnist"):
-            found = sorted(place.glob("*.json"))
-            if found:
-                check_size(f"folder {shown(str(place))}", sum(file.stat().st_size for file in found))
-                return found
+            files = sorted(place.glob("*.json"))
+            if files:
+                return place, files
+    return None
+
+
+def _files() -> list[Path]:
+    found = _found()
+    if found is not None:
+        check_size(f"folder {shown(str(found[0]))}", sum(file.stat().st_size for file in found[1]))
+        return found[1]
     places = " or ".join(str(folder / "femnist") for folder in folders())
     raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {places}", remedy=HOW)
 

@@ -151,6 +151,7 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
         "active": bool(entry.get("active")),
         "rounds_spent": case["rounds_spent"],
         "oracle": case["oracle"],
+        "left_out": [words.CONTROLS.get(name, name) for name in entry.get("controls_left_out") or ()],
         "defences": {},
         "knows_defence": set(),
     }

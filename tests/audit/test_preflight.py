@@ -101,10 +101,10 @@ def test_a_defence_with_impossible_settings_is_found_before_its_turn() -> None:
 
 
 def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One run of one round with one step at each of two clients; two cases of 50 steps, repeated for controls."""
+    """One run of one round with one step at each of two clients; two cases of 50 steps, once more for a control."""
     monkeypatch.setattr(room, "_timed", lambda work: 0.5)
     found = preflight(make_plan(digits({"name": "inverting-gradients", "steps": 50}), HERE))
-    training, attacking = 1 * 1 * 2 * 0.5, 2 * 50 * room.REPEATS * 3 * 0.5
+    training, attacking = 1 * 1 * 2 * 0.5, 2 * 50 * 2 * room.REPLAY * 0.5
     assert found.seconds == pytest.approx(training + attacking + 2 * room.SECONDS_PER_CASE)
     plan = make_plan(digits({"name": "inverting-gradients", "steps": 7}, {"name": "labels-idlg"}), HERE)
     assert [_attack_steps(part.make(HERE)) for part in plan.attacks] == [7, 0]

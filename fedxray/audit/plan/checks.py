@@ -11,6 +11,7 @@ from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, Federati
 from fedxray.errors import BadInput, unknown_key, unknown_name
 
 if TYPE_CHECKING:
+    from fedxray.attacks.base import Attack
     from fedxray.audit.plan.whole import Plan
 
 MOST_POINTS = 1000  # of all sweeps together
@@ -132,7 +133,7 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
     if attack.factory is None:
         for later in {"restore", "search"} & set(attack.settings):
             raise not_built(f"{place}.{later}", later.capitalize())
-        catalog.make_attack(str(attack.name), attack.settings, place)
+        check_controls(place, attack, catalog.make_attack(str(attack.name), attack.settings, place))
     _check_grants(place, attack)
     if attack.seat is not None and attack.role != "curious-client":
         raise BadInput(
@@ -151,6 +152,13 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
         )
     if isinstance(attack.rounds, list):
         _check_rounds(f"{place}.rounds", attack.rounds, plan.federation)
+
+
+def check_controls(place: str, part: AttackPart, attack: Attack) -> None:
+    """Refuse a control that the attack does not have."""
+    for name in part.controls or ():
+        if name not in attack.controls:
+            raise unknown_name(f"{place}.controls", name, attack.controls)
 
 
 def _check_rounds(place: str, wanted: list[int], federation: FederationPart) -> None:

@@ -218,6 +218,11 @@ class AttackPart(OpenSection):
     seat: Index | list[Index] | None = key(
         None, "a client or a list of clients", "the curious client(s); default: 0"
     )
+    controls: list[str] | None = key(
+        None,
+        "a list of the attack's controls, perhaps empty",
+        "which controls are run; some repeat the whole attack; default: all (`fedxray show NAME`)",
+    )
 
     @property
     def title(self) -> str:

@@ -1,0 +1,96 @@
+"""`fedxray reproduce`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedxray.cli_audit import FAILED, INTERRUPTED, compute_with_one_thread, duration, progress_bar
+
+if TYPE_CHECKING:
+    from fedxray.audit.engines import Progress
+    from fedxray.reproduce.run import Job
+
+
+def run_reproduction(
+    name: str,
+    scale: str,
+    clients: int | None,
+    seeds: int | None,
+    rows: list[str],
+    columns: str | None,
+    out: Path | None,
+    engine: str,
+    jobs: int | None,
+    resume: bool,
+    dry_run: bool,
+    quiet: bool,
+) -> int:
+    """Reproduce a published table; returns the exit code."""
+    compute_with_one_thread()
+    from fedxray.reproduce.base import Request
+    from fedxray.reproduce.run import job, reproduce
+
+    names = tuple(part.strip() for part in columns.split(",")) if columns else ()
+    asked = job(name, Request(scale=scale, clients=clients, seeds=seeds), tuple(rows), names)
+    folder = out if out is not None else Path("fedxray-out", name)
+    if dry_run:
+        return _print_needs(asked, engine, jobs)
+    try:
+        with telling(quiet) as progress:
+            ended = reproduce(asked, folder, engine=engine, jobs=jobs, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
+        return INTERRUPTED
+    if not quiet:
+        from fedxray.reproduce.pages import print_tables
+
+        print_tables(ended.document)
+        print(f"Written: {folder / 'reproduction.json'}, {folder / 'reproduction.md'}")
+    if ended.failed:
+        print(f"fedxray: {ended.failed} cases failed; try them again with --resume", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
+    """Cases, time and disk of every row, without running it."""
+    from fedxray.audit.conduct import megabytes
+    from fedxray.audit.engines import cores, make_engine
+    from fedxray.audit.preflight import preflight
+
+    hands = 1 if engine == "inline" else jobs or cores()
+    with make_engine(engine, jobs):
+        for row, plan in asked.plans().items():
+            needed = preflight(plan)
+            about = f"about {duration(needed.seconds / hands)}, {megabytes(needed.bytes)}"
+            print(f"{row:<24}{needed.cases} cases, {about}")
+    if asked.made.plan is None:
+        print("\n".join(asked.rows))
+    return 0
+
+
+@contextmanager
+def telling(quiet: bool) -> Iterator[Progress]:
+    """A bar where somebody looks; a line for every case in a log, since this may take hours."""
+    if quiet or sys.stderr.isatty():
+        with progress_bar(quiet) as progress:
+            yield progress
+        return
+    yield line_by_line(time.monotonic, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def line_by_line(clock: Callable[[], float], say: Callable[[str], None]) -> Progress:
+    """Progress that says how far it is and how long the rest takes at the pace so far."""
+    start = clock()
+
+    def tell(done: int, total: int, label: str) -> None:
+        spent = clock() - start
+        rest = f", about {duration(spent / done * (total - done))} left" if done else ""
+        say(f"{done}/{total} after {duration(spent)}{rest}: {label}")
+
+    return tell

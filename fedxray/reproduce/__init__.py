@@ -1,0 +1,1 @@
+"""Published tables, reproduced: each is a small description, its plans are ordinary audits."""

@@ -1,0 +1,86 @@
+"""From results to cells: every unit of a row and column, with its floors and controls."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedxray.audit.summary import ENDED
+from fedxray.reproduce.base import Column, Measured, Number, Reproduction, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """Our side of one number of the table, and the published one."""
+
+    row: str
+    column: Column
+    units: tuple[Unit, ...]
+    paper: Number | None
+    summary: Mapping[str, Any] = field(default_factory=dict)  # of the audit: floors and controls
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    controls_left_out: tuple[str, ...] = ()
+    seconds: float | None = None
+
+    @property
+    def values(self) -> dict[tuple[int, int | None], float]:
+        """Values by seed and client, for pairing."""
+        return {(unit.seed, unit.client): unit.value for unit in self.units}
+
+
+def cells_of_audit(made: Reproduction, row: str, document: Mapping[str, Any]) -> list[Cell]:
+    """The cells of a row whose attack is in the results of its audit."""
+    labels = {case["attack"] for case in document["cases"]}
+    return [_cell(made, row, column, document) for column in made.columns if column.attack in labels]
+
+
+def _cell(made: Reproduction, row: str, column: Column, document: Mapping[str, Any]) -> Cell:
+    cases = [case for case in document["cases"] if _belongs(case, column)]
+    rows = [one for one in document["summary"] if _belongs(one, column) and one["metric"] == column.metric]
+    left_out = [name for case in cases for name in case["ledger"].get("controls_left_out", ())]
+    return Cell(
+        row=row,
+        column=column,
+        units=tuple(_units(cases, column.metric)),
+        paper=made.number(row, column),
+        summary=rows[0] if rows else {},
+        statuses=Counter(case["status"] for case in cases),
+        controls_left_out=tuple(dict.fromkeys(left_out)),
+        seconds=math.fsum(case["seconds"] or 0.0 for case in cases),
+    )
+
+
+def _belongs(entry: Mapping[str, Any], column: Column) -> bool:
+    return (entry["attack"], entry["defence"], entry["aware"]) == (
+        column.attack,
+        column.defence,
+        column.aware,
+    )
+
+
+def _units(cases: Sequence[Mapping[str, Any]], metric: str) -> list[Unit]:
+    """The cases that ended with a finite value, as a summary counts them."""
+    found = []
+    for case in cases:
+        value = case["scores"].get(metric)
+        if case["status"] in ENDED and value is not None and math.isfinite(value):
+            found.append(Unit(seed=case["seed"], client=case["client"], value=float(value)))
+    return found
+
+
+def cells_of_measured(made: Reproduction, row: str, measured: Sequence[Measured]) -> list[Cell]:
+    """The cells of a row that was measured without an audit."""
+    found = []
+    for one in measured:
+        column = next(c for c in made.columns if (c.name, c.metric) == (one.column, one.metric))
+        over = max(one.floors, key=lambda name: one.floors[name], default=None)
+        floor = None if over is None else one.floors[over]
+        summary = {"floor": floor, "over": over, "difference": None, "low": None, "high": None}
+        paper = made.number(row, column)
+        found.append(
+            Cell(row=row, column=column, units=one.units, paper=paper, summary={**summary, "controls": {}})
+        )
+    return found

@@ -1,0 +1,1 @@
+"""The tables of "Data Leakage in Federated Averaging"."""

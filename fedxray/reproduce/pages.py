@@ -1,0 +1,140 @@
+"""A reproduction in words: the same tables for the terminal and for reproduction.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedxray.report import words
+from fedxray.report.svg import printable
+from fedxray.reproduce.base import NOT_IN_TEXT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+NUMBERS = (
+    "row",
+    "column",
+    "metric",
+    "ours",
+    "95 % interval",
+    "clients x seeds",
+    "paper",
+    "floor",
+    "gain",
+    "controls",
+)
+DIFFERENCES = ("difference", "row", "metric", "ours", "95 % interval", "n", "paper", "paper's order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table of texts with its heading."""
+
+    title: str
+    head: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+def sheets(content: Mapping[str, Any]) -> list[Sheet]:
+    """Ours beside the paper's, and the paired differences."""
+    numbers = tuple(_numbers(row, content["paper"]["numbers"]) for row in content["rows"])
+    found = [Sheet(title=f"{content['name']}: {content['paper']['place']}", head=NUMBERS, lines=numbers)]
+    if content["differences"]:
+        lines = tuple(_difference(one) for one in content["differences"])
+        found.append(Sheet(title="Paired differences, client by client", head=DIFFERENCES, lines=lines))
+    return found
+
+
+def _numbers(row: Mapping[str, Any], published: bool) -> tuple[str, ...]:
+    metric, ours, floor = row["metric"], row["ours"], row["floor"]
+    controls = [f"{name} {words.value(one['mean'], metric)}" for name, one in row["controls"].items()]
+    controls += [f"{name} left out" for name in row["controls_left_out"]]
+    called = f" ({row['called']})" if row["called"] else ""
+    return (
+        row["row"],
+        f"{row['column']}{called}",
+        metric,
+        words.value(ours["mean"], metric),
+        words.between(ours["low"], ours["high"], metric),
+        f"{ours['clients']} x {ours['seeds']}" if ours["n"] else "0",
+        _published(row["paper"], metric, published),
+        "–" if floor["name"] is None else f"{words.value(floor['mean'], metric)} ({floor['name']})",
+        words.value(floor["difference"], metric, sign=True),
+        "; ".join(controls) or "–",
+    )
+
+
+def _published(paper: Mapping[str, Any] | None, metric: str, published: bool) -> str:
+    if paper is None:
+        return "–" if published else NOT_IN_TEXT
+    spread = "" if paper["spread"] is None else f" ± {words.value(paper['spread'], metric)}"
+    return f"{words.value(paper['mean'], metric)}{spread}"
+
+
+def _difference(one: Mapping[str, Any]) -> tuple[str, ...]:
+    metric, (first, second) = one["metric"], one["rows"]
+    return (
+        f"{one['left']} − {one['right']}",
+        first if first == second else f"{first} − {second}",
+        metric,
+        words.value(one["mean"], metric, sign=True),
+        words.between(one["low"], one["high"], metric, sign=True),
+        str(one["n"]),
+        words.value(one["paper"], metric, sign=True),
+        one["verdict"] or "–",
+    )
+
+
+def heading(content: Mapping[str, Any]) -> list[str]:
+    """What is shown, where it comes from and how it was made."""
+    commit = f", commit {content['commit']}" if content["commit"] else ""
+    return [
+        content["shows"],
+        f"Paper: {content['paper']['title']}, {content['paper']['place']}.",
+        f"Made by `{content['command']}` (fedxray {content['version']}{commit}).",
+    ]
+
+
+def markdown(content: Mapping[str, Any]) -> str:
+    """The page reproduction.md."""
+    parts = [f"# {content['name']}", "\n\n".join(heading(content))]
+    for sheet in sheets(content):
+        rows = [sheet.head, tuple("---" for _ in sheet.head), *sheet.lines]
+        table = "\n".join(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in rows
+        )
+        parts += [f"## {sheet.title}", table]
+    parts.append("## Where and why ours differ")
+    parts.append("\n".join(f"- {sentence}" for sentence in content["sentences"]) or "- Nothing to compare.")
+    return "\n\n".join(parts) + "\n"
+
+
+def print_tables(content: Mapping[str, Any], console: Console | None = None) -> None:
+    """The same in the terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    target = Console() if console is None else console
+    for line in heading(content):
+        target.print(Text(printable(line)))
+    for sheet in sheets(content):
+        target.print("", _rich(sheet))
+    target.print("")
+    for sentence in content["sentences"]:
+        target.print(Text(f"- {printable(sentence)}"))
+
+
+def _rich(sheet: Sheet) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text(printable(sheet.title), style="bold")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for place, column in enumerate(sheet.head):
+        table.add_column(column, overflow="fold", justify="left" if place < 3 else "right")
+    for line in sheet.lines:
+        table.add_row(*(Text(printable(cell)) for cell in line))
+    return table

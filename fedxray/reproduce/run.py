@@ -1,0 +1,220 @@
+"""A whole reproduction in order: plans checked, rows audited one after the other, numbers set side by side."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedxray.audit.cases import expand
+from fedxray.audit.conduct import conduct_with, silent
+from fedxray.audit.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.results import NAME as RESULTS
+from fedxray.audit.results import read as read_results
+from fedxray.audit.store import Store
+from fedxray.errors import BadInput
+from fedxray.files import read_json, read_object, write_whole
+from fedxray.report import build_report
+from fedxray.reproduce import document as documents
+from fedxray.reproduce.base import Column, Measured, Reproduction, Request, Unit
+from fedxray.reproduce.cells import Cell, cells_of_audit, cells_of_measured
+from fedxray.reproduce.extend import extended
+from fedxray.reproduce.pages import markdown
+from fedxray.reproduce.table import find
+
+MARKER, MEASURED, PAGE = "request.json", "measured.json", "reproduction.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A reproduction that came to its end."""
+
+    folder: Path
+    document: dict[str, Any]
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is to be done: a reproduction, the request, and the rows and columns chosen."""
+
+    made: Reproduction
+    request: Request
+    rows: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def plans(self) -> dict[str, Plan]:
+        """The plan of every row, checked; none where rows are measured directly."""
+        if self.made.plan is None:
+            return {}
+        wanted = {column.attack for column in self.columns}
+        found = {}
+        for row in self.rows:
+            content = self.made.plan(self.request, row)
+            kept = [one for one in content["attack"] if one.get("label", one.get("name")) in wanted]
+            if not kept:
+                remedy = "Choose other rows or columns."
+                got = f"nothing to measure in row {row}"
+                raise BadInput("--columns", expected="columns of every row", got=got, remedy=remedy)
+            name = f"{self.made.name}.{row}"
+            found[row] = make_plan({**content, "name": name, "attack": kept}, Path.cwd())
+        return found
+
+    def command(self, rows: Sequence[str]) -> str:
+        """The command line that asks for these rows."""
+        words = ["fedxray", "reproduce", self.made.name, "--scale", self.request.scale]
+        for option, given in (("--clients", self.request.clients), ("--seeds", self.request.seeds)):
+            words += [option, str(given)] if given is not None else []
+        if tuple(rows) != self.made.chosen_rows((), self.request):
+            words += [word for row in rows for word in ("--row", row)]
+        if self.columns != self.made.columns:
+            words += ["--columns", ",".join(dict.fromkeys(column.name for column in self.columns))]
+        return shlex.join(words)
+
+
+def job(name: str, request: Request, rows: tuple[str, ...] = (), columns: tuple[str, ...] = ()) -> Job:
+    """The named reproduction with what was asked for, refused where something is misspelt."""
+    made = find(name)
+    return Job(
+        made=made,
+        request=request,
+        rows=made.chosen_rows(rows, request),
+        columns=made.chosen_columns(columns),
+    )
+
+
+def reproduce(
+    asked: Job,
+    folder: Path,
+    *,
+    engine: str = "inline",
+    jobs: int | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Ended:
+    """Run all rows into a folder, set ours beside the paper's and write it down; progress counts cases."""
+    plans = asked.plans()
+    before = time.perf_counter()
+    with make_engine(engine, jobs) as workers:
+        _enter(asked, folder, resume)
+        if asked.made.plan is None:
+            _measure_rows(asked, folder, workers, progress)
+        else:
+            _audit_rows(plans, folder, workers, progress, resume)
+    found = finished_rows(asked.made, folder)
+    cells = [cell for row in found for cell in read_cells(asked.made, folder, row)]
+    content = documents.document(
+        asked.made, asked.request, cells, command=asked.command(found), seconds=time.perf_counter() - before
+    )
+    documents.write(content, folder)
+    write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
+    return Ended(folder=folder, document=content, failed=_failed(content))
+
+
+def _audit_rows(
+    plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
+) -> None:
+    """One audit after the other, each in its own folder with its own report."""
+    wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in plans.items()}
+    total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
+    for row, plan in wholes.items():
+        ids = {case.id for case in expand(plan)[1]}
+
+        def tell(_: int, __: int, label: str, row: str = row, ids: set[str] = ids) -> None:
+            nonlocal ended
+            ended += label in ids
+            progress(ended, total, f"{row} {label}")
+
+        conduct_with(workers, plan, folder / row, resume=resume, progress=tell)
+        build_report(folder / row)
+
+
+def _left(plan: Plan, folder: Path) -> int:
+    """How many cases of a plan have not ended."""
+    store = Store(folder)
+    return sum(not store.has_case(case.id) for case in expand(plan)[1])
+
+
+def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress) -> None:
+    """The rows that were not measured with this request yet, as tasks of the engine."""
+    tasks = []
+    for row in asked.rows:
+        argument = {"name": asked.made.name, "request": asdict(asked.request), "row": row}
+        kept = folder / row / MEASURED
+        if kept.is_file() and read_object(kept).get("request") == asdict(asked.request):
+            continue
+        argument["file"] = str(kept)
+        tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
+    deaths = workers.run(tasks, progress)
+    if deaths:
+        raise BadInput(
+            f"row {deaths[0].task.label}", expected="an end", got=deaths[0].reason, remedy="Try --resume."
+        )
+
+
+def work_on_row(argument: Mapping[str, Any]) -> None:
+    """Measure one row, here or in a worker."""
+    made, request = find(argument["name"]), Request(**argument["request"])
+    assert made.measure is not None
+    cells = [asdict(one) for one in made.measure(request, argument["row"])]
+    file = Path(argument["file"])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"format": 1, "request": argument["request"], "cells": cells}, allow_nan=False)
+    write_whole(file, text.encode("ascii"), "measured row")
+
+
+def finished_rows(made: Reproduction, folder: Path) -> list[str]:
+    """The rows that a folder holds results of, in the order of the table."""
+    name = RESULTS if made.plan is not None else MEASURED
+    return [row for row in made.rows if (folder / row / name).is_file()]
+
+
+def read_cells(made: Reproduction, folder: Path, row: str) -> list[Cell]:
+    """What was measured in a row."""
+    if made.plan is not None:
+        return cells_of_audit(made, row, read_results(folder / row))
+    kept = read_json(folder / row / MEASURED)["cells"]
+    measured = [Measured(**{**one, "units": tuple(Unit(**unit) for unit in one["units"])}) for one in kept]
+    return cells_of_measured(made, row, measured)
+
+
+def _enter(asked: Job, folder: Path, resume: bool) -> None:
+    """Refuse a folder of something else, or this reproduction's own without --resume; mark a new one."""
+    marker = {"format": 1, "kind": "reproduction", "name": asked.made.name, "scale": asked.request.scale}
+    if folder.exists() and not folder.is_dir():
+        raise _not_usable(folder, "a file")
+    held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    if held:
+        if MARKER not in held:
+            raise _not_usable(folder, f"a folder with other files ({held[0]})")
+        if read_object(folder / MARKER) != marker:
+            raise _not_usable(folder, "the folder of another reproduction or scale")
+        if not resume:
+            raise BadInput(
+                "--out",
+                expected="a new folder",
+                got=f"{folder}, which holds this reproduction already",
+                remedy="Go on with --resume, or choose another --out.",
+            )
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise _not_usable(folder, "a file is in the way") from None
+    write_whole(folder / MARKER, (json.dumps(marker) + "\n").encode("ascii"), "marker")
+
+
+def _not_usable(folder: Path, got: str) -> BadInput:
+    expected = "a new or empty folder, or this reproduction's own with --resume"
+    return BadInput("--out", expected=expected, got=f"{folder}: {got}", remedy="Choose another --out.")
+
+
+def _failed(content: Mapping[str, Any]) -> int:
+    """How many cases failed; a case has a score in several columns and counts once."""
+    found = {(row["row"], row["column"]): row["statuses"].get("failed", 0) for row in content["rows"]}
+    return sum(found.values())

@@ -1,0 +1,28 @@
+"""The reproductions by name, each as one visible line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedxray.errors import unknown_name
+from fedxray.naming import load
+
+if TYPE_CHECKING:
+    from fedxray.reproduce.base import Reproduction
+
+REPRODUCTIONS: dict[str, str] = {
+    "dlf-table1": "fedxray.reproduce.dlf.table1:TABLE1",
+    "dlf-table3": "fedxray.reproduce.dlf.table3:TABLE3",
+    "dlf-table4": "fedxray.reproduce.dlf.table4:TABLE4",
+    "dlf-trained": "fedxray.reproduce.dlf.trained:TRAINED",
+    "dlf-order": "fedxray.reproduce.dlf.order:ORDERED",
+    "dlf-averaging": "fedxray.reproduce.dlf.averaging:AVERAGED",
+}
+
+
+def find(name: str) -> Reproduction:
+    """The reproduction of that name."""
+    if name not in REPRODUCTIONS:
+        raise unknown_name("reproduction", name, REPRODUCTIONS)
+    found: Reproduction = load(REPRODUCTIONS[name])
+    return found

@@ -1,0 +1,86 @@
+"""Two tiny reproductions that stand for all: one made of audits, one measured directly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedxray.reproduce.base import (
+    Column,
+    Difference,
+    Measured,
+    Paper,
+    Reproduction,
+    Request,
+    Unit,
+)
+
+
+def plan(request: Request, row: str) -> dict[str, Any]:
+    """A clinic of four clients, of which as many are attacked as were asked for."""
+    targets = request.pick_clients(small=2, paper=4, most=4)
+    return {
+        "seeds": request.pick_seeds(small=1, paper=3),
+        "data": {
+            "name": "clinic",
+            "clients": 4,
+            "partition": "as-given",
+            "records": 80,
+            "sensitive": "smoker",
+        },
+        "model": {"name": "mlp", "hidden": [4]},
+        "federation": {"rounds": int(row.removeprefix("rounds-")), "learning_rate": 0.05},
+        "attack": [
+            {"name": "attribute-from-model", "label": "last", "targets": targets},
+            {"name": "attribute-from-model", "label": "global", "model": "global-model", "targets": targets},
+        ],
+    }
+
+
+AUDITED = Reproduction(
+    name="fake-audited",
+    shows="That a tiny table can be made.",
+    paper=Paper(
+        title="A paper",
+        place="Table 9",
+        clients=100,
+        numbers={"rounds-1": {"last": {"accuracy": 0.9}, "global": {"accuracy": (0.8, 0.1)}}},
+    ),
+    rows=("rounds-1", "rounds-2"),
+    small_rows=("rounds-1",),
+    columns=(
+        Column(attack="last", metric="accuracy", called="Ours"),
+        Column(attack="global", metric="accuracy"),
+        Column(attack="last", metric="balanced_accuracy"),
+    ),
+    differences=(
+        Difference(left="last", right="global", expected="above"),
+        Difference(left="last", right="last", rows=("rounds-1", "rounds-2")),
+    ),
+    plan=plan,
+    why="The clinic is invented.",
+)
+
+
+def measure(request: Request, row: str) -> list[Measured]:
+    """The seeds themselves, with an offset for one of the columns."""
+    units = [(seed, 10.0 * (row == "far") + seed) for seed in request.pick_seeds(small=3, paper=5)]
+    return [
+        Measured(
+            column=name,
+            metric="psnr",
+            units=tuple(Unit(seed=seed, client=None, value=value + more) for seed, value in units),
+            floors={"chance": 0.5},
+        )
+        for name, more in (("first", 0.0), ("second", 1.0))
+    ]
+
+
+MEASURED = Reproduction(
+    name="fake-measured",
+    shows="That rows can be measured directly.",
+    paper=Paper(title="A paper", place="Figure 7", trend="the second is above the first"),
+    rows=("near", "far"),
+    columns=(Column(attack="first", metric="psnr"), Column(attack="second", metric="psnr")),
+    differences=(Difference(left="second", right="first", expected="above"),),
+    measure=measure,
+)
