@@ -40,6 +40,7 @@ ATTACKS: dict[str, str] = {
     "labels-geng-start": "fedxray.attacks.labels.geng:LabelsGengStart",
     "labels-geng-end": "fedxray.attacks.labels.geng:LabelsGengEnd",
     "labels-dlf": "fedxray.attacks.labels.dlf:LabelsDlf",
+    "labels-ilrg": "fedxray.attacks.labels.ilrg:LabelsIlrg",
 }
 FLOORS: dict[str, str] = {
     "majority": "fedxray.attacks.floors:Majority",
@@ -79,7 +80,6 @@ NOT_BUILT: dict[str, list[str]] = {
         "curious-client",
         "curious-client-oracle",
         "tabular-inversion",
-        "labels-ilrg",
         "model-inversion",
         "fedinverse",
     ],

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from fedxray.adversary.view import View
 from fedxray.attacks.aim import At
-from fedxray.attacks.base import Attack, Context, Need
+from fedxray.attacks.base import EVERYONE, Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind
 from fedxray.attacks.labels.formula import Source, check_settings, estimate, needs_of_formula
 
@@ -33,7 +33,7 @@ class LabelsDlf(Attack):
 
     name: ClassVar[str] = "labels-dlf"
     kind: ClassVar[Kind] = "labels"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
     floors: ClassVar[tuple[str, ...]] = ("marginals",)
     controls: ClassVar[tuple[str, ...]] = ("other-client",)

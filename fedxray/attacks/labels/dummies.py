@@ -18,7 +18,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.aim import At, known_examples, observation_at
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, any_update, classification
 from fedxray.attacks.evidence import Evidence, Kind
-from fedxray.attacks.labels.head import linear_head, returned
+from fedxray.attacks.labels.head import linear_head, mean_reply, returned
 from fedxray.models.inspect import head
 from fedxray.params import Params
 from fedxray.seeds import fork, normal_like
@@ -61,7 +61,7 @@ class HeadStatistics(Attack):
     def attack(self, view: View, context: Context) -> Evidence:
         """Both numbers and the error, of the model sent or of the one returned."""
         seen = observation_at(view, self.at)
-        params = seen.start if self.place == "start" else returned(seen, view.grants.recipe)
+        params = seen.start if self.place == "start" else returned(mean_reply(view, self.at))
         buffers = seen.buffers if self.place == "start" else {**seen.buffers, **seen.buffers_after}
         like = next(iter(seen.start.values()))
         one = torch.empty((1, *view.space.shape), dtype=like.dtype, device=like.device)

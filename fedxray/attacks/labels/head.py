@@ -2,13 +2,17 @@
 
 With cross-entropy the gradient of row k of the last layer is the mean over examples of (p_k - [label is k]) times
 the features, and that of its bias the same without the features. A weight update adds one such gradient per local
-step, each times what the recipe makes of it. A sum over several clients is read as the update of one client that
-holds everyone's examples: exact for FedSGD weighted by examples, for FedAvg as far as clients are alike in size.
+step, each times what the recipe makes of it.
+
+A sum over several clients is read as the reply of one client that holds everyone's examples: exact for FedSGD weighted
+by examples, for FedAvg as far as clients are alike in size. How many steps each made depends on how many they are:
+without the grant `contributors` the examples told are taken for those of one client. A curious client that knows who
+took part takes its own reply out first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +22,7 @@ from fedxray.attacks.aim import At, examples_behind, observation_at
 from fedxray.attacks.base import Need
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
-from fedxray.params import Params, add
+from fedxray.params import Params, add, scaled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,34 +44,41 @@ class HeadGradient:
 
 def head_gradient(view: View, at: At) -> HeadGradient:
     """The last layer of the chosen update, divided by what its steps were multiplied by."""
-    seen, examples = observation_at(view, at), examples_behind(view, at)
+    reply, examples = mean_reply(view, at), examples_behind(view, at)
     assert examples is not None
-    place = head(view.model)
-    rows = seen.update[place.weight].detach().double()
-    found = pulls(seen, view.grants.recipe, examples, view.grants.contributors)
+    found = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
     assert found is not None
+    place = head(view.model)
+    rows = reply.update[place.weight].detach().double()
     weights = torch.tensor(found, dtype=rows.dtype, device=rows.device)
-    bias = None if place.bias is None else -seen.update[place.bias].detach().double() / weights.sum()
+    bias = None if place.bias is None else -reply.update[place.bias].detach().double() / weights.sum()
     return HeadGradient(rows=-rows / weights.sum(), bias=bias, pulls=weights, examples=examples)
 
 
-def pulls(
-    seen: Observation, recipe: Recipe | None, examples: int, contributors: tuple[int, ...] | None = None
-) -> list[float] | None:
-    """What the gradient of every local step is multiplied by on its way into the update; None where that is unknown."""
-    if seen.kind == "gradient":
+def pulls(reply: Observation, recipe: Recipe | None, examples: int) -> list[float] | None:
+    """What the gradient of every local step is multiplied by on its way into a client's reply; None if unknown."""
+    if reply.kind == "gradient":
         return [1.0]
     if recipe is None:
         return None
-    server = recipe.server_learning_rate if is_sum(seen) else 1.0
-    if recipe.algorithm == "fedsgd":
-        return [server * recipe.learning_rate]  # the server took the step
-    if is_sum(seen):
-        examples = -(-examples // max(1, len(seen.contributors or contributors or ())))
     steps, kept = recipe.steps(examples), recipe.momentum
-    return [
-        server * recipe.learning_rate * (1 - kept ** (steps - step)) / (1 - kept) for step in range(steps)
-    ]
+    return [recipe.learning_rate * (1 - kept ** (steps - step)) / (1 - kept) for step in range(steps)]
+
+
+def scale_of(view: View, reply: Observation, examples: int) -> float | None:
+    """What a mean gradient was multiplied by on its way into a reply; None where that is unknown."""
+    found = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
+    return None if found is None else sum(found)
+
+
+def mean_reply(view: View, at: At) -> Observation:
+    """The chosen update as a client's reply: of a sum, the mean reply before the server took its step."""
+    seen, recipe = observation_at(view, at), view.grants.recipe
+    if seen.kind == "gradient" or not is_sum(seen) or recipe is None:
+        return seen
+    step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
+    mean = scaled(seen.update, 1 / step)
+    return replace(seen, update=_without_own(view, seen.round, mean, recipe), kind=recipe.kind)
 
 
 def is_sum(seen: Observation) -> bool:
@@ -75,11 +86,33 @@ def is_sum(seen: Observation) -> bool:
     return seen.contributors is None or len(seen.contributors) > 1
 
 
-def returned(seen: Observation, recipe: Recipe | None) -> Params:
-    """The model that the client ended with, of a sum the mean client; one gradient changes nothing."""
-    if seen.kind == "gradient" or recipe is None or recipe.algorithm == "fedsgd":
-        return seen.start
-    return add(seen.start, seen.update, 1 / recipe.server_learning_rate if is_sum(seen) else 1.0)
+def returned(reply: Observation) -> Params:
+    """The model that the client ended with; one gradient changes nothing."""
+    return reply.start if reply.kind == "gradient" else add(reply.start, reply.update)
+
+
+def _without_own(view: View, round: int, mean: Params, recipe: Recipe) -> Params:
+    """The mean reply of all others, where the seat sent one itself and knows of everyone who took part."""
+    everyone, others = view.grants.contributors or (), view.grants.examples
+    own = [one for seat in view.own for one in seat.observations if one.round == round]
+    if not own or others is None or len(everyone) <= len(own):
+        return mean
+    sizes = [one.examples or 0 for one in own]
+    by_examples = recipe.weighting == "examples"
+    weights = [float(size) if by_examples else 1.0 for size in sizes]
+    left = float(others) if by_examples else float(len(everyone) - len(own))
+    total = scaled(mean, (left + sum(weights)) / left)
+    for one, weight in zip(own, weights, strict=True):
+        total = add(total, one.update, -weight / left)
+    return total
+
+
+def _examples_of_one(view: View, reply: Observation, examples: int) -> int:
+    """How many examples a client held: of a sum, its share of them all."""
+    if not is_sum(reply):
+        return examples
+    told = len(reply.contributors or view.grants.contributors or ())
+    return -(-examples // max(1, told - len(view.own)))
 
 
 def linear_head() -> Need:
@@ -109,7 +142,7 @@ def known_steps(at: At) -> Need:
     return Need(
         what="the training recipe of an update of weights",
         given_by='grants = ["recipe"]',
-        met=lambda view: pulls(observation_at(view, at), view.grants.recipe, 1) is not None,
+        met=lambda view: pulls(mean_reply(view, at), view.grants.recipe, 1) is not None,
     )
 
 

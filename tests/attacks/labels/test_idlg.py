@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedxray.adversary.view import View
-from fedxray.attacks.labels.idlg import LabelsIdlg, against_all_others, bias_scale, most_even, share_out
+from fedxray.attacks.labels.idlg import LabelsIdlg, against_all_others, estimated_share, share_out
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import draw_schedule
@@ -47,19 +47,17 @@ def counts_of(view: View, **settings: Any) -> list[int]:
 
 def test_shares_by_hand() -> None:
     # Classes 1 and 3 are below zero, one each; left is [0.3, -0.3, 0.2, 0.1], so the third goes to class 1.
-    counts, left = share_out(torch.tensor([0.3, -0.5, 0.2, -0.1]), 3, 0.2)
-    assert counts.tolist() == [0, 2, 0, 1]
-    assert left.tolist() == pytest.approx([0.3, -0.1, 0.2, 0.1])
-    assert share_out(torch.tensor([0.3, -0.4, 0.1, 0.0]), 1, 0.5)[0].tolist() == [0, 1, 0, 0]
-    assert share_out(torch.tensor([-0.1, -0.4, -0.2]), 2, 0.5)[0].tolist() == [0, 1, 1]
+    assert share_out(torch.tensor([0.3, -0.5, 0.2, -0.1]), 3, 0.2).tolist() == [0, 2, 0, 1]
+    assert share_out(torch.tensor([0.3, -0.4, 0.1, 0.0]), 1, 0.5).tolist() == [0, 1, 0, 0]
+    assert share_out(torch.tensor([-0.1, -0.4, -0.2]), 2, 0.5).tolist() == [0, 1, 1]
 
 
-def test_several_shares_are_tried_side_by_side() -> None:
-    signal = torch.tensor([0.3, -0.5, 0.2, -0.1])
-    together = share_out(signal, 6, torch.tensor([[0.1], [0.2], [0.7]]))
-    for place, share in enumerate((0.1, 0.2, 0.7)):
-        counts, left = share_out(signal, 6, share)
-        assert torch.equal(together[0][place], counts) and torch.equal(together[1][place], left)
+def test_the_share_of_unknown_scale_by_hand() -> None:
+    # Below zero are 0.5 and 0.1, of 4 classes, for 3 examples: 0.6 * 1.25 / 3.
+    assert estimated_share(torch.tensor([0.3, -0.5, 0.3, -0.1]), 3) == pytest.approx(0.25)
+    one = torch.full((100,), 1 / 100)  # one example of an even prediction: nearly its whole share, which is 1
+    one[7] -= 1
+    assert estimated_share(one, 1) == pytest.approx(1, abs=1e-3)
 
 
 @given(
@@ -70,10 +68,9 @@ def test_several_shares_are_tried_side_by_side() -> None:
 def test_an_even_guess_of_the_network_gives_exact_counts(counts: list[int], scale: float) -> None:
     truth, examples = torch.tensor(counts), sum(counts)
     signal = scale * (1 / len(counts) - truth.to(torch.float64) / examples)
-    assert share_out(signal, examples, scale / examples)[0].tolist() == counts
-    found = most_even(signal, examples)
+    assert share_out(signal, examples, scale / examples).tolist() == counts
+    found = share_out(signal, examples, estimated_share(signal, examples))
     assert int(found.sum()) == examples and int(found.min()) >= 0
-    assert torch.equal(found, most_even(8 * signal, examples))
 
 
 def test_the_row_against_all_others_by_hand() -> None:
@@ -130,25 +127,6 @@ def test_an_update_of_weights_serves_as_it_is() -> None:
     assert view.grants.recipe is None and counts_of(view) == expected
     told = replace(view, grants=replace(view.grants, names=("recipe",), recipe=recipe))
     assert counts_of(told) == expected
-
-
-def test_the_scale_of_an_update_is_what_a_constant_gradient_is_multiplied_by() -> None:
-    view = view_of(net(3), torch.tensor([1, 4, 6, 2, 0]), Recipe())
-    seen = view.observations[0]
-    for momentum in (0.0, 0.8):
-        recipe = Recipe(epochs=3, batch_size=2, learning_rate=0.05, momentum=momentum)
-        weight = torch.zeros(1, requires_grad=True)
-        optimiser = torch.optim.SGD([weight], lr=0.05, momentum=momentum)
-        for _ in range(9):
-            weight.grad = torch.ones(1)
-            optimiser.step()
-        assert bias_scale(seen, recipe, 5) == pytest.approx(-float(weight.detach()), rel=1e-5)
-    assert bias_scale(replace(seen, kind="gradient"), None, 5) == 1.0
-    assert bias_scale(seen, None, 5) is None
-    whole = replace(seen, contributors=None)
-    assert bias_scale(whole, Recipe(), 5) is None
-    summed = Recipe(algorithm="fedsgd", server_learning_rate=0.3, learning_rate=0.5)
-    assert bias_scale(whole, summed, 5) == pytest.approx(0.15)  # the server takes the step
 
 
 def test_a_head_that_did_not_change_is_undetermined() -> None:
