@@ -36,8 +36,6 @@ def _layers(module: nn.Module, name: str, trainable: set[str]) -> Iterator[Layer
     hooked = bool(module._forward_hooks or module._forward_pre_hooks)
     if type(module) is nn.Sequential and not hooked:
         for child, inner in module._modules.items():  # named_children leaves out a layer that comes twice
-            if inner is None:
-                continue
             yield from _layers(inner, f"{name}{child}.", trainable)
     elif type(module) is nn.Linear and not hooked:
         bias = None if module.bias is None else f"{name}bias"

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
-from fedxray.attacks.attributes import gradient_match
-from fedxray.attacks.attributes.from_gradients import (
-    AttributeFromGradients,
-    filled,
-    hard_sample,
-    own_order,
-    round_cosines,
-)
-from fedxray.attacks.attributes.gradient_match import Products, descend, products, ratios_of_changes, relaxed
+from fedxray.attacks.attributes import gradient_products
+from fedxray.attacks.attributes.from_gradients import AttributeFromGradients, own_order, round_counts
+from fedxray.attacks.attributes.gradient_match import Products, descend, ratios_of_changes, relaxed
+from fedxray.attacks.attributes.gradient_products import products
+from fedxray.attacks.attributes.gradient_search import hard_sample
+from fedxray.attacks.attributes.round_cosines import cosines, cosines_of_rounds, filled
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.local_model.send_back import isolate
+from fedxray.data.records import Records
 from fedxray.data.space import Column
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.local import Batch, local_update, objective
@@ -28,6 +27,7 @@ from fedxray.federation.recipe import Recipe
 from fedxray.params import parameters_of, scaled
 from fedxray.seeds import fork
 from tests.attacks.by_hand import column, table
+from tests.contract import worlds
 
 THREE = Column(
     name="s",
@@ -96,8 +96,14 @@ def every_value(view: View) -> Tensor:
     )
 
 
+def round_cosines(view: View, x: Tensor) -> Tensor:
+    """The cosine of every round under these whole records."""
+    found = cosines_of_rounds(view, records_of(view), view.observations)
+    return cosines(x[:, list(view.space.column("s").positions)], found)
+
+
 def products_of(view: View) -> Products:
-    return products(view.model, view.loss, every_value(view), records_of(view).y, view.observations)
+    return next(products(view.model, view.loss, every_value(view), records_of(view).y, view.observations))
 
 
 @pytest.mark.parametrize("classes", [0, 2])
@@ -106,9 +112,9 @@ def test_the_right_values_have_a_cosine_of_one_at_one_full_step(sensitive: Colum
     view, truth = client(sensitive, classes=classes)
     given = records_of(view)
     right = filled(given.x, sensitive.positions, sensitive.candidates(given.x)[truth])
-    assert round_cosines(view, right, given.y, view.observations).tolist() == pytest.approx([1.0] * 3)
+    assert round_cosines(view, right).tolist() == pytest.approx([1.0] * 3)
     wrong = filled(given.x, sensitive.positions, sensitive.candidates(given.x)[truth.roll(1)])
-    assert float(round_cosines(view, wrong, given.y, view.observations).max()) < 1 - 1e-6
+    assert float(round_cosines(view, wrong).max()) < 1 - 1e-6
     assert float(ratios_of_changes(products_of(view), truth)[1]) == pytest.approx(0, abs=1e-12)
 
 
@@ -128,7 +134,7 @@ def test_both_methods_beat_the_majority_after_several_steps() -> None:
     for seed in range(3):
         view, truth = client(column(), epochs=5, records=24, seed=seed)
         for method in ("closed-form", "iterative"):
-            shares[method].append(share_right(run(view, method=method, steps=60), view, truth))
+            shares[method].append(share_right(run(view, method=method, steps=40), view, truth))
         shares["majority"].append(float(torch.bincount(truth).max()) / len(truth))
     assert min(sum(shares["closed-form"]), sum(shares["iterative"])) > sum(shares["majority"]) + 0.3, shares
 
@@ -150,7 +156,7 @@ def test_the_ratio_is_the_weighted_mean_of_squared_sines() -> None:
     even = squares(every.flatten(0, 1), given.y.repeat_interleave(3))
     for chosen in product(range(3), repeat=3):
         x = every[torch.arange(3), list(chosen)]
-        cosines = round_cosines(view, x, given.y, view.observations).tolist()
+        cosines = round_cosines(view, x).tolist()
         weights = [now / then for now, then in zip(squares(x, given.y), even, strict=True)]
         wanted = sum(w * (1 - c**2) for w, c in zip(weights, cosines, strict=True)) / sum(weights)
         changes, now = ratios_of_changes(found, torch.tensor(chosen))
@@ -174,7 +180,7 @@ def test_descent_only_falls_and_ends_where_no_single_change_helps() -> None:
 def test_small_blocks_give_the_same_inner_products(monkeypatch: pytest.MonkeyPatch) -> None:
     view, _ = client(THREE)
     whole = products_of(view)
-    monkeypatch.setattr(gradient_match, "ENTRIES_AT_ONCE", 7 * 49)  # seven gradients of 49 parameters
+    monkeypatch.setattr(gradient_products, "ENTRIES_AT_ONCE", 7 * 49)  # seven gradients of 49 parameters
     cut = products_of(view)
     assert torch.allclose(whole.whole, cut.whole) and torch.allclose(whole.across, cut.across)
 
@@ -194,7 +200,7 @@ def test_the_iterative_form_does_not_depend_on_the_order_of_the_records() -> Non
     view, _ = client(column())
     given, order = records_of(view), torch.randperm(16, generator=fork(1))
     turned = PublicAttributes(x=given.x[order], y=given.y[order])
-    assert torch.equal(given.x[own_order(given)], turned.x[own_order(turned)])
+    assert torch.equal(given.x[own_order(given.x, given.y)], turned.x[own_order(turned.x, turned.y)])
     other = replace(view, grants=replace(view.grants, public_attributes=turned))
     settings = {"method": "iterative", "steps": 5, "learning_rates": (1e2, 1e4)}
     first, second = run(view, **settings), run(other, **settings)
@@ -217,17 +223,93 @@ def test_what_cannot_be_matched_gives_no_guess(method: str, spoil: str) -> None:
     assert found.status == "undetermined" and found.reason and bool(found.tensors["codes"].isnan().all())
 
 
+@pytest.mark.parametrize("method", ["closed-form", "iterative", "l-bfgs"])
+def test_numbers_are_told_by_a_grid(method: str) -> None:
+    """A client whose values lie on the grid, so that the right answer is among the candidates."""
+    age = Column(name="s", kind="continuous", positions=(1,), low=-1.0, high=1.0)
+    steps = Column(name="s", kind="categorical", positions=(1,), codes=((-1.0,), (0.0,), (1.0,)))
+    view, truth = client(steps, records=6)
+    view = replace(view, space=table(4, age))
+    found = run(view, method=method, grid=3, steps=60)
+    codes = found.tensors["codes"][:, 0]
+    assert found.facts["values"] == 3 and set(codes.tolist()) <= {-1.0, 0.0, 1.0}
+    if method == "closed-form":
+        assert torch.equal(codes, steps.candidates(codes)[truth][:, 0])
+    else:
+        assert found.facts["mean_cosine"] > 0.9
+    assert run(view).facts["values"] == AttributeFromGradients().grid
+
+
+def test_l_bfgs_takes_the_rates_of_its_paper_and_draws_nothing() -> None:
+    view, truth = client(column(), records=12)
+    found = run(view, method="l-bfgs", steps=10)
+    assert {one["learning_rate"] for one in found.facts["tried"]} == {1e-3, 5e-3, 1e-2}
+    curves = run(view, method="l-bfgs", steps=60, learning_rates=(0.5,)).curve
+    assert curves[-1] < 0.1 * curves[0]
+    assert share_right(run(view, method="l-bfgs", steps=60, learning_rates=(0.5,)), view, truth) > 0.9
+
+
+def test_shares_mean_first_rounds_and_every_one_is_tried() -> None:
+    assert round_counts((0.0, 0.05, 0.5, 1.0), 100) == [1, 5, 50, 100]
+    assert round_counts((1.0, 0.0, 0.01), 3) == [1, 3]
+    view, _ = client(column(), rounds=4, epochs=3)
+    alone = run(replace(view, observations=view.observations[:1]))
+    found = run(view, shares=(0.0, 0.5, 1.0), pick="own-objective")
+    assert [one["rounds"] for one in found.facts["tried"]] == [1, 2, 4]
+    assert found.facts["tried"][0]["cosine"] == pytest.approx(alone.facts["mean_cosine"])
+    best = max(found.facts["tried"], key=lambda one: one["cosine"])
+    assert found.facts["rounds_matched"] == best["rounds"]
+    widest = max(found.facts["tried"], key=lambda one: one["cosine_all"])
+    assert run(view, shares=(0.0, 0.5, 1.0)).facts["rounds_matched"] == widest["rounds"]
+
+
+def test_the_oracle_s_pick_needs_its_grant_and_is_the_best_of_all() -> None:
+    view, truth = client(column(), rounds=5, epochs=6, records=24, seed=1)
+    settings: dict[str, Any] = {"shares": (0.0, 0.4, 1.0)}
+    with pytest.raises(Refused, match="oracle-records"):
+        run(view, pick="oracle-records", **settings)
+    given, order = records_of(view), torch.randperm(24, generator=fork(5))
+    right = filled(given.x, (1,), view.space.column("s").candidates(given.x)[truth])
+    told = replace(
+        view.grants,
+        names=("oracle-records", "public-attributes"),
+        oracle={"oracle-records": Records(right[order], given.y[order])},
+    )
+    oracle = share_right(run(replace(view, grants=told), pick="oracle-records", **settings), view, truth)
+    single = [share_right(run(view, shares=(share,)), view, truth) for share in settings["shares"]]
+    assert oracle == pytest.approx(max(single)) and max(single) > min(single)
+
+
+def test_active_rounds_are_those_of_an_isolated_client_and_are_counted() -> None:
+    world = worlds.table_world()
+    attack = AttributeFromGradients(active_rounds=3)
+    view = worlds.view_of(attack, world, role="active-server")
+    found = attack.run(view, generator=fork(0))
+    assert found.rounds_spent == 3 and found.facts["rounds"] == 3 and found.status == "ok"
+    both = replace(attack, with_recorded=True).run(view, generator=fork(0))
+    assert both.rounds_spent == 3 and both.facts["rounds"] == 3 + len(view.of_target())
+    seen = isolate(view, 3).observations
+    last = max(view.of_target(), key=lambda one: one.round)
+    first = {name: value + last.update[name] for name, value in last.start.items()}
+    assert all(torch.equal(seen[0].start[name], value) for name, value in first.items())
+    alone = AttributeFromGradients().run(replace(view, observations=seen), generator=fork(0))
+    assert torch.equal(alone.tensors["codes"], found.tensors["codes"])
+    with pytest.raises(Refused, match="asked"):
+        attack.run(worlds.view_of(attack, world, role="server"), generator=fork(0))
+
+
 def test_refusals() -> None:
     view, _ = client(column())
-    age = Column(name="s", kind="continuous", positions=(1,))
-    with pytest.raises(Refused, match="categor"):
-        run(replace(view, space=table(4, age)))
     wrongs: tuple[dict[str, Any], ...] = (
         {"method": "x"},
-        {"learning_rates": ()},
-        {"learning_rates": (0.0,)},
-        {"steps": 0},
+        {"method": "iterative", "learning_rates": (0.0,)},
+        {"method": "l-bfgs", "steps": 0},
         {"changes": -1},
+        {"grid": 1},
+        {"pick": "truth"},
+        {"shares": ()},
+        {"shares": (1.5,)},
+        {"active_rounds": -1},
     )
     for wrong in wrongs:
         with pytest.raises(BadInput):

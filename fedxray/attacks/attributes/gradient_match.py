@@ -10,21 +10,11 @@ rounds where every value is equally likely. The ratio is zero exactly where ever
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch import Tensor
 
-from fedxray.adversary.view import Observation
-from fedxray.losses import example_loss
-from fedxray.params import Params, flatten
-
-ENTRIES_AT_ONCE = (
-    8_000_000  # numbers of gradients held in one of the two blocks whose inner products are taken
-)
 SOFTENINGS = (1e-10, 1e-6, 1e-3, 1e-1, 10.0)  # ridge of the relaxed problem, as shares of the mean diagonal
 ROUNDING = 1e-12  # differences of ratios, which lie between 0 and 1, that float64 cannot tell from none
 
@@ -39,80 +29,33 @@ class Products:
     values: int
 
 
-def products(
-    model: nn.Module, loss: str, filled: Tensor, y: Tensor, rounds: Sequence[Observation]
-) -> Products:
-    """Inner products for inputs under every value [records, values, ...] with targets [records]."""
-    records, values = int(filled.shape[0]), int(filled.shape[1])
-    x, targets = filled.flatten(0, 1), y.repeat_interleave(values, dim=0)
-    size = records * values
-    whole = torch.zeros((size, size), dtype=torch.float64, device=x.device)
-    across = torch.zeros_like(whole)
-    for one in rounds:
-        inner, along = _of_round(model, loss, x, targets, one)
-        weight = size**2 / inner.sum().clamp(min=torch.finfo(torch.float64).tiny)
-        whole += weight * inner
-        across += weight * (inner - torch.outer(along, along))
-    return Products(whole=whole, across=across, records=records, values=values)
-
-
-def example_gradients(
-    model: nn.Module, loss: str, params: Params, buffers: Params, x: Tensor, y: Tensor
-) -> Tensor:
-    """The gradient of each example's loss in evaluation mode, float64, shape [examples, parameters]."""
-    still, measure = copy.deepcopy(model).eval(), example_loss(loss)
-
-    def loss_of_one(inner: dict[str, Tensor], one: Tensor, target: Tensor) -> Tensor:
-        output = functional_call(still, ({**inner, **buffers},), (one[None],))
-        return measure(output, target[None])[0]
-
-    found = vmap(grad(loss_of_one), in_dims=(None, 0, 0))({n: v.detach() for n, v in params.items()}, x, y)
-    return torch.cat([found[name].flatten(1) for name in params], dim=1).detach().double()
-
-
-def _of_round(model: nn.Module, loss: str, x: Tensor, y: Tensor, seen: Observation) -> tuple[Tensor, Tensor]:
-    """J J' [examples, examples] and J d [examples], block by block so that memory stays bounded."""
-    start = dict(seen.start)
-    wanted = -flatten({name: seen.update[name] for name in start}).double()
-    wanted = wanted / wanted.norm()
-    block = max(1, ENTRIES_AT_ONCE // len(wanted))
-    inner = torch.empty((len(x), len(x)), dtype=torch.float64, device=x.device)
-    along = torch.empty(len(x), dtype=torch.float64, device=x.device)
-    for left in range(0, len(x), block):
-        rows = slice(left, left + block)
-        held = example_gradients(model, loss, start, seen.buffers, x[rows], y[rows])
-        along[rows] = held @ wanted
-        inner[rows, rows] = held @ held.T
-        for right in range(left + block, len(x), block):
-            columns = slice(right, right + block)
-            other = example_gradients(model, loss, start, seen.buffers, x[columns], y[columns])
-            inner[rows, columns] = held @ other.T
-            inner[columns, rows] = inner[rows, columns].T
-    return inner, along
-
-
 def relaxed(found: Products) -> list[Tensor]:
     """The value with the largest share where shares p may be any numbers that sum to one; one [records] per ridge.
 
     With p = 1/values + z this is least squares for z, in which the ridge prefers equally likely values.
     """
-    size = found.records * found.values
-    centred = _centred(_centred(found.across, found).T, found)  # moves that keep the sum of shares
-    slope = _centred((found.across.sum(1) / found.values)[:, None], found)[:, 0]
-    scale = centred.diagonal().mean().clamp(min=torch.finfo(centred.dtype).tiny)
-    identity = torch.eye(size, dtype=centred.dtype, device=centred.device)
-    return [
-        torch.linalg.solve(centred + ridge * scale * identity, -slope)
-        .reshape(found.records, found.values)
-        .argmax(1)
-        for ridge in SOFTENINGS
-    ]
+    size, free = found.records * found.values, found.values - 1
+    contrasts = _contrasts(found)  # moves that keep the sum of shares
+    split = found.across.reshape(found.records, found.values, found.records, found.values)
+    half = torch.einsum("iajb,bd->iajd", split, contrasts)
+    inner = torch.einsum("iajd,ac->icjd", half, contrasts).reshape(found.records * free, -1)
+    pull = found.across.sum(1).reshape(found.records, found.values) / found.values
+    slope = (pull @ contrasts).reshape(-1)
+    scale = (inner.diagonal().sum() / size).clamp(min=torch.finfo(inner.dtype).tiny)
+    starts = []
+    for ridge in SOFTENINGS:
+        softened = inner.clone()
+        softened.diagonal().add_(ridge * scale)
+        moved = torch.linalg.solve(softened, -slope).reshape(found.records, free) @ contrasts.T
+        starts.append(moved.argmax(1))
+    return starts
 
 
-def _centred(matrix: Tensor, found: Products) -> Tensor:
-    """Rows [records * values, ...] less the mean over the values of their record."""
-    split = matrix.reshape(found.records, found.values, -1)
-    return (split - split.mean(1, keepdim=True)).reshape(matrix.shape)
+def _contrasts(found: Products) -> Tensor:
+    """An orthonormal basis of the numbers that sum to zero, shape [values, values - 1]."""
+    rows = torch.eye(found.values, dtype=found.across.dtype, device=found.across.device)
+    basis: Tensor = torch.linalg.qr(rows[:, 1:] - 1.0 / found.values)[0]
+    return basis
 
 
 def descend(found: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[float], Tensor]:

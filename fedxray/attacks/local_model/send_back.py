@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedxray.adversary.view import View
+from fedxray.adversary.view import Exchange, View
 from fedxray.attacks.base import Attack, Context, Need, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
@@ -46,13 +46,7 @@ class LocalModelSendBack(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Send back whatever came back."""
-        assert view.channel is not None and view.target is not None
-        last, recipe = last_of(view.of_target()), view.grants.recipe
-        rate = recipe.learning_rate if last.kind == "gradient" and recipe is not None else 1.0
-        method = Sgd(steps=self.active_rounds, lr=rate)  # sent - (sent - returned) is what was returned
-        tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method)), every=self.every)
-        rounds = spaced_rounds(self.active_rounds, self.every)
-        spent = view.channel(tamper, rounds=rounds, clients=[view.target])
+        last, spent = last_of(view.of_target()), isolate(view, self.active_rounds, self.every)
         walk: Walk = spent.state[1]
         finite = is_finite(walk.point)
         return of_model(
@@ -64,3 +58,13 @@ class LocalModelSendBack(Attack):
             rounds_spent=walk.steps,
             facts={"rounds_passed": spent.rounds_spent},
         )
+
+
+def isolate(view: View, steps: int, every: int = 1) -> Exchange:
+    """Send the target its own last model back, so often; where it sends gradients, with the recipe's step."""
+    assert view.channel is not None and view.target is not None
+    last, recipe = last_of(view.of_target()), view.grants.recipe
+    rate = recipe.learning_rate if last.kind == "gradient" and recipe is not None else 1.0
+    method = Sgd(steps=steps, lr=rate)  # sent - (sent - returned) is what was returned
+    tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method)), every=every)
+    return view.channel(tamper, rounds=spaced_rounds(steps, every), clients=[view.target])
