@@ -23,6 +23,8 @@ class Cell:
     summary: Mapping[str, Any] = field(default_factory=dict)  # of the audit: floors and controls
     statuses: Mapping[str, int] = field(default_factory=dict)
     controls_left_out: tuple[str, ...] = ()
+    data: str | None = None  # the data set
+    floors: Mapping[str, Mapping[tuple[int, int | None], float]] = field(default_factory=dict)
     seconds: float | None = None
 
     @property
@@ -49,6 +51,8 @@ def _cell(made: Reproduction, row: str, column: Column, document: Mapping[str, A
         summary=rows[0] if rows else {},
         statuses=Counter(case["status"] for case in cases),
         controls_left_out=tuple(dict.fromkeys(left_out)),
+        data=document["plan"]["data"].get("name"),
+        floors=_floors(cases, column.metric),
         seconds=math.fsum(case["seconds"] or 0.0 for case in cases),
     )
 
@@ -68,6 +72,18 @@ def _units(cases: Sequence[Mapping[str, Any]], metric: str) -> list[Unit]:
         value = case["scores"].get(metric)
         if case["status"] in ENDED and value is not None and math.isfinite(value):
             found.append(Unit(seed=case["seed"], client=case["client"], value=float(value)))
+    return found
+
+
+def _floors(
+    cases: Sequence[Mapping[str, Any]], metric: str
+) -> dict[str, dict[tuple[int, int | None], float]]:
+    """Every floor with its value for each seed and client."""
+    found: dict[str, dict[tuple[int, int | None], float]] = {}
+    for case in cases:
+        for name, scores in case["floors"].items():
+            if scores.get(metric) is not None:
+                found.setdefault(name, {})[case["seed"], case["client"]] = float(scores[metric])
     return found
 
 

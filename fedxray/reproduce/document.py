@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedxray.audit.results import misfit, plain
 from fedxray.audit.statistics import Interval, interval
@@ -22,6 +23,7 @@ from fedxray.reproduce.sentences import sentences
 FORMAT = 1
 NAME = "reproduction.json"
 AGAIN = "Run the reproduction again."
+ROUNDING = 1e-9
 
 
 def document(
@@ -58,6 +60,7 @@ def _row(cell: Cell) -> dict[str, Any]:
     summary = cell.summary
     return {
         "row": cell.row,
+        "data": cell.data,
         "column": cell.column.name,
         "called": cell.column.called or None,
         "metric": cell.column.metric,
@@ -72,6 +75,7 @@ def _row(cell: Cell) -> dict[str, Any]:
             "low": summary.get("low"),
             "high": summary.get("high"),
         },
+        "floors": {name: _over(cell, floor) for name, floor in cell.floors.items()},
         "controls": dict(summary.get("controls", {})),
         "controls_left_out": list(cell.controls_left_out),
         "statuses": dict(cell.statuses),
@@ -90,6 +94,16 @@ def _ours(cell: Cell) -> dict[str, Any]:
         "clients": len({unit.client for unit in cell.units}),
         "seeds": len({unit.seed for unit in cell.units}),
     }
+
+
+def _over(cell: Cell, floor: Mapping[tuple[int, int | None], float]) -> dict[str, float | None]:
+    """A floor's mean, and how far ours is above it unit by unit."""
+    both = {key: value - floor[key] for key, value in cell.values.items() if key in floor}
+    above = _interval(both)
+    mean = math.fsum(floor.values()) / len(floor)
+    if above is None:
+        return {"mean": mean, "difference": None, "low": None, "high": None}
+    return {"mean": mean, "difference": above.mean, "low": above.low, "high": above.high}
 
 
 def _interval(values: Mapping[tuple[int, int | None], float]) -> Interval | None:
@@ -142,7 +156,13 @@ def _difference(one: Difference, rows: tuple[str, str], left: Cell, right: Cell)
         "metric": left.column.metric,
     }
     entry |= {"mean": paired.mean, "low": paired.low, "high": paired.high, "n": paired.n, "side": side}
-    return [{**entry, "paper": gap, "expected": one.expected, "verdict": _verdict(side, one.expected)}]
+    expected = one.expected if gap is None else _side(gap) if one.expected else None
+    return [{**entry, "paper": gap, "expected": expected, "verdict": _verdict(side, expected)}]
+
+
+def _side(gap: float) -> Literal["above", "below"] | None:
+    """What the published numbers themselves say of a pair: in some rows both are equal."""
+    return None if abs(gap) < ROUNDING else "above" if gap > 0 else "below"
 
 
 def _verdict(side: str | None, expected: str | None) -> str | None:

@@ -54,7 +54,7 @@ def _numbers(row: Mapping[str, Any], published: bool) -> tuple[str, ...]:
     controls += [f"{name} left out" for name in row["controls_left_out"]]
     called = f" ({row['called']})" if row["called"] else ""
     return (
-        row["row"],
+        row["row"] if row["data"] is None else f"{row['row']} ({row['data']})",
         f"{row['column']}{called}",
         metric,
         words.value(ours["mean"], metric),

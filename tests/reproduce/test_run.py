@@ -41,7 +41,7 @@ def test_ours_stands_beside_the_paper_s_with_floors_controls_and_intervals(tmp_p
     scores = [case["scores"]["accuracy"] for case in results["cases"] if case["attack"] == "last"]
     assert cell["ours"]["mean"] == pytest.approx(sum(scores) / 2)
     assert (cell["ours"]["n"], cell["ours"]["clients"], cell["ours"]["seeds"]) == (2, 2, 1)
-    assert cell["paper"] == {"mean": 0.9, "spread": None}
+    assert cell["paper"] == {"mean": 0.9, "spread": None} and cell["data"] == "clinic"
     assert found["rounds-1", "global", "accuracy"]["paper"] == {"mean": 0.8, "spread": 0.1}
     assert found["rounds-1", "last", "balanced_accuracy"]["paper"] is None
     row = next(one for one in results["summary"] if one["attack"] == "last" and one["metric"] == "accuracy")
