@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -27,9 +26,9 @@ ROUNDING = 1e-9
 
 
 def document(
-    made: Reproduction, request: Request, cells: Sequence[Cell], *, command: str, seconds: float
+    made: Reproduction, request: Request, cells: Sequence[Cell], past: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Everything that was found, in plain values."""
+    """Everything that was found, in plain values; `past` says how: command, commit and seconds."""
     found = {
         "name": made.name,
         "shows": made.shows,
@@ -41,12 +40,12 @@ def document(
             "numbers": bool(made.paper.numbers),
         },
         "scale": request.scale,
-        "command": command,
+        "command": past["command"],
         "version": version("fedxray"),
-        "commit": commit(),
+        "commit": past["commit"],
         "rows": [_row(cell) for cell in cells],
         "differences": differences(made, cells),
-        "seconds": round(seconds, 1),
+        "seconds": round(past["seconds"], 1),
     }
     whole = {"format": FORMAT, **{key: plain(value, key) for key, value in found.items()}}
     whole["sentences"] = sentences(made, whole)
@@ -202,18 +201,3 @@ def schema() -> dict[str, Any]:
     text = files("fedxray.reproduce").joinpath("reproduction.schema.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
-
-
-def commit() -> str | None:
-    """The commit of the checkout that this code lies in, marked where files differ; None outside of one."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None
-    try:
-        told = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True, text=True, check=True, timeout=60,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return told.stdout.strip() or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from fedxray.errors import BadInput
 from fedxray.files import read_json, read_object, write_whole
 from fedxray.report import build_report
 from fedxray.reproduce import document as documents
+from fedxray.reproduce import history
 from fedxray.reproduce.base import Column, Measured, Reproduction, Request, Unit
 from fedxray.reproduce.cells import Cell, cells_of_audit, cells_of_measured
 from fedxray.reproduce.extend import extended
@@ -65,13 +66,13 @@ class Job:
             found[row] = make_plan({**content, "name": name, "attack": kept}, Path.cwd())
         return found
 
-    def command(self, rows: Sequence[str]) -> str:
-        """The command line that asks for these rows."""
+    def command(self) -> str:
+        """The command line that asks for this."""
         words = ["fedxray", "reproduce", self.made.name, "--scale", self.request.scale]
         for option, given in (("--clients", self.request.clients), ("--seeds", self.request.seeds)):
             words += [option, str(given)] if given is not None else []
-        if tuple(rows) != self.made.chosen_rows((), self.request):
-            words += [word for row in rows for word in ("--row", row)]
+        if self.rows != self.made.chosen_rows((), self.request):
+            words += [word for row in self.rows for word in ("--row", row)]
         if self.columns != self.made.columns:
             words += ["--columns", ",".join(dict.fromkeys(column.name for column in self.columns))]
         return shlex.join(words)
@@ -103,14 +104,14 @@ def reproduce(
     with make_engine(engine, jobs) as workers:
         _enter(asked, folder, resume)
         if asked.made.plan is None:
-            _measure_rows(asked, folder, workers, progress)
+            worked = _measure_rows(asked, folder, workers, progress)
         else:
-            _audit_rows(plans, folder, workers, progress, resume)
-    found = finished_rows(asked.made, folder)
-    cells = [cell for row in found for cell in read_cells(asked.made, folder, row)]
-    content = documents.document(
-        asked.made, asked.request, cells, command=asked.command(found), seconds=time.perf_counter() - before
-    )
+            worked = _audit_rows(plans, folder, workers, progress, resume)
+    if worked:
+        history.remember(folder, asked.command(), time.perf_counter() - before)
+    rows = finished_rows(asked.made, folder)
+    cells = [cell for row in rows for cell in read_cells(asked.made, folder, row)]
+    content = documents.document(asked.made, asked.request, cells, history.told(folder))
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
     return Ended(folder=folder, document=content, failed=_failed(content))
@@ -118,8 +119,8 @@ def reproduce(
 
 def _audit_rows(
     plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
-) -> None:
-    """One audit after the other, each in its own folder with its own report."""
+) -> bool:
+    """One audit after the other, each in its own folder with its own report; whether anything was left to do."""
     wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in plans.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
     for row, plan in wholes.items():
@@ -132,6 +133,7 @@ def _audit_rows(
 
         conduct_with(workers, plan, folder / row, resume=resume, progress=tell)
         build_report(folder / row)
+    return total > 0
 
 
 def _left(plan: Plan, folder: Path) -> int:
@@ -140,8 +142,8 @@ def _left(plan: Plan, folder: Path) -> int:
     return sum(not store.has_case(case.id) for case in expand(plan)[1])
 
 
-def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress) -> None:
-    """The rows that were not measured with this request yet, as tasks of the engine."""
+def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress) -> bool:
+    """The rows that were not measured with this request yet, as tasks of the engine; whether there were any."""
     tasks = []
     for row in asked.rows:
         argument = {"name": asked.made.name, "request": asdict(asked.request), "row": row}
@@ -155,6 +157,7 @@ def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress)
         raise BadInput(
             f"row {deaths[0].task.label}", expected="an end", got=deaths[0].reason, remedy="Try --resume."
         )
+    return len(tasks) > 0
 
 
 def work_on_row(argument: Mapping[str, Any]) -> None:

@@ -110,7 +110,7 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
 
 def without_times(content: dict[str, Any]) -> dict[str, Any]:
     rows = [{**row, "seconds": None} for row in content["rows"]]
-    return {**content, "rows": rows, "seconds": None}
+    return {**content, "rows": rows, "seconds": None, "command": content["command"].partition(" --resume")[0]}
 
 
 def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
@@ -136,6 +136,9 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     assert len(worked) == 2 and all(label.startswith("global") for label in worked)
     assert cells(wider)["rounds-1", "last", "accuracy"]["ours"]["n"] == 3, "nothing is taken away"
     worked.clear()
+    same = run(tmp_path / "out", resume=True, clients=2, columns=("global",))
+    assert not worked and same.document["command"].count(" && ") == 2, "what computed nothing is not told"
+    assert "--clients 3 --columns last --resume && " in same.document["command"]
     run(tmp_path / "out", resume=True, clients=2, seeds=2, columns=("last",))
     assert all("seed1" in label for label in worked) and worked
     fresh = run(tmp_path / "fresh", clients=3, columns=("last",))

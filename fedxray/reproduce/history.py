@@ -1,0 +1,55 @@
+"""What made a folder's numbers: every command that computed something in it, with its code and its time."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from fedxray.files import read_json, write_whole
+
+NAME = "history.json"
+
+
+def remember(folder: Path, command: str, seconds: float) -> None:
+    """Add a command that computed something; one that goes on with a folder says so."""
+    past = history(folder)
+    again = " --resume" if past else ""
+    past.append({"command": command + again, "commit": commit(), "seconds": round(seconds, 1)})
+    text = json.dumps(past, indent=1, allow_nan=False) + "\n"
+    write_whole(folder / NAME, text.encode("ascii"), "history")
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """All commands so far."""
+    path = folder / NAME
+    found: list[dict[str, Any]] = read_json(path) if path.is_file() else []
+    return found
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """The commands in one line, the commits of the code that ran, and all seconds."""
+    past = history(folder)
+    commits = list(dict.fromkeys(one["commit"] for one in past if one["commit"]))
+    return {
+        "command": " && ".join(one["command"] for one in past),
+        "commit": ", ".join(commits) or None,
+        "seconds": math.fsum(one["seconds"] for one in past),
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this code lies in, marked where files differ; None outside of one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
