@@ -1,0 +1,185 @@
+"""Reads a recording: facts first, arrays when asked for; a message whose arrays are not whole does not count."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from fedxray.data.limits import check_size
+from fedxray.errors import BadInput
+from fedxray.federation.recording.form import ARRAYS, FORMAT, HEAD, KIND, MESSAGES, Side
+from fedxray.files import is_unfinished, read_json
+
+MOST_MESSAGES = 1_000_000
+MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
+RECORD_AGAIN = "Record again, or ask for a whole copy."
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Text = Annotated[str, Field(max_length=500)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Kept(_Strict):
+    """Arrays of a message: the hash and size of their file, and their names in order."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    bytes: Count
+    names: list[Text]
+
+
+class Heard(_Strict):
+    """One message as it stands in the file."""
+
+    what: Literal["train", "evaluate"]
+    node: Text
+    run: Text
+    round: Annotated[int, Field(ge=1, lt=2**53)] | None
+    sent: Kept
+    reply: Kept | None
+    examples: Count | None
+    config: dict[str, Any]
+    partition: Count | None
+    inside: list[Text] | None
+    outside: list[Text] | None
+    secure: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """The messages of one folder in the order they were written; `cut` are those that are not whole."""
+
+    folder: Path
+    side: Side
+    messages: tuple[Heard, ...]
+    cut: tuple[str, ...] = ()
+
+    def arrays(self, kept: Kept) -> dict[str, Tensor]:
+        """The arrays of one message by name, in their order, checked against their hash."""
+        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        content = _plain_file(path, kept.bytes)
+        if hashlib.sha256(content).hexdigest() != kept.sha256:
+            raise damaged(path, "the bytes that were written", "others: it was altered")
+        try:
+            found = load(content)
+        except (SafetensorError, ValueError, RuntimeError, KeyError) as problem:
+            raise damaged(path, "a file of arrays", str(problem)) from problem
+        if set(found) != set(kept.names):
+            raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))
+        return {name: found[name] for name in kept.names}
+
+    def nodes(self) -> dict[str, list[Heard]]:
+        """The messages of every node, by its id."""
+        found: dict[str, list[Heard]] = {}
+        for message in self.messages:
+            found.setdefault(message.node, []).append(message)
+        return found
+
+    def runs(self) -> list[str]:
+        """The ids of all runs in this folder."""
+        return list(dict.fromkeys(message.run for message in self.messages))
+
+    def digest(self) -> str:
+        """A text that is equal for equal recordings; the messages name their arrays by content."""
+        told = [message.model_dump_json() for message in self.messages]
+        return hashlib.sha256("\n".join([self.side, *told]).encode()).hexdigest()
+
+
+def read_recording(path: str | Path) -> Recording:
+    """The recording in a folder, as far as it is whole."""
+    folder = Path(path)
+    side = _read_head(folder)
+    names = _message_files(folder)
+    messages, cut = [], []
+    for name in names:
+        heard = _read_message(folder / MESSAGES / name)
+        whole = [kept for kept in (heard.sent, heard.reply) if kept is not None]
+        if all(_is_there(folder / ARRAYS / f"{kept.sha256}.safetensors", kept.bytes) for kept in whole):
+            messages.append(heard)
+        else:
+            cut.append(f"{heard.what} of round {heard.round} with node {heard.node}")
+    if not messages:
+        got = "none" if not cut else f"{len(cut)} whose arrays are missing or cut off"
+        raise damaged(folder, "at least one whole message", got, "Check that the recorder ran and had space.")
+    return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut))
+
+
+def _read_head(folder: Path) -> Side:
+    path = folder / HEAD
+    try:
+        there = path.is_file() and not path.is_symlink()
+    except (OSError, ValueError) as problem:
+        raise damaged(path, "a readable file", str(problem), "Check the path.") from problem
+    if not there:
+        remedy = "Name the folder that a recorder or `fedxray import` wrote."
+        raise damaged(folder, f"a recording with {HEAD}", "none", remedy)
+    head = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
+    if not isinstance(head, dict) or head.get("kind") != KIND:
+        raise damaged(path, f'kind = "{KIND}"', "something else")
+    version = head.get("format")
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        remedy = "It comes from a newer fedxray: update yours." if newer else RECORD_AGAIN
+        raise damaged(path, f"format {FORMAT}", repr(version)[:80], remedy)
+    side = head.get("side")
+    if side not in ("client", "server", "checkpoints"):
+        raise damaged(path, "side client, server or checkpoints", repr(side)[:80])
+    found: Side = side
+    return found
+
+
+def _message_files(folder: Path) -> list[str]:
+    """Names of the message files, oldest first; what was being written when a process died is left out."""
+    place = folder / MESSAGES
+    try:
+        found = [one.name for one in place.iterdir()] if place.is_dir() and not place.is_symlink() else []
+    except OSError as problem:
+        raise damaged(place, "a readable folder", str(problem)) from problem
+    if len(found) > MOST_MESSAGES:
+        raise damaged(place, f"at most {MOST_MESSAGES:,} messages", f"{len(found):,}")
+    return sorted(name for name in found if name.endswith(".json") and not is_unfinished(name))
+
+
+def _read_message(path: Path) -> Heard:
+    if path.is_symlink():
+        raise damaged(path, "a plain file", "a link")
+    plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
+    try:
+        return Heard.model_validate(plain)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise damaged(path, "a whole message", f"{where}: {first['msg']}") from problem
+
+
+def _is_there(path: Path, size: int) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == size
+
+
+def _plain_file(path: Path, size: int) -> bytes:
+    check_size(f"recording {str(path)!r}", size)
+    try:
+        if not _is_there(path, size):
+            raise damaged(path, f"a plain file of {size} bytes", "another one, or none")
+        return path.read_bytes()
+    except OSError as problem:
+        raise damaged(path, "a readable file", str(problem)) from problem
+
+
+def damaged(path: Path, expected: str, got: str, remedy: str = RECORD_AGAIN) -> BadInput:
+    """The refusal of a part of a recording."""
+    return BadInput(f"recording {str(path)!r}", expected=expected, got=got[:300], remedy=remedy)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

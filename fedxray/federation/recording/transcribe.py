@@ -1,0 +1,213 @@
+"""A recording as a transcript of one node: what a server, an eavesdropper and a fellow client learn about it.
+
+In the transcript the node is client 0. Client 1 stands for a fellow client, which is assumed to be sent the same
+global models in the same rounds; nothing of what other nodes replied is taken over, even where the server recorded it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.federation.message import (
+    SERVER,
+    WIRE,
+    Message,
+    client_seat,
+    readers_of_broadcast,
+    readers_of_reply,
+)
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.recording.fitting import fit, frozen
+from fedxray.federation.recording.reading import Heard, Kept, Recording
+from fedxray.federation.transcript import Parts, Transcript
+from fedxray.params import scaled, subtract
+
+NODE, FELLOW = 0, 1  # clients of the transcript
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The messages of one node in one run: trainings by round (from 0), and the models that rounds ended with."""
+
+    recording: Recording
+    node: str
+    trained: dict[int, Heard]
+    ended: dict[int, Heard]
+
+    @property
+    def rounds(self) -> list[int]:
+        """The recorded rounds, ascending."""
+        return sorted(self.trained)
+
+
+def choose(recording: Recording, *, node: str | None = None, run: str | None = None) -> Chosen:
+    """The messages of one node; it must be named where there are several, and so must a run."""
+    run = _one("transcript.run", "run", run, recording.runs())
+    messages = [message for message in recording.messages if message.run == run]
+    named = list(dict.fromkeys(message.node for message in messages))
+    node = _one("data.node", "node", node, named, {one: _rounds_of(messages, one) for one in named})
+    mine = [message for message in messages if message.node == node]
+    trained = _by_round([message for message in mine if message.what == "train"], node)
+    if not trained:
+        raise BadInput(
+            "data.node",
+            expected="a node that was sent a model to train",
+            got=f"{node}, which only evaluated",
+            remedy=f"Nodes that trained: {', '.join(_trainers(messages)) or 'none'}.",
+        )
+    ended = _by_round([message for message in mine if message.what == "evaluate"], node)
+    return Chosen(recording=recording, node=node, trained=trained, ended=ended)
+
+
+def transcribe(
+    chosen: Chosen, *, model: nn.Module, space: Space, recipe: Recipe, secure_aggregation: bool = False,
+    widen: bool = False,
+) -> Transcript:  # fmt: skip
+    """The transcript of one node; its tensors are read and checked when asked for."""
+    hidden = secure_aggregation or any(heard.secure for heard in chosen.trained.values())
+    network = _with_frozen(model, chosen)
+    shelf = _RecordedShelf(chosen, network, recipe, widen)
+    messages: list[Message] = []
+    for round, heard in sorted(chosen.trained.items()):
+        messages += _broadcasts(round)
+        if heard.reply is not None:
+            messages.append(
+                Message(
+                    what="reply",
+                    round=round,
+                    client=NODE,
+                    parts=f"reply/{round}",
+                    kind=recipe.kind,
+                    examples=heard.examples,
+                    contributors=(NODE,),
+                    readers=readers_of_reply(NODE, hidden),
+                )
+            )
+    everyone = frozenset({SERVER, WIRE, client_seat(NODE), client_seat(FELLOW)})
+    messages += [
+        Message(what="outcome", round=round, client=None, parts=f"after/{round}", readers=everyone)
+        for round in sorted(chosen.ended)
+    ]
+    return Transcript(
+        messages=tuple(messages),
+        shelf=shelf,
+        model=network,
+        space=space,
+        loss=recipe.loss,
+        clients=FELLOW + 1,
+        secure_aggregation=hidden,
+        recorded=True,
+    )
+
+
+def _broadcasts(round: int) -> list[Message]:
+    return [
+        Message(
+            what="broadcast",
+            round=round,
+            client=client,
+            parts=f"sent/{round}",
+            readers=readers_of_broadcast(client),
+        )
+        for client in (NODE, FELLOW)
+    ]
+
+
+class _RecordedShelf:
+    """Arrays of a recording as parameters and updates, worked out when asked for."""
+
+    def __init__(self, chosen: Chosen, model: nn.Module, recipe: Recipe, widen: bool) -> None:
+        self._chosen, self._model, self._recipe, self._widen = chosen, model, recipe, widen
+
+    def put(self, key: str, parts: Parts) -> None:
+        """Refuse, since a recording does not change."""
+        raise BadInput("recording", expected="nothing new", got=key, remedy="Record into another folder.")
+
+    def reader(self, key: str) -> Callable[[], Parts]:
+        """What fetches the tensors under that key."""
+        return functools.partial(self.get, key)
+
+    def get(self, key: str) -> Parts:
+        """The tensors under that key."""
+        what, _, text = key.partition("/")
+        round = int(text)
+        if what == "after":
+            return self._fit(self._chosen.ended[round].sent, f"model after round {round + 1}")
+        heard = self._chosen.trained[round]
+        sent = self._fit(heard.sent, f"model sent in round {round + 1}")
+        if what == "sent" or heard.reply is None:
+            return sent
+        back = self._fit(heard.reply, f"reply of round {round + 1}")
+        if self._recipe.kind == "gradient":
+            return Parts(scaled(back.params, -1.0), back.buffers)
+        return Parts(subtract(back.params, sent.params), back.buffers)
+
+    def _fit(self, kept: Kept, what: str) -> Parts:
+        return fit(self._chosen.recording.arrays(kept), self._model, widen=self._widen, what=what)
+
+
+def _with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
+    """The network with the recorded values of what is not trained."""
+    if all(value.requires_grad for value in model.parameters()):
+        return model
+    first = chosen.trained[chosen.rounds[0]]
+    network = copy.deepcopy(model)
+    network.load_state_dict(frozen(chosen.recording.arrays(first.sent), network), strict=False)
+    return network
+
+
+def _by_round(messages: Sequence[Heard], node: str) -> dict[int, Heard]:
+    """Messages by round, counted from 0; by their order where the framework does not number rounds."""
+    numbered = all(message.round is not None for message in messages)
+    found: dict[int, Heard] = {}
+    for place, message in enumerate(messages):
+        round = (message.round or 1) - 1 if numbered else place
+        if round in found:
+            raise BadInput(
+                "transcript",
+                expected=f"one {message.what} message for each round of node {node}",
+                got=f"two for round {round + 1}",
+                remedy="Record every run into a folder of its own, or with a run id.",
+            )
+        found[round] = message
+    return found
+
+
+def _one(
+    argument: str, noun: str, given: str | None, known: Sequence[str], more: dict[str, str] | None = None
+) -> str:
+    """The given one of several, or the only one."""
+    listed = "; ".join(f"{name} ({more[name]})" if more else name for name in known)
+    if given is None and len(known) == 1:
+        return known[0]
+    if given is None or given not in known:
+        got = "nothing" if given is None else repr(given)
+        short = argument.rpartition(".")[2]
+        raise BadInput(
+            argument,
+            expected=f"a {noun} of this recording: {listed}",
+            got=got,
+            remedy=f'Name it: {short} = "{known[0]}".',
+        )
+    return given
+
+
+def _rounds_of(messages: Sequence[Heard], node: str) -> str:
+    rounds = [m.round for m in messages if m.node == node and m.what == "train"]
+    numbers = [round for round in rounds if round is not None]
+    if not rounds:
+        return "never trained"
+    if len(numbers) < len(rounds):
+        return f"{len(rounds)} rounds"
+    return f"{len(rounds)} rounds from {min(numbers)} to {max(numbers)}"
+
+
+def _trainers(messages: Sequence[Heard]) -> list[str]:
+    return list(dict.fromkeys(message.node for message in messages if message.what == "train"))

@@ -1,0 +1,160 @@
+"""Writes a recording beside a training, on a thread of its own; whatever goes wrong, the training goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedxray.errors import BadInput
+from fedxray.federation.recording.form import ARRAYS, FORMAT, HEAD, KIND, MESSAGES, Arrays, Said, Side
+from fedxray.files import read_object, write_whole
+
+MOST_WAITING = 1_000_000_000  # bytes of arrays that may wait for the disk
+STOPPED = "stopped"  # beginning of the file that says why a recording ended early
+
+log = logging.getLogger("fedxray.recorder")
+
+
+class RecordingWriter:
+    """The recording of one side in one folder; several processes may write to the same one."""
+
+    def __init__(self, folder: str | Path, side: Side, *, most_waiting: int = MOST_WAITING) -> None:
+        """Nothing is written before the first message."""
+        self.folder, self.side = Path(folder).expanduser().absolute(), side
+        self._most_waiting = most_waiting
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Callable[[], Said], int]] = deque()
+        self._waiting_bytes = 0
+        self._thread: threading.Thread | None = None
+        self._opened = False
+        self.stopped: str | None = None  # why nothing more is recorded
+
+    def submit(self, message: Callable[[], Said], size: int) -> None:
+        """Have a message written soon; `message` is called on the writer's thread, `size` is what it holds in bytes."""
+        with self._lock:
+            if self.stopped is not None:
+                return
+            if self._waiting_bytes + size > self._most_waiting and self._waiting:
+                self._stop(f"the disk is slower than the training: {self._waiting_bytes} bytes wait")
+                return
+            self._waiting.append((message, size))
+            self._waiting_bytes += size
+            if self._thread is None:
+                # No daemon: Python waits for it at its end, so that a short-lived process loses nothing.
+                self._thread = threading.Thread(target=self._work, name="fedxray-recorder")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Return when everything that was submitted is written or given up."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """A block of the recorder inside the training: an error in it ends the recording, never the training."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  (a user's training must go on)
+            with self._lock:
+                self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+    def _work(self) -> None:
+        """Write until nothing waits."""
+        while True:
+            with self._lock:
+                if not self._waiting or self.stopped is not None:
+                    self._waiting.clear()
+                    self._thread = None
+                    return
+                message, size = self._waiting.popleft()
+            try:
+                self._write(message())
+            except Exception as error:  # noqa: BLE001  (a user's training must go on)
+                with self._lock:
+                    self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+            with self._lock:
+                self._waiting_bytes -= size
+
+    def _stop(self, reason: str, trace: str = "") -> None:
+        """Say once why nothing more is recorded, here and in the folder, where that is possible."""
+        if self.stopped is not None:
+            return
+        self.stopped = reason
+        log.warning("fedxray stopped recording to %s: %s. The training goes on.", self.folder, reason)
+        name = f"{STOPPED}-{uuid.uuid4().hex[:12]}.txt"
+        try:
+            write_whole(self.folder / name, f"{reason}\n{trace}".encode(), "note", lasting=False)
+        except Exception as error:  # noqa: BLE001  (the disk may be what failed)
+            log.debug("no note could be left: %s\n%s", error, trace)
+
+    def _write(self, said: Said) -> None:
+        if not self._opened:
+            open_folder(self.folder, self.side)
+            self._opened = True
+        write_message(self.folder, said)
+
+
+def open_folder(folder: Path, side: Side) -> None:
+    """Begin a recording, or go on with one of the same side."""
+    for place in (folder, folder / MESSAGES, folder / ARRAYS):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    head = folder / HEAD
+    if not head.exists():
+        content = {"kind": KIND, "format": FORMAT, "side": side}
+        write_whole(head, json.dumps(content).encode(), "recording", lasting=False)
+    found = read_object(head)
+    if (found.get("kind"), found.get("format"), found.get("side")) != (KIND, FORMAT, side):
+        raise BadInput(
+            f"folder {str(folder)!r}",
+            expected=f"no recording yet, or one of the {side}'s side",
+            got=f"side {found.get('side')!r}, format {found.get('format')!r}",
+            remedy="Give each side its own folder.",
+        )
+
+
+def write_message(folder: Path, said: Said) -> None:
+    """Write one message of a recording: its arrays first, then its facts."""
+    facts: dict[str, Any] = {
+        "what": said.what,
+        "node": said.node,
+        "run": said.run,
+        "round": said.round,
+        "sent": _store(folder, said.sent),
+        "reply": None if said.reply is None else _store(folder, said.reply),
+        "examples": said.examples,
+        "config": dict(said.config),
+        "partition": said.partition,
+        "inside": None if said.inside is None else list(said.inside),
+        "outside": None if said.outside is None else list(said.outside),
+        "secure": said.secure,
+    }
+    # The time comes first in the name, for frameworks that do not number their rounds.
+    name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
+    text = json.dumps(facts, allow_nan=False)
+    write_whole(folder / MESSAGES / name, text.encode(), "message", lasting=False)
+
+
+def _store(folder: Path, arrays: Arrays) -> dict[str, Any]:
+    """Keep arrays under the hash of their file, and say which names they have in which order."""
+    from safetensors.numpy import save
+
+    content = save({name: np.asarray(value, order="C") for name, value in arrays.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / ARRAYS / f"{digest}.safetensors"
+    if not path.exists():
+        write_whole(path, content, "arrays", lasting=False)
+    return {"sha256": digest, "bytes": len(content), "names": list(arrays)}

@@ -1,0 +1,1 @@
+"""Recorders and importers for live federations."""

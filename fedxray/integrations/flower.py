@@ -1,0 +1,244 @@
+"""Records a Flower run: a mod for the ClientApp, and a proxy for the grid of the ServerApp.
+
+    app = ClientApp(mods=[record("recording")])                                    # what this node hears and says
+    strategy.start(grid=record_grid(grid, "recording"), initial_arrays=..., ...)   # what the server sees
+
+Arrays travel as immutable bytes, so the training only pays for a list of references; everything else happens on the
+writer's thread. The first mod of the list is the nearest to the network: there the recorder sees what leaves the
+node, after local differential privacy; as the last one it sees what the training gave. Its place is recorded.
+
+flwr itself is not imported here: what comes is asked for its parts (tried with flwr 1.41).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedxray.errors import BadInput
+from fedxray.federation.recording.form import Said
+from fedxray.federation.recording.writing import RecordingWriter
+from fedxray.integrations.flower_parts import (
+    arrays_of,
+    config_of,
+    examples_of,
+    mods_inside,
+    mods_outside,
+    node_partition,
+    round_of,
+    size_of,
+    to_numpy,
+)
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.clientapp.typing import ClientAppCallable
+    from flwr.serverapp import Grid
+
+What = Literal["train", "evaluate"]
+
+
+def record(folder: str | Path, *, arrays: str | None = None) -> ClientRecorder:
+    """A mod that writes what this node is sent and answers; `arrays` names the record of the model among several."""
+    return ClientRecorder(writer=RecordingWriter(folder, "client"), arrays=arrays)
+
+
+def record_grid(
+    grid: Grid, folder: str | Path, *, arrays: str | None = None, secure_aggregation: bool = False
+) -> Grid:
+    """The same grid, with every training and evaluation written down; under secure aggregation without replies."""
+    try:
+        from flwr.serverapp import Grid
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            "grid", expected="Flower to be installed", got=str(error), remedy="pip install 'fedxray[flower]'"
+        ) from error
+    Grid.register(RecordingGrid)
+    writer = RecordingWriter(folder, "server")
+    proxy: Any = RecordingGrid(grid=grid, writer=writer, arrays=arrays, secure=secure_aggregation)
+    found: Grid = proxy
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """One message as it passed: references to its arrays and its facts; later changes do not reach them."""
+
+    what: What
+    node: str
+    run: str
+    round: int | None
+    arrays: Mapping[str, Any]  # the framework's own, by name
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientRecorder:
+    """The mod: a callable that Flower puts between the network and the training."""
+
+    writer: RecordingWriter
+    arrays: str | None = None
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Pass the message on and note it with its answer."""
+        sent: Taken | None = None
+        with self.writer.guarded():
+            sent = take(message, self.arrays)
+        reply = call_next(message, context)
+        with self.writer.guarded():
+            if sent is not None:
+                self._note(sent, reply, context, call_next)
+        return reply
+
+    def _note(self, sent: Taken, reply: Message, context: Context, call_next: ClientAppCallable) -> None:
+        answer = answered(sent, reply, self.arrays)
+        inside, outside = mods_inside(call_next), mods_outside(self)
+        partition = node_partition(context)
+
+        def said() -> Said:
+            return written(sent, answer, partition=partition, inside=inside, outside=outside)
+
+        self.writer.submit(said, size_of(sent.arrays) + size_of(answer.arrays if answer else None))
+
+
+@dataclass(kw_only=True)
+class RecordingGrid:
+    """A grid that passes everything on and notes what is sent and what comes back."""
+
+    grid: Grid
+    writer: RecordingWriter
+    arrays: str | None
+    secure: bool
+
+    def __post_init__(self) -> None:
+        """No message is under way."""
+        self._under_way: dict[str, Taken] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the grid's own."""
+        return getattr(self.grid, name)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send, wait for the answers, and note both."""
+        listed = list(messages)
+        sent = [self._take(message) for message in listed]
+        replies = list(self.grid.send_and_receive(listed, timeout=timeout))
+        with self.writer.guarded():
+            self._note_all(
+                [(message.metadata.message_id, one) for message, one in zip(listed, sent, strict=True)],
+                replies,
+            )
+        return replies
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send, and keep what was sent until its answer is pulled."""
+        listed = list(messages)
+        sent = [self._take(message) for message in listed]
+        ids = list(self.grid.push_messages(listed))
+        with self.writer.guarded():
+            self._under_way.update(
+                {key: one for key, one in zip(ids, sent, strict=True) if key and one is not None}
+            )
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Fetch answers, and note them with what they answer."""
+        replies = list(self.grid.pull_messages(message_ids))
+        with self.writer.guarded():
+            for reply in replies:
+                sent = self._under_way.pop(reply.metadata.reply_to_message_id, None)
+                if sent is not None:
+                    self._note(sent, reply)
+        return replies
+
+    def _take(self, message: Message) -> Taken | None:
+        sent: Taken | None = None
+        with self.writer.guarded():
+            sent = take(message, self.arrays)
+        return sent
+
+    def _note_all(self, sent: list[tuple[str, Taken | None]], replies: list[Message]) -> None:
+        """Pair answers with what they answer: by message id, or by node where a grid gives no ids."""
+        by_id = {reply.metadata.reply_to_message_id: reply for reply in replies}
+        by_node = {str(reply.metadata.src_node_id): reply for reply in replies}
+        for key, one in sent:
+            if one is not None:
+                self._note(one, by_id.get(key) if key else by_node.get(one.node))
+
+    def _note(self, sent: Taken, reply: Message | None) -> None:
+        hidden = self.secure or reply is None
+        answer = None if hidden or reply is None else answered(sent, reply, self.arrays)
+        secure = self.secure
+
+        def said() -> Said:
+            return written(sent, answer, secure=secure)
+
+        self.writer.submit(said, size_of(sent.arrays) + size_of(answer.arrays if answer else None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came back of a training."""
+
+    arrays: Mapping[str, Any]
+    examples: int | None
+
+
+def take(message: Message, name: str | None) -> Taken | None:
+    """A message to train or to evaluate with a model in it; None for others."""
+    category = message.metadata.message_type.partition(".")[0]
+    if category not in ("train", "evaluate") or not message.has_content():
+        return None
+    arrays = arrays_of(message.content, name)
+    if arrays is None:
+        return None
+    what: What = "train" if category == "train" else "evaluate"
+    return Taken(
+        what=what,
+        node=str(message.metadata.dst_node_id),
+        run=str(message.metadata.run_id),
+        round=round_of(message),
+        arrays=arrays,
+        config=config_of(message.content),
+    )
+
+
+def answered(sent: Taken, reply: Message, name: str | None) -> Answer | None:
+    """The model that came back of a training; None where it failed or sent none."""
+    if sent.what != "train" or not reply.has_content():
+        return None
+    arrays = arrays_of(reply.content, name)
+    return None if arrays is None else Answer(arrays=arrays, examples=examples_of(reply.content))
+
+
+def written(
+    sent: Taken,
+    answer: Answer | None,
+    *,
+    partition: int | None = None,
+    inside: tuple[str, ...] | None = None,
+    outside: tuple[str, ...] | None = None,
+    secure: bool = False,
+) -> Said:
+    """A message as it is written; arrays are unpacked here, on the writer's thread."""
+    return Said(
+        what=sent.what,
+        node=sent.node,
+        run=sent.run,
+        round=sent.round,
+        sent=to_numpy(sent.arrays),
+        reply=None if answer is None else to_numpy(answer.arrays),
+        examples=None if answer is None else answer.examples,
+        config=sent.config,
+        partition=partition,
+        inside=inside,
+        outside=outside,
+        secure=secure,
+    )
+
+
+__all__ = ["ClientRecorder", "RecordingGrid", "record", "record_grid"]

@@ -1,0 +1,142 @@
+"""The parts of Flower's messages that a recorder needs, asked for without importing flwr."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedxray.errors import BadInput
+from fedxray.federation.recording.form import Arrays
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message, RecordDict
+
+USUAL = "arrays"  # the name that Flower's strategies give to the model
+NUMPY = "numpy.ndarray"
+ROUND = "server-round"
+EXAMPLES = ("num-examples", "num_examples")
+MOST_TEXT = 1000  # characters of one value of a config
+
+
+def arrays_of(content: RecordDict, name: str | None) -> dict[str, Any] | None:
+    """References to the model's arrays: the record of that name, else the usual one, else the only one."""
+    records = content.array_records
+    if name is None:
+        name = USUAL if USUAL in records else next(iter(records)) if len(records) == 1 else None
+    if name is None and not records:
+        return None
+    if name is None or name not in records:
+        raise BadInput(
+            "arrays",
+            expected="the name of the record that holds the model",
+            got=f"{name!r} among {', '.join(records) or 'none'}",
+            remedy='Name it: record(folder, arrays="...").',
+        )
+    found = dict(records[name])
+    return found or None
+
+
+def size_of(arrays: Mapping[str, Any] | None) -> int:
+    """Bytes that references to these arrays keep alive."""
+    return sum(len(array.data) for array in arrays.values()) if arrays else 0
+
+
+def to_numpy(arrays: Mapping[str, Any]) -> Arrays:
+    """The arrays themselves; nothing is ever unpickled."""
+    found = {}
+    for name, array in arrays.items():
+        if array.stype != NUMPY:
+            raise BadInput(
+                f"array {name!r}",
+                expected=f"serialised as {NUMPY}",
+                got=repr(array.stype),
+                remedy="Use NumPy.",
+            )
+        found[name] = np.load(io.BytesIO(array.data), allow_pickle=False)
+    return found
+
+
+def round_of(message: Message) -> int | None:
+    """The number of the round: from the config, else from the message's group; None where neither tells."""
+    for record in message.content.config_records.values():
+        value = record.get(ROUND)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+    group = message.metadata.group_id
+    return int(group) if group.isascii() and group.isdigit() and int(group) >= 1 else None
+
+
+def config_of(content: RecordDict) -> dict[str, Any]:
+    """The plain values of all configs; the first of two of the same name is kept."""
+    found: dict[str, Any] = {}
+    for record in content.config_records.values():
+        for key, value in record.items():
+            if _is_plain(value):
+                found.setdefault(str(key)[:MOST_TEXT], value)
+    return found
+
+
+def examples_of(content: RecordDict) -> int | None:
+    """How many examples the node says it trained on."""
+    for record in content.metric_records.values():
+        for key in EXAMPLES:
+            value = record.get(key)
+            if isinstance(value, int | float) and value >= 0 and float(value).is_integer():
+                return int(value)
+    return None
+
+
+def node_partition(context: Context) -> int | None:
+    """The partition that this node was configured with, where it was."""
+    value = context.node_config.get("partition-id")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def mods_inside(call_next: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the mods between the recorder and the training, outermost first, as far as they can be seen."""
+    found, step = [], call_next
+    while _made_by_flower(step):
+        inner = dict(zip(step.__code__.co_freevars, step.__closure__ or (), strict=True))
+        found.append(_name(inner["_mod"].cell_contents))
+        step = inner["_ffn"].cell_contents
+    return tuple(found)
+
+
+def mods_outside(recorder: object) -> tuple[str, ...] | None:
+    """Names of the mods between the network and the recorder, outermost first, from the calls that led here."""
+    found, seen = [], False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "new_ffn" and "_mod" in frame.f_locals:
+            mod = frame.f_locals["_mod"]
+            if mod is recorder:
+                seen = True
+            else:
+                found.append(_name(mod))
+        frame = frame.f_back
+    return tuple(reversed(found)) if seen else None
+
+
+def _made_by_flower(step: Any) -> bool:
+    code = getattr(step, "__code__", None)
+    return code is not None and code.co_name == "new_ffn" and {"_mod", "_ffn"} <= set(code.co_freevars)
+
+
+def _name(mod: object) -> str:
+    return str(getattr(mod, "__name__", type(mod).__name__))[:200]
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, bool | int):
+        return True
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, str):
+        return len(value) <= MOST_TEXT
+    return isinstance(value, list) and len(value) <= MOST_TEXT and all(_is_plain(one) for one in value)

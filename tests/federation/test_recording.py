@@ -1,0 +1,237 @@
+"""Recordings on disk: what is whole is read, what is cut off is left out, what was altered is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.federation.folder import read_transcript, write_transcript
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.recording.form import Said
+from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.transcribe import choose, transcribe
+from fedxray.federation.recording.writing import RecordingWriter, open_folder, write_message
+
+SPACE = Space(kind="table", shape=(2,), target="regression")
+ROUNDS = 3
+
+
+def said(round: int | None, node: str = "7", **settings: Any) -> Said:
+    number = round or 1
+    base = Said(
+        what="train",
+        node=node,
+        run="1",
+        round=round,
+        sent={"weight": np.full((1, 2), number, np.float32), "bias": np.zeros(1, np.float32)},
+        reply={"weight": np.full((1, 2), number + 0.5, np.float32), "bias": np.ones(1, np.float32)},
+        examples=4,
+    )
+    return replace(base, **settings)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A recording of one node over three rounds."""
+    place = tmp_path / "recording"
+    writer = RecordingWriter(place, "client")
+    for round in range(1, ROUNDS + 1):
+        writer.submit(lambda round=round: said(round), 0)  # type: ignore[misc]
+    writer.wait()
+    assert writer.stopped is None
+    return place
+
+
+def add(folder: Path, *messages: Said) -> Path:
+    open_folder(folder, "client")
+    for message in messages:
+        write_message(folder, message)
+    return folder
+
+
+def rounds_of(folder: Path, **which: Any) -> list[int]:
+    return choose(read_recording(folder), **which).rounds
+
+
+def message_files(folder: Path) -> list[Path]:
+    return sorted((folder / "messages").iterdir())
+
+
+def change(path: Path, **facts: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+def test_what_was_written_comes_back(folder: Path) -> None:
+    found = read_recording(folder)
+    assert [(one.round, one.examples, one.node) for one in found.messages] == [
+        (1, 4, "7"),
+        (2, 4, "7"),
+        (3, 4, "7"),
+    ]
+    arrays = found.arrays(found.messages[1].sent)
+    assert list(arrays) == ["weight", "bias"]
+    assert torch.equal(arrays["weight"], torch.full((1, 2), 2.0))
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_recorded_transcript_can_be_kept_as_a_folder(folder: Path, tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    found = transcribe(choose(read_recording(folder)), model=model, space=SPACE, recipe=Recipe(loss="mse"))
+    write_transcript(found, tmp_path / "kept")
+    kept = read_transcript(tmp_path / "kept", model=model, space=SPACE)
+    assert kept.recorded and kept.rounds() == [0, 1, 2]
+    for message in found.messages:
+        for name, value in found.shelf.get(message.parts).params.items():
+            assert torch.equal(kept.shelf.get(message.parts).params[name], value)
+    assert torch.equal(kept.shelf.get("reply/1").params["weight"], torch.full((1, 2), 0.5))
+
+
+def test_a_recording_cut_off_is_read_up_to_there(folder: Path) -> None:
+    last = message_files(folder)[-1]
+    reply = folder / "arrays" / f"{json.loads(last.read_text())['reply']['sha256']}.safetensors"
+    reply.write_bytes(reply.read_bytes()[:-3])
+    found = read_recording(folder)
+    assert [one.round for one in found.messages] == [1, 2]
+    assert found.cut == ("train of round 3 with node 7",)
+    reply.unlink()
+    assert rounds_of(folder) == [0, 1]
+    last.rename(last.with_name(".part-" + "a" * 32))  # what a dying process leaves
+    assert read_recording(folder).cut == () and rounds_of(folder) == [0, 1]
+
+
+def test_a_process_that_is_killed_leaves_whole_messages(tmp_path: Path) -> None:
+    """The file of facts is the last of a message, so a kill between the two leaves no half message."""
+    code = f"""
+import os, sys
+from fedxray.federation.recording import writing
+from tests.federation.test_recording import said
+writing.open_folder(writing.Path({str(tmp_path / "r")!r}), "client")
+writing.write_message(writing.Path({str(tmp_path / "r")!r}), said(1))
+real = writing.write_whole
+def dying(path, *more, **settings):
+    if path.parent.name == "messages":
+        os._exit(9)
+    real(path, *more, **settings)
+writing.write_whole = dying
+writing.write_message(writing.Path({str(tmp_path / "r")!r}), said(2))
+"""
+    told = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
+    assert told.returncode == 9
+    assert rounds_of(tmp_path / "r") == [0]
+
+
+def test_a_missing_round_is_a_gap(folder: Path) -> None:
+    message_files(folder)[1].unlink()
+    assert rounds_of(folder) == [0, 2]
+
+
+def test_rounds_are_counted_where_nobody_numbers_them(tmp_path: Path) -> None:
+    add(tmp_path / "r", said(None), said(None), said(None, what="evaluate", reply=None))
+    chosen = choose(read_recording(tmp_path / "r"))
+    assert chosen.rounds == [0, 1] and list(chosen.ended) == [0]
+
+
+def test_a_node_that_joined_late_has_its_own_rounds(folder: Path) -> None:
+    add(folder, said(3, node="8"))
+    assert rounds_of(folder, node="8") == [2]
+    expected = r"data.node: expected a node of this recording: 7 \(3 rounds from 1 to 3\); 8 \(1 rounds from 3 to 3\)"
+    with pytest.raises(BadInput, match=expected + ', got nothing. Name it: node = "7"'):
+        choose(read_recording(folder))
+    with pytest.raises(BadInput, match="got '9'"):
+        choose(read_recording(folder), node="9")
+
+
+def test_a_node_that_only_evaluated(folder: Path) -> None:
+    add(folder, said(1, node="8", what="evaluate", reply=None))
+    with pytest.raises(BadInput, match=r"8, which only evaluated. Nodes that trained: 7"):
+        choose(read_recording(folder), node="8")
+
+
+def test_two_runs_in_one_folder(folder: Path) -> None:
+    add(folder, said(1, run="2"))
+    with pytest.raises(BadInput, match=r"transcript.run: expected a run of this recording: 1; 2, got nothing"):
+        choose(read_recording(folder))
+    assert rounds_of(folder, run="2") == [0]
+    add(folder, said(2, run="1"))
+    with pytest.raises(BadInput, match="two for round 2"):
+        choose(read_recording(folder), run="1")
+
+
+def test_two_sides_do_not_share_a_folder(folder: Path) -> None:
+    writer = RecordingWriter(folder, "server")
+    writer.submit(lambda: said(4), 0)
+    writer.wait()
+    assert "Give each side its own folder" in str(writer.stopped)
+    assert rounds_of(folder) == [0, 1, 2]
+
+
+def altered(folder: Path) -> None:
+    for file in (folder / "arrays").iterdir():
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(bytes(content))
+
+
+def linked(folder: Path) -> None:
+    first = message_files(folder)[0]
+    shutil.copy(first, folder.parent / "outside.json")
+    first.unlink()
+    first.symlink_to(folder.parent / "outside.json")
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda folder: shutil.rmtree(folder), "expected a recording with recording.json, got none"),
+        (
+            lambda folder: change(folder / "recording.json", kind="other"),
+            'expected kind = "fedxray recording"',
+        ),
+        (lambda folder: change(folder / "recording.json", format=2), "newer fedxray"),
+        (lambda folder: change(folder / "recording.json", side="moon"), "side client, server or checkpoints"),
+        (lambda folder: shutil.rmtree(folder / "messages"), "at least one whole message, got none"),
+        (lambda folder: shutil.rmtree(folder / "arrays"), "3 whose arrays are missing"),
+        (lambda folder: message_files(folder)[0].write_text("{"), "a whole JSON file"),
+        (lambda folder: change(message_files(folder)[0], round=0), "round: "),
+        (lambda folder: change(message_files(folder)[0], extra=1), "extra: "),
+        (
+            lambda folder: change(
+                message_files(folder)[0], sent={"sha256": "../../x", "bytes": 1, "names": []}
+            ),
+            "sent.sha256",
+        ),
+        (linked, "a plain file, got a link"),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_refused(
+    folder: Path, harm: Callable[[Path], None], told: str
+) -> None:
+    harm(folder)
+    with pytest.raises(BadInput, match=told):
+        read_recording(folder)
+
+
+def test_altered_arrays_are_refused_when_they_are_read(folder: Path) -> None:
+    altered(folder)
+    found = read_recording(folder)
+    with pytest.raises(BadInput, match="altered"):
+        found.arrays(found.messages[0].sent)
+
+
+def test_the_digest_tells_recordings_apart(folder: Path) -> None:
+    before = read_recording(folder).digest()
+    assert read_recording(folder).digest() == before
+    add(folder, said(4))
+    assert read_recording(folder).digest() != before
