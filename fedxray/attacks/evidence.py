@@ -89,3 +89,10 @@ def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evid
     if labels is not None:
         tensors["labels"] = labels.detach()
     return Evidence(kind="images", tensors=tensors, **more)
+
+
+def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
+    """One guessed input per class, shape [classes, channels, height, width], and which class it is of [classes]."""
+    return Evidence(
+        kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more
+    )

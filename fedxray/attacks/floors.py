@@ -24,6 +24,7 @@ from fedxray.attacks.evidence import (
     Evidence,
     Kind,
     of_attributes,
+    of_class_images,
     of_images,
     of_label_counts,
     of_membership,
@@ -204,6 +205,29 @@ class NearestPublicImage(Attack):
         assert count is not None
         pool = public.x[:MOST_PUBLIC_IMAGES]
         return of_images(pool.repeat(-(-count // len(pool)), 1, 1, 1) if count > len(pool) else pool.clone())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMean(Attack):
+    """For every class the mean of its public images; of a class without any, the mean of all public images."""
+
+    name: ClassVar[str] = "class-mean"
+    kind: ClassVar[Kind] = "class-images"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("public-records",)
+
+    def needs(self) -> tuple[Need, ...]:
+        """Public images with classes."""
+        return (images(), classification(), public_records())
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """One image per class."""
+        public = known_records(view)
+        labels = torch.arange(len(view.space.classes), dtype=torch.int64, device=public.x.device)
+        means = [public.x[public.y == label].mean(0) for label in labels]
+        unknown = public.x.mean(0)
+        found = [torch.where(torch.isnan(mean), unknown, mean) for mean in means]
+        return of_class_images(torch.stack(found), labels)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ ATTACKS: dict[str, str] = {
     "shared-simulation": "fedxray.attacks.inversion.shared_simulation:SharedSimulation",
     "fedsgd-epoch": "fedxray.attacks.inversion.fedsgd_epoch:FedsgdEpoch",
     "fedsgd-inversion": "fedxray.attacks.inversion.fedsgd_inversion:FedsgdInversion",
+    "model-inversion": "fedxray.attacks.model_inversion:ModelInversion",
     "source-majority": "fedxray.attacks.source:SourceMajority",
     "source-from-model": "fedxray.attacks.source:SourceFromModel",
     "labels-idlg": "fedxray.attacks.labels.idlg:LabelsIdlg",
@@ -50,6 +51,7 @@ FLOORS: dict[str, str] = {
     "chance": "fedxray.attacks.floors:Chance",
     "owner-share": "fedxray.attacks.floors:OwnerShare",
     "marginals": "fedxray.attacks.floors:Marginals",
+    "class-mean": "fedxray.attacks.floors:ClassMean",
 }
 # Floors that are something else for attacks of one kind.
 FLOORS_OF_KIND: dict[tuple[str, str], str] = {
@@ -80,10 +82,9 @@ NOT_BUILT: dict[str, list[str]] = {
         "curious-client",
         "curious-client-oracle",
         "tabular-inversion",
-        "model-inversion",
         "fedinverse",
     ],
-    "floors": ["class-mean", "other-optimum"],
+    "floors": ["other-optimum"],
     "defences": ["dp-sgd", "mixup", "laplace-noise", "pruning", "quantise", "local-bn"],
     "restorers": ["ddrm", "mde", "gan"],
 }

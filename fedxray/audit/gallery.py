@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedxray.attacks.evidence import Evidence
@@ -16,24 +17,35 @@ DIGITS = 3
 
 
 def pictures(evidence: Evidence, truth: Truth, client: int, dataset: Dataset) -> dict[str, Any] | None:
-    """The first few originals of a client with the guess that was matched to each; None for other kinds."""
-    if evidence.kind != "images":
+    """The first few originals of a client with the guess that was matched to each; None for other kinds.
+
+    A guess about a class is shown beside the first original of that class.
+    """
+    if evidence.kind not in ("images", "class-images"):
         return None
     originals = truth.space.to_pixels(truth.train[client].x)
     guesses = truth.space.to_pixels(evidence.tensors["inputs"].to(originals))
-    places = match(guesses, originals)
+    places = match(guesses, originals) if evidence.kind == "images" else _of_class(evidence, truth, client)
+    matched = [(index, place) for index, place in enumerate(places.tolist()) if place >= 0]
     shown = []
-    for index, place in enumerate(places.tolist()[:MOST_PICTURES]):
-        if place >= 0:
-            quality = float(psnr(guesses[place][None], originals[index][None]))
-            shown.append(
-                {
-                    "original": _rows(originals[index]),
-                    "guess": _rows(guesses[place]),
-                    "caption": f"{quality:.1f} dB",
-                }
-            )
+    for index, place in matched[:MOST_PICTURES]:
+        quality = float(psnr(guesses[place][None], originals[index][None]))
+        shown.append(
+            {
+                "original": _rows(originals[index]),
+                "guess": _rows(guesses[place]),
+                "caption": f"{quality:.1f} dB",
+            }
+        )
     return {"title": f"client {client}, {len(originals)} images", "private": dataset.private, "images": shown}
+
+
+def _of_class(evidence: Evidence, truth: Truth, client: int) -> Tensor:
+    """The guess of its class for the first original of every class, -1 for the others; shape [originals]."""
+    y, labels = truth.train[client].y, evidence.tensors["labels"].to(truth.train[client].y.device)
+    later = (y[:, None] == y[None]).tril(-1).any(1)
+    same = labels[None] == y[:, None]  # [originals, guesses]
+    return torch.where(later | ~same.any(1), -1, same.int().argmax(1))
 
 
 def _rows(image: Tensor) -> list[Any]:

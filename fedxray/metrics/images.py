@@ -33,6 +33,25 @@ def image_scores_by_index(
     return from_records({f"{name}_by_index": values for name, values in records.items()})
 
 
+def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Tensor) -> Scores:
+    """How alike the guess of each class [g, c, h, w], labels [g], is to true images [t, c, h, w] of classes [t].
+
+    The rule: a guess is held against every true image of its class in turn, the mean counts; then the mean over the
+    classes that have any. So more images of a class make no guess better, and one blurred mean is no original.
+    """
+    ssims, psnrs = [], []
+    for image, label in zip(guess, labels, strict=True):
+        wanted = truth[classes == label]
+        if len(wanted):
+            shown = image.expand_as(wanted)
+            ssims.append(imaging.ssim(shown, wanted).double().mean())
+            psnrs.append(imaging.psnr(shown, wanted).double().mean())
+    if not ssims:
+        return Scores(means={}, records={})
+    means = {"class_ssim": float(torch.stack(ssims).mean()), "class_psnr": float(torch.stack(psnrs).mean())}
+    return Scores(means=means, records={})
+
+
 def image_records(
     guess: Tensor, truth: Tensor, places: Tensor, recognised_above: float, others: Tensor | None
 ) -> dict[str, Tensor]:

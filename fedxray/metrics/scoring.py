@@ -24,7 +24,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
 from fedxray.metrics.attributes import balanced_accuracy, category_scores, continuous_scores
-from fedxray.metrics.images import image_scores
+from fedxray.metrics.images import class_image_scores, image_scores
 from fedxray.metrics.labels import label_scores
 from fedxray.metrics.membership import membership_scores
 from fedxray.metrics.models import distance_scores, fit_scores
@@ -140,6 +140,13 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
     )
 
 
+def _class_images(evidence: Evidence, asked: _Question) -> Scores:
+    space, records = asked.truth.space, asked.records()
+    guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
+    labels = evidence.tensors["labels"].to(records.y.device)
+    return class_image_scores(guess, labels, space.to_pixels(records.x), records.y)
+
+
 def _others(asked: _Question) -> Tensor:
     """Images of the same data set that are not in question: public ones, held-out ones, then other clients'."""
     truth, client = asked.truth, asked.client
@@ -198,6 +205,7 @@ _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {
     "membership": _membership,
     "sources": _sources,
     "images": _images,
+    "class-images": _class_images,
     "labels": _labels,
     "model": _model,
 }

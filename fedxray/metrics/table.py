@@ -55,8 +55,17 @@ METRICS: dict[str, Metric] = {
     "rec": _up("images", 0.05, "share of images with a psnr above the data set's threshold"),
     "retrieval": _up("images", 0.05, "share nearest to their original among it and up to 999 others"),
     "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
-    "class_ssim": _up("class-images", 0.05, "ssim of a class's image with that class"),
-    "class_psnr": _up("class-images", 1.0, "psnr of a class's image with that class", None),
+    "class_ssim": _up(
+        "class-images",
+        0.05,
+        "ssim of a class's guessed image with the client's training images of that class, mean",
+    ),
+    "class_psnr": _up(
+        "class-images",
+        1.0,
+        "psnr of a class's guessed image with the client's training images of that class, mean",
+        None,
+    ),
     "label_error": Metric(
         kinds=("labels",),
         better="down",

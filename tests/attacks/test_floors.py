@@ -11,6 +11,7 @@ from fedxray.adversary.view import Own, PublicAttributes, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.floors import (
     Chance,
+    ClassMean,
     Imputation,
     Majority,
     Marginals,
@@ -20,7 +21,7 @@ from fedxray.attacks.floors import (
 )
 from fedxray.audit import catalog
 from fedxray.data.records import Records
-from fedxray.data.space import Column
+from fedxray.data.space import Column, Space
 from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import column, linear, table, view_with
@@ -159,3 +160,20 @@ def test_a_floor_reads_no_message_and_says_what_it_lacks(name: str) -> None:
     bare = view_with(linear([[0.0, 0.0]]), table(2, column())).without_messages()
     with pytest.raises(Refused):
         floor.run(bare, generator=fork(0))
+
+
+def test_the_mean_of_a_class_or_of_all_where_a_class_has_no_public_image() -> None:
+    """Three classes, of which the last has no public image; a seat's own images count like public ones."""
+    x = torch.tensor([0.2, 0.4, 0.9]).reshape(3, 1, 1, 1).expand(3, *IMAGE)
+    space = Space(kind="image", shape=IMAGE, target="classification", classes=("a", "b", "c"))
+    public = Records(x, torch.tensor([0, 0, 1]))
+    view = view_with(linear([[0.0]]), space, public_records=public)
+    found = ClassMean().run(view.without_messages(), generator=fork(0))
+    assert found.tensors["labels"].tolist() == [0, 1, 2]
+    assert found.tensors["inputs"][:, 0, 0, 0].tolist() == pytest.approx([0.3, 0.9, 0.5])
+    mine = (Own(client=0, records=Records(x[:1] * 0, torch.tensor([2])), observations=()),)
+    known = view_with(linear([[0.0]]), space, own=mine, public_records=public)
+    own = ClassMean().run(known.without_messages(), generator=fork(0))
+    assert own.tensors["inputs"][2].abs().max() == 0
+    with pytest.raises(Refused, match="public records"):
+        ClassMean().run(view_with(linear([[0.0]]), space).without_messages(), generator=fork(0))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from fedxray.attacks.evidence import of_images, of_membership
+from fedxray.attacks.evidence import of_class_images, of_images, of_membership
 from fedxray.audit.gallery import MOST_PICTURES, pictures
 from fedxray.data.records import Records
 from fedxray.data.space import Dataset, Space
@@ -64,3 +64,14 @@ def test_a_report_gets_a_few() -> None:
 def test_other_kinds_have_no_pictures() -> None:
     truth, dataset = world(torch.rand(2, *GREY))
     assert pictures(of_membership(torch.zeros(2)), truth, 0, dataset) is None
+
+
+def test_the_image_of_a_class_stands_beside_the_first_original_of_it() -> None:
+    truth, dataset = world(torch.stack([torch.full(GREY, place / 20) for place in range(20)]))
+    y = torch.tensor([1] * 10 + [0] * 5 + [3] * 5)
+    truth = replace(truth, train=(Records(truth.train[0].x, y),) * 2)
+    guess = truth.space.from_pixels(torch.stack([torch.full(GREY, value) for value in (0.6, 0.1, 0.9)]))
+    found = pictures(of_class_images(guess, torch.tensor([0, 1, 2])), truth, 0, dataset)
+    assert found is not None
+    shown = [(one["original"][0][0], one["guess"][0][0]) for one in found["images"]]
+    assert shown == [(0.0, 0.1), (0.5, 0.6)]  # class 3 has no guess, class 2 no original

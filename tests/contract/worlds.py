@@ -18,7 +18,7 @@ from fedxray.audit.channel import open_channel
 from fedxray.audit.evaluate import declared_grants
 from fedxray.data import load, split
 from fedxray.data.records import Records
-from fedxray.data.space import Dataset
+from fedxray.data.space import Dataset, Space
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import Federation, in_dtype, simulate
 from fedxray.federation.tamper import Tamper
@@ -29,7 +29,7 @@ from fedxray.params import Params
 from fedxray.seeds import fork
 
 CLIENTS = 3
-IMAGE_KINDS = ("images", "class-images")
+LETTERS = 10
 # Made for linear models, or judged by the distance to an optimum that only those have alone.
 ON_LINEAR = ("local-model-linear", "local-model-linear-forward", "local-model-active")
 
@@ -61,9 +61,9 @@ def world_of(attack: Attack, seed: int = 0, *, secure: bool = False) -> World:
         return linear_world(seed, secure=secure)
     if attack.kind == "labels":
         return label_world(seed, secure=secure)
-    return (
-        image_world(seed, secure=secure) if attack.kind in IMAGE_KINDS else table_world(seed, secure=secure)
-    )
+    if attack.kind == "class-images":
+        return letter_world(seed, secure=secure)
+    return image_world(seed, secure=secure) if attack.kind == "images" else table_world(seed, secure=secure)
 
 
 def float32_world_of(attack: Attack) -> World:
@@ -100,6 +100,24 @@ def image_world(seed: int = 0, *, secure: bool = False) -> World:
 def label_world(seed: int = 0, *, secure: bool = False) -> World:
     """Three clients with 30 digits each and one gradient: enough labels for a guess to be wrong by several."""
     return _digits(seed, images=30, secure=secure)
+
+
+@functools.lru_cache(maxsize=8)
+def letter_world(seed: int = 0, *, secure: bool = False) -> World:
+    """Three clients that each draw the same ten letters in their own way, learnt by a linear model."""
+    draw, each = fork(seed, "letters"), 20
+    ink = (torch.rand((CLIENTS, LETTERS, 1, 8, 8), generator=draw) < 0.5).float() * 0.8 + 0.1
+    x = ink.repeat_interleave(each, 1).flatten(0, 1) + 0.05 * torch.randn(
+        (CLIENTS * LETTERS * each, 1, 8, 8), generator=draw
+    )
+    classes = tuple(str(letter) for letter in range(LETTERS))
+    space = Space(kind="image", shape=(1, 8, 8), target="classification", classes=classes)
+    y = torch.arange(LETTERS).repeat_interleave(each).repeat(CLIENTS)
+    owner = torch.arange(CLIENTS).repeat_interleave(LETTERS * each)
+    dataset = Dataset(name="letters", x=x.clamp(0, 1), y=y, space=space, owner=owner)
+    model = build("linear", dataset.space, generator=fork(seed, "model"))
+    recipe = Recipe(loss="cross-entropy", learning_rate=0.1, epochs=20, batch_size=16)
+    return _run(dataset, model, recipe, rounds=4, partition="as-given", seed=seed, secure=secure)
 
 
 def _digits(seed: int, *, images: int, secure: bool) -> World:

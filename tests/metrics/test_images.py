@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedxray import imaging
 from fedxray.errors import BadInput
-from fedxray.metrics.images import image_scores, image_scores_by_index
+from fedxray.metrics.images import class_image_scores, image_scores, image_scores_by_index
 from fedxray.metrics.table import METRICS, metric
 from fedxray.seeds import fork
 
@@ -125,3 +125,24 @@ def test_every_name_stands_in_the_table() -> None:
         for name in score(drawn(2), drawn(2), recognised_above=20.0, others=drawn(2, 1)).means:
             assert "images" in metric(name).kinds
     assert METRICS["mse"].better == "down" and METRICS["psnr"].better == "up"
+
+
+def test_a_class_is_held_against_each_of_its_images() -> None:
+    """Class 0 has two images, class 2 one, class 1 none: the mean within a class comes before that over classes."""
+    truth, classes = drawn(3), torch.tensor([0, 2, 0])
+    guess = drawn(3, seed=1)
+    found = class_image_scores(guess, torch.tensor([0, 1, 2]), truth, classes).means
+
+    def expected(measure: object) -> float:
+        pair = [float(measure(guess[[label]], truth[[place]])) for label, place in ((0, 0), (0, 2), (2, 1))]  # type: ignore[operator]
+        return ((pair[0] + pair[1]) / 2 + pair[2]) / 2
+
+    assert found["class_ssim"] == pytest.approx(expected(imaging.ssim), rel=1e-5)
+    assert found["class_psnr"] == pytest.approx(expected(imaging.psnr), rel=1e-5)
+    turned = class_image_scores(
+        guess[[2, 0, 1]], torch.tensor([2, 0, 1]), truth[[1, 2, 0]], classes[[1, 2, 0]]
+    )
+    assert turned.means == pytest.approx(found)
+    assert class_image_scores(guess, torch.tensor([3, 4, 5]), truth, classes).means == {}
+    doubled = class_image_scores(guess, torch.tensor([0, 1, 2]), truth.repeat(2, 1, 1, 1), classes.repeat(2))
+    assert doubled.means == pytest.approx(found)  # more images of a class help no guess
