@@ -92,11 +92,9 @@ def cells_of_measured(made: Reproduction, row: str, measured: Sequence[Measured]
     found = []
     for one in measured:
         column = next(c for c in made.columns if (c.name, c.metric) == (one.column, one.metric))
-        over = max(one.floors, key=lambda name: one.floors[name], default=None)
-        floor = None if over is None else one.floors[over]
-        summary = {"floor": floor, "over": over, "difference": None, "low": None, "high": None}
-        paper = made.number(row, column)
+        places = [(unit.seed, unit.client) for unit in one.units]
+        floors = {name: dict.fromkeys(places, value) for name, value in one.floors.items()}
         found.append(
-            Cell(row=row, column=column, units=one.units, paper=paper, summary={**summary, "controls": {}})
+            Cell(row=row, column=column, units=one.units, paper=made.number(row, column), floors=floors)
         )
     return found

@@ -14,17 +14,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-NUMBERS = (
+NUMBERS = ("row", "column", "metric", "ours", "95 % interval", "clients x seeds", "paper")
+SURROUNDINGS = (
     "row",
     "column",
     "metric",
     "ours",
-    "95 % interval",
-    "clients x seeds",
-    "paper",
-    "floor",
-    "gain",
-    "controls",
+    "floors (ours minus floor)",
+    "controls (ours minus control)",
 )
 DIFFERENCES = ("difference", "row", "metric", "ours", "95 % interval", "n", "paper", "paper's order")
 
@@ -39,32 +36,45 @@ class Sheet:
 
 
 def sheets(content: Mapping[str, Any]) -> list[Sheet]:
-    """Ours beside the paper's, and the paired differences."""
-    numbers = tuple(_numbers(row, content["paper"]["numbers"]) for row in content["rows"])
-    found = [Sheet(title=f"{content['name']}: {content['paper']['place']}", head=NUMBERS, lines=numbers)]
+    """Ours beside the paper's, the paired differences, and what ours is worth: floors and controls."""
+    rows, published = content["rows"], content["paper"]["numbers"]
+    title = f"{content['name']}: {content['paper']['place']}"
+    found = [Sheet(title=title, head=NUMBERS, lines=tuple(_numbers(row, published) for row in rows))]
     if content["differences"]:
         lines = tuple(_difference(one) for one in content["differences"])
         found.append(Sheet(title="Paired differences, client by client", head=DIFFERENCES, lines=lines))
-    return found
+    around = tuple(_surroundings(row) for row in rows)
+    return [*found, Sheet(title="Floors and controls", head=SURROUNDINGS, lines=around)]
+
+
+def _cell(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Where a number stands, and the number."""
+    where = row["row"] if row["data"] is None else f"{row['row']} ({row['data']})"
+    called = f" ({row['called']})" if row["called"] else ""
+    return where, f"{row['column']}{called}", row["metric"], words.value(row["ours"]["mean"], row["metric"])
 
 
 def _numbers(row: Mapping[str, Any], published: bool) -> tuple[str, ...]:
-    metric, ours, floor = row["metric"], row["ours"], row["floor"]
-    controls = [f"{name} {words.value(one['mean'], metric)}" for name, one in row["controls"].items()]
-    controls += [f"{name} left out" for name in row["controls_left_out"]]
-    called = f" ({row['called']})" if row["called"] else ""
+    metric, ours = row["metric"], row["ours"]
     return (
-        row["row"] if row["data"] is None else f"{row['row']} ({row['data']})",
-        f"{row['column']}{called}",
-        metric,
-        words.value(ours["mean"], metric),
+        *_cell(row),
         words.between(ours["low"], ours["high"], metric),
         f"{ours['clients']} x {ours['seeds']}" if ours["n"] else "0",
         _published(row["paper"], metric, published),
-        "–" if floor["name"] is None else f"{words.value(floor['mean'], metric)} ({floor['name']})",
-        words.value(floor["difference"], metric, sign=True),
-        "; ".join(controls) or "–",
     )
+
+
+def _surroundings(row: Mapping[str, Any]) -> tuple[str, ...]:
+    floors, controls = (_all(row[name], row["metric"]) for name in ("floors", "controls"))
+    controls += [f"{name} left out" for name in row["controls_left_out"]]
+    return (*_cell(row), "; ".join(floors) or "–", "; ".join(controls) or "–")
+
+
+def _all(found: Mapping[str, Mapping[str, Any]], metric: str) -> list[str]:
+    return [
+        f"{name} {words.value(one['mean'], metric)} ({words.value(one['difference'], metric, sign=True)})"
+        for name, one in found.items()
+    ]
 
 
 def _published(paper: Mapping[str, Any] | None, metric: str, published: bool) -> str:

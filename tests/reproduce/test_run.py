@@ -45,7 +45,11 @@ def test_ours_stands_beside_the_paper_s_with_floors_controls_and_intervals(tmp_p
     assert found["rounds-1", "global", "accuracy"]["paper"] == {"mean": 0.8, "spread": 0.1}
     assert found["rounds-1", "last", "balanced_accuracy"]["paper"] is None
     row = next(one for one in results["summary"] if one["attack"] == "last" and one["metric"] == "accuracy")
-    assert cell["floor"]["name"] == row["over"] and cell["floor"]["mean"] == row["floor"]
+    over = cell["floors"][row["over"]]
+    assert cell["over"] == row["over"] and over["mean"] == pytest.approx(row["floor"])
+    assert [over[name] for name in ("difference", "low", "high")] == [
+        pytest.approx(row[name]) for name in ("difference", "low", "high")
+    ]
     assert cell["controls"] == row["controls"] and cell["controls"]
     assert {row for row, _, _ in found} == {"rounds-1"}, "the small scale runs its own rows"
     assert (tmp_path / "out" / "rounds-1" / "report.html").is_file()
@@ -192,7 +196,7 @@ def test_rows_can_be_measured_without_an_audit(tmp_path: Path) -> None:
     ended = run(tmp_path / "out", "fake-measured")
     found = cells(ended)
     assert found["far", "first", "psnr"]["ours"]["mean"] == pytest.approx(11.0)
-    assert found["near", "second", "psnr"]["floor"]["mean"] == 0.5
+    assert found["near", "second", "psnr"]["floors"]["chance"]["mean"] == 0.5
     verdicts = [(one["mean"], one["verdict"]) for one in ended.document["differences"]]
     assert verdicts == [(pytest.approx(1.0), "holds")] * 2
     said = " ".join(ended.document["sentences"])

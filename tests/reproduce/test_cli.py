@@ -1,0 +1,85 @@
+"""The command `fedxray reproduce`: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedxray import cli
+from fedxray.cli_reproduce import line_by_line
+from fedxray.reproduce.table import REPRODUCTIONS
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("audited", "measured"):
+        monkeypatch.setitem(REPRODUCTIONS, f"fake-{name}", f"tests.reproduce.fakes:{name.upper()}")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["fedxray", "reproduce", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+def test_tables_are_printed_and_written_where_results_go(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "fake-measured", "--engine", "inline", "--row", "far") == 0
+    said = capsys.readouterr().out
+    assert (
+        "Figure 7" in said
+        and "11.0 dB" in said.replace("\N{NO-BREAK SPACE}", " ")
+        and "not in our text" in said
+    )
+    assert Path("fedxray-out", "fake-measured", "reproduction.json").is_file()
+    assert run(monkeypatch, "fake-measured", "--engine", "inline") == 2
+    assert "--resume" in capsys.readouterr().err
+    assert run(monkeypatch, "fake-measured", "--engine", "inline", "--resume", "--quiet") == 0
+    ended = capsys.readouterr()
+    assert ended.out == "" and ended.err == ""
+
+
+def test_a_dry_run_counts_cases_and_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(monkeypatch, "fake-audited", "--dry-run", "--clients", "3", "--columns", "last") == 0
+    assert capsys.readouterr().out.split()[:3] == ["rounds-1", "3", "cases,"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fake-audit",), "Did you mean fake-audited"),
+        (("fake-audited", "--row", "rounds-9"), "--row"),
+        (("fake-audited", "--columns", "last,nothing"), "--columns"),
+        (("fake-audited", "--scale", "tiny"), "--scale"),
+        (("fake-audited", "--clients", "0"), "--clients"),
+    ],
+)
+def test_mistakes_are_one_clean_message_and_exit_2(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_log_says_how_long_the_rest_takes() -> None:
+    times: Iterator[float] = iter([0.0, 30.0, 60.0])
+    said: list[str] = []
+    tell = line_by_line(lambda: next(times), said.append)
+    tell(0, 4, "run")
+    tell(2, 4, "row case")
+    assert said == ["0/4 after 30 s: run", "2/4 after 60 s, about 60 s left: row case"]

@@ -1,0 +1,112 @@
+"""Every registered reproduction fits together, and its plans are ones that an audit takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedxray.audit.cases import expand
+from fedxray.metrics.table import metric
+from fedxray.reproduce.base import Column, Difference, Paper, Reproduction, Request, columns_of
+from fedxray.reproduce.run import job
+from fedxray.reproduce.table import REPRODUCTIONS, find
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_a_registered_reproduction_is_well_described(name: str) -> None:
+    made = find(name)
+    assert made.name == name
+    assert made.shows.endswith(".") and made.paper.title and made.paper.place
+    assert made.paper.numbers or made.paper.trend or "Appendix" in made.paper.place
+    for row, columns in made.paper.numbers.items():
+        for title, numbers in columns.items():
+            known = {column.metric for column in made.columns if column.name == title}
+            assert set(numbers) <= known, (row, title)
+    if made.plan is not None:  # what is measured directly may have metrics of its own
+        assert all(metric(column.metric) for column in made.columns)
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_the_plans_of_all_rows_are_valid(name: str, scale: str) -> None:
+    made = find(name)
+    if made.plan is None:
+        return
+    plans = job(name, Request(scale=scale), made.rows).plans()
+    assert tuple(plans) == made.rows
+    labels = {part.title for plan in plans.values() for part in plan.attacks}
+    assert {column.attack for column in made.columns} == labels, "each column is measured in some row"
+    for plan in plans.values():
+        assert expand(plan)[1]
+        assert {column.defence for column in made.columns} <= {part.title for part in plan.defences}
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_clients_and_seeds_are_those_asked_for(name: str) -> None:
+    made = find(name)
+    if made.plan is None:
+        return
+    one, more = (
+        job(name, Request(clients=1, seeds=count), made.rows[:1]).plans()[made.rows[0]] for count in (1, 2)
+    )
+    assert one.seeds == [0] and more.seeds == [0, 1]
+    assert len(expand(more)[1]) == 2 * len(expand(one)[1])
+
+
+def test_listing_needs_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom fedxray.reproduce.table import REPRODUCTIONS, find\n"
+        "for name in REPRODUCTIONS: find(name)\nassert 'torch' not in sys.modules\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def make(**changes: object) -> Reproduction:
+    given = {
+        "name": "x",
+        "shows": "Nothing.",
+        "paper": Paper(title="t", place="p"),
+        "rows": ("a",),
+        "columns": columns_of({"dlf": "Ours"}, ("psnr",)),
+        "plan": lambda request, row: {},
+    }
+    return Reproduction(**{**given, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": None},
+        {"measure": lambda request, row: []},
+        {"rows": ("a/b",)},
+        {"rows": ("a", "a")},
+        {"small_rows": ("b",)},
+        {"differences": (Difference(left="dlf", right="other"),)},
+        {"differences": (Difference(left="dlf", right="dlf", rows=("a", "b")),)},
+        {"paper": Paper(title="t", place="p", numbers={"b": {}})},
+        {"paper": Paper(title="t", place="p", numbers={"a": {"other": {"psnr": 1.0}}})},
+    ],
+)
+def test_a_description_that_does_not_fit_together_is_an_error_of_ours(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="x:"):
+        make(**changes)
+
+
+def test_a_column_may_be_called_otherwise_than_its_attack() -> None:
+    made = make(columns=(Column(attack="dlf", metric="psnr", title="best"),))
+    assert [column.attack for column in made.chosen_columns(("best",))] == ["dlf"]
+
+
+def test_numbers_of_clients_and_seeds() -> None:
+    assert Request().pick_clients(small=2, paper=100) == 2
+    assert Request(scale="paper").pick_clients(small=2, paper=100, most=50) == 50
+    assert Request(clients=7).pick_clients(small=2, paper=100, most=50) == 7
+    assert Request(scale="paper").pick_seeds(small=1, paper=3) == [0, 1, 2]
