@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 REPRODUCTIONS: dict[str, str] = {
     "dlf-table1": "fedxray.reproduce.dlf.table1:TABLE1",
+    "dlf-table2": "fedxray.reproduce.dlf.table2:TABLE2",
     "dlf-table3": "fedxray.reproduce.dlf.table3:TABLE3",
     "dlf-table4": "fedxray.reproduce.dlf.table4:TABLE4",
     "dlf-trained": "fedxray.reproduce.dlf.trained:TRAINED",
