@@ -14,10 +14,14 @@ from fedxray.audit import catalog
 from fedxray.audit.plan import plan_reference
 from fedxray.cli_show import default_grants
 from fedxray.metrics.table import METRICS
+from fedxray.reproduce.document import read as read_reproduction
+from fedxray.reproduce.pages import heading, sheets
+from fedxray.reproduce.table import REPRODUCTIONS, find
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 EXAMPLES = ROOT / "examples"
+RESULTS = DOCS / "results"
 
 ATTACKS_OPENING = """# Attack matrix
 
@@ -82,13 +86,15 @@ def blocks() -> dict[str, str]:
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
         "own images plan": _code("toml", EXAMPLES / "own-images" / "scans.toml"),
         "python": _code("python", EXAMPLES / "python" / "audit.py"),
+        "reproductions": _reproductions(),
+        "measured": _measured(),
     }
 
 
 def pages() -> dict[Path, str]:
     """Every generated or partly generated file with the text it should have."""
     found = {DOCS / "plan.md": plan_reference(), DOCS / "attacks.md": attack_matrix()}
-    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md")), RESULTS / "README.md"]:
         if path not in found:
             found[path] = _filled(path.read_text(encoding="utf-8"), path)
     return found
@@ -104,6 +110,30 @@ def _filled(text: str, path: Path) -> str:
         before, _, rest = text.partition(start)
         text = before + start + made[name] + end + rest.partition(end)[2]
     return text
+
+
+def _reproductions() -> str:
+    """Every reproduction with its rows, columns and place in a paper."""
+    rows = []
+    for name in REPRODUCTIONS:
+        made = find(name)
+        columns = ", ".join(dict.fromkeys(f"`{column.name}`" for column in made.columns))
+        small = made.small_rows or made.rows
+        names = ", ".join(f"**{row}**" if row in small else row for row in made.rows)
+        rows.append((f"`{name}`", made.shows, f"{made.paper.title}, {made.paper.place}", names, columns))
+    return _table(("name", "what it shows", "paper", "rows", "columns"), rows)
+
+
+def _measured() -> str:
+    """The committed results, each as its tables and sentences."""
+    parts = []
+    for path in sorted(RESULTS.glob("*.json")):
+        content = read_reproduction(path)
+        parts += [f"## {path.stem}\n", "\n\n".join(heading(content)), ""]
+        for sheet in sheets(content):
+            parts += [f"### {sheet.title} ({path.stem})\n", _table(sheet.head, list(sheet.lines))]
+        parts += [*(f"- {sentence}" for sentence in content["sentences"]), ""]
+    return "\n".join(parts) + "\n"
 
 
 def _seat_row(name: str, entry: Any) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ PAGES = [
     ROOT / "SECURITY.md",
     ROOT / "examples" / "README.md",
     *sorted(DOCS.glob("*.md")),
+    DOCS / "results" / "README.md",
 ]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 COMMAND = re.compile(r"(?:^|[\s`\\/])fedxray ((?:data )?[a-z][a-z-]*)((?: +[^\s`|,;.)]\S*)*)", re.M)
