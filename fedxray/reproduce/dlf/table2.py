@@ -1,8 +1,8 @@
 """Table 2: how many of a client's 50 labels are told wrong from one FedAvg update.
 
 Beside the paper's two data sets stand real writers of digits, who hold labels unevenly: in the stand-in for FEMNIST no
-writer has a character twice. Where the data is small nothing is held out, so that no client is lost; the public share,
-which only the floor sees, is what the clients leave over.
+writer has a character twice. Nothing is held out, so that no client is lost; the public share, which only the floor
+sees, is small. The small scale trains the first writers alone, who are the same in all.
 """
 
 from __future__ import annotations
@@ -45,23 +45,37 @@ def published(text: str) -> dict[str, dict[str, dict[str, tuple[float, float]]]]
     return found
 
 
-def data_of(name: str) -> dict[str, Any]:
-    """All clients that the data set gives, of 50 images each (a few writers of digits have one or two fewer)."""
+def data_of(name: str, request: Request) -> dict[str, Any]:
+    """Clients of 50 images each (a few writers of digits have one or two fewer), all that there are at paper scale."""
     plain = {"limit": IMAGES, "holdout": 0.0}
     if name == "mnist":
-        return {"name": "mnist-by-writer", "clients": 200, "partition": "as-given", "public": 0.01, **plain}
-    if name == "cifar100":
+        writers = _writers(name, request, 200)
+        return {
+            "name": "mnist-by-writer",
+            "clients": writers,
+            "partition": "as-given",
+            "public": 0.01,
+            **plain,
+        }
+    if name == "cifar100":  # random batches: another number of clients would be other clients
         return {"name": "cifar100", "clients": 22, "public": 0.015, **plain}
     if handwriting()["name"] == "femnist":
         return handwriting()
-    return {"name": "femnist-like", "clients": 55, "partition": "as-given", "public": 0.05, **plain}
+    writers = _writers(name, request, 55)
+    return {"name": "femnist-like", "clients": writers, "partition": "as-given", "public": 0.05, **plain}
+
+
+def _writers(name: str, request: Request, most: int) -> int:
+    """How many train; at least two, since another client's update is the control."""
+    asked = request.pick_clients(small=SMALL[name], paper=most, most=most)
+    return max(2, asked, SMALL[name] if request.is_small else most)
 
 
 def plan(request: Request, row: str) -> dict[str, Any]:
     """One row: local epochs x batch size on one data set, the first of its clients attacked."""
     name, _, recipe = row.partition("-")
     epochs, batch = map(int, recipe.split("x"))
-    data = data_of(name)
+    data = data_of(name, request)
     targets = request.pick_clients(small=SMALL[name], paper=data["clients"], most=data["clients"])
     return {
         "seeds": request.pick_seeds(),
