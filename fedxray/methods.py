@@ -225,16 +225,16 @@ class Lbfgs(Method):
 
 def _inverse_hessian_times(slope: Tensor, moves: Tensor, changes: Tensor) -> Tensor:
     """The two-loop recursion: inverse Hessian, known by pairs [pairs, entries], times slope [entries]."""
-    result = slope
-    shares = []
-    for move, change in zip(reversed(moves.unbind()), reversed(changes.unbind()), strict=True):
-        share = (move @ result) / (move @ change)
-        shares.append(share)
-        result = result - share * change
-    if len(moves):
-        result = result * (moves[-1] @ changes[-1]) / (changes[-1] @ changes[-1])
-    for move, change, share in zip(moves, changes, reversed(shares), strict=True):
-        result = result + move * (share - (change @ result) / (move @ change))
+    result, shares = slope, []
+    curvatures = (moves * changes).sum(1).tolist()
+    pairs = list(zip(moves.unbind(), changes.unbind(), curvatures, strict=True))
+    for move, change, curvature in reversed(pairs):
+        shares.append(float(move @ result) / curvature)
+        result = torch.sub(result, change, alpha=shares[-1])
+    if pairs:
+        result = result * (curvatures[-1] / float(changes[-1] @ changes[-1]))
+    for (move, change, curvature), share in zip(pairs, reversed(shares), strict=True):
+        result = torch.add(result, move, alpha=share - float(change @ result) / curvature)
     return result
 
 

@@ -28,6 +28,8 @@ ATTACKS: dict[str, str] = {
     "attribute-from-model": "fedxray.attacks.attributes.from_model:AttributeFromModel",
     "attribute-from-gradients": "fedxray.attacks.attributes.from_gradients:AttributeFromGradients",
     "membership-loss": "fedxray.attacks.membership:MembershipLoss",
+    "dlg": "fedxray.attacks.inversion.dlg:Dlg",
+    "idlg": "fedxray.attacks.inversion.idlg:Idlg",
     "inverting-gradients": "fedxray.attacks.inversion.inverting_gradients:InvertingGradients",
     "dlf": "fedxray.attacks.inversion.dlf:Dlf",
     "dlf-no-prior": "fedxray.attacks.inversion.dlf_no_prior:DlfNoPrior",
@@ -59,6 +61,7 @@ FLOORS_OF_KIND: dict[tuple[str, str], str] = {
 }
 DEFENCES: dict[str, str] = {
     "none": "fedxray.defences.base:NoDefence",
+    "dp-sgd": "fedxray.defences.dp_sgd:DpSgd",
     "gaussian-noise": "fedxray.defences.noise:GaussianNoise",
 }
 # Kinds whose table stands with what it names: "module:TABLE", a mapping of names.
@@ -74,8 +77,6 @@ HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defenc
 # Names that are fixed but have no code yet: refused with that reason, never listed.
 NOT_BUILT: dict[str, list[str]] = {
     "attacks": [
-        "dlg",
-        "idlg",
         "gradinversion",
         "agic",
         "awa",
@@ -85,7 +86,7 @@ NOT_BUILT: dict[str, list[str]] = {
         "fedinverse",
     ],
     "floors": ["other-optimum"],
-    "defences": ["dp-sgd", "mixup", "laplace-noise", "pruning", "quantise", "local-bn"],
+    "defences": ["mixup", "laplace-noise", "pruning", "quantise", "local-bn"],
     "restorers": ["ddrm", "mde", "gan"],
 }
 KINDS = (
