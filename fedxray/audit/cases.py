@@ -47,7 +47,7 @@ def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
         for part in plan.defences
         for seed in plan.seeds
     ]
-    chosen = {attack.title: targets(attack, plan.data.clients) for attack in plan.attacks}
+    chosen = {attack.title: targets(attack, plan.clients) for attack in plan.attacks}
     _check_count(plan, sum(map(len, chosen.values())))
     cases = [
         _case(seed, defence.title, attack, client, aware)

@@ -37,7 +37,7 @@ def opened(plan: Plan, case: Case, store: Store) -> Opened:
         _open_run.clear()
         prepared = prepare(plan, case.defence, case.seed)
         federation = prepared.federation
-        transcript = open_run(folder, federation)
+        transcript = open_run(folder, federation, recorded=prepared.recorded is not None)
         _open_run[key] = prepared, transcript, federation.truth(case.seed)
     return _open_run[key]
 
@@ -51,7 +51,7 @@ def discard(case: Case, store: Store) -> None:
     store.remove_run(case.run)
 
 
-def open_run(folder: Path, federation: Federation) -> Transcript:
+def open_run(folder: Path, federation: Federation, *, recorded: bool = False) -> Transcript:
     """The transcript of a run, refused where it is not the one that was put in place or not of this federation."""
     if not folder.is_dir():
         raise _damaged(folder, "a finished run", "none: it was removed")
@@ -69,17 +69,18 @@ def open_run(folder: Path, federation: Federation) -> Transcript:
         ) from problem
     except OSError as problem:
         raise _damaged(folder, "readable files", str(problem)) from problem
-    _check_belongs(folder, transcript, federation)
+    _check_belongs(folder, transcript, federation, recorded)
     return transcript
 
 
-def _check_belongs(folder: Path, transcript: Transcript, federation: Federation) -> None:
+def _check_belongs(folder: Path, transcript: Transcript, federation: Federation, recorded: bool) -> None:
     pairs = {
         "loss": (federation.recipe.loss, transcript.loss),
-        "clients": (len(federation.clients), transcript.clients),
+        # In a recording a fellow client stands beside the node.
+        "clients": (len(federation.clients) + recorded, transcript.clients),
         "secure_aggregation": (federation.secure_aggregation, transcript.secure_aggregation),
         "rounds": (sorted(recorded_rounds(federation.record, federation.rounds)), transcript.rounds()),
-        "recorded": (False, transcript.recorded),
+        "recorded": (recorded, transcript.recorded),
     }
     for name, (wanted, found) in pairs.items():
         if wanted != found:

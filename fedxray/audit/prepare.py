@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,12 +29,17 @@ class Prepared:
     split: Split
     federation: Federation
     seed: int
+    recorded: Mapping[str, Any] | None = None  # facts of the recording, where it is one
 
 
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """The federation of one defence and one seed."""
-    with _keys_of_data():
-        dataset = _load(plan, seed)
+    if plan.transcript is not None:
+        from fedxray.audit.recorded import prepare_recorded
+
+        return prepare_recorded(plan, defence, seed)
+    with keys_of_data():
+        dataset = load_data(plan, seed)
         parts = split(dataset, **split_arguments(plan.data, seed))
     check_loss(plan.federation.loss, dataset.space.target)
     model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
@@ -60,7 +66,7 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
 
 
 @contextmanager
-def _keys_of_data() -> Iterator[None]:
+def keys_of_data() -> Iterator[None]:
     """Name an argument as the plan does: what `load` and `split` call target is data.target there."""
     try:
         yield
@@ -84,7 +90,7 @@ def check_loss(loss: str | None, target: str) -> None:
         )
 
 
-def _load(plan: Plan, seed: int) -> Dataset:
+def load_data(plan: Plan, seed: int) -> Dataset:
     """The data set of a plan; what is generated is generated anew for every seed."""
     arguments = load_arguments(plan.data, plan.folder, seed)
     path = arguments["path"]

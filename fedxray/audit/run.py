@@ -21,10 +21,11 @@ from fedxray.audit.gallery import pictures
 from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import prepare
+from fedxray.audit.recorded import recorded_transcript
 from fedxray.audit.store import Store
 from fedxray.audit.utility import utility_of, utility_rows
 from fedxray.errors import Diverged, FedxrayError, Refused
-from fedxray.federation.folder import FolderShelf
+from fedxray.federation.folder import FolderShelf, write_transcript
 from fedxray.federation.index import Damaged
 from fedxray.federation.round_loop import simulate
 from fedxray.files import NoSpaceError, read_json
@@ -38,7 +39,7 @@ LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "
 
 
 def execute_run(plan: Plan, run: Run, store: Store) -> None:
-    """Simulate one federation and keep its transcript and its utility, or why there is none."""
+    """Simulate one federation, or take in a recorded one; keep its transcript and its utility, or why there is none."""
     if store.has_run(run.id):
         return
     try:
@@ -55,9 +56,13 @@ def execute_run(plan: Plan, run: Run, store: Store) -> None:
 def _simulate(plan: Plan, run: Run, store: Store) -> None:
     prepared = prepare(plan, run.defence, run.seed)
     with store.new_run(run.id) as folder:
-        shelf = FolderShelf(folder / TRANSCRIPT)
-        transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
-        shelf.finish(transcript)
+        if plan.transcript is None:
+            shelf = FolderShelf(folder / TRANSCRIPT)
+            transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
+            shelf.finish(transcript)
+        else:
+            transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(run.seed)
+            write_transcript(transcript, folder / TRANSCRIPT)
         write_proof(folder)
         found = results.plain(utility_of(transcript, truth), UTILITY)
         (folder / f"{UTILITY}.json").write_text(json.dumps(found, allow_nan=False))
@@ -180,12 +185,14 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
     return {
         "oracle": outcome.oracle,
         "ledger": outcome.ledger
-        | {"target_name": prepared.split.names[case.client], "unused_records": prepared.split.dropped},
+        | {"target_name": prepared.split.names[case.client], "unused_records": prepared.split.dropped}
+        | ({} if prepared.recorded is None else {"recording": prepared.recorded}),
         "status": evidence.status,
         "reason": evidence.reason or None,
         "scores": dict(outcome.score.means),
         "floors": outcome.floors,
         "controls": outcome.controls,
+        **({"within": outcome.within} if outcome.within else {}),
         "ceilings": outcome.ceilings,
         "rounds_spent": evidence.rounds_spent,
         "worst_record": worst_records(outcome),

@@ -21,7 +21,7 @@ Case = Mapping[str, Any]
 Row = dict[str, Any]
 RowKey = tuple[str, str, str, bool | None, str | None]  # attack, role, defence, aware, metric
 
-UNIT = "client-run"
+UNIT, RECORD = "client-run", "record"
 ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come with a guess
 
 
@@ -100,9 +100,11 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
     controls, shown = _against_controls(units, metric, down)
     statuses = Counter(case["status"] for case in group)
     row: Row = dict(zip(("attack", "role", "defence", "aware", "metric"), key, strict=True))
-    row |= {"oracle": any(case["oracle"] for case in group), **_mean(units)}
+    row |= {"oracle": any(case["oracle"] for case in group), **_mean(units, metric)}
     row |= {"floor": floor, "over": over, **_spread(difference), "ceiling": _ceiling(units, metric, down)}
-    row |= {"controls": shown, "kind": None, "n": len(units.values), "unit": UNIT}
+    inside = _within(units, metric)
+    count, unit = (len(units.values), UNIT) if inside is None else (inside["mean"]["n"], RECORD)
+    row |= {"controls": shown, "kind": None, "n": count, "unit": unit}
     row |= {"worst": _worst(units, metric, down), "margin": margin, "verdict": None, "reason": None}
     finding = Finding(
         difference=difference,
@@ -114,6 +116,8 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
         runs=len(set(units.seeds)),
         family=0,
         room=_room(metric, floor),
+        unit=unit,
+        recorded=any("recording" in case["ledger"] for case in group),
         power=power,
     )
     return _Draft(row=row, finding=finding, controls=controls)
@@ -160,6 +164,10 @@ def _compare(
     units: _Units, field: str, name: str, metric: str | None, down: bool
 ) -> tuple[float, Interval] | None:
     """Mean of a floor or control, and the paired difference to it, over the units that have it."""
+    inside = _within(units, metric)
+    if inside is not None:
+        told, plain = inside[field].get(name), _value(units.cases[0][field].get(name), metric)
+        return None if told is None or plain is None else (plain, Interval(**told))
     others = [_value(case[field].get(name), metric) for case in units.cases]
     both = [
         (value, other, seed)
@@ -199,10 +207,19 @@ def _against_controls(units: _Units, metric: str | None, down: bool) -> tuple[di
     return {name: difference for name, (_, difference) in known.items()}, shown
 
 
-def _mean(units: _Units) -> Row:
+def _within(units: _Units, metric: str | None) -> Mapping[str, Any] | None:
+    """The intervals over records that a recording's only case carries for this metric."""
+    if metric is None or len(units.cases) != 1:
+        return None
+    found: Mapping[str, Any] | None = (units.cases[0].get("within") or {}).get(metric)
+    return found
+
+
+def _mean(units: _Units, metric: str | None) -> Row:
     if not units.values:
         return {"mean": None, "mean_low": None, "mean_high": None}
-    found = interval(units.values, units.seeds)
+    inside = _within(units, metric)
+    found = interval(units.values, units.seeds) if inside is None else Interval(**inside["mean"])
     return {"mean": found.mean, "mean_low": found.low, "mean_high": found.high}
 
 

@@ -18,9 +18,10 @@ from fedxray.losses import example_loss
 def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
     """Loss and accuracy (or mean absolute percentage error) of the final model on all held-out records."""
     records = union(truth.holdout)
-    if not len(records):
+    ends = [message for message in transcript.messages if message.what == "outcome"]
+    if not len(records) or not ends:  # a recording need not hold the final model
         return {}
-    final = transcript.shelf.get(transcript.outcome(truth.rounds - 1).parts)
+    final = transcript.shelf.get(max(ends, key=lambda message: message.round).parts)
     predicted = outputs(truth.model, final.params, final.buffers, records.x)
     found = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
     if truth.space.target == "classification":

@@ -31,6 +31,8 @@ POWER_FAILED = "the power check failed"
 NOT_ALL_ENDED = "not every case ended"
 SMALLEST = "smallest leak this audit would have seen"
 ONE_RUN = "one run, so this speaks of its clients only"
+ONE_RECORDING = "a recording is one run, so this speaks of the node's own records only"
+NO_SPREAD = "a recording is one run, and this score has no interval over its records"
 # Why a guess without messages can be nearly perfect, by the floor that is.
 PERFECT_GUESSES = {
     "imputation": "the other columns give this away by themselves",
@@ -61,6 +63,8 @@ class Finding:
     family: int
     room: float | None = None  # what a perfect attack would gain over the floor; None where there is no end
     power: Power | None = None
+    unit: str = "client-run"
+    recorded: bool = False  # a recording of one node: nobody can run it again
 
 
 def judge(finding: Finding) -> tuple[Verdict, str]:
@@ -106,6 +110,10 @@ def _cannot_tell(finding: Finding) -> str | None:
     if finding.room is not None and finding.room <= finding.margin:
         because = PERFECT_GUESSES.get(finding.over or "")
         return f"{NO_ROOM}: {because}" if because else NO_ROOM
+    if finding.recorded and finding.difference.low is None:
+        return NO_SPREAD
+    if finding.recorded and finding.difference.n < LEAST_UNITS:
+        return f"{count(finding.difference.n, 'record')}, at least {LEAST_UNITS} are needed"
     if finding.difference.n < LEAST_UNITS:
         return (
             f"{count(finding.difference.n, 'unit')} (client-runs), at least {LEAST_UNITS} are needed: "
@@ -124,7 +132,7 @@ def _by_interval(finding: Finding) -> tuple[Verdict, str]:
         return _above_margin(finding, spread)
     if difference.high > margin:
         doubt = f"the difference to {finding.over} may lie on either side of the margin {number(margin)}"
-        return "inconclusive", f"{doubt} ({spread}): more seeds would narrow it{_few_runs(finding)}"
+        return "inconclusive", f"{doubt} ({spread}): more {_units(finding)} would narrow it{_few_runs(finding)}"
     return _below_margin(finding, spread)
 
 
@@ -135,10 +143,11 @@ def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
     if finding.adjusted > LEVEL:
         looks = count(finding.family, "verdict")
         doubt = f"above the margin ({spread}), but after adjusting for {looks} p = {number(finding.adjusted)}"
-        return "inconclusive", f"{doubt}, more than {LEVEL}: more seeds would settle it{_few_runs(finding)}"
+        return "inconclusive", f"{doubt}, more than {LEVEL}: more {_units(finding)} would settle it{_few_runs(finding)}"
     gain = f"{number(finding.difference.mean)} better than {finding.over}"
     shown = f"{gain} ({spread}), margin {number(finding.margin)}"
-    return "leaks", shown + (f"; {ONE_RUN}" if finding.runs == 1 else "")
+    alone = ONE_RECORDING if finding.unit == "record" else ONE_RUN
+    return "leaks", shown + (f"; {alone}" if finding.runs == 1 else "")
 
 
 def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
@@ -152,6 +161,11 @@ def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
         return "inconclusive", f"{seen}, but {NOT_ALL_ENDED}"
     smallest = "unknown" if finding.power.smallest is None else number(finding.power.smallest)
     return "no leak found", f"{seen}; {SMALLEST}: {smallest}"
+
+
+def _units(finding: Finding) -> str:
+    """What there could be more of."""
+    return "records" if finding.unit == "record" else "seeds"
 
 
 def _few_runs(finding: Finding) -> str:

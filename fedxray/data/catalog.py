@@ -44,9 +44,13 @@ def load(
     drop: Sequence[str] = (),
     scale_target: bool | None = None,
     seed: int = 0,
+    ready: bool = False,
     **options: Any,
 ) -> Dataset:
-    """A data set of the catalogue by name, or a user's own CSV file, image folder or NPZ file by path."""
+    """A data set of the catalogue by name, or a user's own CSV file, image folder or NPZ file by path.
+
+    Arrays of an NPZ file that are `ready` are used as they are, without any scaling.
+    """
     if (name is None) == (path is None):
         raise BadInput(
             "name",
@@ -57,6 +61,9 @@ def load(
     given = {"target": target, "sensitive": sensitive, "scale_target": scale_target}
     settings = {key: value for key, value in given.items() if value is not None} | options
     settings |= {key: value for key, value in (("categorical", categorical), ("drop", drop)) if value}
+    if not isinstance(ready, bool) or (ready and name is not None):
+        expected, got = "true or false, and a path beside it", f"{shown(ready)} beside {name or path}"
+        raise BadInput("ready", expected=expected, got=got, remedy="Leave ready out.")
     if name is not None:
         function = find_loader(name)
         if "seed" in inspect.signature(function).parameters:
@@ -64,7 +71,7 @@ def load(
         _check_settings(f"data set {name}", function, settings)
         return function(**settings)
     own = Path(str(path)).expanduser()
-    function = _own_loader(own)
+    function = _own_loader(own, ready)
     _check_settings(f"file {shown(own.name)}", function, settings)
     return function(own, **settings)
 
@@ -82,13 +89,21 @@ def find_loader(name: str) -> Callable[..., Dataset]:
     return found
 
 
-def _own_loader(path: Path) -> Callable[..., Dataset]:
+def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
     try:
         folder, file = path.is_dir(), path.is_file()
     except (OSError, ValueError):  # a name too long, or with a zero byte
         folder = file = False
     if not folder and not file:
         raise missing_file(path)
+    if ready and (folder or path.suffix.lower() != ".npz"):
+        raise BadInput(
+            "ready", expected="an .npz file with x and y", got=shown(path.name), remedy="Leave ready out."
+        )
+    if ready:
+        from fedxray.data.ready import ready_npz
+
+        return ready_npz
     if folder:
         from fedxray.data.own_images import own_images
 

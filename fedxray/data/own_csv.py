@@ -17,6 +17,7 @@ from fedxray.data.checks import names, plain_name, shown, unknown_column
 from fedxray.data.columns import make_table
 from fedxray.data.limits import check_size, read_bytes
 from fedxray.data.space import Dataset
+from fedxray.data.uses import USE, check_uses
 from fedxray.errors import BadInput
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
@@ -55,15 +56,19 @@ def own_csv(
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
     scale_target: bool | None = None,
+    use: str | None = None,
 ) -> Dataset:
-    """The table in a CSV file with a header; numbers are standardised, text becomes categories."""
+    """The table in a CSV file with a header; numbers are standardised, text becomes categories.
+
+    `use` names a column that says what each record was used for; it is no feature.
+    """
     cells = read_cells(path)
     as_category, dropped = names("categorical", categorical), names("drop", drop)
-    for argument, listed in (("categorical", as_category), ("drop", dropped)):
+    for argument, listed in (("categorical", as_category), ("drop", dropped), ("use", (use,) if use else ())):
         for name in listed:
             if name not in cells.header:
                 raise unknown_column(argument, name, path.name, cells.header)
-    kept = [name for name in cells.header if name not in dropped]
+    kept = [name for name in cells.header if name not in dropped and name != use]
     target = _check_columns(path.name, kept, dropped, target, sensitive)
     raw = {name: _column(cells, name, name in as_category) for name in kept}
     features = [name for name in kept if name != target]
@@ -71,6 +76,8 @@ def own_csv(
     groups = [name for name in features if is_category(raw[name])]
     _check_width(raw, numbers, groups, as_category)
     classification = _check_target(cells, target, raw[target])
+    if use is not None:
+        raw[USE] = check_uses(path, use, np.array(cells.column(use)), len(cells.rows))
     return make_table(
         plain_name(path.name),
         raw,

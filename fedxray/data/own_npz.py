@@ -81,9 +81,9 @@ def own_npz(
         if needed not in arrays:
             raise bad_npz(path, "arrays x and y", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
     x, y, client = arrays["x"], arrays["y"], arrays.get("client")
-    _check_lengths(path, arrays)
-    _check_values(path, "x", x)
-    _check_values(path, "y", y)
+    check_lengths(path, arrays)
+    check_values(path, "x", x)
+    check_values(path, "y", y)
     if x.ndim == 2:
         if size is not None:
             raise BadInput("size", expected="images", got="a table", remedy="Leave size out.")
@@ -166,7 +166,8 @@ def _classes(path: Path, y: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.i
     return spelled, labels.astype(np.int64)
 
 
-def _check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+def check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse arrays that are no records, or not one for each record."""
     x = arrays["x"]
     if x.ndim not in (2, 3, 4) or x.dtype.kind == "U" or min(x.shape) < 1 or len(x) < 2:
         raise bad_npz(
@@ -179,7 +180,8 @@ def _check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
             raise bad_npz(path, "client as whole numbers or text", f"dtype {arrays[name].dtype}")
 
 
-def _check_values(path: Path, name: str, values: NDArray[Any]) -> None:
+def check_values(path: Path, name: str, values: NDArray[Any]) -> None:
+    """Refuse numbers that are not finite."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.argwhere(~np.isfinite(values))[0][0])
         raise bad_npz(path, "finite numbers", f"{name}[{row}] with a value that is none")

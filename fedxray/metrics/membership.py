@@ -24,6 +24,22 @@ def auc(score: Tensor, member: Tensor) -> float:
     return wins / (2 * len(inside) * len(outside))
 
 
+def placements(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    """For each member the share of non-members below it, for each non-member that of members above it, ties half.
+
+    Both have the auc as their mean; their spreads give its variance (DeLong).
+    """
+    inside, outside = _split(score, member)
+    return _share_below(inside, outside), 1.0 - _share_below(outside, inside)
+
+
+def _share_below(values: Tensor, others: Tensor) -> Tensor:
+    ordered = others.sort().values
+    left = torch.searchsorted(ordered, values, right=False)
+    right = torch.searchsorted(ordered, values, right=True)
+    return (left + right).double() / (2 * len(others))
+
+
 def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
     """Share of members named by the best threshold that names at most fpr of the non-members, ties in random order.
 

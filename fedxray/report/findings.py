@@ -19,6 +19,7 @@ DOUBTS = {
     "room": "have no room for a leak, as the guess without messages is already nearly perfect",
     "floor": "had no guess to be compared with",
     "units": "rest on too few client-runs",
+    "spread": "have no interval, as a recording is one run",
     "adjusted": "are above the least that counts as a leak, but not clearly enough for so many comparisons",
     "either": "could go either way",
     "power": "stay below the least that counts as a leak, but nothing shows that the attack would have seen one",

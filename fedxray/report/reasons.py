@@ -22,7 +22,7 @@ NOBODY_KNOWS_WHOSE = "Whose data it is about was not shown."
 def doubt(row: Row) -> str:
     """Why a row stays open, as one word."""
     low, high, margin, reason = row["low"], row["high"], row["margin"], row["reason"]
-    for name, sign in (("lost", verdict.MOST_LOST), ("room", verdict.NO_ROOM)):
+    for name, sign in (("lost", verdict.MOST_LOST), ("room", verdict.NO_ROOM), ("spread", verdict.NO_SPREAD)):
         if sign in reason:
             return name
     if row["mean"] is None:
@@ -46,7 +46,8 @@ def reason_words(row: Row) -> str:
 
 def _leaks(row: Row) -> str:
     why = f"The gain is above {_least(row)}, the least that counts as a leak."
-    why += " One run, so this speaks of its clients only." if verdict.ONE_RUN in row["reason"] else ""
+    for sign in (verdict.ONE_RUN, verdict.ONE_RECORDING):
+        why += f" {words.capital(sign)}." if sign in row["reason"] else ""
     return why if row["kind"] else f"{why} {NOBODY_KNOWS_WHOSE}"
 
 
@@ -59,6 +60,7 @@ def _no_leak(row: Row) -> str:
 def _open(row: Row) -> str:
     least = _least(row)
     enough = f"{least}, the least that counts as a leak"
+    more = "seeds" if row["unit"] == "client-run" else "records"
     because = verdict.PERFECT_GUESSES.get(row["over"] or "")
     said = next((text for sign, text in PROVES_NOTHING.items() if sign in row["reason"]), UNTESTED)
     return {
@@ -66,11 +68,12 @@ def _open(row: Row) -> str:
         "lost": "Fewer than half of the cases ended, so the rest would be a choice of the lucky ones.",
         "floor": "There is no guess to compare it with.",
         "room": f"{words.capital(verdict.NO_ROOM)}{f': {because}' if because else ''}.",
-        "units": f"{words.count(row['n'], 'client-run')}; at least {verdict.LEAST_UNITS} and an interval are needed. "
-        "Add seeds or target clients.",
+        "spread": f"{words.capital(verdict.NO_SPREAD)}.",
+        "units": f"{words.count(row['n'], row['unit'])}; at least {verdict.LEAST_UNITS} and an interval are needed. "
+        + ("Add seeds or target clients." if more == "seeds" else ""),
         "adjusted": f"The gain is above {enough}, but not clearly enough for so many comparisons. "
-        "More seeds would settle it.",
-        "either": f"The gain may be above or below {enough}. More seeds would narrow it.",
+        f"More {more} would settle it.",
+        "either": f"The gain may be above or below {enough}. More {more} would narrow it.",
         "power": f"The gain is below {least}. {said}",
     }[doubt(row)]
 

@@ -23,7 +23,16 @@ def row(low: float, high: float, *, metric: str = "accuracy", n: int = 10, **cha
     given |= {"statuses": {"ok": n}, "unscored": 0, "runs": 5, "family": 4}
     given |= {name: value for name, value in changes.items() if name in Finding.__dataclass_fields__}
     verdict, reason = judge(Finding(**given))
-    base = {"metric": metric, "mean": 0.9, "floor": 0.5, "low": low, "high": high, "margin": 0.05, "n": n}
+    base = {
+        "metric": metric,
+        "mean": 0.9,
+        "floor": 0.5,
+        "low": low,
+        "high": high,
+        "margin": 0.05,
+        "n": n,
+        "unit": "client-run",
+    }
     base |= {"over": "imputation", "kind": "record", "oracle": False, "verdict": verdict, "reason": reason}
     return {**base, **{name: value for name, value in changes.items() if name in base}}
 

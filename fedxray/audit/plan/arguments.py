@@ -61,8 +61,10 @@ def loader_options(data: DataPart) -> set[str]:
     from fedxray.data.own_csv import own_csv
     from fedxray.data.own_images import own_images
     from fedxray.data.own_npz import own_npz
+    from fedxray.data.ready import ready_npz
 
-    return keywords(own_csv) | keywords(own_images) | keywords(own_npz)
+    own = keywords(own_csv) | keywords(own_images) | keywords(own_npz) | keywords(ready_npz)
+    return own | {"ready"}
 
 
 def partition_options(data: DataPart) -> set[str]:

@@ -8,6 +8,7 @@ from fedxray.audit import catalog
 from fedxray.audit.plan.arguments import keywords, loader_options, partition_options
 from fedxray.audit.plan.keys import key_names
 from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
+from fedxray.audit.plan.recorded import check_recorded
 from fedxray.errors import BadInput, unknown_key, unknown_name
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ MOST_POINTS = 1000  # of all sweeps together
 
 def check_plan(plan: Plan) -> None:
     """Refuse what is misspelt, repeated, contradictory or not built yet."""
-    if plan.transcript is not None:
-        raise not_built("transcript", "Auditing a recording")
+    check_recorded(plan)
     if len(set(plan.seeds)) < len(plan.seeds):
         raise BadInput(
             "seeds", expected="each seed once", got=plan.seeds, remedy="Leave the repeated one out."
@@ -56,8 +56,6 @@ def check_data(data: DataPart) -> None:
     """Refuse unknown data sets, partitions and settings."""
     if data.schema_file is not None:
         raise not_built("data.schema", "Synthetic data by a schema")
-    if data.node is not None:
-        raise not_built("data.node", "Auditing a recording")
     if (data.name is None) == (data.path is None):
         got = "neither" if data.name is None else "both"
         raise BadInput(
@@ -142,7 +140,7 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
             got=f"role {attack.role!r}",
             remedy="Leave seat out.",
         )
-    beyond = [one for one in attack.seats if one >= plan.data.clients]
+    beyond = [one for one in attack.seats if one >= plan.data.clients and plan.transcript is None]
     if beyond or (attack.role == "curious-client" and not attack.seats):
         raise BadInput(
             f"{place}.seat",
@@ -150,7 +148,7 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
             got=attack.seat,
             remedy="Name a client that exists.",
         )
-    if isinstance(attack.rounds, list):
+    if isinstance(attack.rounds, list) and plan.transcript is None:
         _check_rounds(f"{place}.rounds", attack.rounds, plan.federation)
 
 

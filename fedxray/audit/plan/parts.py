@@ -41,7 +41,9 @@ class DataPart(OpenSection):
     categorical: list[str] = key([], "a list of columns", "columns of numbers that are categories (own CSV)")
     drop: list[str] = key([], "a list of columns", "columns to leave out (own CSV)")
     clients: Annotated[int, Field(ge=1, le=100_000)] = key(
-        REQUIRED, "a whole number from 1 to 100,000", "how many clients there are"
+        REQUIRED,
+        "a whole number from 1 to 100,000",
+        "how many clients there are; 1 if absent beside [transcript]",
     )
     partition: str = key(
         "iid",
@@ -67,7 +69,7 @@ class DataPart(OpenSection):
         None, "a TOML file", "synthetic data by a schema (not built yet)", alias="schema"
     )
     node: str | int | None = key(
-        None, "a node's id", "whose records these are in a recording (not built yet)"
+        None, "a node's id", "whose records these are, where a recording holds several nodes"
     )
 
 
@@ -258,9 +260,26 @@ class GatePart(Section):
 
 
 class TranscriptPart(Section):
-    """A recording that replaces the simulation (not built yet)."""
+    """A recording that replaces the simulation; [data] then holds the recording node's own records."""
 
     path: str = key(REQUIRED, "a folder", "the recording, relative to the plan")
+    run: str | int | None = key(None, "a run's id", "which run, where the folder holds several")
+    client: Index | None = key(
+        None,
+        "a client of [data]",
+        "which client of a divided data set the node was; default: the partition that it recorded",
+    )
+    optimizer: Literal["sgd", "adam", "other"] | None = key(
+        None,
+        '"sgd", "adam" or "other"',
+        "how the node trains, which no message tells; needed by attacks that replay the training",
+    )
+    examples: Literal["same", "any"] = key(
+        "same",
+        '"same" or "any"',
+        "whether the number of examples that the node reported must be that of its records",
+    )
+    widen: bool = key(False, "true or false", "whether half-precision arrays are read as they are")
 
 
 Sweep = dict[str, dict[str, list[Any]]]

@@ -85,6 +85,11 @@ class Plan(Section):
         """The attack of that label."""
         return next(part for part in self.attacks if part.title == label)
 
+    @property
+    def clients(self) -> int:
+        """How many clients can be attacked: in a recording it is the node alone."""
+        return self.data.clients if self.transcript is None else 1
+
     def factories(self) -> list[str]:
         """Every function of the user's that this plan will import."""
         parts: list[ModelPart | DefencePart | AttackPart] = [self.model, *self.defence, *self.attack]
@@ -93,7 +98,13 @@ class Plan(Section):
 
     def to_document(self) -> dict[str, Any]:
         """The plan as plain values for JSON, with defaults filled in; `from_document` reads it back."""
-        return _plain(self)
+        found = _plain(self)
+        if self.transcript is not None:  # what was not given is to be found in the recording
+            given = self.federation.model_fields_set
+            found["federation"] = {
+                name: value for name, value in found["federation"].items() if name in given
+            }
+        return found
 
     def digest(self) -> str:
         """A short text that is equal for equal plans."""

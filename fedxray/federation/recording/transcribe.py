@@ -69,10 +69,11 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
 def transcribe(
     chosen: Chosen, *, model: nn.Module, space: Space, recipe: Recipe, secure_aggregation: bool = False,
     widen: bool = False,
+    examples: bool = True,
 ) -> Transcript:  # fmt: skip
     """The transcript of one node; its tensors are read and checked when asked for."""
     hidden = secure_aggregation or any(heard.secure for heard in chosen.trained.values())
-    network = _with_frozen(model, chosen)
+    network = with_frozen(model, chosen)
     shelf = _RecordedShelf(chosen, network, recipe, widen)
     messages: list[Message] = []
     for round, heard in sorted(chosen.trained.items()):
@@ -85,7 +86,7 @@ def transcribe(
                     client=NODE,
                     parts=f"reply/{round}",
                     kind=recipe.kind,
-                    examples=heard.examples,
+                    examples=heard.examples if examples else None,
                     contributors=(NODE,),
                     readers=readers_of_reply(NODE, hidden),
                 )
@@ -153,7 +154,7 @@ class _RecordedShelf:
         return fit(self._chosen.recording.arrays(kept), self._model, widen=self._widen, what=what)
 
 
-def _with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
+def with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
     """The network with the recorded values of what is not trained."""
     if all(value.requires_grad for value in model.parameters()):
         return model

@@ -1,0 +1,143 @@
+"""What an attack is compared with: floors, which work without messages, and controls, where it should not work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+from fedxray.adversary import roles
+from fedxray.adversary.disclose import Rows, disclose
+from fedxray.attacks.base import Attack
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.local_model.global_model import GlobalModel
+from fedxray.audit import catalog
+from fedxray.audit.bench import Bench, make_view, run_on, score_on, take_seat
+from fedxray.audit.plan import AttackPart
+from fedxray.errors import Refused
+from fedxray.metrics.scores import Scores
+from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
+from fedxray.metrics.table import metric as metric_named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A guess with its scores, and which records it was held against."""
+
+    evidence: Evidence
+    scores: Scores
+    rows: Rows = "train"
+
+
+def floors_of(bench: Bench) -> dict[str, Scored]:
+    """Every floor of the attack that this data can supply, scored like the attack."""
+    found: dict[str, Scored] = {}
+    for name in bench.attack.floors:
+        if name == "other-optimum":  # needs the truth, so it is made where scores are
+            if len(bench.truth.train) > 1:
+                found[name] = _scored(bench, other_optimum(bench.truth, bench.client))
+            continue
+        floor = catalog.floor_for(name, bench.attack.kind)
+        grants = disclose(bench.truth, floor.grants, client=bench.client, seats=bench.part.seats)
+        view = take_seat(bench, grants, bench.client).without_messages()
+        # A curious client may use its own records or leave them: where clients differ they mislead.
+        views = [view, replace(view, own=())] if view.own else [view]
+        try:
+            guesses = [_scored(bench, run_on(bench, floor, one)) for one in views]
+            means = strongest([dict(guess.scores.means) for guess in guesses])
+            found[name] = replace(guesses[0], scores=replace(guesses[0].scores, means=means))
+        except Refused:  # no public share: the floor is missing, and the verdict says so
+            continue
+    return found
+
+
+def strongest(guesses: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The better value of every metric: no guesser could choose like that, so it is a generous floor."""
+    found = dict(guesses[0])
+    for guess in guesses[1:]:
+        for name, value in guess.items():
+            better = min if metric_named(name).down else max
+            found[name] = better(found.get(name, value), value)
+    return found
+
+
+def controls_of(bench: Bench) -> dict[str, Scored]:
+    """The attack repeated where it should not work."""
+    makers: dict[str, Callable[[Bench], Scored | None]] = {
+        "held-out": _held_out,
+        "other-client": _other_client,
+        "global-model": _global_model,
+    }
+    made = {name: makers[name](bench) for name in chosen_controls(bench.part, bench.attack)}
+    return {name: one for name, one in made.items() if one is not None}
+
+
+def _scored(bench: Bench, evidence: Evidence, rows: Rows = "train") -> Scored:
+    return Scored(evidence=evidence, scores=score_on(bench, evidence, rows), rows=rows)
+
+
+def chosen_controls(part: AttackPart, attack: Attack) -> list[str]:
+    """The controls that are run: those of the plan, else all that the attack has."""
+    return [name for name in attack.controls if part.controls is None or name in part.controls]
+
+
+def ceilings_of(bench: Bench) -> dict[str, dict[str, float]]:
+    """What no guess can be asked to beat, where the truth itself gives it: of models, an equally good one."""
+    if bench.attack.kind != "model":
+        return {}
+    return {"same-client-other-seed": dict(same_client_other_seed(bench.truth, bench.client).means)}
+
+
+def _held_out(bench: Bench) -> Scored | None:
+    """The same attack on records of the same client that nobody trained on."""
+    if not len(bench.truth.holdout[bench.client]):
+        return None
+    if bench.attack.kind == "images":  # the same pictures, held against as many that nobody trained on
+        same = run_on(bench, bench.attack, make_view(bench, bench.attack))
+        limit = len(bench.truth.train[bench.client])
+        found = score(same, bench.truth, client=bench.client, rows="holdout", limit=limit)
+        return Scored(evidence=same, scores=found, rows="holdout")
+    view = make_view(bench, bench.attack, rows="holdout")
+    return _scored(bench, run_on(bench, bench.attack, view), "holdout")
+
+
+def _other_client(bench: Bench) -> Scored | None:
+    """The same attack with the messages of the next client, about the same records."""
+    other = next_client(bench.client, len(bench.truth.train), bench.part.seats)
+    if other is None or not _reads_single_replies(bench):
+        return None
+    view = make_view(bench, bench.attack, messages_of=other)
+    try:
+        return _scored(bench, run_on(bench, bench.attack, view))
+    except Refused:  # the other client never took part in a round that was read
+        return None
+
+
+def _global_model(bench: Bench) -> Scored | None:
+    """The same attack with the global model in place of the client's."""
+    plain = without_client_model(bench.attack)
+    if plain is None or plain == bench.attack:
+        return None
+    return _scored(bench, run_on(bench, plain, make_view(bench, plain)))
+
+
+def without_client_model(attack: Attack) -> Attack | None:
+    """The attack with the global model wherever it would use one of the client; None where it uses none."""
+    if attack.kind == "model":
+        return GlobalModel()
+    models = [
+        field.name
+        for field in fields(attack)  # type: ignore[arg-type]
+        if isinstance(getattr(attack, field.name), Attack) and getattr(attack, field.name).kind == "model"
+    ]
+    return replace(attack, **dict.fromkeys(models, GlobalModel())) if models else None  # type: ignore[type-var]
+
+
+def next_client(client: int, clients: int, seats: Sequence[int]) -> int | None:
+    """The next client after this one, none of the seats; None where there is no other."""
+    others = [(client + step) % clients for step in range(1, clients)]
+    return next((other for other in others if other not in seats), None)
+
+
+def _reads_single_replies(bench: Bench) -> bool:
+    hidden = bench.transcript.secure_aggregation
+    return roles.ROLES[bench.part.role].single_replies and not hidden

@@ -1,0 +1,135 @@
+"""What a plan may say beside [transcript]: one run of one node, with everything the recording tells left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedxray.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedxray.audit.plan.whole import Plan
+
+FELLOW_SEAT = 1  # of the fellow client that a transcript of a recording holds
+TOLD_BY_IT = ("rounds", "record", "participation")
+ASKED_AGAIN = "active-server"
+
+
+def for_recording(document: dict[str, Any]) -> dict[str, Any]:
+    """The plan with what follows from [transcript]: one client, and a fellow client's seat."""
+    if not isinstance(document.get("transcript"), Mapping):
+        return document
+    if "data" not in document:
+        raise BadInput(
+            "data",
+            expected="the node's own records, against which guesses are scored",
+            got="nothing",
+            remedy='Add [data] with path = "..." to the plan.',
+        )
+    found = dict(document)
+    if isinstance(document["data"], Mapping):
+        found["data"] = {"clients": 1, **document["data"]}
+    attacks = document.get("attack")
+    if isinstance(attacks, list):
+        found["attack"] = [_with_seat(attack) for attack in attacks]
+    return found
+
+
+def _with_seat(attack: Any) -> Any:
+    if not isinstance(attack, Mapping) or attack.get("role") != "curious-client":
+        return attack
+    return {**attack, "seat": attack.get("seat", FELLOW_SEAT)}
+
+
+def check_recorded(plan: Plan) -> None:
+    """Refuse what a recording cannot do, and what belongs to recordings where there is none."""
+    if plan.transcript is None:
+        _check_simulated(plan)
+        return
+    if len(plan.seeds) > 1:
+        raise BadInput(
+            "seeds",
+            expected="one seed, since a recording is one run",
+            got=plan.seeds,
+            remedy="Leave seeds out; the same run taken several times would look like more evidence than it is.",
+        )
+    if len(plan.defences) > 1:
+        raise BadInput(
+            "defence",
+            expected="at most one, the defence that was in use",
+            got=", ".join(part.title for part in plan.defences),
+            remedy="Simulate the federation to compare defences.",
+        )
+    for name in TOLD_BY_IT:
+        if name in plan.federation.model_fields_set:
+            raise BadInput(
+                f"federation.{name}",
+                expected="nothing: the recording tells it",
+                got="a value",
+                remedy="Leave it out.",
+            )
+    if plan.data.schema_file is not None:
+        raise BadInput(
+            "data.schema",
+            expected="the node's own records beside [transcript]",
+            got="made-up ones",
+            remedy='Give path = "...".',
+        )
+    _check_attacks(plan)
+    _check_records(plan)
+
+
+def _check_simulated(plan: Plan) -> None:
+    """Keys that only a recording gives a meaning to."""
+    for place, given in (("data.node", plan.data.node), ("data.use", plan.data.settings.get("use"))):
+        if given is not None:
+            raise BadInput(place, expected="[transcript] beside it", got=repr(given), remedy="Leave it out.")
+
+
+def _check_attacks(plan: Plan) -> None:
+    for attack in plan.attacks:
+        place = f"attack {attack.title}"
+        if attack.role == ASKED_AGAIN:
+            raise BadInput(
+                f"{place}: role",
+                expected="a seat that only listens: nobody can be asked again in a recording",
+                got=repr(attack.role),
+                remedy="Simulate the federation for an active server.",
+            )
+        if attack.role == "curious-client" and attack.seats != (FELLOW_SEAT,):
+            raise BadInput(
+                f"{place}: seat",
+                expected="none: it is a fellow client that is sent the same models",
+                got=attack.seat,
+                remedy="Leave seat out.",
+            )
+        if attack.targets not in ("all", 1, [0]):
+            raise BadInput(
+                f"{place}: targets",
+                expected="the recording node alone: no other node's data is reconstructed from a live recording",
+                got=attack.targets,
+                remedy="Leave targets out.",
+            )
+
+
+def _check_records(plan: Plan) -> None:
+    """Whose records are trained on must be known, not drawn."""
+    if plan.data.clients > 1:
+        return
+    for name in ("holdout", "public"):
+        if name in plan.data.model_fields_set and plan.data.name is None:
+            raise BadInput(
+                f"data.{name}",
+                expected="no share: which records were trained on is a fact here",
+                got=getattr(plan.data, name),
+                remedy='Say it for each record in a column: use = "...".',
+            )
+    path = plan.data.path
+    if path is not None and Path(path).suffix.lower() == ".npz" and "ready" not in plan.data.settings:
+        raise BadInput(
+            "data.ready",
+            expected="true where x is what the network was given, false where fedxray shall scale it as it did then",
+            got="nothing",
+            remedy="Set ready = true.",
+        )

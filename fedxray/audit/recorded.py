@@ -1,0 +1,229 @@
+"""From a plan with [transcript] to the recorded run: its messages, the node's own records, and the recipe."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedxray.audit.plan import Plan, split_arguments
+from fedxray.audit.plan.parts import FederationPart
+from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
+from fedxray.data import Dataset, Split, split
+from fedxray.data.records import Records
+from fedxray.data.uses import USE
+from fedxray.errors import BadInput
+from fedxray.federation.recording.reading import Recording, read_recording
+from fedxray.federation.recording.transcribe import Chosen, choose, transcribe, with_frozen
+from fedxray.federation.round_loop import Federation, in_dtype
+from fedxray.federation.transcript import Transcript
+from fedxray.losses import default_loss
+from fedxray.seeds import fork
+
+# What clients are told in a round, by the names that apps give it.
+TOLD: dict[str, tuple[str, ...]] = {
+    "epochs": ("local-epochs", "local_epochs", "epochs", "num-epochs", "num_epochs"),
+    "batch_size": ("batch-size", "batch_size"),
+    "learning_rate": ("learning-rate", "learning_rate", "lr"),
+    "momentum": ("momentum",),
+    "mu": ("proximal-mu", "proximal_mu"),
+}
+NEEDED = ("epochs", "batch_size", "learning_rate")  # to replay a training that sends weights
+UNTOLD: dict[str, Any] = {"batch_size": "all"}  # where nobody needs it: no batch is too small for a layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """The recipe as far as plan and recording tell it, and which fields neither does."""
+
+    part: FederationPart
+    missing: tuple[str, ...]
+    heard: tuple[str, ...]  # fields that come from the recording
+
+
+def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
+    """The recorded run as a federation of the node alone."""
+    chosen = chosen_of(plan)
+    with keys_of_data():
+        dataset = load_data(plan, seed)
+        parts = parts_of(plan, dataset, chosen, seed)
+    check_loss(plan.federation.loss, dataset.space.target)
+    model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
+    told = told_recipe(plan, chosen)
+
+    def records(index: torch.Tensor) -> Records:
+        return Records(dataset.x[index], dataset.y[index])
+
+    federation = Federation(
+        space=dataset.space,
+        clients=(records(parts.train[0]),),
+        holdout=(records(parts.holdout[0]),),
+        public=records(parts.public),
+        model=with_frozen(model, chosen),
+        recipe=told.part.recipe(default_loss(dataset.space.target)),
+        rounds=chosen.rounds[-1] + 1,
+        defence=plan.defence_of(defence).make(plan.folder),
+        secure_aggregation=hidden(plan, chosen),
+        record=tuple(chosen.rounds),
+    )
+    cast = in_dtype(federation, plan.federation.dtype)
+    _check_examples(plan, chosen, len(parts.train[0]))
+    return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts_of(chosen, told))
+
+
+def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:
+    """What was said, as the plan's network sees it."""
+    assert plan.transcript is not None
+    federation = prepared.federation
+    return transcribe(
+        chosen_of(plan),
+        model=federation.model,
+        space=federation.space,
+        recipe=federation.recipe,
+        secure_aggregation=federation.secure_aggregation,
+        widen=plan.transcript.widen,
+        examples=plan.transcript.examples == "same",
+    )
+
+
+def recording_path(plan: Plan) -> Path:
+    """Where the recording lies."""
+    assert plan.transcript is not None
+    return (plan.folder / os.path.expanduser(plan.transcript.path)).absolute()
+
+
+def chosen_of(plan: Plan) -> Chosen:
+    """The messages of the plan's node."""
+    assert plan.transcript is not None
+    node, run = plan.data.node, plan.transcript.run
+    recording = _read(str(recording_path(plan)), _stamp(recording_path(plan)))
+    return choose(recording, node=None if node is None else str(node), run=None if run is None else str(run))
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: str, stamp: int) -> Recording:
+    """The last recordings, by their path and how many messages they held."""
+    return read_recording(path)
+
+
+def _stamp(path: Path) -> int:
+    place = path / "messages"
+    return sum(1 for _ in place.iterdir()) if place.is_dir() else 0
+
+
+def hidden(plan: Plan, chosen: Chosen) -> bool:
+    """Whether single replies were hidden from the server."""
+    return plan.federation.secure_aggregation or any(heard.secure for heard in chosen.trained.values())
+
+
+def told_recipe(plan: Plan, chosen: Chosen) -> Told:
+    """Every field of the recipe: given in the plan, else heard in all recorded rounds, else missing."""
+    given = plan.federation.model_fields_set
+    values: dict[str, Any] = {}
+    heard: list[str] = []
+    for field, names in TOLD.items():
+        found = {value for one in chosen.trained.values() if (value := _value(one.config, names)) is not None}
+        if field in given and found and found != {getattr(plan.federation, field)}:
+            raise BadInput(
+                f"federation.{field}",
+                expected=f"what the clients were told: {_listed(found)}",
+                got=getattr(plan.federation, field),
+                remedy="Leave it out, or mend it.",
+            )
+        if field not in given and len(found) == 1:
+            values[field] = found.pop()
+            heard.append(field)
+    if values.get("mu") and "algorithm" not in given:
+        values["algorithm"] = "fedprox"
+    missing = [field for field in NEEDED if field not in given and field not in values]
+    if plan.federation.algorithm == "fedsgd":
+        missing = []
+    spare = {field: UNTOLD[field] for field in missing if field in UNTOLD}
+    part = plan.federation.model_copy(update={**values, **spare})
+    return Told(part=part, missing=tuple(missing), heard=tuple(heard))
+
+
+def _value(config: dict[str, Any], names: tuple[str, ...]) -> Any:
+    found = [config[name] for name in names if name in config]
+    usable = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
+    return usable[0] if usable else None
+
+
+def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
+    """Which records the node trained on, held out, and which belong to nobody."""
+    every = torch.arange(len(dataset), device="cpu")
+    if USE in dataset.raw:
+        use = dataset.raw[USE]
+        train, held, public = (
+            every[torch.from_numpy(np.asarray(use == word))] for word in ("train", "holdout", "public")
+        )
+        return Split(train=(train,), holdout=(held,), public=public, names=("",))
+    if plan.data.clients == 1 and plan.data.path is not None:
+        return Split(train=(every,), holdout=(every[:0],), public=every[:0], names=("",))
+    whole = split(dataset, **split_arguments(plan.data, seed))
+    client = _client(plan, chosen)
+    return Split(
+        train=(whole.train[client],),
+        holdout=(whole.holdout[client],),
+        public=whole.public,
+        names=(whole.names[client],),
+    )
+
+
+def _client(plan: Plan, chosen: Chosen) -> int:
+    """Which client of a divided data set the node was."""
+    assert plan.transcript is not None
+    given = plan.transcript.client
+    noted = {heard.partition for heard in chosen.trained.values()} - {None}
+    client = given if given is not None else next(iter(noted), None)
+    if plan.data.clients == 1 and client is None:
+        client = 0
+    if client is None or client >= plan.data.clients or (given is not None and noted and noted != {given}):
+        expected = f"a client of [data] from 0 to {plan.data.clients - 1}"
+        raise BadInput(
+            "transcript.client",
+            expected=expected + (f"; the node recorded partition {_listed(noted)}" if noted else ""),
+            got="nothing" if client is None else client,
+            remedy="Say which of the clients this node was.",
+        )
+    return client
+
+
+def _check_examples(plan: Plan, chosen: Chosen, count: int) -> None:
+    """The records must be as many as the node said it trained on."""
+    assert plan.transcript is not None
+    reported = {heard.examples for heard in chosen.trained.values() if heard.examples is not None}
+    if plan.transcript.examples == "same" and reported - {count}:
+        raise BadInput(
+            "data",
+            expected=f"the records that the node trained on, {_listed(reported)} as it reported",
+            got=f"{count}",
+            remedy='Give exactly these (others by use = "..."), or set examples = "any" in [transcript] '
+            "where the node counts otherwise.",
+        )
+
+
+def facts_of(chosen: Chosen, told: Told) -> dict[str, Any]:
+    """What must be known of a recording to read its results."""
+    messages = list(chosen.trained.values())
+    outside = sorted({mod for heard in messages for mod in heard.outside or ()})
+    inside = sorted({mod for heard in messages for mod in heard.inside or ()})
+    return {
+        "side": chosen.recording.side,
+        "node": chosen.node,
+        "rounds": chosen.rounds,
+        "cut_off": len(chosen.recording.cut),
+        "changed_before": inside,
+        "changed_after": outside,
+        "recipe_heard": list(told.heard),
+        "recipe_missing": list(told.missing),
+    }
+
+
+def _listed(values: Any) -> str:
+    return " or ".join(str(value) for value in sorted(values, key=str))
