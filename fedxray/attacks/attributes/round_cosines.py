@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
 from fedxray.federation.local import Batch, Objective, objective
-from fedxray.federation.stacked import Layer, stacked_layers
+from fedxray.federation.stacked import stacked_layers
 from fedxray.losses import ExampleLoss, example_loss
 from fedxray.params import Params, dot, norm, scaled
 
@@ -32,10 +33,10 @@ def cosines_of_rounds(view: View, records: PublicAttributes, rounds: Sequence[Ob
         evaluate = objective(view.model, view.loss)
         return [_by_whole_gradient(evaluate, records, positions, one) for one in rounds]
     wide = head.module.out_features * len(records.x) * 2 * len(rounds)
-    known = _known_columns(records.x, positions)
+    known = public_columns(records.x, positions, head.module.bias is not None)
+    measure = example_loss(view.loss)
     return [
-        _by_first_layer(head, example_loss(view.loss), records, positions, known, one, wide <= MOST_HELD)
-        for one in rounds
+        _by_first_layer(head, measure, records.y, positions, known, one, wide <= MOST_HELD) for one in rounds
     ]
 
 
@@ -63,56 +64,83 @@ def filled(x: Tensor, positions: tuple[int, ...], codes: Tensor) -> Tensor:
     return x.index_copy(1, torch.tensor(positions, dtype=torch.int64, device=x.device), codes)
 
 
+Layer = Callable[[Params, Tensor], Tensor]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """The dense layer that a network begins with, its name, and the layers after it."""
 
     name: str
     module: nn.Linear
-    rest: list[Layer]
+    rest: tuple[Layer, ...]
 
 
 def dense_head(model: nn.Module) -> Head | None:
     """The first layer of a network of dense layers; None where it is no such network."""
-    layers = stacked_layers(model)
+    known = stacked_layers(model)
     leaves = [(name, part) for name, part in model.named_modules() if not list(part.children())]
-    if layers is None or len(layers) != len(leaves):  # a layer that comes twice
+    if known is None or len(known) != len(leaves):  # a layer that comes twice
         return None
     for place, (name, part) in enumerate(leaves):
         if isinstance(part, nn.Linear):
-            return Head(name=f"{name}." if name else "", module=part, rest=layers[place + 1 :])
+            rest = tuple(_layer(inner, module) for inner, module in leaves[place + 1 :])
+            return Head(name=f"{name}." if name else "", module=part, rest=rest)
         if not isinstance(part, nn.Flatten | nn.Identity):
             return None
     return None
 
 
-def _known_columns(x: Tensor, positions: tuple[int, ...]) -> Tensor:
-    """The public columns that are not zero throughout, as places."""
+def _layer(name: str, module: nn.Module) -> Layer:
+    """One layer as a function of named parameters."""
+    if isinstance(module, nn.Linear):
+        return lambda params, x: functional.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
+    if isinstance(module, nn.ReLU):
+        return lambda params, x: functional.relu(x)  # never in place
+    return lambda params, x: module(x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicColumns:
+    """The public columns that are not zero throughout, and a column of ones for a bias."""
+
+    places: Tensor  # [columns]
+    rows: Tensor  # [records, columns and a one]
+    turned: Tensor  # the same the other way round
+    bias: bool
+
+    def weights(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The weights [units, inputs] that these columns meet, and the bias."""
+        found = weight[:, self.places].detach()
+        return found if bias is None else torch.cat([found, bias.detach()[:, None]], 1)
+
+
+def public_columns(x: Tensor, positions: tuple[int, ...], bias: bool) -> PublicColumns:
+    """What all rounds share."""
     used = (x != 0).any(0)
     used[list(positions)] = False
-    return used.nonzero()[:, 0]
+    places = used.nonzero()[:, 0]
+    rows = torch.cat([x[:, places], torch.ones_like(x[:, :1])], 1) if bias else x[:, places]
+    return PublicColumns(places=places, rows=rows, turned=rows.T.contiguous(), bias=bias)
 
 
 def _by_first_layer(
     head: Head,
     measure: ExampleLoss,
-    records: PublicAttributes,
+    y: Tensor,
     positions: tuple[int, ...],
-    known: Tensor,
+    known: PublicColumns,
     seen: Observation,
     hold: bool,
 ) -> Cosine:
     """The cosine of one round where what the public columns add to the first layer is computed once."""
     weight, bias = f"{head.name}weight", f"{head.name}bias"
-    ones = [torch.ones_like(records.x[:, :1])] if bias in seen.start else []
-    public = torch.cat([records.x[:, known], *ones], 1)  # [records, known columns and a one]
-    turned, wanted = public.T.contiguous(), scaled(seen.update, -1.0)
-    length, targets = norm(wanted), records.y[None]
+    wanted = scaled(seen.update, -1.0)
+    length = norm(wanted)
     inner = {name: value.detach() for name, value in seen.start.items() if name not in (weight, bias)}
 
     def added(params: Params) -> Tensor:
-        rows = torch.cat([params[weight][:, known], *([params[bias][:, None]] if ones else [])], 1)
-        return public @ rows.T.detach()  # [records, units]
+        return known.rows @ known.weights(params[weight], params.get(bias)).T  # [records, units]
 
     kept = (added(seen.start), added(wanted)) if hold else None
     places = list(positions)
@@ -121,18 +149,18 @@ def _by_first_layer(
     def cosine(codes: Tensor) -> Tensor:
         before, along = kept or (added(seen.start), added(wanted))
         with torch.enable_grad():
-            leaves = {name: value[None].requires_grad_() for name, value in inner.items()}
+            leaves = {name: value.detach().requires_grad_() for name, value in inner.items()}
             reached = torch.addmm(before, codes, own)
             reached = reached if reached.requires_grad else reached.requires_grad_()
-            output = reached[None]
+            output = reached
             for layer in head.rest:
                 output = layer(leaves, output)
-            loss = measure(output, targets).mean()
+            loss = measure(output, y).mean()
             found = torch.autograd.grad(
                 loss, [reached, *leaves.values()], create_graph=codes.requires_grad, materialize_grads=True
             )
             slope, others = found[0], dict(zip(leaves, found[1:], strict=True))
-            at_codes, at_public = codes.T @ slope, turned @ slope
+            at_codes, at_public = codes.T @ slope, known.turned @ slope
             inside = _dot(slope, along) + _dot(at_codes, aim)
             square = _dot(at_public, at_public) + _dot(at_codes, at_codes)
             for name, value in others.items():
