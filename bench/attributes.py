@@ -1,9 +1,9 @@
 """How long attribute inference takes: from a model on 100,000 records, from gradients over 100 rounds and 1,200 rows.
 
-One thread, CPU time, ways interleaved, the least of all repeats. The step of the iterative form (the sum of all rounds' cosines and its
-slope) is compared with the usual ways to write it: a loop over rounds, and rounds stacked side by side in chunks of
-several sizes up to all of them. The closed form is run whole; the iterative one is reckoned from its step, for 100
-steps and five learning rates. Everything is done with 548 and with 8 features and the worse figure is told. Memory is
+One thread, CPU time, ways interleaved, the least of all repeats. The step of the iterative form (the sum of all rounds'
+cosines and its slope) is compared with the usual ways to write it: a loop over rounds, and rounds stacked side by side
+in chunks of several sizes up to all of them. The closed form is run whole; the iterative one is reckoned from its step,
+for 100 steps and five learning rates. All is done with 548 and with 8 features and the worse figure is told. Memory is
 the peak above the largest size before the first attack. `--rounds` makes it smaller. The last line is
 `model: X s, gradients/best: Y, closed-form/iterative: Z`.
 """
