@@ -128,6 +128,11 @@ def same_shapes(left: Params, right: Params) -> bool:
     )
 
 
+def same_values(left: Params, right: Params) -> bool:
+    """Whether both are equal to the bit."""
+    return same_shapes(left, right) and all(torch.equal(value, right[name]) for name, value in left.items())
+
+
 def is_finite(params: Params) -> bool:
     """Whether every entry is finite."""
     return all(_all_finite(value) for value in params.values())

@@ -30,6 +30,7 @@ ATTACKS: dict[str, str] = {
     "membership-loss": "fedxray.attacks.membership:MembershipLoss",
     "dlg": "fedxray.attacks.inversion.dlg:Dlg",
     "idlg": "fedxray.attacks.inversion.idlg:Idlg",
+    "gradinversion": "fedxray.attacks.inversion.gradinversion:GradInversion",
     "inverting-gradients": "fedxray.attacks.inversion.inverting_gradients:InvertingGradients",
     "dlf": "fedxray.attacks.inversion.dlf:Dlf",
     "dlf-no-prior": "fedxray.attacks.inversion.dlf_no_prior:DlfNoPrior",
@@ -77,7 +78,6 @@ HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defenc
 # Names that are fixed but have no code yet: refused with that reason, never listed.
 NOT_BUILT: dict[str, list[str]] = {
     "attacks": [
-        "gradinversion",
         "agic",
         "awa",
         "curious-client",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from fedxray.errors import BadInput
 from fedxray.params import Params
 
 State = Any  # what a seam carries from one call to the next; None at the start of a client's work
@@ -37,19 +38,57 @@ OnBatch = Callable[[Examples, State, torch.Generator], tuple[Examples, State]]
 OnGradients = Callable[[ExampleGradients, State, torch.Generator], tuple[ExampleGradients, State]]
 
 
+# How a batch seam puts examples together: each by itself, in pairs that share none, or each in several.
+Mixing = Literal["none", "pairs", "several"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Poisson sampling: every step takes each example by itself with this chance, or each pair of them."""
+
+    rate: float
+    pairs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Differential privacy of every record of a client; epsilon None where none can be claimed."""
+
+    epsilon: float | None
+    delta: float
+    noise_multiplier: float
+    rate: float
+    steps: int
+    accountant: str
+    note: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seams:
-    """The four places of a client's work that a defence can change; None leaves a place as it is."""
+    """The four places of a client's work that a defence can change; None leaves a place as it is.
+
+    The rest says what others must know of it: who draws the batches, how a batch seam puts examples together (one that
+    does not say so is taken for the worst), what is promised after so many rounds of work, what never leaves the
+    client, and what knowing the defence tells an attacker.
+    """
 
     incoming: OnParams | None = None  # the model that arrived
     batch: OnBatch | None = None  # one mini-batch before its step
     gradients: OnGradients | None = None  # per-example gradients of one step
     outgoing: OnParams | None = None  # the update before it leaves
+    sampling: Sampling | None = None
+    mixing: Mixing | None = None
+    privacy: Callable[[int], Privacy] | None = None  # by rounds of work
 
     @property
     def inside_steps(self) -> bool:
         """Whether the local steps themselves are changed."""
         return self.batch is not None or self.gradients is not None
+
+    @property
+    def mixed(self) -> Mixing:
+        """How examples are put together, as far as it can be relied on."""
+        return self.mixing or ("none" if self.batch is None else "several")
 
 
 IDENTITY = Seams()
@@ -63,6 +102,8 @@ class Work:
     batch_size: int
     steps: int  # local steps in one round
     rounds: int
+    classes: int | None = None  # of a classification task
+    mixing: Mixing = "none"  # what other defences do to the examples of a batch
 
 
 class Defence(ABC):
@@ -103,8 +144,15 @@ class Joined(Defence):
 
     def seams(self, work: Work) -> Seams:
         """Each seam applies the parts in order, and every part keeps its own state."""
-        inner = [part.seams(work) for part in self.parts]
-        joined = IDENTITY
+        mixing = _worst([part.seams(work).mixed for part in self.parts])
+        inner = [part.seams(replace(work, mixing=mixing)) for part in self.parts]
+        _check_together(inner)
+        joined = replace(
+            IDENTITY,
+            mixing=None if mixing == "none" else mixing,
+            sampling=_only(inner, "sampling"),
+            privacy=_only(inner, "privacy"),
+        )
         for place in ("incoming", "batch", "gradients", "outgoing"):
             steps = [getattr(seams, place) for seams in inner]
             if any(step is not None for step in steps):
@@ -114,6 +162,35 @@ class Joined(Defence):
     def describe(self) -> str:
         """One line for the ledger and the report."""
         return ", then ".join(part.describe() for part in self.parts)
+
+
+def _worst(mixings: list[Mixing]) -> Mixing:
+    """How examples are put together by several defences: two that mix leave each example in several."""
+    busy = [one for one in mixings if one != "none"]
+    return "none" if not busy else busy[0] if len(busy) == 1 else "several"
+
+
+def _only(inner: list[Seams], what: str) -> Any:
+    return next((found for one in inner if (found := getattr(one, what)) is not None), None)
+
+
+def _check_together(inner: list[Seams]) -> None:
+    """Refuse two that draw the batches, and a change of gradients after the one that promises privacy."""
+    if sum(one.sampling is not None or one.privacy is not None for one in inner) > 1:
+        raise BadInput(
+            "defence",
+            expected="one defence that draws batches and promises privacy",
+            got="several",
+            remedy="Leave one out.",
+        )
+    claiming = [place for place, one in enumerate(inner) if one.privacy is not None]
+    if claiming and any(one.gradients is not None for one in inner[claiming[0] + 1 :]):
+        raise BadInput(
+            "defence",
+            expected="nothing that changes gradients after the defence that clips and noises them",
+            got="one, and what is promised would not hold",
+            remedy="Name dp-sgd last of the defences on gradients.",
+        )
 
 
 def _in_order(steps: list[Any]) -> Any:

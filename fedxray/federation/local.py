@@ -149,8 +149,11 @@ def _through_examples(
         return evaluate(inner, buffers, Batch(x=x[None], y=y[None]))[0]
 
     single = torch.func.grad(loss_of_one)
-    weight = torch.ones_like(batch.x.flatten(1)[:, 0]) if batch.weight is None else batch.weight
-    found = vmap(single, in_dims=(None, 0, 0), randomness="different")(dict(params), batch.x, batch.y)
+    weight = batch.x.new_ones(len(batch.x)) if batch.weight is None else batch.weight
+    if len(batch.x):
+        found = vmap(single, in_dims=(None, 0, 0), randomness="different")(dict(params), batch.x, batch.y)
+    else:  # a batch drawn by chance may be empty
+        found = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
     counted = {name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in found.items()}
     value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
     value, states[1] = seams.gradients(value, states[1], generator)

@@ -18,7 +18,7 @@ from fedxray.federation.setting import Federation, Recorded, in_dtype, participa
 from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import MemoryShelf, Parts, Shelf, Transcript
 from fedxray.federation.truth import Truth, client_schedule
-from fedxray.params import Params, buffers_of, is_finite, parameters_of, same_shapes
+from fedxray.params import Params, buffers_of, is_finite, parameters_of, same_shapes, same_values
 from fedxray.progress import Report, Step, silent
 from fedxray.seeds import fork
 
@@ -71,7 +71,9 @@ def continue_run(
         for client in clients:
             sent, state = tamper.send(state, round, client, model.params)
             starts[client] = Parts(_checked_sent(sent, model.params), model.buffers)
-        replies = run.replies(round, starts)
+        # Only the next round with its honest model is one that was run already, with its draws.
+        known = step == 0 and all(same_values(start.params, model.params) for start in starts.values())
+        replies = run.replies(round, starts, fresh=not known)
         run.write(round, starts, replies, tampered=True)
         for client, reply in replies.items():
             state = tamper.receive(state, round, client, reply.update)
@@ -135,9 +137,9 @@ class _Run:
             self.recorder.ends(round, tuple(replies), mean, after)
         return after
 
-    def replies(self, round: int, starts: dict[int, Parts]) -> dict[int, LocalResult]:
-        """What the clients send back for what they were sent."""
-        jobs = [self._job(round, client, start) for client, start in starts.items()]
+    def replies(self, round: int, starts: dict[int, Parts], *, fresh: bool = False) -> dict[int, LocalResult]:
+        """What the clients send back for what they were sent; with draws of its own where that is no honest round."""
+        jobs = [self._job(round, client, start, fresh) for client, start in starts.items()]
         results = train(self._network, jobs, self.federation.recipe)
         for job, result in zip(jobs, results, strict=True):
             if self.federation.recipe.batch_norm == "local" and result.buffers:
@@ -155,8 +157,11 @@ class _Run:
             self.recorder.state(round, client, self.local_buffers[client])
         self._unsaved.clear()
 
-    def _job(self, round: int, client: int, start: Parts) -> Job:
+    def _job(self, round: int, client: int, start: Parts, fresh: bool) -> Job:
         records, recipe = self.federation.clients[client], self.federation.recipe
+        seams = self._seams_of(client)
+        # A server that asks the same round twice must not get the same noise twice, or it could subtract it.
+        asked = (start.params,) if fresh else ()
         local = recipe.batch_norm == "local"
         return Job(
             client=client,
@@ -164,9 +169,9 @@ class _Run:
             buffers=self.local_buffers.get(client, start.buffers) if local else start.buffers,
             x=records.x,
             y=records.y,
-            schedule=client_schedule(len(records), recipe, self.seed, client, round),
-            seams=self._seams_of(client),
-            generator=fork(self.seed, "client", client, round),
+            schedule=client_schedule(len(records), recipe, self.seed, client, round, seams.sampling, asked),
+            seams=seams,
+            generator=fork(self.seed, "client", client, round, *asked),
         )
 
     def _seams_of(self, client: int) -> Seams:

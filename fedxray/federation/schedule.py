@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedxray.defences.base import Sampling
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import permutation
 
@@ -54,8 +55,27 @@ def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> 
     return Schedule(torch.cat(epochs))
 
 
+def draw_by_chance(steps: int, examples: int, sampling: Sampling, generator: torch.Generator) -> Schedule:
+    """Poisson batches: in every step each example comes by itself with the same chance; a step may be empty.
+
+    In pairs, a fresh order of all examples is cut into pairs, and each pair comes by itself, its two side by side.
+    """
+    drawn = []
+    for _ in range(steps):
+        order = permutation(examples, generator) if sampling.pairs else torch.arange(examples, device="cpu")
+        size = 2 if sampling.pairs else 1
+        chance = torch.rand(-(-examples // size), generator=generator, dtype=torch.float64, device="cpu")
+        drawn.append(order[(chance < sampling.rate).repeat_interleave(size)[:examples]])
+    width = max((len(row) for row in drawn), default=0)
+    return Schedule(torch.stack([_filled(row, width) for row in drawn]))
+
+
+def _filled(row: Tensor, width: int) -> Tensor:
+    """A row with -1 at its end."""
+    filling = torch.full((width - row.numel(),), -1, dtype=row.dtype, device=row.device)
+    return torch.cat([row, filling])
+
+
 def _cut(order: Tensor, length: int) -> Tensor:
     """An order as rows of equal length, filled with -1 at the end, shape [batches, length]."""
-    missing = -order.numel() % length
-    filling = torch.full((missing,), -1, dtype=order.dtype, device=order.device)
-    return torch.cat([order, filling]).reshape(-1, length)
+    return _filled(order, order.numel() + -order.numel() % length).reshape(-1, length)

@@ -15,7 +15,7 @@ from fedxray.defences.base import Defence, NoDefence, Work
 from fedxray.errors import BadInput, unknown_name
 from fedxray.federation.checks import check_batches, check_example_gradients, check_records
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.truth import Truth
+from fedxray.federation.truth import Truth, work_of
 from fedxray.seeds import fork, permutation
 
 Recorded = Literal["all", "last"] | str | tuple[int, ...]
@@ -62,9 +62,7 @@ class Federation:
 
     def work(self, client: int) -> Work:
         """What a defence may know of a client's job."""
-        count = len(self.clients[client])
-        length, steps = self.recipe.batch_length(count), self.recipe.steps(count)
-        return Work(examples=count, batch_size=length, steps=steps, rounds=self.rounds)
+        return work_of(len(self.clients[client]), self.recipe, self.rounds, self.space)
 
     def truth(self, seed: int) -> Truth:
         """What really happens in the run of this seed."""
@@ -127,3 +125,12 @@ def participants(federation: Federation, seed: int, round: int) -> list[int]:
 def participant_count(federation: Federation) -> int:
     """How many clients take part in every round, at least one."""
     return max(1, int(federation.participation * len(federation.clients) + 0.5))
+
+
+def rounds_worked(federation: Federation, seed: int) -> list[int]:
+    """In how many rounds of the run each client takes part."""
+    found = [0] * len(federation.clients)
+    for round in range(federation.rounds):
+        for client in participants(federation, seed, round):
+            found[client] += 1
+    return found

@@ -8,9 +8,9 @@ from torch import nn
 
 from fedxray.data.records import Records
 from fedxray.data.space import Space
-from fedxray.defences.base import Defence
+from fedxray.defences.base import Defence, Sampling, Work
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.schedule import Schedule, draw_by_chance, draw_schedule
 from fedxray.seeds import fork
 
 
@@ -28,12 +28,44 @@ class Truth:
     seed: int
     rounds: int
 
+    def work(self, client: int) -> Work:
+        """What a defence may know of a client's job."""
+        return work_of(len(self.train[client]), self.recipe, self.rounds, self.space)
+
     def schedule(self, client: int, round: int) -> Schedule:
         """The batches that this client used in that round."""
-        return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round)
+        sampling = self.defence.seams(self.work(client)).sampling
+        return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round, sampling)
 
 
-def client_schedule(examples: int, recipe: Recipe, seed: int, client: int, round: int) -> Schedule:
-    """The batches of one client in one round; an order drawn `once` is the same in every round."""
+def work_of(examples: int, recipe: Recipe, rounds: int, space: Space) -> Work:
+    """The job of a client with so many examples."""
+    return Work(
+        examples=examples,
+        batch_size=recipe.batch_length(examples),
+        steps=recipe.steps(examples),
+        rounds=rounds,
+        classes=space.outputs if space.target == "classification" else None,
+    )
+
+
+def client_schedule(
+    examples: int,
+    recipe: Recipe,
+    seed: int,
+    client: int,
+    round: int,
+    sampling: Sampling | None = None,
+    tampered: tuple[object, ...] = (),
+) -> Schedule:
+    """The batches of one client in one round; an order drawn `once` is the same in every round.
+
+    Batches drawn by chance are drawn anew for what a tampering server sent: their chance is part of what a client
+    promises.
+    """
+    if sampling is not None:
+        return draw_by_chance(
+            recipe.steps(examples), examples, sampling, fork(seed, "chance", client, round, *tampered)
+        )
     when = "always" if recipe.shuffle == "once" else round
     return draw_schedule(examples, recipe, fork(seed, "schedule", client, when))

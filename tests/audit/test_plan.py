@@ -141,7 +141,7 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(attack=[{"name": "attribute-from-model", "search": {}}]), "attack[0].search", "not built yet"),
         (tiny(attack=[{"name": "attribute-from-model"}] * 2), "attack.label", "unique"),
         (tiny(defence=[{"name": "none"}] * 2), "defence.label", "unique"),
-        (tiny(defence=[{"name": "dp-sgd", "epsilon": 1.0}]), "defence dp-sgd.name", "not built yet"),
+        (tiny(defence=[{"name": "local-bn"}]), "defence local-bn.name", "not built yet"),
         (tiny(defence=[{"name": "none", "scale": 1.0}]), "defence none.scale", "setting"),
         (tiny(defence=[{}]), "defence[0].name", "got neither"),
         (tiny(seeds=[]), "seeds", "a list of whole numbers"),

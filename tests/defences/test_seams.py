@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedxray.defences.base import IDENTITY, ExampleGradients, Joined, NoDefence, Work, example_norms
-from fedxray.defences.clipped import ClippedNoise
+from fedxray.defences.dp_sgd import DpSgd
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation.local import Batch, local_update, objective
 from fedxray.federation.recipe import Recipe
@@ -68,7 +68,7 @@ def test_no_defence_is_the_identity() -> None:
 
 
 def test_joined_defences_work_one_after_the_other() -> None:
-    first, second = ClippedNoise(clip=0.1), GaussianNoise(scale=0.5)
+    first, second = DpSgd(clip=0.1, noise_multiplier=1.0), GaussianNoise(scale=0.5)
     joined = Joined(parts=(first, second)).seams(WORK)
     assert joined.inside_steps and joined.batch is None and joined.incoming is None
     assert joined.outgoing is not None

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedxray.data.records import Records
 from fedxray.data.space import Space
-from fedxray.defences.clipped import ClippedNoise
+from fedxray.defences.dp_sgd import DpSgd
 from fedxray.defences.noise import GaussianNoise
 from fedxray.errors import BadInput
 from fedxray.federation.checks import values_per_channel
@@ -87,8 +87,8 @@ def test_the_refused_batch_would_have_failed_in_torch() -> None:
     nn.BatchNorm2d(4)(torch.zeros(1, 4, 1, 2))
 
 
-@pytest.mark.parametrize("defence", [ClippedNoise(clip=1.0), GaussianNoise(scale=0.1, at="gradients")])
-def test_example_gradients_do_not_go_with_batch_norm(defence: ClippedNoise | GaussianNoise) -> None:
+@pytest.mark.parametrize("defence", [DpSgd(noise_multiplier=1.0), GaussianNoise(scale=0.1, at="gradients")])
+def test_example_gradients_do_not_go_with_batch_norm(defence: DpSgd | GaussianNoise) -> None:
     with pytest.raises(BadInput, match=r"defence.*mixes the examples"):
         federation((8, 4), model="norm", recipe={"batch_size": 4}, defence=defence)
     simulate(federation((8, 4), model="mlp", recipe={"batch_size": 4}, defence=defence))
@@ -96,6 +96,6 @@ def test_example_gradients_do_not_go_with_batch_norm(defence: ClippedNoise | Gau
 
 
 def test_example_gradients_go_with_dropout_and_depend_on_the_seed_alone() -> None:
-    run = federation((8, 4), model="dropout", recipe={"batch_size": 4}, defence=ClippedNoise(clip=1.0))
+    run = federation((8, 4), model="dropout", recipe={"batch_size": 4}, defence=DpSgd(noise_multiplier=1.0))
     first, second = (simulate(run, seed=1)[0].shelf.get("global/2").params for _ in range(2))
     assert all(torch.equal(value, second[name]) for name, value in first.items())

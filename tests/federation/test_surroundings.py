@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedxray.defences.base import Defence, NoDefence
-from fedxray.defences.clipped import ClippedNoise
+from fedxray.defences.dp_sgd import DpSgd
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation.cohort import train
 from fedxray.federation.folder import FolderShelf, read_transcript, write_transcript
@@ -86,12 +86,12 @@ CASES: dict[str, Updates] = {
     "local-dropout": local_work("dropout", NoDefence()),
     "local-noise": local_work("mlp", GaussianNoise(scale=0.1)),
     "local-example-noise": local_work("mlp", GaussianNoise(scale=0.1, at="gradients")),
-    "local-clipped": local_work("mlp", ClippedNoise(clip=0.1, noise_multiplier=1.0)),
+    "local-clipped": local_work("mlp", DpSgd(clip=0.1, noise_multiplier=1.0)),
     "cohort": together(),
     "run": whole_run("mlp", NoDefence()),
     "run-norm": whole_run("norm", NoDefence()),
     "run-dropout": whole_run("dropout", GaussianNoise(scale=0.1)),
-    "run-clipped": whole_run("mlp", ClippedNoise(clip=0.1, noise_multiplier=1.0)),
+    "run-clipped": whole_run("mlp", DpSgd(clip=0.1, noise_multiplier=1.0)),
 }
 
 

@@ -1,0 +1,176 @@
+"""DP-SGD (Abadi et al. 2016): clipped gradients of single examples, noise on their sum, and an accountant.
+
+In every local step:
+    1. Each example enters by itself with the same chance (Poisson sampling), batches / epoch to one.
+    2. Its gradient over all tensors is scaled down to norm `clip` where it is longer.
+    3. The sum of these gets normal noise of deviation noise_multiplier * clip.
+    4. The step is that sum divided by the expected number of examples, which tells nothing of the real one.
+The budget is of every record of a client, with or without it, against whoever reads all of the client's messages.
+Every local step that was executed counts; that only some clients take part in a round is not counted in favour.
+How many records a client holds is taken for known. With shuffled batches the same numbers are an assumption.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedxray.defences import accounting
+from fedxray.defences.base import (
+    Defence,
+    ExampleGradients,
+    Privacy,
+    Sampling,
+    Seams,
+    State,
+    Work,
+    example_norms,
+)
+from fedxray.defences.noise import check_not_negative
+from fedxray.errors import BadInput
+from fedxray.params import Params
+from fedxray.seeds import normal_like
+
+ASSUMES_POISSON = "assumes Poisson sampling, but batches were shuffled"
+IN_PAIRS = "a record enters one averaged pair"
+NOT_COUNTED = "no epsilon: a record enters several mixed examples"
+NO_NOISE = "no epsilon: no noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpSgd(Defence):
+    """Every example's gradient is clipped, the sum gets noise: a budget (epsilon, delta) for every record.
+
+    Give either `epsilon`, to which the noise is set, or `noise_multiplier`. The noise is set for the federation's
+    rounds, or for `rounds` where an active server may ask for more.
+    """
+
+    name: ClassVar[str] = "dp-sgd"
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float = 1e-5
+    clip: float = 1.0
+    sampling: Literal["poisson", "shuffle"] = "poisson"
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            got = "neither" if self.epsilon is None else "both"
+            remedy = "For instance epsilon = 10.0."
+            raise BadInput("epsilon", expected="either epsilon or noise_multiplier", got=got, remedy=remedy)
+        for name in ("epsilon", "clip"):
+            _check_above_zero(name, getattr(self, name))
+        check_not_negative("noise_multiplier", self.noise_multiplier or 0.0)
+        if not (isinstance(self.delta, float) and 0 < self.delta < 1):
+            expected = "a number above 0 and below 1"
+            raise BadInput("delta", expected=expected, got=repr(self.delta), remedy="Try 1e-5.")
+        if self.sampling not in ("poisson", "shuffle"):
+            expected = '"poisson" or "shuffle"'
+            raise BadInput("sampling", expected=expected, got=repr(self.sampling), remedy='Try "poisson".')
+        if self.rounds is not None and (
+            isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1
+        ):
+            expected = "a whole number of at least 1"
+            raise BadInput("rounds", expected=expected, got=repr(self.rounds), remedy="Leave it out.")
+
+    def seams(self, work: Work) -> Seams:
+        """Clip and noise in every step, on batches drawn by chance."""
+        noise, pairs = self.noise_for(work), work.mixing == "pairs"
+        poisson = self.sampling == "poisson"
+        return Seams(
+            gradients=partial(self._on_gradients, noise * self.clip, expected_examples(work, poisson)),
+            sampling=Sampling(rate=sampling_rate(work), pairs=pairs) if poisson else None,
+            privacy=partial(self._privacy, work, noise),
+        )
+
+    def noise_for(self, work: Work) -> float:
+        """The noise multiplier of a client with this work."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        assert self.epsilon is not None
+        steps = work.steps * (self.rounds or work.rounds)
+        pairs = work.mixing == "pairs"
+        return accounting.noise_for(self.epsilon, self.delta, sampling_rate(work), steps, pairs=pairs)
+
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+        target = f"epsilon {self.epsilon:g}" if self.epsilon is not None else ""
+        level = target or f"noise multiplier {self.noise_multiplier:g}"
+        batches = "Poisson batches" if self.sampling == "poisson" else "shuffled batches"
+        return f"DP-SGD with {level}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
+
+    def _on_gradients(
+        self,
+        deviation: float,
+        expected: float,
+        value: ExampleGradients,
+        state: State,
+        generator: torch.Generator,
+    ) -> tuple[ExampleGradients, State]:
+        clipped = clip_examples(value.each, self.clip)
+        noise = {
+            name: deviation * normal_like(one.new_empty(one.shape[1:]), generator)
+            for name, one in clipped.items()
+        }
+        if value.extra is not None:
+            noise = {name: one + value.extra[name] for name, one in noise.items()}
+        divisor = torch.full_like(value.divisor, expected)
+        return replace(value, each=clipped, extra=noise, divisor=divisor), state
+
+    def _privacy(self, work: Work, noise: float, rounds: int) -> Privacy:
+        """What holds for every record after so many rounds of this work."""
+        rate, steps = sampling_rate(work), work.steps * rounds
+        notes = [ASSUMES_POISSON] if self.sampling == "shuffle" and rate < 1 else []
+        found: float | None
+        accountant = "prv"
+        if work.mixing == "several" or not noise:
+            found, notes = None, [NO_NOISE if not noise else NOT_COUNTED]
+        elif steps == 0:
+            found = 0.0
+        elif work.mixing == "pairs":
+            found = accounting.rdp_epsilon_of_pairs(noise, rate, steps, self.delta)
+            accountant, notes = "rdp", [IN_PAIRS, *notes]
+        else:
+            found = accounting.prv_epsilon(noise, rate, steps, self.delta)
+        return Privacy(
+            epsilon=found if found is None or math.isfinite(found) else None,
+            delta=self.delta,
+            noise_multiplier=noise,
+            rate=rate,
+            steps=steps,
+            accountant=accountant,
+            note="; ".join(notes),
+        )
+
+
+def sampling_rate(work: Work) -> float:
+    """The chance of every example in every step: one over the batches of an epoch."""
+    return 1 / -(-work.examples // work.batch_size)
+
+
+def expected_examples(work: Work, poisson: bool) -> float:
+    """Examples, or averaged pairs, that a step has in the mean; of a shuffled one, in a full batch."""
+    drawn = work.examples if poisson else work.batch_size
+    units = -(-drawn // 2) if work.mixing == "pairs" else drawn
+    return units * sampling_rate(work) if poisson else float(units)
+
+
+def clip_examples(gradients: Params, clip: float) -> dict[str, Tensor]:
+    """Every example's gradient scaled down to norm `clip` over all tensors where it is longer, [examples, ...]."""
+    norms = example_norms(gradients)
+    factor = clip / norms.clamp(min=clip)  # 1 for a short gradient, also for one of norm 0
+    return {name: value * factor.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()}
+
+
+def _check_above_zero(argument: str, value: float | None) -> None:
+    if value is None:
+        return
+    check_not_negative(argument, value)
+    if value == 0:
+        raise BadInput(argument, expected="a number above 0", got=value, remedy=f"Try {argument} = 1.0.")
