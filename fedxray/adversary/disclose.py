@@ -110,16 +110,17 @@ def source_records(
     Owners are [records, clients] of bool, by content: a record that several clients hold has several. The others'
     records are taken evenly from all of theirs, whatever the seed; without a client all records are in question.
     """
-    sizes = [0 if owner in seats else len(one) for owner, one in enumerate(truth.train)]
+    held = truth.train if rows == "train" else truth.holdout
+    sizes = [0 if owner in seats else len(one) for owner, one in enumerate(held)]
     holder = torch.arange(len(sizes), device="cpu").repeat_interleave(torch.tensor(sizes, device="cpu"))
-    everyone = records_in_question(truth, None, seats)
+    everyone = records_in_question(truth, None, seats, rows)
     place = torch.arange(len(holder), device="cpu")
     if client is not None:
         place = torch.cat([place[holder == client], _spread(place[holder != client], sizes[client])])
-    place = place[permutation(len(place), fork(truth.seed, "sources", -1 if client is None else client))]
+    place = place[permutation(len(place), fork(truth.seed, "sources", -1 if client is None else client, rows))]
     asked = everyone.take(place.to(everyone.x.device))
     counts = torch.bincount(holder[place], minlength=len(sizes)).tolist()
-    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, truth.train)
+    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, held)
 
 
 def _spread(places: torch.Tensor, count: int) -> torch.Tensor:
@@ -245,7 +246,7 @@ _GIVE: dict[str, _Give] = {
     "batch-labels": _batch_labels,
     "public-attributes": _public_attributes,
     "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats)[0],
-    "source-records": lambda truth, client, seats, rows: source_records(truth, client, seats)[0],
+    "source-records": lambda truth, client, seats, rows: source_records(truth, client, seats, rows)[0],
     "own-data": _own_data,
     "public-records": lambda truth, client, seats, rows: truth.public,
     "public-images": lambda truth, client, seats, rows: truth.public.x,

@@ -1,4 +1,8 @@
-"""Source inference (Hu et al. 2021; as in paper 000): whose record is it? The client's whose model fits it best."""
+"""Source inference (Hu et al. 2021; as in paper 000): whose record is it? The client's whose model fits it best.
+
+Controls: held-out records of the same clients, which nobody trained on (told as well, they show that the models give
+away what their clients are like, not which records they saw), and every client's messages taken for the next one's.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ class SourceMajority(Attack):
     roles: ClassVar[tuple[str, ...]] = SEATS
     grants: ClassVar[tuple[str, ...]] = ("source-records", "recipe")
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
+    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
 
     def needs(self) -> tuple[Need, ...]:
         """The records in question, and replies that can be told apart."""
@@ -51,6 +56,7 @@ class SourceFromModel(Attack):
     roles: ClassVar[tuple[str, ...]] = SEATS
     grants: ClassVar[tuple[str, ...]] = ("source-records",)
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
+    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
 
     model: Attack = field(default_factory=LastReturned)
 

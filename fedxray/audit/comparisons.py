@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
+import torch
+
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import Rows, disclose
 from fedxray.attacks.base import Attack
@@ -89,7 +91,10 @@ def ceilings_of(bench: Bench) -> dict[str, dict[str, float]]:
 
 def _held_out(bench: Bench) -> Scored | None:
     """The same attack on records of the same client that nobody trained on."""
+    held = [len(one) for client, one in enumerate(bench.truth.holdout) if client not in bench.part.seats]
     if not len(bench.truth.holdout[bench.client]):
+        return None
+    if bench.attack.kind == "sources" and sum(map(bool, held)) < 2:  # nobody's to tell them from
         return None
     if bench.attack.kind == "images":  # the same pictures, held against as many that nobody trained on
         same = run_on(bench, bench.attack, make_view(bench, bench.attack))
@@ -105,11 +110,24 @@ def _other_client(bench: Bench) -> Scored | None:
     other = next_client(bench.client, len(bench.truth.train), bench.part.seats)
     if other is None or not _reads_single_replies(bench):
         return None
+    if bench.attack.kind == "sources":
+        return _scored(bench, _under_other_names(bench))
     view = make_view(bench, bench.attack, messages_of=other)
     try:
         return _scored(bench, run_on(bench, bench.attack, view))
     except Refused:  # the other client never took part in a round that was read
         return None
+
+
+def _under_other_names(bench: Bench) -> Evidence:
+    """The guess about sources if the messages of every client had come from the one before it."""
+    found = run_on(bench, bench.attack, make_view(bench, bench.attack))
+    count = len(bench.truth.train)
+    others = [next_client(client, count, bench.part.seats) for client in range(count)]
+    names = [client if other is None else other for client, other in enumerate(others)]
+    owners = found.tensors["owners"]
+    renamed = torch.tensor(names, dtype=owners.dtype, device=owners.device)[owners]
+    return replace(found, tensors={**found.tensors, "owners": renamed})
 
 
 def _global_model(bench: Bench) -> Scored | None:

@@ -124,7 +124,7 @@ def _membership(evidence: Evidence, asked: _Question) -> Scores:
 
 def _sources(evidence: Evidence, asked: _Question) -> Scores:
     """Whether the named client owns each record; of a guess given as probabilities, how likely it does."""
-    owners = source_records(asked.truth, asked.client, asked.seats)[1].to(torch.float32)
+    owners = source_records(asked.truth, asked.client, asked.seats, asked.rows)[1].to(torch.float32)
     if "probabilities" in evidence.tensors:
         return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
     guess = evidence.tensors["owners"].to(owners.device)

@@ -165,6 +165,16 @@ def test_more_records_than_all_others_hold_and_no_others_at_all(truth: Truth) ->
         source_records(replace(truth, train=truth.train[:1]), 0)
 
 
+def test_source_records_may_be_held_out_ones(truth: Truth) -> None:
+    asked, owners = source_records(truth, 1, rows="holdout")
+    own = [numbers(one) for one in truth.holdout]
+    found = numbers(Records(asked.x, asked.y))
+    assert [owners[:, client].sum().item() for client in range(3)] == list(asked.counts)
+    assert {n for n in found if n in own[1]} == set(own[1]) and set(found) <= {n for one in own for n in one}
+    granted = disclose(truth, ["source-records"], client=1, rows="holdout").source_records
+    assert granted is not None and torch.equal(granted.x, asked.x)
+
+
 def test_oracles_by_hand(truth: Truth) -> None:
     names = ["oracle-records", "oracle-groups", "oracle-loss", "oracle-order"]
     found = disclose(truth, names, client=1)

@@ -103,6 +103,27 @@ def test_a_case_by_hand() -> None:
     assert set(found.controls) == {"held-out", "other-client", "global-model"} and not found.oracle
 
 
+@pytest.mark.parametrize("name", ["source-majority", "source-from-model"])
+def test_controls_of_sources_by_hand(name: str) -> None:
+    made = bench({"name": name})
+    found = evaluate(made)
+    assert set(found.controls) == {"held-out", "other-client"}
+    names = ["source-records", "recipe"]
+
+    def view(rows: str) -> Any:
+        grants = disclose(made.truth, names, client=1, rows=rows)  # type: ignore[arg-type]
+        return roles.server(made.transcript, client=1, grants=grants)
+
+    assert found.controls["held-out"] == scored(made, view("holdout"), made.attack, "holdout")
+    seen = tuple(
+        replace(one, contributors=((one.contributors[0] + 1) % 3,)) for one in view("train").observations
+    )
+    turned = scored(made, replace(view("train"), observations=seen), made.attack)
+    assert found.controls["other-client"] == pytest.approx(turned)
+    alone = bench({"name": name}, data={"clients": 3, "records": 30, "holdout": 0.0})
+    assert set(evaluate(alone).controls) == {"other-client"}
+
+
 def test_the_ledger_says_who_knows_what() -> None:
     told = evaluate(bench()).ledger
     assert told["role"] == "server" and told["grants"] == ["public-attributes", "recipe"]
