@@ -103,9 +103,9 @@ def membership_records(
 
 
 def source_records(
-    truth: Truth, client: int | None, seats: tuple[int, ...] = ()
+    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
 ) -> tuple[SourceRecords, torch.Tensor]:
-    """One client's training records among as many of the others, and who owns each (for scoring only).
+    """One client's training records (or held-out ones) among as many of the others, and who owns each, for scoring.
 
     Owners are [records, clients] of bool, by content: a record that several clients hold has several. The others'
     records are taken evenly from all of theirs, whatever the seed; without a client all records are in question.
