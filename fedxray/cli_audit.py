@@ -31,7 +31,7 @@ def run_audit(
     _tell_factories(plan)
     if dry_run:
         return _print_needs(plan, folder, engine, jobs)
-    if plan.data.path is not None and not quiet:
+    if (plan.data.path is not None or plan.transcript is not None) and not quiet:
         _tell_understood(plan, sys.stderr)
     from fedxray.audit.conduct import conduct
 
@@ -59,9 +59,13 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
 
 
 def run_report(folder: Path, show_private: bool) -> None:
-    """Write report.html again and say where it is."""
+    """Write report.html, or the page of a reproduction, again and say where it is."""
     from fedxray.report import build_report
+    from fedxray.reproduce.run import is_reproduction, rebuild
 
+    if is_reproduction(folder):
+        print(rebuild(folder))
+        return
     print(build_report(folder, show_private=show_private))
 
 

@@ -36,6 +36,7 @@ class Bench:
     aware: bool | None
     memos: Memos
     report: Report = silent
+    unknown: tuple[str, ...] = ()  # grants that nobody can give, as a recording does not tell them
 
 
 def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[str]:
@@ -81,7 +82,7 @@ def adapts(attack: Attack) -> bool:
 
 def make_view(bench: Bench, attack: Attack, *, messages_of: int | None = None, rows: Rows = "train") -> View:
     """The view of the case; a control reads another client's messages, or asks about held-out rows."""
-    names = grant_names(bench.part, attack, bench.aware)
+    names = [name for name in grant_names(bench.part, attack, bench.aware) if name not in bench.unknown]
     grants = disclose(bench.truth, names, client=bench.client, seats=bench.part.seats, rows=rows)
     return take_seat(bench, grants, bench.client if messages_of is None else messages_of)
 

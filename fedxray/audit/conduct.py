@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -57,8 +58,7 @@ def conduct_with(
     from fedxray.audit.run import finish, galleries
 
     runs, cases = expand(plan)
-    path = own_path(plan.data, plan.folder)
-    records = None if path is None else content_digest(path)
+    records = digest_of_inputs(plan)
     check_folder(folder, plan.digest(), resume=resume, records=records)
     check_room(folder, preflight(plan).bytes)
     with open_store(folder, plan.digest(), resume=resume, records=records) as store:
@@ -71,6 +71,17 @@ def conduct_with(
         failed = sum(case["status"] == "failed" for case in document["cases"])
         store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
     return Ended(folder=folder, document=document, failed=failed)
+
+
+def digest_of_inputs(plan: Plan) -> str | None:
+    """A text that is equal while the user's own files are, None where the plan names none."""
+    path = own_path(plan.data, plan.folder)
+    records = None if path is None else content_digest(path)
+    if plan.transcript is None:
+        return records
+    from fedxray.audit.recorded import chosen_of
+
+    return hashlib.sha256(f"{records} {chosen_of(plan).recording.digest()}".encode()).hexdigest()
 
 
 def check_room(folder: Path, needed: int) -> None:

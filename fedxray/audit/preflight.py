@@ -14,6 +14,7 @@ from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, ma
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.prepare import Prepared, prepare
+from fedxray.audit.recorded_checks import check_recording
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -48,7 +49,10 @@ def preflight(plan: Plan) -> Estimate:
     for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
             prepared = prepare(plan, defence.title, plan.seeds[0])
-    transcript, seconds = _rehearse_own(plan, prepared)
+    if plan.transcript is None:
+        transcript, seconds = _rehearse_own(plan, prepared)
+    else:
+        transcript, seconds = check_recording(plan, prepared), _step_seconds(prepared.federation)
     for part in plan.attacks:
         first = next(case for case in cases if case.attack == part.title)
         with _of_the_user(part.factory, f"attack {part.title}", "an attack that can be used"):
@@ -79,6 +83,7 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         client=case.client,
         aware=case.aware,
         memos=lambda view: compute,
+        unknown=prepared.unknown,
     )
     view = make_view(bench, attack)
     attack.check(view)

@@ -31,6 +31,11 @@ class Prepared:
     seed: int
     recorded: Mapping[str, Any] | None = None  # facts of the recording, where it is one
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Grants that nobody can give: the recipe of a recording that does not tell all of it."""
+        return ("recipe",) if (self.recorded or {}).get("recipe_missing") else ()
+
 
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """The federation of one defence and one seed."""

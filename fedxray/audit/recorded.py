@@ -34,6 +34,7 @@ TOLD: dict[str, tuple[str, ...]] = {
     "mu": ("proximal-mu", "proximal_mu"),
 }
 NEEDED = ("epochs", "batch_size", "learning_rate")  # to replay a training that sends weights
+REPLAYED = "sgd"  # the optimiser that local updates know
 UNTOLD: dict[str, Any] = {"batch_size": "all"}  # where nobody needs it: no batch is too small for a layer
 
 
@@ -143,6 +144,8 @@ def told_recipe(plan: Plan, chosen: Chosen) -> Told:
     missing = [field for field in NEEDED if field not in given and field not in values]
     if plan.federation.algorithm == "fedsgd":
         missing = []
+    elif plan.transcript is not None and plan.transcript.optimizer != REPLAYED:
+        missing.append("optimizer")
     spare = {field: UNTOLD[field] for field in missing if field in UNTOLD}
     part = plan.federation.model_copy(update={**values, **spare})
     return Told(part=part, missing=tuple(missing), heard=tuple(heard))

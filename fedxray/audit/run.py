@@ -179,6 +179,7 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         client=case.client,
         aware=case.aware,
         memos=stored_answers(store, case),
+        unknown=prepared.unknown,
     )
     outcome = evaluate(bench)
     evidence = outcome.evidence

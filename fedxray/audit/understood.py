@@ -27,9 +27,30 @@ def understood(prepared: Prepared) -> list[str]:
         *_clients(parts, prepared.seed),
         ("public", f"{len(parts.public):,} records that belong to no client"),
     ]
+    if prepared.recorded is not None:
+        facts += recording_facts(prepared)
     if parts.dropped:
         facts.append(("unused", f"{parts.dropped:,} records"))
     return [f"{word:<12}{text}" for word, text in facts]
+
+
+def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
+    """Whose recording it is, its rounds, and what stands between what it holds and what others saw."""
+    told = prepared.recorded or {}
+    rounds = told["rounds"]
+    span = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+    facts = [("recording", f"{told['side']} side, node {told['node']}, {len(rounds)} rounds ({span})")]
+    if told["recipe_heard"]:
+        facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))
+    if told["changed_before"]:
+        facts.append(("", f"after the training came {', '.join(told['changed_before'])}, then the recorder"))
+    if told["changed_after"]:
+        facts.append(
+            ("", f"! {', '.join(told['changed_after'])} came after the recorder: others saw something else")
+        )
+    if told["cut_off"]:
+        facts.append(("", f"! {told['cut_off']} messages were cut off and are left out"))
+    return facts
 
 
 def _target(dataset: Dataset) -> str:

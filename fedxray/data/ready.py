@@ -52,7 +52,7 @@ def ready_npz(
     raw: dict[str, NDArray[Any]] = {} if use is None else {USE: check_uses(path, use, arrays[use], len(x))}
     return Dataset(
         name=plain_name(path.name),
-        x=torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)),
+        x=torch.from_numpy(np.array(x, dtype=np.float32)),
         y=torch.from_numpy(y.astype(np.int64 if space.target == "classification" else np.float32)),
         space=space,
         raw=raw,

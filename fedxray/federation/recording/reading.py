@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
@@ -21,6 +22,19 @@ from fedxray.files import is_unfinished, read_json
 MOST_MESSAGES = 1_000_000
 MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
 RECORD_AGAIN = "Record again, or ask for a whole copy."
+
+DTYPES = {  # as they stand in the header of a file
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "BOOL": torch.bool,
+}
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Text = Annotated[str, Field(max_length=500)]
@@ -73,6 +87,23 @@ class Recording:
         try:
             found = load(content)
         except (SafetensorError, ValueError, RuntimeError, KeyError) as problem:
+            raise damaged(path, "a file of arrays", str(problem)) from problem
+        if set(found) != set(kept.names):
+            raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))
+        return {name: found[name] for name in kept.names}
+
+    def forms(self, kept: Kept) -> dict[str, Tensor]:
+        """Shapes and dtypes of the arrays of one message, without their values."""
+        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        try:
+            with safe_open(path, framework="pt", device="cpu") as handle:
+                names: list[str] = handle.keys()
+                pieces = {name: handle.get_slice(name) for name in names}
+                found = {
+                    name: torch.empty(piece.get_shape(), dtype=DTYPES[piece.get_dtype()], device="meta")
+                    for name, piece in pieces.items()
+                }
+        except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as problem:
             raise damaged(path, "a file of arrays", str(problem)) from problem
         if set(found) != set(kept.names):
             raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))

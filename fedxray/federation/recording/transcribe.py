@@ -108,6 +108,20 @@ def transcribe(
     )
 
 
+def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
+    """Refuse a message whose arrays are not the network's, by its round; only headers are read."""
+    told = [(f"model sent in round {round + 1}", heard.sent) for round, heard in chosen.trained.items()]
+    told += [
+        (f"reply of round {round + 1}", heard.reply) for round, heard in chosen.trained.items() if heard.reply
+    ]
+    told += [(f"model after round {round + 1}", heard.sent) for round, heard in chosen.ended.items()]
+    seen: dict[str, str] = {}
+    for what, kept in told:
+        if kept.sha256 not in seen:
+            fit(chosen.recording.forms(kept), model, widen=widen, what=what)
+            seen[kept.sha256] = what
+
+
 def _broadcasts(round: int) -> list[Message]:
     return [
         Message(

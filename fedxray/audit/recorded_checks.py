@@ -1,0 +1,108 @@
+"""What is refused before a recording is audited: arrays that do not fit, rounds and recipes that it does not hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedxray.attacks.base import compute
+from fedxray.audit import catalog
+from fedxray.audit.bench import Bench, make_view
+from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.prepare import Prepared
+from fedxray.audit.recorded import chosen_of, recorded_transcript
+from fedxray.errors import BadInput, Refused
+from fedxray.federation.recording.transcribe import check_fit
+from fedxray.federation.transcript import Transcript
+
+ABOUT: dict[str, tuple[str, str]] = {
+    "epochs": ("federation.epochs", "how many epochs the node trains in a round"),
+    "batch_size": ("federation.batch_size", "how many examples are in a batch"),
+    "learning_rate": ("federation.learning_rate", "the learning rate"),
+    "optimizer": (
+        "transcript.optimizer",
+        "how the node trains: plain SGD (with momentum or without) can be replayed",
+    ),
+}
+
+
+def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
+    """The recorded transcript, refused by name where network, rounds or recipe do not fit the plan."""
+    assert plan.transcript is not None
+    chosen = chosen_of(plan)
+    check_fit(chosen, prepared.federation.model, widen=plan.transcript.widen)
+    transcript = recorded_transcript(plan, prepared)
+    for part in plan.attacks:
+        _check_rounds(part, chosen.rounds)
+        _check_recipe(plan, _bench(plan, part, prepared, transcript), prepared)
+    return transcript
+
+
+def _bench(plan: Plan, part: AttackPart, prepared: Prepared, transcript: Transcript) -> Bench:
+    return Bench(
+        part=part,
+        attack=part.make(plan.folder),
+        transcript=transcript,
+        truth=prepared.federation.truth(prepared.seed),
+        client=0,
+        aware=None,
+        memos=lambda view: compute,
+        unknown=prepared.unknown,
+    )
+
+
+def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
+    if isinstance(part.rounds, list) and (not part.rounds or not set(part.rounds) <= set(recorded)):
+        raise BadInput(
+            f"attack {part.title}: rounds",
+            expected=f"rounds of the recording ({_span(recorded)}, the first is 0)",
+            got=part.rounds,
+            remedy="Leave out those that are missing.",
+        )
+
+
+def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
+    """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
+    assert plan.transcript is not None
+    asked = "recipe" in (bench.part.grants or ())
+    if not prepared.unknown or (not asked and works(bench)) or not works(replace(bench, unknown=())):
+        return
+    missing = list((prepared.recorded or {})["recipe_missing"])
+    place, about = ABOUT[missing[0]]
+    given = plan.transcript.optimizer if missing[0] == "optimizer" else None
+    raise BadInput(
+        place,
+        expected=f"{about}; {bench.part.title} needs the recipe, and the recording does not tell it",
+        got="nothing" if given is None else repr(given),
+        remedy=("Give it. " if given is None else "")
+        + f"Attacks that work without: {_still_working(bench)}.",
+    )
+
+
+def works(bench: Bench) -> bool:
+    """Whether an attack finds all that it needs."""
+    try:
+        bench.attack.check(make_view(bench, bench.attack))
+    except (Refused, BadInput):
+        return False
+    return True
+
+
+def _still_working(bench: Bench) -> str:
+    """Attacks of the catalogue that this recording can feed as it is, from any seat that only listens."""
+    found = []
+    for name in catalog.ATTACKS:
+        attack = catalog.make_attack(name, {})
+        seats = [role for role in attack.roles if role not in ("active-server", "curious-client")]
+        part = AttackPart(name=name, role=seats[0]) if seats else None
+        oracle = any(grant.startswith("oracle-") for grant in attack.grants)
+        if part is not None and not oracle and works(replace(bench, part=part, attack=attack)):
+            found.append(name)
+    return ", ".join(found) or "none"
+
+
+def _span(rounds: list[int]) -> str:
+    whole = rounds == list(range(rounds[0], rounds[-1] + 1))
+    if whole:
+        return f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
+    shown = ", ".join(map(str, rounds[:10]))
+    return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown

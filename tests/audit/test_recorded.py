@@ -1,0 +1,281 @@
+"""Audits of recordings: the same answers as for the simulated run they were made from, and refusals by name."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedxray.audit.conduct import conduct
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.preflight import preflight
+from fedxray.audit.prepare import prepare
+from fedxray.audit.recorded import chosen_of, told_recipe
+from fedxray.audit.understood import understood
+from fedxray.cli import main
+from fedxray.errors import BadInput, FedxrayError
+from fedxray.federation.recording.form import Said
+from fedxray.federation.recording.writing import write_message
+from tests.audit.plans import tiny, write_toml
+from tests.audit.recordings import record_simulation
+
+ATTACKS = [
+    {"name": "attribute-from-model"},
+    {"name": "membership-loss", "role": "eavesdropper"},
+    {"name": "membership-loss", "label": "fellow", "role": "curious-client", "model": "global-model"},
+    {"name": "membership-loss", "label": "sum", "role": "secure-aggregation", "model": "global-model"},
+]
+BASE = tiny(federation={"rounds": 3, "epochs": 5}, data={"records": 100}, attack=ATTACKS)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a simulated audit and with recordings of its run by client 1 and by the server."""
+    folder = tmp_path_factory.mktemp("recorded")
+    plan = make_plan(BASE, folder)
+    record_simulation(plan, folder / "client", [1])
+    record_simulation(plan, folder / "server", [0, 1], side="server", config={"lr": 0.05, "local-epochs": 5})
+    return folder
+
+
+def document(path: str = "client", **changes: Any) -> dict[str, Any]:
+    """The plan of a recorded audit."""
+    found = copy.deepcopy(BASE)
+    found["federation"] = changes.pop("federation", {})
+    found["transcript"] = {"path": path, **changes.pop("transcript", {})}
+    found["data"] |= changes.pop("data", {})
+    return {**found, **changes}
+
+
+def refusal(place: Path, found: dict[str, Any]) -> str:
+    with pytest.raises(FedxrayError) as caught:
+        preflight(make_plan(found, place))
+    return str(caught.value)
+
+
+def test_scores_are_those_of_the_simulated_run(place: Path, tmp_path: Path) -> None:
+    attacks = [{**attack, "targets": [1]} for attack in ATTACKS[:3]]
+    simulated = conduct(make_plan({**BASE, "attack": attacks}, place), tmp_path / "sim").document
+    wanted = {case["attack"]: case for case in simulated["cases"]}
+    for path, more in (("client", {}), ("server", {"data": {"node": 101}, "transcript": {"client": 1}})):
+        found = conduct(
+            make_plan(document(path, attack=ATTACKS[:3], **more), place), tmp_path / path
+        ).document
+        assert {case["client"] for case in found["cases"]} == {0}
+        for case in found["cases"]:
+            other = wanted[case["attack"]]
+            assert case["status"] == "ok", case["reason"]
+            assert case["scores"] == pytest.approx(other["scores"])
+            for name, one in case["floors"].items():  # a floor that draws lots draws others for another client
+                metric = next(iter(one))
+                assert one[metric] == pytest.approx(other["floors"][name][metric])
+            assert case["floors"].keys() == other["floors"].keys()
+            left = {name: one for name, one in other["controls"].items() if name != "other-client"}
+            assert case["controls"] == left
+            assert case["ledger"]["recording"]["side"] == path
+            assert case["ledger"]["seats"] == ([1] if case["attack"] == "fellow" else [])
+
+
+def test_a_recorded_audit_from_the_command_line(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_toml(place / "own.toml", document(name="own", attack=ATTACKS[1:]))
+    arguments = ["fedxray", "audit", str(file), "--out", str(tmp_path / "out"), "--engine", "inline"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    assert "recording   client side, node 101, 3 rounds (0 to 2)" in told.err
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "A recording is one run, and this score has no interval over its records." in report
+
+
+def test_rows_of_a_recording_are_over_its_records(place: Path, tmp_path: Path) -> None:
+    found = conduct(make_plan(document(attack=ATTACKS[:2]), place), tmp_path / "out").document
+    rows = {(row["attack"], row["metric"]): row for row in found["summary"]}
+    row = rows["attribute-from-model", "accuracy"]
+    assert (row["unit"], row["n"]) == ("record", found["cases"][0]["ledger"]["examples_in_question"])
+    assert row["verdict"] == "leaks" and row["low"] > row["margin"]
+    assert "speaks of the node's own records only" in row["reason"]
+    assert rows["membership-loss", "auc"]["unit"] == "record"
+    other = rows["attribute-from-model", "balanced_accuracy"]
+    assert (other["unit"], other["n"], other["low"]) == ("client-run", 1, None)
+    assert other["verdict"] == "inconclusive" and "no interval over its records" in other["reason"]
+
+
+def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) -> None:
+    plan = make_plan(BASE, tmp_path)
+    record_simulation(plan, tmp_path / "client", [1])
+    recorded = make_plan(document(attack=ATTACKS[1:2]), tmp_path)
+    first = conduct(recorded, tmp_path / "out").document
+    assert conduct(recorded, tmp_path / "out", resume=True).document["summary"] == first["summary"]
+    extra = Said(what="evaluate", node="101", run="1", round=9, sent={"a": np.zeros(1, np.float32)})
+    write_message(tmp_path / "client", extra)
+    with pytest.raises(BadInput, match=r"changed|other"):
+        conduct(recorded, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seeds": [0, 1]}, "seeds: expected one seed, since a recording is one run"),
+        ({"defence": [{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}]}, "the defence that was in use"),
+        ({"federation": {"rounds": 3}}, "federation.rounds: expected nothing: the recording tells it"),
+        ({"attack": [{"name": "local-model-active", "role": "active-server"}]}, "nobody can be asked again"),
+        ({"attack": [{**ATTACKS[2], "seat": 0}]}, "it is a fellow client that is sent the same models"),
+        ({"attack": [{**ATTACKS[0], "targets": [1]}]}, "no other node's data is reconstructed"),
+        ({"attack": [{**ATTACKS[0], "targets": 2}]}, "no other node's data is reconstructed"),
+        ({"attack": [{**ATTACKS[0], "rounds": [0, 5]}]}, "rounds of the recording (0 to 2, the first is 0), got [0"),
+        ({"data": {"node": 7}}, "data.node: expected a node of this recording: 101 (3 rounds from 1 to 3), got '7'"),
+        ({"transcript": {"run": 9}}, "transcript.run: expected a run of this recording: 1, got '9'"),
+        ({"transcript": {"client": 0}}, "the node recorded partition 1, got 0"),
+        ({"transcript": {"client": 5}}, "a client of [data] from 0 to 1"),
+        ({"model": {"name": "mlp", "hidden": [5]}}, "as in the network, got [4"),
+        ({"data": {"limit": 20}}, 'as it reported, got 20. Give exactly these (others by use = "...")'),
+        ({"path": "nowhere"}, "expected a recording with recording.json, got none"),
+        ({"transcript": {"optimiser": "sgd"}}, "Did you mean optimizer?"),
+        ({"attack": [{"name": "source-majority"}]}, "records of another client"),
+    ],
+)  # fmt: skip
+def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], told: str) -> None:
+    assert told in refusal(place, document(**copy.deepcopy(changes)))
+
+
+def test_a_plan_without_records_of_the_node(place: Path) -> None:
+    found = document()
+    del found["data"]
+    assert "data: expected the node's own records" in refusal(place, found)
+
+
+def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
+    with pytest.raises(BadInput, match=r"data.node: expected \[transcript\] beside it"):
+        make_plan(tiny(data={"node": 3}), place)
+
+
+def test_several_nodes_of_a_server_must_be_told_apart(place: Path) -> None:
+    told = refusal(place, document("server"))
+    assert "data.node: expected a node of this recording: 100 (3 rounds from 1 to 3); 101 (3 rounds" in told
+
+
+def recipe(place: Path, **changes: Any) -> Any:
+    plan = make_plan(document("server", data={"node": 101}, **changes), place)
+    return told_recipe(plan, chosen_of(plan))
+
+
+def test_the_recipe_is_given_or_heard_or_missing(place: Path) -> None:
+    heard = recipe(place)
+    assert (heard.part.learning_rate, heard.part.epochs) == (0.05, 5)
+    assert heard.heard == ("epochs", "learning_rate") and heard.missing == ("batch_size", "optimizer")
+    assert recipe(place, federation={"batch_size": 32}, transcript={"optimizer": "sgd"}).missing == ()
+    assert recipe(place, federation={"learning_rate": 0.05}).heard == ("epochs",)
+    assert recipe(place, federation={"algorithm": "fedsgd"}).missing == ()
+    with pytest.raises(BadInput, match=r"federation.epochs: expected what the clients were told: 5, got 3"):
+        recipe(place, federation={"epochs": 3})
+
+
+def images(place: Path) -> Path:
+    """A recording of a node with digits, which an inversion can be run on."""
+    if not (place / "digits").exists():
+        record_simulation(make_plan(DIGITS, place), place / "digits", [0])
+    return place
+
+
+DIGITS: dict[str, Any] = {
+    "data": {"name": "digits", "clients": 2, "limit": 4},
+    "model": {"name": "mlp", "hidden": [4]},
+    "federation": {"rounds": 1, "batch_size": 4, "learning_rate": 0.1},
+    "attack": [{"name": "inverting-gradients", "steps": 3}],
+}
+
+
+@pytest.mark.parametrize(
+    ("federation", "transcript", "told"),
+    [
+        ({}, {"optimizer": "sgd"}, "federation.epochs: expected how many epochs the node trains in a round"),
+        ({"epochs": 1, "batch_size": 4}, {"optimizer": "sgd"}, "federation.learning_rate: expected the learning rate"),
+        ({"epochs": 1, "batch_size": 4, "learning_rate": 0.1}, {}, "transcript.optimizer: expected how the node"),
+        ({"epochs": 1, "batch_size": 4, "learning_rate": 0.1}, {"optimizer": "adam"}, "got 'adam'. Attacks that work"),
+    ],
+)  # fmt: skip
+def test_an_inversion_must_know_how_the_node_trains(
+    place: Path, federation: dict[str, Any], transcript: dict[str, Any], told: str
+) -> None:
+    found = {**DIGITS, "federation": federation, "transcript": {"path": "digits", **transcript}}
+    message = refusal(images(place), found)
+    assert told in message
+    working = message.rpartition("Attacks that work without: ")[2]
+    assert "membership-loss" in working and "last-returned" in working
+    assert "inverting-gradients" not in working and "attribute-from-model" not in working
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_inversion_of_a_recording(place: Path, tmp_path: Path, momentum: float) -> None:
+    known = {"epochs": 1, "batch_size": 4, "learning_rate": 0.1, "momentum": momentum}
+    found = {**DIGITS, "federation": known, "transcript": {"path": "digits", "optimizer": "sgd"}}
+    ended = conduct(make_plan(found, images(place)), tmp_path / "out").document
+    assert [case["status"] for case in ended["cases"]] == ["ok"]
+    row = next(row for row in ended["summary"] if row["metric"] == "psnr")
+    assert (row["unit"], row["n"]) == ("record", 4)
+    assert "4 records, at least 6 are needed" in row["reason"]
+
+
+def own_arrays(plan: Plan, client: int, file: Path, **more: Any) -> Path:
+    """One client's records as its network got them, with what each was used for."""
+    prepared = prepare(plan, "none", 0)
+    parts = {"train": prepared.split.train[client], "holdout": prepared.split.holdout[client],
+             "public": prepared.split.public}  # fmt: skip
+    x = np.concatenate([prepared.dataset.x[index].numpy() for index in parts.values()])
+    y = np.concatenate([prepared.dataset.y[index].numpy() for index in parts.values()])
+    use = np.concatenate([np.full(len(index), word) for word, index in parts.items()])
+    np.savez(file, x=x, y=y, part=use, **more)
+    return file
+
+
+def test_own_arrays_give_the_same_scores(place: Path, tmp_path: Path) -> None:
+    plan = make_plan(BASE, place)
+    own_arrays(plan, 1, place / "node.npz")
+    secret = prepare(plan, "none", 0).dataset.space.column("smoker").positions
+    data = {"path": "node.npz", "ready": True, "use": "part", "sensitive": "smoker",
+            "groups": {"smoker": list(secret)}}  # fmt: skip
+    found = {**document(attack=ATTACKS[:2]), "data": data}
+    mine = conduct(make_plan(found, place), tmp_path / "own").document
+    divided = conduct(make_plan(document(attack=ATTACKS[:2]), place), tmp_path / "divided").document
+    for one, other in zip(mine["cases"], divided["cases"], strict=True):
+        assert one["scores"] == pytest.approx(other["scores"])
+        assert one["floors"]["majority" if "majority" in one["floors"] else "chance"] == pytest.approx(
+            other["floors"]["majority" if "majority" in other["floors"] else "chance"]
+        )
+    lines = understood(prepare(make_plan(found, place), "none", 0))
+    assert any("trains on 80, 9 held out" in line for line in lines), lines
+
+
+def test_own_arrays_must_say_what_they_are(place: Path) -> None:
+    own_arrays(make_plan(BASE, place), 1, place / "node.npz")
+    base = {**document(attack=ATTACKS[1:2]), "data": {"path": "node.npz"}}
+    assert "data.ready: expected true where x is what the network was given" in refusal(place, base)
+    base["data"] = {"path": "node.npz", "ready": True}
+    assert "80 as it reported, got 109" in refusal(place, base), "without `use` all of them were trained on"
+    base["data"] = {"path": "node.npz", "ready": True, "holdout": 0.2}
+    assert "data.holdout: expected no share" in refusal(place, base)
+    base["data"] = {"path": "node.npz", "ready": True}
+    base["transcript"]["examples"] = "any"
+    assert "held-out records to tell members from" in refusal(place, base)
+
+
+def test_what_came_after_the_recorder_is_told(tmp_path: Path) -> None:
+    plan = make_plan(BASE, tmp_path)
+    record_simulation(plan, tmp_path / "client", [1], outside=("LocalDpMod",), inside=("clip",))
+    lines = understood(prepare(make_plan(document(), tmp_path), "none", 0))
+    assert any("after the training came clip, then the recorder" in line for line in lines)
+    assert any("! LocalDpMod came after the recorder: others saw something else" in line for line in lines)
+
+
+def test_secure_aggregation_leaves_only_sums(place: Path, tmp_path: Path) -> None:
+    hidden = document(federation={"secure_aggregation": True}, attack=ATTACKS[:1])
+    assert "it needs replies of the target client alone" in refusal(place, hidden)
+    found = document(federation={"secure_aggregation": True}, attack=ATTACKS[3:])
+    assert conduct(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
