@@ -18,7 +18,7 @@ from fedxray.reproduce.dlf.table2 import ATTACKS, ROWS, TABLE2, data_of, plan
 def test_every_row_is_a_plan(row: str, scale: str) -> None:
     made = make_plan(plan(Request(scale=scale), row), Path.cwd())  # type: ignore[arg-type]
     attacked = {case.client for case in expand(made)[1]}
-    assert len(attacked) == (made.data.clients if scale == "paper" or row[0] != "c" else 4)
+    assert len(attacked) == made.data.clients
     assert len(expand(made)[1]) == len(ATTACKS) * len(attacked)
 
 
@@ -28,13 +28,18 @@ def test_a_row_says_its_recipe() -> None:
     assert made["model"]["name"] == "cnn-cifar" and made["data"]["clients"] == 22
 
 
-def test_clients_are_as_many_as_asked_for_but_never_one_alone() -> None:
-    few, many = Request(scale="paper", clients=3), Request(scale="small", clients=33)
-    assert data_of("mnist", few)["clients"] == 200 and plan(few, "mnist-1x5")["attack"][0]["targets"] == 3
-    assert data_of("mnist", many)["clients"] == 33 == plan(many, "mnist-1x5")["attack"][0]["targets"]
-    assert data_of("mnist", Request(clients=1))["clients"] >= 2
+def test_clients_are_as_many_as_asked_for_of_all_that_train() -> None:
+    few = plan(Request(clients=3), "mnist-1x5")
+    assert few["data"] == data_of("mnist") and few["data"]["clients"] == 200
+    assert {attack["targets"] for attack in few["attack"]} == {3}
     with pytest.raises(BadInput, match="--clients"):
         plan(Request(clients=23), "cifar100-1x5")
+
+
+def test_the_small_scale_has_fewer_dummies() -> None:
+    for scale, draws in (("small", 300), ("paper", 3000)):
+        attacks = plan(Request(scale=scale), "mnist-1x5")["attack"]  # type: ignore[arg-type]
+        assert {attack["samples"] for attack in attacks if "samples" in attack} == {draws}
 
 
 def test_printed_numbers_stand_in_their_columns() -> None:
