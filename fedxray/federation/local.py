@@ -45,7 +45,7 @@ def in_train_mode(model: nn.Module) -> nn.Module:
 
 def objective(model: nn.Module, loss: str) -> Objective:
     """The mean loss of one client's batch in train mode, a function of named parameters and buffers."""
-    measure, network, shared = example_loss(loss), in_train_mode(model), _shares_tensors(model)
+    measure, network, shared = example_loss(loss), in_train_mode(model), shares_tensors(model)
 
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
@@ -56,7 +56,7 @@ def objective(model: nn.Module, loss: str) -> Objective:
     return evaluate
 
 
-def _shares_tensors(model: nn.Module) -> bool:
+def shares_tensors(model: nn.Module) -> bool:
     """Whether a parameter or buffer has several names; if not, a call can save itself the search for them."""
     every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return len(every) > len({id(value) for _, value in every})
@@ -166,8 +166,8 @@ def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, 
 
 def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) -> dict[str, Tensor]:
     """Params - rate * gradient, where stacked clients without a step left stay where they are."""
-    if active is None:
-        return {name: torch.sub(value, gradient[name], alpha=rate) for name, value in params.items()}
+    if active is None:  # added, not subtracted: that takes one pass less to differentiate
+        return {name: torch.add(value, gradient[name], alpha=-rate) for name, value in params.items()}
     return {
         name: value - rate * active.reshape(-1, *[1] * (value.dim() - 1)) * gradient[name]
         for name, value in params.items()

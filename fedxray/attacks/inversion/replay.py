@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedxray.attacks.inversion.quick_pooling import quicken
 from fedxray.errors import BadInput
-from fedxray.federation.local import Batch, Objective, local_update
+from fedxray.federation.local import Batch, Objective, local_update, shares_tensors
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule
 from fedxray.losses import example_loss
@@ -105,16 +106,18 @@ def quiet_copy(model: nn.Module, batch_norm: BatchNorm) -> nn.Module:
     copy = deepcopy(model).eval()
     for layer in batch_norm_layers(copy).values():
         layer.train(batch_norm == "batch")
+    quicken(copy)
     return copy
 
 
 def _objective(network: nn.Module, loss: str) -> Objective:
     """The mean loss of a batch, with the network in the modes it is in: training clients would drop at random."""
-    measure = example_loss(loss)
+    measure, shared = example_loss(loss), shares_tensors(network)
 
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
-        return measure(functional_call(network, ({**params, **fresh},), (batch.x,)), batch.y).mean(), fresh
+        output = functional_call(network, ({**params, **fresh},), (batch.x,), tie_weights=shared)
+        return measure(output, batch.y).mean(), fresh
 
     return evaluate
 

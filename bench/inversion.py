@@ -1,0 +1,141 @@
+"""What one iteration of an inversion costs, in units of the client's own training.
+
+One thread, CPU time, interleaved, medians: the FEMNIST network, 50 images, batches of 5, 1 and 5 epochs. An iteration
+is dlf's: its loss through all local steps, the gradient in all images, the step of Adam. The client trains by an
+ordinary nn.Module with torch.optim.SGD on the same batches, cut before. `--memory` adds the peak memory of both
+ways to keep a long replay, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedxray.adversary.view import Grants, Observation, View
+from fedxray.attacks.base import Context, compute
+from fedxray.attacks.inversion.dlf import Dlf
+from fedxray.attacks.inversion.dlf_objective import Objective, objective, simulation, what_is_known
+from fedxray.attacks.inversion.dlf_settings import method_of
+from fedxray.data.space import Space
+from fedxray.federation.recipe import Recipe
+from fedxray.models import build
+from fedxray.params import is_finite, parameters_of
+from fedxray.priors import EPOCH_PRIORS
+from fedxray.progress import silent
+from fedxray.seeds import fork
+
+IMAGES, BATCH, CLASSES, RATE = 50, 5, 62, 0.004
+SPACE = Space(
+    kind="image",
+    shape=(1, 28, 28),
+    target="classification",
+    classes=tuple(str(number) for number in range(CLASSES)),
+    mean=(0.9642384,),
+    std=(0.1576784,),
+)
+
+
+def client(epochs: int, batch: int) -> tuple[nn.Module, Recipe, list[tuple[Tensor, Tensor]]]:
+    """The network, the recipe and the batches of one round, cut."""
+    source = fork(0, "bench", epochs)
+    x, y = (
+        torch.randn(IMAGES, *SPACE.shape, generator=source),
+        torch.randint(CLASSES, (IMAGES,), generator=source),
+    )
+    orders = [torch.randperm(IMAGES, generator=source) for _ in range(epochs)]
+    cut = [(x[rows], y[rows]) for order in orders for rows in order.split(batch)]
+    recipe = Recipe(epochs=epochs, batch_size=batch, learning_rate=RATE)
+    return build("cnn-femnist", SPACE, generator=fork(0, "model")), recipe, cut
+
+
+def train(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> nn.Module:
+    """The client's own training."""
+    own = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(own.parameters(), lr=RATE)
+    for x, y in batches:
+        optimiser.zero_grad()
+        functional.cross_entropy(own(x), y).backward()
+        optimiser.step()
+    return own
+
+
+def attacked(model: nn.Module, recipe: Recipe, batches: list[tuple[Tensor, Tensor]]) -> tuple[Dlf, Objective]:
+    """dlf and its loss on this client's update."""
+    start, end = parameters_of(model), parameters_of(train(model, batches))
+    update = {name: value - start[name] for name, value in end.items()}
+    labels = torch.cat([y for _, y in batches])[:IMAGES]
+    seen = Observation(
+        round=0, start=start, update=update, kind="weights", contributors=(0,), examples=IMAGES
+    )
+    view = View(
+        role="server", target=0, observations=(seen,), globals=(), model=model, space=SPACE, loss="cross-entropy",
+        grants=Grants(names=("labels", "recipe"), recipe=recipe, labels=labels),
+    )  # fmt: skip
+    attack = Dlf()
+    context = Context(generator=fork(0), root=fork(0), memo=compute, report=silent)
+    known = what_is_known(view, attack, context)
+    simulated = simulation(view, attack, known, recipe, by_epoch=True)
+    return attack, objective(view, attack, simulated, lambda x: 1000 * EPOCH_PRIORS["l2-mean"](x, None))
+
+
+def iteration(attack: Dlf, loss: Objective) -> Callable[[], float]:
+    """One step of the loop in minimise.py, on images of its own."""
+    shape = (loss.simulation.sets, IMAGES, *SPACE.shape)
+    state = {"point": {"inputs": torch.randn(shape, generator=fork(0, "start"))}, "memory": {}}
+    method = method_of(attack)
+    state["memory"] = method.fresh(state["point"])
+
+    def step() -> float:
+        leaves = {"inputs": state["point"]["inputs"].detach().requires_grad_()}
+        value = loss.value(leaves, 0)
+        gradient = {"inputs": torch.autograd.grad(value, leaves["inputs"])[0]}
+        assert is_finite(gradient)
+        with torch.no_grad():
+            state["point"], state["memory"] = method.move(state["point"], gradient, state["memory"], 0)
+        return float(value.detach())
+
+    return step
+
+
+def seconds(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median CPU time of each way, taken in turn so that a slow moment hits all of them."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for _ in range(repeats):
+        for name, way in ways.items():
+            begin = time.process_time()
+            way()
+            times[name].append(time.process_time() - begin)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def ratio(epochs: int, repeats: int) -> float:
+    model, recipe, batches = client(epochs, BATCH)
+    attack, loss = attacked(model, recipe, batches)
+    took = seconds({"training": lambda: train(model, batches), "iteration": iteration(attack, loss)}, repeats)
+    found = took["iteration"] / took["training"]
+    print(
+        f"E = {epochs}: training {took['training']:.4f} s, iteration {took['iteration']:.4f} s, {found:.2f}"
+    )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=15)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    worst = max(ratio(epochs, given.repeats) for epochs in (1, 5))
+    print(f"iteration/training: {worst:.2f}")
+
+
+if __name__ == "__main__":
+    main()
