@@ -109,7 +109,7 @@ def report(
         bool, typer.Option("--show-private", help="Show records of your own data in it.")
     ] = False,
 ) -> None:
-    """Write report.html again from the results of an audit."""
+    """Write report.html again from the results of an audit, or the page of a reproduction."""
     from fedxray.cli_audit import run_report
 
     run_report(folder, show_private)

@@ -107,7 +107,7 @@ def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
         (["list", "restorers"], "None is built yet"),
         (["list", "atacks"], "attacks"),
         (["show", "atribute-from-model"], "Did you mean attribute-from-model"),
-        (["show", "dlf"], "not built yet"),
+        (["show", "fedinverse"], "not built yet"),
         (["audit", "nowhere.toml"], "no file at nowhere.toml"),
         (["audit"], "Missing argument"),
         (["audit", "x.toml", "--enginee", "inline"], "No such option"),

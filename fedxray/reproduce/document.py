@@ -15,7 +15,7 @@ from fedxray.audit.results import misfit, plain
 from fedxray.audit.statistics import Interval, interval
 from fedxray.errors import BadInput
 from fedxray.files import read_json, write_whole
-from fedxray.reproduce.base import Difference, Number, Reproduction, Request
+from fedxray.reproduce.base import Difference, Number, Reproduction
 from fedxray.reproduce.cells import Cell
 from fedxray.reproduce.sentences import sentences
 
@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 
 def document(
-    made: Reproduction, request: Request, cells: Sequence[Cell], past: Mapping[str, Any]
+    made: Reproduction, scale: str, cells: Sequence[Cell], past: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything that was found, in plain values; `past` says how: command, commit and seconds."""
     found = {
@@ -39,7 +39,7 @@ def document(
             "trend": made.paper.trend or None,
             "numbers": bool(made.paper.numbers),
         },
-        "scale": request.scale,
+        "scale": scale,
         "command": past["command"],
         "version": version("fedxray"),
         "commit": past["commit"],

@@ -28,6 +28,7 @@ from fedxray.reproduce.extend import extended
 from fedxray.reproduce.pages import markdown
 from fedxray.reproduce.table import find
 
+KIND = "reproduction"
 MARKER, MEASURED, PAGE = "request.json", "measured.json", "reproduction.md"
 
 
@@ -109,12 +110,32 @@ def reproduce(
             worked = _audit_rows(plans, folder, workers, progress, resume)
     if worked:
         history.remember(folder, asked.command(), time.perf_counter() - before)
-    rows = finished_rows(asked.made, folder)
-    cells = [cell for row in rows for cell in read_cells(asked.made, folder, row)]
-    content = documents.document(asked.made, asked.request, cells, history.told(folder))
+    return set_side_by_side(asked.made, asked.request.scale, folder)
+
+
+def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
+    """Write reproduction.json and the page from all rows that a folder holds."""
+    rows = finished_rows(made, folder)
+    cells = [cell for row in rows for cell in read_cells(made, folder, row)]
+    content = documents.document(made, scale, cells, history.told(folder))
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
     return Ended(folder=folder, document=content, failed=_failed(content))
+
+
+def is_reproduction(folder: Path) -> bool:
+    """Whether a folder is a reproduction's."""
+    return (folder / MARKER).is_file() and read_object(folder / MARKER).get("kind") == KIND
+
+
+def rebuild(folder: Path) -> Path:
+    """Write the files of a reproduction again from the results of its rows, without running anything."""
+    marker = read_object(folder / MARKER)
+    made = find(str(marker.get("name")))
+    set_side_by_side(made, str(marker.get("scale")), folder)
+    for row in finished_rows(made, folder) if made.plan is not None else ():
+        build_report(folder / row)
+    return folder / PAGE
 
 
 def _audit_rows(
@@ -188,7 +209,7 @@ def read_cells(made: Reproduction, folder: Path, row: str) -> list[Cell]:
 
 def _enter(asked: Job, folder: Path, resume: bool) -> None:
     """Refuse a folder of something else, or this reproduction's own without --resume; mark a new one."""
-    marker = {"format": 1, "kind": "reproduction", "name": asked.made.name, "scale": asked.request.scale}
+    marker = {"format": 1, "kind": KIND, "name": asked.made.name, "scale": asked.request.scale}
     if folder.exists() and not folder.is_dir():
         raise _not_usable(folder, "a file")
     held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []

@@ -21,6 +21,11 @@ def sentences(made: Reproduction, found: Mapping[str, Any]) -> list[str]:
         said.append(f"{words.count(lost, 'case')} did not end well.")
     reasons = [made.why.rstrip(".")] if made.why else []
     reasons += _fewer_clients(found)
+    reasons += (
+        ["the small scale: fewer steps, rounds or clients than the paper's"]
+        if found["scale"] == "small"
+        else []
+    )
     if reasons:
         said.append(f"Known reasons for differences: {'; '.join(reasons)}.")
     return said

@@ -14,7 +14,7 @@ from fedxray.audit.results import read as read_results
 from fedxray.errors import BadInput
 from fedxray.reproduce import document as documents
 from fedxray.reproduce.base import Request
-from fedxray.reproduce.run import Ended, job, reproduce
+from fedxray.reproduce.run import Ended, is_reproduction, job, rebuild, reproduce
 from fedxray.reproduce.table import REPRODUCTIONS
 
 
@@ -85,7 +85,7 @@ def test_the_page_holds_both_numbers_and_the_reasons(tmp_path: Path) -> None:
     run(tmp_path / "out")
     page = (tmp_path / "out" / "reproduction.md").read_text()
     assert "| 90.0\N{NO-BREAK SPACE}% |" in page and "last (Ours)" in page
-    assert "The clinic is invented; 2 clients in place of 100." in page
+    assert "The clinic is invented; 2 clients in place of 100; the small scale" in page
     assert "accuracy: " in page and "inside our interval" in page
 
 
@@ -148,6 +148,17 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     fresh = run(tmp_path / "fresh", clients=3, columns=("last",))
     mean = cells(fresh)["rounds-1", "last", "accuracy"]["ours"]["mean"]
     assert mean == cells(more)["rounds-1", "last", "accuracy"]["ours"]["mean"]
+
+
+def test_a_page_is_written_again_without_running_anything(tmp_path: Path) -> None:
+    for name in ("fake-audited", "fake-measured"):
+        folder = tmp_path / name
+        ended = run(folder, name)
+        (folder / "reproduction.json").unlink()
+        page = (folder / "reproduction.md").read_text()
+        assert is_reproduction(folder) and rebuild(folder).read_text() == page
+        assert documents.read(folder) == ended.document
+    assert not is_reproduction(tmp_path) and not is_reproduction(tmp_path / "fake-audited" / "rounds-1")
 
 
 def test_other_settings_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
