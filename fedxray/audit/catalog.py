@@ -63,7 +63,12 @@ FLOORS_OF_KIND: dict[tuple[str, str], str] = {
 DEFENCES: dict[str, str] = {
     "none": "fedxray.defences.base:NoDefence",
     "dp-sgd": "fedxray.defences.dp_sgd:DpSgd",
+    "mixup": "fedxray.defences.mixup:Mixup",
     "gaussian-noise": "fedxray.defences.noise:GaussianNoise",
+    "laplace-noise": "fedxray.defences.laplace:LaplaceNoise",
+    "pruning": "fedxray.defences.pruning:Pruning",
+    "quantise": "fedxray.defences.quantise:Quantise",
+    "local-bn": "fedxray.defences.local_bn:LocalBn",
 }
 # Kinds whose table stands with what it names: "module:TABLE", a mapping of names.
 ELSEWHERE: dict[str, str] = {
@@ -86,7 +91,6 @@ NOT_BUILT: dict[str, list[str]] = {
         "fedinverse",
     ],
     "floors": ["other-optimum"],
-    "defences": ["mixup", "laplace-noise", "pruning", "quantise", "local-bn"],
     "restorers": ["ddrm", "mde", "gan"],
 }
 KINDS = (
@@ -184,7 +188,7 @@ def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defenc
     if len(parts) == 1:
         alone: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
         return alone
-    from fedxray.defences.base import Joined
+    from fedxray.defences.joined import Joined
 
     shares = _shared_out(settings, classes, argument)
     return Joined(

@@ -10,25 +10,42 @@ import torch
 from fedxray.attacks.predict import outputs
 from fedxray.audit.statistics import interval
 from fedxray.data.records import union
-from fedxray.federation.transcript import Transcript
+from fedxray.federation.message import Message
+from fedxray.federation.round_loop import client_states
+from fedxray.federation.transcript import Parts, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.losses import example_loss
 
 
 def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
-    """Loss and accuracy (or mean absolute percentage error) of the final model on all held-out records."""
+    """Loss and accuracy (or mean absolute percentage error) on all held-out records, by the final model.
+
+    Where clients keep a part of the model to themselves, the records of each go through its own.
+    """
     records = union(truth.holdout)
     ends = [message for message in transcript.messages if message.what == "outcome"]
     if not len(records) or not ends:  # a recording need not hold the final model
         return {}
-    final = transcript.shelf.get(max(ends, key=lambda message: message.round).parts)
-    predicted = outputs(truth.model, final.params, final.buffers, records.x)
+    predicted = _predicted(transcript, truth, max(ends, key=lambda message: message.round))
     found = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
     if truth.space.target == "classification":
         found["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())
     elif bool((records.y > 0).all()):  # percentages make sense for positive targets only
         found["mape"] = float(((predicted[:, 0] - records.y) / records.y).abs().mean())
     return found
+
+
+def _predicted(transcript: Transcript, truth: Truth, end: Message) -> torch.Tensor:
+    """What each client's final model says of its held-out records, one client after the other, [records, outputs]."""
+    final = transcript.shelf.get(end.parts)
+    own = client_states(transcript, truth.kept(), end.round)
+    found = []
+    for client, records in enumerate(truth.holdout):
+        if len(records):
+            mine = own.get(client, Parts({}))
+            params, buffers = {**final.params, **mine.params}, mine.buffers or final.buffers
+            found.append(outputs(truth.model, params, buffers, records.x))
+    return torch.cat(found)
 
 
 def utility_rows(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedxray.errors import BadInput
 from fedxray.params import Params
 
 State = Any  # what a seam carries from one call to the next; None at the start of a client's work
@@ -64,6 +63,14 @@ class Privacy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a client keeps to itself from round to round: these parameters, and the running statistics."""
+
+    params: tuple[str, ...] = ()
+    statistics: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Seams:
     """The four places of a client's work that a defence can change; None leaves a place as it is.
 
@@ -79,6 +86,8 @@ class Seams:
     sampling: Sampling | None = None
     mixing: Mixing | None = None
     privacy: Callable[[int], Privacy] | None = None  # by rounds of work
+    kept: Kept | None = None
+    told: Told | None = None
 
     @property
     def inside_steps(self) -> bool:
@@ -95,6 +104,21 @@ IDENTITY = Seams()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Told:
+    """What an attacker who knows the defence can do: replay what is certain of it, and weigh the rest.
+
+    `replay` are seams without chance; gradients must pass through them. Entries of a reply that are zero may have been
+    cut away, and then tell nothing. Noise is told by its variance per entry, in an update and in the gradient of every
+    step.
+    """
+
+    replay: Seams = IDENTITY
+    cut: bool = False
+    update_variance: float = 0.0
+    step_variance: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """What a defence may know of the client's job before it starts."""
 
@@ -103,6 +127,7 @@ class Work:
     steps: int  # local steps in one round
     rounds: int
     classes: int | None = None  # of a classification task
+    norm_params: tuple[str, ...] = ()  # scales and shifts of BatchNorm layers
     mixing: Mixing = "none"  # what other defences do to the examples of a batch
 
 
@@ -133,75 +158,6 @@ class NoDefence(Defence):
     def describe(self) -> str:
         """One line for the ledger and the report."""
         return "no defence"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Joined(Defence):
-    """Several defences one after the other."""
-
-    name: ClassVar[str] = "joined"
-    parts: tuple[Defence, ...]
-
-    def seams(self, work: Work) -> Seams:
-        """Each seam applies the parts in order, and every part keeps its own state."""
-        mixing = _worst([part.seams(work).mixed for part in self.parts])
-        inner = [part.seams(replace(work, mixing=mixing)) for part in self.parts]
-        _check_together(inner)
-        joined = replace(
-            IDENTITY,
-            mixing=None if mixing == "none" else mixing,
-            sampling=_only(inner, "sampling"),
-            privacy=_only(inner, "privacy"),
-        )
-        for place in ("incoming", "batch", "gradients", "outgoing"):
-            steps = [getattr(seams, place) for seams in inner]
-            if any(step is not None for step in steps):
-                joined = replace(joined, **{place: _in_order(steps)})
-        return joined
-
-    def describe(self) -> str:
-        """One line for the ledger and the report."""
-        return ", then ".join(part.describe() for part in self.parts)
-
-
-def _worst(mixings: list[Mixing]) -> Mixing:
-    """How examples are put together by several defences: two that mix leave each example in several."""
-    busy = [one for one in mixings if one != "none"]
-    return "none" if not busy else busy[0] if len(busy) == 1 else "several"
-
-
-def _only(inner: list[Seams], what: str) -> Any:
-    return next((found for one in inner if (found := getattr(one, what)) is not None), None)
-
-
-def _check_together(inner: list[Seams]) -> None:
-    """Refuse two that draw the batches, and a change of gradients after the one that promises privacy."""
-    if sum(one.sampling is not None or one.privacy is not None for one in inner) > 1:
-        raise BadInput(
-            "defence",
-            expected="one defence that draws batches and promises privacy",
-            got="several",
-            remedy="Leave one out.",
-        )
-    claiming = [place for place, one in enumerate(inner) if one.privacy is not None]
-    if claiming and any(one.gradients is not None for one in inner[claiming[0] + 1 :]):
-        raise BadInput(
-            "defence",
-            expected="nothing that changes gradients after the defence that clips and noises them",
-            got="one, and what is promised would not hold",
-            remedy="Name dp-sgd last of the defences on gradients.",
-        )
-
-
-def _in_order(steps: list[Any]) -> Any:
-    def apply(value: Any, state: State, generator: torch.Generator) -> tuple[Any, State]:
-        states = list(state) if state is not None else [None] * len(steps)
-        for index, step in enumerate(steps):
-            if step is not None:
-                value, states[index] = step(value, states[index], generator)
-        return value, tuple(states)
-
-    return apply
 
 
 def example_norms(gradients: Params) -> Tensor:

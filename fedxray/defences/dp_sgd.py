@@ -28,12 +28,13 @@ from fedxray.defences.base import (
     Sampling,
     Seams,
     State,
+    Told,
     Work,
     example_norms,
 )
 from fedxray.defences.noise import check_not_negative
 from fedxray.errors import BadInput
-from fedxray.params import Params
+from fedxray.params import Params, add
 from fedxray.seeds import normal_like
 
 ASSUMES_POISSON = "assumes Poisson sampling, but batches were shuffled"
@@ -83,10 +84,13 @@ class DpSgd(Defence):
         """Clip and noise in every step, on batches drawn by chance."""
         noise, pairs = self.noise_for(work), work.mixing == "pairs"
         poisson = self.sampling == "poisson"
+        expected = expected_examples(work, poisson)
+        certain = Seams(gradients=partial(self._on_gradients, 0.0, expected))
         return Seams(
-            gradients=partial(self._on_gradients, noise * self.clip, expected_examples(work, poisson)),
+            gradients=partial(self._on_gradients, noise * self.clip, expected),
             sampling=Sampling(rate=sampling_rate(work), pairs=pairs) if poisson else None,
             privacy=partial(self._privacy, work, noise),
+            told=Told(replay=certain, step_variance=(noise * self.clip / expected) ** 2),
         )
 
     def noise_for(self, work: Work) -> float:
@@ -114,14 +118,13 @@ class DpSgd(Defence):
         generator: torch.Generator,
     ) -> tuple[ExampleGradients, State]:
         clipped = clip_examples(value.each, self.clip)
-        noise = {
-            name: deviation * normal_like(one.new_empty(one.shape[1:]), generator)
-            for name, one in clipped.items()
-        }
-        if value.extra is not None:
-            noise = {name: one + value.extra[name] for name, one in noise.items()}
+        extra = value.extra
+        if deviation:
+            blank = {name: one.new_empty(one.shape[1:]) for name, one in clipped.items()}
+            noise = {name: deviation * normal_like(one, generator) for name, one in blank.items()}
+            extra = noise if extra is None else add(noise, extra)
         divisor = torch.full_like(value.divisor, expected)
-        return replace(value, each=clipped, extra=noise, divisor=divisor), state
+        return replace(value, each=clipped, extra=extra, divisor=divisor), state
 
     def _privacy(self, work: Work, noise: float, rounds: int) -> Privacy:
         """What holds for every record after so many rounds of this work."""

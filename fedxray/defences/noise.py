@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, ExampleGradients, Seams, State, Work
+from fedxray.defences.base import Defence, ExampleGradients, Seams, State, Told, Work
 from fedxray.errors import BadInput
 from fedxray.params import Params
 from fedxray.seeds import normal_like
+
+At = Literal["update", "gradients"]
+Draw = Callable[[Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,38 +30,58 @@ class GaussianNoise(Defence):
 
     name: ClassVar[str] = "gaussian-noise"
     scale: float
-    at: Literal["update", "gradients"] = "update"
+    at: At = "update"
 
     def __post_init__(self) -> None:
         """Check the settings."""
         check_not_negative("scale", self.scale)
-        if self.at not in ("update", "gradients"):
-            expected, remedy = 'one of "update", "gradients"', 'Try at = "update".'
-            raise BadInput("at", expected=expected, got=repr(self.at), remedy=remedy)
+        check_at(self.at)
 
     def seams(self, work: Work) -> Seams:
         """Noise at the chosen place."""
-        return Seams(outgoing=self._on_update) if self.at == "update" else Seams(gradients=self._on_gradients)
+        return noise_seams(normal_like, self.scale, self.scale**2, self.at, work)
 
     def describe(self) -> str:
         """One line for the ledger and the report."""
-        where = "the update" if self.at == "update" else "every example's gradient"
-        return f"Gaussian noise of standard deviation {self.scale:g} on {where}"
-
-    def _on_update(
-        self, update: dict[str, Tensor], state: State, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], State]:
-        return with_noise(update, self.scale, generator), state
-
-    def _on_gradients(
-        self, value: ExampleGradients, state: State, generator: torch.Generator
-    ) -> tuple[ExampleGradients, State]:
-        return replace(value, each=with_noise(value.each, self.scale, generator)), state
+        return f"Gaussian noise of standard deviation {self.scale:g} on {place_words(self.at)}"
 
 
-def with_noise(params: Params, scale: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """Every entry plus its own normal draw of standard deviation `scale`."""
-    return {name: value + scale * normal_like(value, generator) for name, value in params.items()}
+def noise_seams(draw: Draw, scale: float, variance: float, at: At, work: Work) -> Seams:
+    """Seams that add scaled draws of that variance at the chosen place."""
+    if at == "update":
+        return Seams(outgoing=partial(_on_update, draw, scale), told=Told(update_variance=variance))
+    # The mean of a step has as many draws as examples.
+    mixed = -(-work.batch_size // 2) if work.mixing == "pairs" else work.batch_size
+    return Seams(gradients=partial(_on_gradients, draw, scale), told=Told(step_variance=variance / mixed))
+
+
+def _on_update(
+    draw: Draw, scale: float, update: dict[str, Tensor], state: State, generator: torch.Generator
+) -> tuple[dict[str, Tensor], State]:
+    return with_noise(draw, update, scale, generator), state
+
+
+def _on_gradients(
+    draw: Draw, scale: float, value: ExampleGradients, state: State, generator: torch.Generator
+) -> tuple[ExampleGradients, State]:
+    return replace(value, each=with_noise(draw, value.each, scale, generator)), state
+
+
+def with_noise(draw: Draw, params: Params, scale: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """Every entry plus its own draw times `scale`."""
+    return {name: value + scale * draw(value, generator) for name, value in params.items()}
+
+
+def place_words(at: At) -> str:
+    """A place in words."""
+    return "the update" if at == "update" else "every example's gradient"
+
+
+def check_at(at: object) -> None:
+    """Refuse a place that is not there."""
+    if at not in ("update", "gradients"):
+        expected, remedy = 'one of "update", "gradients"', 'Try at = "update".'
+        raise BadInput("at", expected=expected, got=repr(at), remedy=remedy)
 
 
 def check_not_negative(argument: str, value: object) -> None:

@@ -21,10 +21,10 @@ def mean_update(updates: Sequence[Params], examples: Sequence[int], recipe: Reci
 
 
 def mean_buffers(
-    before: Params, after: Sequence[Params], examples: Sequence[int], recipe: Recipe
+    before: Params, after: Sequence[Params], examples: Sequence[int], recipe: Recipe, *, kept: bool = False
 ) -> dict[str, Tensor]:
     """The next global buffers: the weighted mean where they are shared, otherwise what they were."""
-    if not before or recipe.batch_norm == "local":
+    if not before or kept or recipe.batch_norm == "local":
         return dict(before)
     return weighted_mean(after, client_weights(examples, recipe))
 

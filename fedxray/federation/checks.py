@@ -97,3 +97,14 @@ def check_example_gradients(model: nn.Module, seams: Seams) -> None:
             got="a model with BatchNorm, which mixes the examples of a batch",
             remedy='Use a model with norm = "none", or another defence.',
         )
+
+
+def check_kept(model: nn.Module, seams: Seams) -> None:
+    """Refuse a defence that keeps BatchNorm layers to the client where there are none."""
+    if seams.kept is not None and not any(isinstance(module, _BatchNorm) for module in model.modules()):
+        raise BadInput(
+            "defence",
+            expected="a model with BatchNorm for a defence that keeps its layers to the client",
+            got="a model without",
+            remedy='Use a model with norm = "batch", or another defence.',
+        )

@@ -253,7 +253,7 @@ def _problem(form: MessageForm, places: Mapping[str, Place], clients: int, seats
     """What is wrong with one message, in words; empty if nothing."""
     if form.parts not in places:
         return f"its tensors {form.parts!r} are in no shard"
-    if (form.what != "state") != ("params" in places[form.parts].holds):
+    if form.what != "state" and "params" not in places[form.parts].holds:
         return f"its tensors {form.parts!r} are of another kind"
     if (form.client is None) != (form.what in ("sum", "outcome")):
         return "a broadcast, reply or state belongs to one client, a sum or outcome to none"

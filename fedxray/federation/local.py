@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ class LocalResult:
 
     update: dict[str, Tensor]
     buffers: dict[str, Tensor]
+    kept: dict[str, Tensor] = field(default_factory=dict)  # parameters that never leave, as they are now
 
 
 # Loss (summed over stacked clients) and new buffers for one batch.
@@ -95,7 +96,8 @@ def local_update(
         for batch in batches:
             gradient, held = _gradient(params, held, batch, evaluate, seams, source, states, keep_graph)
             if recipe.kind == "gradient":
-                return LocalResult(update=_leave(scaled(gradient, -1.0), seams, source), buffers=held)
+                stepped = _step(params, gradient, recipe.learning_rate, None)
+                return _reply(scaled(gradient, -1.0), stepped, held, seams, source)
             if recipe.mu:
                 gradient = {
                     name: value + recipe.mu * (params[name] - origin[name])
@@ -105,7 +107,7 @@ def local_update(
                 velocity = gradient if velocity is None else _momentum(velocity, gradient, recipe.momentum)
                 gradient = velocity
             params = _step(params, gradient, recipe.learning_rate, batch.active)
-    return LocalResult(update=_leave(subtract(params, start), seams, source), buffers=held)
+    return _reply(subtract(params, start), params, held, seams, source)
 
 
 def _gradient(
@@ -174,5 +176,16 @@ def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) 
     }
 
 
-def _leave(update: dict[str, Tensor], seams: Seams, generator: torch.Generator) -> dict[str, Tensor]:
-    return seams.outgoing(update, None, generator)[0] if seams.outgoing else update
+def _reply(
+    update: dict[str, Tensor],
+    params: Params,
+    buffers: dict[str, Tensor],
+    seams: Seams,
+    generator: torch.Generator,
+) -> LocalResult:
+    """What leaves and what stays: a parameter that is kept is sent as if it had not changed."""
+    kept = {name: params[name] for name in (seams.kept.params if seams.kept else ())}
+    for name in kept:
+        update[name] = torch.zeros_like(update[name])
+    sent = seams.outgoing(update, None, generator)[0] if seams.outgoing else update
+    return LocalResult(update=sent, buffers=buffers, kept=kept)

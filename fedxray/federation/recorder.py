@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+import torch
 from torch import Tensor
 
 from fedxray.federation.local import LocalResult
@@ -17,6 +16,7 @@ from fedxray.federation.message import (
 )
 from fedxray.federation.setting import Federation, participants
 from fedxray.federation.transcript import Parts, Shelf, Transcript
+from fedxray.params import parameters_of
 
 
 class Recorder:
@@ -26,6 +26,7 @@ class Recorder:
         """Nothing was said yet."""
         self._federation, self._seed, self._shelf = federation, seed, shelf
         self._messages: list[Message] = []
+        self._kept = federation.kept()
         self._written: set[str] = set()
 
     def exchange(self, round: int, client: int, sent: Parts, reply: LocalResult, *, tampered: bool) -> None:
@@ -40,7 +41,7 @@ class Recorder:
             readers=readers_of_broadcast(client),
             tampered=tampered,
         )
-        shared = reply.buffers if recipe.batch_norm == "shared" else {}
+        shared = {} if self._kept.statistics else reply.buffers
         answer = Message(
             what="reply",
             round=round,
@@ -54,9 +55,11 @@ class Recorder:
         )
         self._messages += [broadcast, answer]
 
-    def state(self, round: int, client: int, buffers: Mapping[str, Tensor]) -> None:
-        """Record a client's own buffers, which never leave it."""
-        place = self._put(f"state/{round}/{client}", Parts({}, dict(buffers)))
+    def state(self, round: int, client: int, own: Parts) -> None:
+        """Record what never leaves a client; parameters that do are written as zeros."""
+        like = parameters_of(self._federation.model) if own.params else {}
+        params = {name: own.params.get(name, torch.zeros_like(value)) for name, value in like.items()}
+        place = self._put(f"state/{round}/{client}", Parts(params, own.buffers))
         readers = frozenset({client_seat(client)})
         self._messages.append(Message(what="state", round=round, client=client, parts=place, readers=readers))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedxray.defences.base import Seams
+from fedxray.defences.base import Kept, Seams
 from fedxray.errors import BadInput, Diverged
 from fedxray.federation.aggregate import apply_update, mean_buffers, mean_update
 from fedxray.federation.cohort import Job, train
@@ -63,7 +63,7 @@ def continue_run(
     """
     _check_branch(federation, transcript, clients)
     run = _Run(federation, seed, shelf if shelf is not None else MemoryShelf())
-    run.local_buffers.update(_recorded_states(transcript, after))
+    run.own.update(client_states(transcript, federation.kept(), after))
     model = transcript.shelf.get(transcript.outcome(after).parts)
     state = tamper.start()
     for step, round in enumerate(range(after + 1, after + 1 + rounds)):
@@ -101,26 +101,31 @@ def _checked_sent(sent: dict[str, Tensor], like: Params) -> dict[str, Tensor]:
     return sent
 
 
-def _recorded_states(transcript: Transcript, round: int) -> dict[int, dict[str, Tensor]]:
-    """The clients' own buffers as they were at the end of a round, where they are kept local."""
+def client_states(transcript: Transcript, kept: Kept, round: int) -> dict[int, Parts]:
+    """What every client kept to itself, as it was at the end of a round."""
     found: dict[int, tuple[int, str]] = {}
     for message in transcript.messages:
         if message.what == "state" and message.client is not None and message.round <= round:
             found[message.client] = max(found.get(message.client, (-1, "")), (message.round, message.parts))
-    return {client: transcript.shelf.get(parts).buffers for client, (_, parts) in found.items()}
+    own = {client: transcript.shelf.get(parts) for client, (_, parts) in found.items()}
+    return {
+        client: Parts({name: parts.params[name] for name in kept.params}, parts.buffers)
+        for client, parts in own.items()
+    }
 
 
 class _Run:
-    """The moving parts of one run: the recorder and the clients' own buffers."""
+    """The moving parts of one run: the recorder and what clients keep to themselves."""
 
     def __init__(self, federation: Federation, seed: int, shelf: Shelf) -> None:
         self.federation, self.seed = federation, seed
         self.recorder = Recorder(federation, seed, shelf)
-        self.local_buffers: dict[int, dict[str, Tensor]] = {}
+        self.own: dict[int, Parts] = {}
+        self._kept_by_clients = federation.kept()
         self._network = in_train_mode(federation.model)
         self._kept = recorded_rounds(federation.record, federation.rounds)
         self._seams: dict[int, Seams] = {}
-        self._unsaved: set[int] = set()  # clients whose own buffers changed since they were recorded
+        self._unsaved: set[int] = set()  # clients whose own parts changed since they were recorded
 
     def round(self, round: int, model: Parts) -> Parts:
         """One honest round: the next global model."""
@@ -129,7 +134,8 @@ class _Run:
         replies = self.replies(round, starts)
         examples = [len(federation.clients[client]) for client in replies]
         mean = mean_update([reply.update for reply in replies.values()], examples, recipe)
-        buffers = mean_buffers(model.buffers, [reply.buffers for reply in replies.values()], examples, recipe)
+        returned, local = [reply.buffers for reply in replies.values()], self._kept_by_clients.statistics
+        buffers = mean_buffers(model.buffers, returned, examples, recipe, kept=local)
         after = Parts(apply_update(model.params, mean, recipe), buffers)
         _check_finite(after, round)
         if round in self._kept:
@@ -142,19 +148,20 @@ class _Run:
         jobs = [self._job(round, client, start, fresh) for client, start in starts.items()]
         results = train(self._network, jobs, self.federation.recipe)
         for job, result in zip(jobs, results, strict=True):
-            if self.federation.recipe.batch_norm == "local" and result.buffers:
-                self.local_buffers[job.client] = result.buffers
+            buffers = result.buffers if self._kept_by_clients.statistics else {}
+            if buffers or result.kept:
+                self.own[job.client] = Parts(result.kept, buffers)
                 self._unsaved.add(job.client)
         return {job.client: result for job, result in zip(jobs, results, strict=True)}
 
     def write(
         self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], *, tampered: bool
     ) -> None:
-        """Record a round's exchanges, and the own buffers of every client where they changed."""
+        """Record a round's exchanges, and what every client keeps to itself where it changed."""
         for client, reply in replies.items():
             self.recorder.exchange(round, client, starts[client], reply, tampered=tampered)
         for client in sorted(self._unsaved):
-            self.recorder.state(round, client, self.local_buffers[client])
+            self.recorder.state(round, client, self.own[client])
         self._unsaved.clear()
 
     def _job(self, round: int, client: int, start: Parts, fresh: bool) -> Job:
@@ -162,11 +169,11 @@ class _Run:
         seams = self._seams_of(client)
         # A server that asks the same round twice must not get the same noise twice, or it could subtract it.
         asked = (start.params,) if fresh else ()
-        local = recipe.batch_norm == "local"
+        own = self.own.get(client, Parts({}))
         return Job(
             client=client,
-            start=start.params,
-            buffers=self.local_buffers.get(client, start.buffers) if local else start.buffers,
+            start={**start.params, **own.params},
+            buffers=own.buffers or start.buffers,
             x=records.x,
             y=records.y,
             schedule=client_schedule(len(records), recipe, self.seed, client, round, seams.sampling, asked),

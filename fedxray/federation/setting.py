@@ -11,11 +11,11 @@ from torch import nn
 
 from fedxray.data.records import Records
 from fedxray.data.space import Space
-from fedxray.defences.base import Defence, NoDefence, Work
+from fedxray.defences.base import Defence, Kept, NoDefence, Work
 from fedxray.errors import BadInput, unknown_name
-from fedxray.federation.checks import check_batches, check_example_gradients, check_records
+from fedxray.federation.checks import check_batches, check_example_gradients, check_kept, check_records
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.truth import Truth, work_of
+from fedxray.federation.truth import Truth, kept_of, work_of
 from fedxray.seeds import fork, permutation
 
 Recorded = Literal["all", "last"] | str | tuple[int, ...]
@@ -58,11 +58,17 @@ class Federation:
         recorded_rounds(self.record, self.rounds)
         sizes = [len(records) for records in self.clients]
         check_batches(self.model, self.clients[0].x[:1], sizes, self.recipe)
-        check_example_gradients(self.model, self.defence.seams(self.work(0)))
+        seams = self.defence.seams(self.work(0))
+        check_example_gradients(self.model, seams)
+        check_kept(self.model, seams)
 
     def work(self, client: int) -> Work:
         """What a defence may know of a client's job."""
-        return work_of(len(self.clients[client]), self.recipe, self.rounds, self.space)
+        return work_of(len(self.clients[client]), self.recipe, self.rounds, self.space, self.model)
+
+    def kept(self) -> Kept:
+        """What clients keep to themselves."""
+        return kept_of(self.defence, self.work(0), self.recipe)
 
     def truth(self, seed: int) -> Truth:
         """What really happens in the run of this seed."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from fedxray.data.records import Records
 from fedxray.data.space import Space
-from fedxray.defences.base import Defence, Sampling, Work
+from fedxray.defences.base import Defence, Kept, Sampling, Work
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule, draw_by_chance, draw_schedule
+from fedxray.models.inspect import batch_norm_layers
 from fedxray.seeds import fork
 
 
@@ -30,7 +31,11 @@ class Truth:
 
     def work(self, client: int) -> Work:
         """What a defence may know of a client's job."""
-        return work_of(len(self.train[client]), self.recipe, self.rounds, self.space)
+        return work_of(len(self.train[client]), self.recipe, self.rounds, self.space, self.model)
+
+    def kept(self) -> Kept:
+        """What clients keep to themselves."""
+        return kept_of(self.defence, self.work(0), self.recipe)
 
     def schedule(self, client: int, round: int) -> Schedule:
         """The batches that this client used in that round."""
@@ -38,14 +43,24 @@ class Truth:
         return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round, sampling)
 
 
-def work_of(examples: int, recipe: Recipe, rounds: int, space: Space) -> Work:
+def kept_of(defence: Defence, work: Work, recipe: Recipe) -> Kept:
+    """What clients keep to themselves, by the recipe or by the defence."""
+    by_defence, local = defence.seams(work).kept, recipe.batch_norm == "local"
+    if by_defence is None:
+        return Kept(statistics=local)
+    return replace(by_defence, statistics=by_defence.statistics or local)
+
+
+def work_of(examples: int, recipe: Recipe, rounds: int, space: Space, model: nn.Module) -> Work:
     """The job of a client with so many examples."""
+    norms = batch_norm_layers(model)
     return Work(
         examples=examples,
         batch_size=recipe.batch_length(examples),
         steps=recipe.steps(examples),
         rounds=rounds,
         classes=space.outputs if space.target == "classification" else None,
+        norm_params=tuple(name for name, _ in model.named_parameters() if name.rpartition(".")[0] in norms),
     )
 
 

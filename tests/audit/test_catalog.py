@@ -14,7 +14,8 @@ from fedxray.attacks.local_model.global_model import GlobalModel
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.audit import catalog
 from fedxray.audit.settings import describe, fill_fields
-from fedxray.defences.base import Defence, Joined, NoDefence, Seams, Work
+from fedxray.defences.base import Defence, NoDefence, Seams, Work
+from fedxray.defences.joined import Joined
 from fedxray.errors import BadInput
 
 
@@ -200,7 +201,7 @@ def test_joined_defences_share_out_their_settings() -> None:
         ("left+right", {"scale": 1.0}, "left and right"),
         ("left+right", {"dept": 1}, "depth"),
         ("left+left", {}, "each defence once"),
-        ("left+wrong", {}, "right"),
+        ("left+rihgt", {}, "right"),
         ("left+", {}, "a known name"),
     ],
 )

@@ -19,8 +19,9 @@ from scipy import integrate, optimize, stats
 from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences import accounting
-from fedxray.defences.base import Joined, Work
+from fedxray.defences.base import Work
 from fedxray.defences.dp_sgd import ASSUMES_POISSON, DpSgd, expected_examples, sampling_rate
+from fedxray.defences.joined import Joined
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import Federation, simulate

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import IDENTITY, ExampleGradients, Joined, NoDefence, Work, example_norms
+from fedxray.defences.base import IDENTITY, ExampleGradients, NoDefence, Work, example_norms
 from fedxray.defences.dp_sgd import DpSgd
+from fedxray.defences.joined import Joined
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation.local import Batch, local_update, objective
 from fedxray.federation.recipe import Recipe

@@ -1,0 +1,109 @@
+"""Several defences one after the other, in the order they are named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from fedxray.defences.base import IDENTITY, Defence, Kept, Mixing, Seams, State, Told, Work
+from fedxray.errors import BadInput
+
+PLACES = ("incoming", "batch", "gradients", "outgoing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined(Defence):
+    """Several defences one after the other."""
+
+    name: ClassVar[str] = "joined"
+    parts: tuple[Defence, ...]
+
+    def seams(self, work: Work) -> Seams:
+        """Each seam applies the parts in order, and every part keeps its own state."""
+        mixing = _worst([part.seams(work).mixed for part in self.parts])
+        inner = [part.seams(replace(work, mixing=mixing)) for part in self.parts]
+        _check_together(inner)
+        return replace(
+            _places(inner),
+            mixing=None if mixing == "none" else mixing,
+            sampling=_only(inner, "sampling"),
+            privacy=_only(inner, "privacy"),
+            kept=_kept([one.kept for one in inner if one.kept is not None]),
+            told=_told([one.told for one in inner if one.told is not None]),
+        )
+
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+        return ", then ".join(part.describe() for part in self.parts)
+
+
+def _places(inner: list[Seams]) -> Seams:
+    """The four places alone, each with its steps in order."""
+    joined = IDENTITY
+    for place in PLACES:
+        steps = [getattr(seams, place) for seams in inner]
+        if any(step is not None for step in steps):
+            joined = replace(joined, **{place: _in_order(steps)})
+    return joined
+
+
+def _kept(parts: list[Kept]) -> Kept | None:
+    """What at least one of them keeps."""
+    if not parts:
+        return None
+    names = tuple(dict.fromkeys(name for one in parts for name in one.params))
+    return Kept(params=names, statistics=any(one.statistics for one in parts))
+
+
+def _told(parts: list[Told]) -> Told | None:
+    """What all of them tell: replayed in order, with the variances of independent noise added."""
+    if not parts:
+        return None
+    return Told(
+        replay=_places([one.replay for one in parts]),
+        cut=any(one.cut for one in parts),
+        update_variance=sum(one.update_variance for one in parts),
+        step_variance=sum(one.step_variance for one in parts),
+    )
+
+
+def _worst(mixings: list[Mixing]) -> Mixing:
+    """How examples are put together by several defences: two that mix leave each example in several."""
+    busy = [one for one in mixings if one != "none"]
+    return "none" if not busy else busy[0] if len(busy) == 1 else "several"
+
+
+def _only(inner: list[Seams], what: str) -> Any:
+    return next((found for one in inner if (found := getattr(one, what)) is not None), None)
+
+
+def _check_together(inner: list[Seams]) -> None:
+    """Refuse two that draw the batches, and a change of gradients after the one that promises privacy."""
+    if sum(one.sampling is not None or one.privacy is not None for one in inner) > 1:
+        raise BadInput(
+            "defence",
+            expected="one defence that draws batches and promises privacy",
+            got="several",
+            remedy="Leave one out.",
+        )
+    claiming = [place for place, one in enumerate(inner) if one.privacy is not None]
+    if claiming and any(one.gradients is not None for one in inner[claiming[0] + 1 :]):
+        raise BadInput(
+            "defence",
+            expected="nothing that changes gradients after the defence that clips and noises them",
+            got="one, and what is promised would not hold",
+            remedy="Name dp-sgd last of the defences on gradients.",
+        )
+
+
+def _in_order(steps: list[Any]) -> Any:
+    def apply(value: Any, state: State, generator: torch.Generator) -> tuple[Any, State]:
+        states = list(state) if state is not None else [None] * len(steps)
+        for index, step in enumerate(steps):
+            if step is not None:
+                value, states[index] = step(value, states[index], generator)
+        return value, tuple(states)
+
+    return apply

@@ -1,0 +1,88 @@
+"""Pruning: a share of the entries is not sent, chosen by chance or by magnitude."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedxray.defences.base import Defence, ExampleGradients, Seams, State, Told, Work
+from fedxray.defences.noise import At, check_at, check_not_negative, place_words
+from fedxray.errors import BadInput
+from fedxray.params import Params
+from fedxray.seeds import uniform_like
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruning(Defence):
+    """A share of the entries becomes zero: each by chance, or the smallest of every tensor.
+
+    At "update" what leaves is pruned; at "gradients" every example's own gradient is, before the mean of a step is
+    taken (Dimitrov et al.). What stays is not scaled up.
+    """
+
+    name: ClassVar[str] = "pruning"
+    share: float
+    by: Literal["random", "magnitude"] = "magnitude"
+    at: At = "update"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_not_negative("share", self.share)
+        if self.share >= 1:
+            expected = "a share from 0 up to but below 1"
+            raise BadInput("share", expected=expected, got=self.share, remedy="Try share = 0.9.")
+        if self.by not in ("random", "magnitude"):
+            expected = 'one of "random", "magnitude"'
+            raise BadInput("by", expected=expected, got=repr(self.by), remedy='Try by = "magnitude".')
+        check_at(self.at)
+
+    def seams(self, work: Work) -> Seams:
+        """Pruning at the chosen place; who knows it matches what survived, or replays what is certain."""
+        if self.at == "update":
+            return Seams(outgoing=self._on_update, told=Told(cut=True))
+        certain = self._on_gradients if self.by == "magnitude" else self._on_average
+        return Seams(gradients=self._on_gradients, told=Told(replay=Seams(gradients=certain)))
+
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+        chosen = "by chance" if self.by == "random" else "the smallest of every tensor"
+        return f"pruning of {100 * self.share:g} % of the entries of {place_words(self.at)}, {chosen}"
+
+    def _on_update(
+        self, update: dict[str, Tensor], state: State, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], State]:
+        if self.by == "random":
+            return prune_by_chance(update, self.share, generator), state
+        return {name: prune_smallest(value[None], self.share)[0] for name, value in update.items()}, state
+
+    def _on_gradients(
+        self, value: ExampleGradients, state: State, generator: torch.Generator
+    ) -> tuple[ExampleGradients, State]:
+        if self.by == "random":
+            return replace(value, each=prune_by_chance(value.each, self.share, generator)), state
+        kept = {name: prune_smallest(one, self.share) for name, one in value.each.items()}
+        return replace(value, each=kept), state
+
+    def _on_average(
+        self, value: ExampleGradients, state: State, generator: torch.Generator
+    ) -> tuple[ExampleGradients, State]:
+        return replace(value, each={name: (1 - self.share) * one for name, one in value.each.items()}), state
+
+
+def prune_by_chance(params: Params, share: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """Every entry set to zero with this chance, each by itself."""
+    return {name: value * (uniform_like(value, generator) >= share) for name, value in params.items()}
+
+
+def prune_smallest(values: Tensor, share: float) -> Tensor:
+    """For every row of [rows, ...] the share of its entries that is smallest in magnitude set to zero."""
+    flat = values.flatten(1)
+    count = int(share * flat.shape[1] + 0.5)
+    if not count or not len(flat):
+        return values
+    smallest = flat.detach().abs().topk(count, dim=1, largest=False).indices
+    kept = torch.ones_like(flat.detach()).scatter(1, smallest, 0.0)
+    return (flat * kept).reshape(values.shape)

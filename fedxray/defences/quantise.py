@@ -1,0 +1,67 @@
+"""Quantising: an update is sent with few bits per entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedxray.defences.base import Defence, Seams, State, Told, Work
+from fedxray.errors import BadInput
+
+MOST_BITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise(Defence):
+    """Every entry of the update is rounded to the nearest of few values of its tensor.
+
+    With one bit an entry is its sign times the mean magnitude of its tensor; with more, one of 2^bits - 1 evenly
+    spaced values from minus to plus the tensor's largest magnitude.
+    """
+
+    name: ClassVar[str] = "quantise"
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= MOST_BITS:
+            expected = f"a whole number from 1 to {MOST_BITS}"
+            raise BadInput("bits", expected=expected, got=repr(self.bits), remedy="Try bits = 8.")
+
+    def seams(self, work: Work) -> Seams:
+        """Only what leaves is changed; who knows it rounds a replayed update alike."""
+        return Seams(outgoing=self._on_update, told=Told(replay=Seams(outgoing=self._passing)))
+
+    def describe(self) -> str:
+        """One line for the ledger and the report."""
+        return "signs of the update only" if self.bits == 1 else f"update quantised to {self.bits} bits"
+
+    def _on_update(
+        self, update: dict[str, Tensor], state: State, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], State]:
+        return {name: quantised(value, self.bits) for name, value in update.items()}, state
+
+    def _passing(
+        self, update: dict[str, Tensor], state: State, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], State]:
+        """The rounded values, with gradients as if nothing was rounded: rounding itself has none."""
+        return {
+            name: value + (quantised(value.detach(), self.bits) - value.detach())
+            for name, value in update.items()
+        }, state
+
+
+def quantised(value: Tensor, bits: int) -> Tensor:
+    """A tensor with at most 2^bits different values, shape kept."""
+    if not value.numel():
+        return value
+    if bits == 1:
+        return torch.where(value < 0, -1.0, 1.0).to(value.dtype) * value.abs().mean()
+    steps = 2 ** (bits - 1) - 1
+    unit = value.abs().amax() / steps
+    return torch.where(
+        unit > 0, (value / unit.clamp(min=torch.finfo(value.dtype).tiny)).round() * unit, value
+    )
