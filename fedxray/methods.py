@@ -175,11 +175,15 @@ class SignedAdam(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Lbfgs(Method):
-    """L-BFGS without a line search, as torch.optim.LBFGS takes its steps by default."""
+    """L-BFGS without a line search, as torch.optim.LBFGS takes its steps by default.
+
+    `reach` is the largest change of any entry in one step; longer steps are shortened.
+    """
 
     steps: int
     lr: float = 1.0
     history: int = 100
+    reach: float = math.inf
     decay: Decay = field(default_factory=Constant)
 
     least_curvature: ClassVar[float] = 1e-10  # pairs below it are not remembered
@@ -192,6 +196,8 @@ class Lbfgs(Method):
             raise BadInput(
                 "history", expected="a whole number of at least 1", got=self.history, remedy="Try 100."
             )
+        if not self.reach > 0:
+            raise BadInput("reach", expected="a number above 0", got=repr(self.reach), remedy="Try 1.0.")
 
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
         """No pairs of moves and changes of the gradient, each [pairs, entries]."""
@@ -206,6 +212,8 @@ class Lbfgs(Method):
         rate = self.lr * self.decay.factor(step, self.steps)
         if step == 0:
             rate *= min(1.0, 1.0 / max(float(slope.abs().sum()), 1e-300))
+        if math.isfinite(self.reach):
+            rate = min(rate, self.reach / max(float(direction.abs().max()), 1e-300))
         ahead = here + rate * direction if float(slope @ direction) <= -self.least_descent else here
         kept = {"moves": moves, "changes": changes, "point": here[None], "gradient": slope[None]}
         return unflatten(ahead, point), kept

@@ -96,6 +96,21 @@ def test_lbfgs_takes_the_steps_of_torchs_lbfgs(history: int) -> None:
     assert all(torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-9) for name in expected)
 
 
+def test_lbfgs_goes_no_farther_than_its_reach() -> None:
+    before = start(torch.float64)
+    slope = {name: 100 * value for name, value in before.items()}
+    for reach in (0.01, float("inf")):
+        method = Lbfgs(steps=9, reach=reach)
+        memory = method.fresh(before) | {"point": torch.zeros(0, 10, dtype=torch.float64)}
+        after, _ = method.move(before, slope, memory, 3)
+        moved = {name: before[name] - value for name, value in after.items()}
+        farthest = max(float(value.abs().max()) for value in moved.values())
+        full = max(float(value.abs().max()) for value in slope.values())
+        assert farthest == pytest.approx(min(reach, full))
+        for name, value in moved.items():
+            torch.testing.assert_close(value, slope[name] * (farthest / full))
+
+
 def test_lbfgs_needs_far_fewer_steps_than_descent() -> None:
     there = walk(Lbfgs(steps=30), start(torch.float64))
     assert bowl(there) < bowl(walk(Sgd(steps=30, lr=0.05), start(torch.float64)))
@@ -145,3 +160,5 @@ def test_senseless_settings_are_refused(steps: int, lr: float) -> None:
             method(steps=steps, lr=lr)
     with pytest.raises(BadInput, match="history"):
         Lbfgs(steps=3, history=0)
+    with pytest.raises(BadInput, match="reach"):
+        Lbfgs(steps=3, reach=0.0)

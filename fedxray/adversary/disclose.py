@@ -10,7 +10,10 @@ import torch
 from fedxray.adversary.view import Grants, LossOracle, PublicAttributes, SourceRecords
 from fedxray.data.records import Records, union
 from fedxray.errors import BadInput, unknown_name
+from fedxray.federation.norm_statistics import statistics_of_round
+from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
+from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
 Rows = Literal["train", "holdout"]
@@ -30,7 +33,7 @@ GRANTS: dict[str, str] = {
     "own-data": "the records of the seat itself",
     "public-records": "records of the same kind that belong to no client",
     "public-images": "images of the same kind that belong to no client",
-    "bn-statistics": "the BatchNorm statistics of the client's batches",
+    "bn-statistics": "mean and variance of what enters every BatchNorm layer, for every batch of the client",
     "oracle-records": "the client's training records themselves",
     "oracle-groups": "the training records of every client, grouped",
     "oracle-loss": "the loss of any model on the client's training records",
@@ -45,10 +48,12 @@ def disclose(
     client: int | None = None,
     seats: Sequence[int] = (),
     rows: Rows = "train",
+    transcript: Transcript | None = None,
 ) -> Grants:
     """The named grants about one client (or about everyone but the seats), by value.
 
-    With rows = "holdout" everything that describes records describes held-out ones instead: a control.
+    With rows = "holdout" everything that describes records describes held-out ones instead: a control. Only
+    `bn-statistics` asks for the transcript, since they depend on the models that the client was sent.
     """
     values: dict[str, Any] = {}
     oracle: dict[str, Any] = {}
@@ -62,7 +67,11 @@ def disclose(
                 got=repr(name),
                 remedy="It belongs to attacks that are not built yet.",
             )
-        value = _GIVE[name](truth, client, tuple(seats), rows)
+        value = (
+            _bn_statistics(truth, _single(name, client), transcript)
+            if name == "bn-statistics"
+            else _GIVE[name](truth, client, tuple(seats), rows)
+        )
         if name.startswith("oracle-"):
             oracle[name] = value
         else:
@@ -200,6 +209,31 @@ def _batch_labels(
     return found
 
 
+def _bn_statistics(
+    truth: Truth, client: int, transcript: Transcript | None
+) -> dict[int, dict[str, torch.Tensor]]:
+    """By recorded round, from the model that the client was sent in it."""
+    if transcript is None or not has_batch_norm(truth.model):
+        raise BadInput(
+            "grants",
+            expected="for bn-statistics a network with BatchNorm and the transcript of its run",
+            got="no transcript" if transcript is None else "a network without BatchNorm",
+            remedy="Call disclose(..., transcript=transcript)."
+            if transcript is None
+            else "Leave bn-statistics out.",
+        )
+    sent = {
+        one.round: one.parts for one in transcript.messages if (one.what, one.client) == ("broadcast", client)
+    }
+    records = truth.train[client]
+    return {
+        round: statistics_of_round(
+            truth.model, truth.recipe, records, transcript.shelf.get(parts), truth.schedule(client, round)
+        )
+        for round, parts in sent.items()
+    }
+
+
 def _order(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> dict[int, torch.Tensor]:
     owner = _single("oracle-order", client)
     return {round: truth.schedule(owner, round).index for round in range(truth.rounds)}
@@ -255,4 +289,4 @@ _GIVE: dict[str, _Give] = {
     "oracle-loss": _oracle_loss,
     "oracle-order": _order,
 }
-_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE)
+_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - {"bn-statistics"}

@@ -97,7 +97,8 @@ class Grants:
     own_data: Records | None = None
     public_records: Records | None = None
     public_images: Tensor | None = None
-    bn_statistics: dict[str, Tensor] | None = None
+    # by round, "<layer>.mean" and "<layer>.var" of every local step, each [steps, channels]
+    bn_statistics: dict[int, dict[str, Tensor]] | None = None
     oracle: dict[str, Any] = field(default_factory=dict)  # values of oracle-* grants by name
 
     @property

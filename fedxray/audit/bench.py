@@ -83,7 +83,14 @@ def adapts(attack: Attack) -> bool:
 def make_view(bench: Bench, attack: Attack, *, messages_of: int | None = None, rows: Rows = "train") -> View:
     """The view of the case; a control reads another client's messages, or asks about held-out rows."""
     names = [name for name in grant_names(bench.part, attack, bench.aware) if name not in bench.unknown]
-    grants = disclose(bench.truth, names, client=bench.client, seats=bench.part.seats, rows=rows)
+    grants = disclose(
+        bench.truth,
+        names,
+        client=bench.client,
+        seats=bench.part.seats,
+        rows=rows,
+        transcript=bench.transcript,
+    )
     return take_seat(bench, grants, bench.client if messages_of is None else messages_of)
 
 

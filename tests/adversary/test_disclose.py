@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from fedxray.adversary.disclose import (
 from fedxray.adversary.view import Grants
 from fedxray.data.records import Records
 from fedxray.errors import BadInput
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.params import parameters_of
 from tests.adversary.clinics import SENSITIVE, federation, numbers
@@ -46,7 +49,7 @@ def given(grants: Grants) -> set[str]:
     } | set(grants.oracle)
 
 
-@pytest.mark.parametrize("name", sorted(set(GRANTS) - _UNBUILT))
+@pytest.mark.parametrize("name", sorted(set(GRANTS) - _UNBUILT - {"bn-statistics"}))
 def test_what_is_named_is_given_and_nothing_else(name: str, truth: Truth, classes: Truth) -> None:
     chosen = classes if name in NEEDS_CLASSES else truth
     found = disclose(chosen, [name], client=1, seats=(0,))
@@ -199,7 +202,6 @@ def test_own_data_is_for_whoever_has_a_seat(truth: Truth) -> None:
     ("name", "client", "words"),
     [
         ("recipes", 1, "recipe"),
-        ("bn-statistics", 1, "not built"),
         ("batch-labels", None, "one target client"),
         ("oracle-order", None, "one target client"),
         ("label-counts", 1, "classification"),
@@ -214,3 +216,45 @@ def test_without_a_sensitive_column_there_are_no_public_attributes(truth: Truth)
     plain = replace(truth, space=replace(truth.space, sensitive=None))
     with pytest.raises(BadInput, match="sensitive"):
         disclose(plain, ["public-attributes"], client=1)
+
+
+def normed(**recipe: Any) -> tuple[Transcript, Truth]:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1))
+    return simulate(replace(federation(recipe=recipe), model=model, rounds=2), seed=3)
+
+
+def test_norm_statistics_are_those_of_every_batch_of_the_client() -> None:
+    transcript, truth = normed(epochs=2)
+    found = disclose(truth, ["bn-statistics"], client=1, transcript=transcript)
+    assert given(found) == {"bn-statistics"} and found.bn_statistics is not None
+    assert sorted(found.bn_statistics) == [0, 1]
+    for round, told in found.bn_statistics.items():
+        sent = transcript.shelf.get(f"global/{round}").params
+        schedule = truth.schedule(1, round)
+        assert told["1.mean"].shape == told["1.var"].shape == (schedule.steps, 4)
+        first = truth.train[1].x[schedule.used(0)] @ sent["0.weight"].T + sent["0.bias"]
+        torch.testing.assert_close(told["1.mean"][0], first.sum(0) / len(first))
+        torch.testing.assert_close(told["1.var"][0], ((first - first.mean(0)) ** 2).sum(0) / (len(first) - 1))
+
+
+def test_running_statistics_are_made_of_the_granted_ones() -> None:
+    transcript, truth = normed(epochs=2)
+    told = disclose(truth, ["bn-statistics"], client=2, transcript=transcript).bn_statistics
+    assert told is not None
+    before, after = (transcript.shelf.get(key).buffers for key in ("global/0", "reply/0/2"))
+    for ours, theirs in (("1.mean", "1.running_mean"), ("1.var", "1.running_var")):
+        running = before[theirs]
+        for step in told[0][ours]:
+            running = 0.9 * running + 0.1 * step
+        torch.testing.assert_close(running, after[theirs])
+
+
+def test_norm_statistics_need_a_run_and_a_network_with_norm() -> None:
+    transcript, truth = normed()
+    with pytest.raises(BadInput, match="no transcript"):
+        disclose(truth, ["bn-statistics"], client=1)
+    with pytest.raises(BadInput, match="without BatchNorm"):
+        disclose(federation().truth(seed=3), ["bn-statistics"], client=1, transcript=transcript)
+    with pytest.raises(BadInput, match="one target client"):
+        disclose(truth, ["bn-statistics"], transcript=transcript)

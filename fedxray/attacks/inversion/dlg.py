@@ -12,10 +12,13 @@ With reading = "002" it is what paper 002 calls DLG: labels are known (granted, 
 learning rate of 0.1 takes 1,000 steps, and the update of several local steps is matched as it was sent.
 
 Where we differ: 1,200 steps by default, each one evaluation of the loss (300 calls of up to 20 such steps in
-the authors' code); several images may be sought; the best iterate is kept, not the last. `unit` is what the
-difference is measured in. It changes nothing but the size of the loss, and so only the thresholds of L-BFGS and the
-epsilon of Adam: "length" (the length of the update seen; default of the original), "sent" (as it was sent;
-default of 002) or "rate" (the client's learning rate). A sum of replies is read as the update of one client.
+the authors' code), in which no pixel and no score changes by more than 1, since L-BFGS without a line search may
+jump to where sigmoids are flat; several images may be sought; the best iterate is kept, not the last.
+`unit` is what the difference is measured in. It changes nothing but the size of the loss, and so only the
+thresholds of L-BFGS and the epsilon of Adam: "length" (a thousandth of the length of the update seen; default of
+the original: in larger units L-BFGS takes the first slope for no slope on networks that are not very
+sensitive), "sent" (as it was sent; default of 002) or "rate" (the client's learning rate). A sum of replies is
+read as the update of one client.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ from fedxray.seeds import fork, normal_like
 
 Unit = Literal["length", "sent", "rate"]
 UNITS = ("length", "sent", "rate")
+PART_OF_LENGTH = 1e-3
+REACH = 1.0  # of a step of L-BFGS
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,9 @@ class Dlg(Attack):
         paper = READINGS[self.reading]
         steps = paper.steps if self.steps is None else self.steps
         rate = paper.learning_rate if self.learning_rate is None else self.learning_rate
-        return Lbfgs(steps=steps, lr=rate) if self.reading == "zhu" else Adam(steps=steps, lr=rate)
+        return (
+            Lbfgs(steps=steps, lr=rate, reach=REACH) if self.reading == "zhu" else Adam(steps=steps, lr=rate)
+        )
 
     def needs(self) -> tuple[Need, ...]:
         """Images with classes, an update, how it was made and how many examples made it; 002: labels too."""
@@ -161,7 +168,7 @@ def _size(unit: Unit, aim: Params, view: View, observation: Observation) -> floa
     if unit == "rate":
         return recipe.learning_rate if recipe.kind == "weights" else 1.0
     length = float(squared_l2(aim, scaled(aim, 0.0))) ** 0.5
-    return length if unit == "length" and 0 < length < float("inf") else 1.0
+    return PART_OF_LENGTH * length if unit == "length" and 0 < length < float("inf") else 1.0
 
 
 def reconstruction(found: Restarts, labels: Tensor | None, facts: dict[str, Any]) -> Evidence:

@@ -9,9 +9,8 @@ The label is read off the gradient, and only the input is sought:
     4. Of all iterates and restarts keep the one where this loss is lowest.
 
 Where we differ: granted labels are used where there are any; several examples may be sought, with the extension
-of `labels-idlg` (another label attack can be named); 1,200 steps by default, each one evaluation of the loss (300
-calls of up to 20 such steps in the authors' code); differences are measured in the length of the update seen, which
-changes nothing but the thresholds of L-BFGS. L-BFGS wants a network that is smooth (sigmoids or softplus).
+of `labels-idlg` (another label attack can be named); steps, their reach and the unit of the loss are as in `dlg`.
+L-BFGS wants a network that is smooth (sigmoids or softplus).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.aim import At, check_at, observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind
-from fedxray.attacks.inversion.dlg import first_tensor, matching_loss, reconstruction
+from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss, reconstruction
 from fedxray.attacks.inversion.known import (
     check_count,
     check_label_attack,
@@ -67,7 +66,7 @@ class Idlg(Attack):
 
     def method(self) -> Lbfgs:
         """The optimiser of the paper."""
-        return Lbfgs(steps=self.steps, lr=self.learning_rate)
+        return Lbfgs(steps=self.steps, lr=self.learning_rate, reach=REACH)
 
     def needs(self) -> tuple[Need, ...]:
         """Images, an update, how it was made, how many examples made it, and labels or a way to them."""

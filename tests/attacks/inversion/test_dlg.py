@@ -60,7 +60,7 @@ def test_an_image_and_its_label_come_back_together() -> None:
     assert evidence.kind == "images" and evidence.status == "ok"
     assert evidence.tensors["labels"].tolist() == [2] and evidence.facts["labels"] == "sought with the images"
     assert error(evidence, x) < 1e-3 < error(evidence, images(1, 9))
-    assert min(evidence.curve) == evidence.facts["own_loss"][0] < 1e-6
+    assert min(evidence.curve) == evidence.facts["own_loss"][0] < 1.0
 
 
 def test_idlg_reads_the_label_first() -> None:
@@ -96,7 +96,7 @@ def test_the_loss_by_hand(unit: Any) -> None:
     mine = soft_gradient(net(), inputs, scores.exp() / scores.exp().sum(1, keepdim=True))
     expected = sum(float(((-mine[name] - value) ** 2).sum()) for name, value in seen.items())
     if unit == "length":
-        expected /= sum(float((value**2).sum()) for value in seen.values())
+        expected /= 1e-6 * sum(float((value**2).sum()) for value in seen.values())
     loss = matching_loss(view, view.observations[0], 2, None, unit, "batch")
     assert loss({"inputs": inputs, "scores": scores}).item() == pytest.approx(expected, rel=1e-4)
 
@@ -106,8 +106,8 @@ def test_the_loss_vanishes_at_the_truth() -> None:
     view = view_of(x, y)
     loss = matching_loss(view, view.observations[0], 3, None, "length", "batch")
     sure = functional.one_hot(y, CLASSES) * 60.0
-    assert loss({"inputs": x, "scores": sure}).item() < 1e-10
-    assert loss({"inputs": x, "scores": sure.roll(1, 0)}).item() > 1e-3
+    assert loss({"inputs": x, "scores": sure}).item() < 1e-4
+    assert loss({"inputs": x, "scores": sure.roll(1, 0)}).item() > 1e3
 
 
 RECIPE = Recipe(epochs=2, batch_size=2, learning_rate=0.05, shuffle="never")
@@ -117,7 +117,7 @@ def test_the_reading_of_002_takes_known_labels_adam_and_several_local_steps() ->
     x, y = images(3), torch.tensor([0, 2, 2])
     view = view_of(x, y, RECIPE, labels=y)
     attack = Dlg(reading="002")
-    assert attack.method() == Adam(steps=1000, lr=0.1) and Dlg().method() == Lbfgs(steps=1200, lr=1.0)
+    assert attack.method() == Adam(steps=1000, lr=0.1) and Dlg().method() == Lbfgs(steps=1200, reach=1.0)
     short = replace(attack, steps=60).run(view, generator=fork(1))
     assert short.facts["labels"] == "granted" and short.tensors["labels"].tolist() == [0, 2, 2]
     order = Schedule(torch.tensor([[0, 1], [2, -1]] * 2))
