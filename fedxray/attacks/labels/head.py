@@ -31,9 +31,7 @@ class HeadGradient:
 
     rows: Tensor  # [classes, features]
     bias: Tensor | None  # [classes]
-    pulls: (
-        Tensor  # [steps] what the gradient of every local step was multiplied by on its way into the update
-    )
+    pulls: Tensor  # [steps] what the gradient of each local step was multiplied by on its way here
     examples: int
 
     @property
@@ -48,10 +46,9 @@ def head_gradient(view: View, at: At) -> HeadGradient:
     assert examples is not None
     found = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
     assert found is not None
-    place = head(view.model)
-    rows = reply.update[place.weight].detach().double()
+    rows, slope = reply.update[head(view.model).weight].detach().double(), bias_name(view)
     weights = torch.tensor(found, dtype=rows.dtype, device=rows.device)
-    bias = None if place.bias is None else -reply.update[place.bias].detach().double() / weights.sum()
+    bias = None if slope is None else -reply.update[slope].detach().double() / weights.sum()
     return HeadGradient(rows=-rows / weights.sum(), bias=bias, pulls=weights, examples=examples)
 
 
@@ -115,6 +112,12 @@ def _examples_of_one(view: View, reply: Observation, examples: int) -> int:
     return -(-examples // max(1, told - len(view.own)))
 
 
+def bias_name(view: View) -> str | None:
+    """The name of the last layer's bias; None where there is none or it is not trained."""
+    name = head(view.model).bias
+    return name if all(name in one.update for one in view.of_target()) else None
+
+
 def linear_head() -> Need:
     """A linear head trained with cross-entropy, in every update."""
     return Need(
@@ -130,10 +133,7 @@ def head_bias(instead: str) -> Need:
     return Need(
         what="a bias in the last layer",
         given_by=f"a network whose head has one; without one use {instead}",
-        met=lambda view: (
-            head(view.model).bias is not None
-            and all(head(view.model).bias in o.update for o in view.of_target())
-        ),
+        met=lambda view: bias_name(view) is not None,
     )
 
 

@@ -33,7 +33,7 @@ from fedxray.attacks.base import Attack, Context, Need, any_update, classificati
 from fedxray.attacks.evidence import Evidence, Kind, of_label_counts
 from fedxray.attacks.labels.counts import evidence_of
 from fedxray.attacks.labels.dummies import statistics_of
-from fedxray.attacks.labels.head import head_bias, linear_head, mean_reply, scale_of
+from fedxray.attacks.labels.head import bias_name, head_bias, linear_head, mean_reply, scale_of
 from fedxray.errors import BadInput
 from fedxray.models.inspect import head
 
@@ -72,19 +72,20 @@ class LabelsIdlg(Attack):
         """Read the signal of every class, then share N examples out among them."""
         reply, examples = mean_reply(view, self.at), examples_behind(view, self.at)
         assert examples is not None
-        place = head(view.model)
-        bias = None if self.source == "rows" else place.bias
-        signal = -reply.update[bias or place.weight]
+        bias = None if self.source == "rows" else bias_name(view)
+        signal = -reply.update[bias or head(view.model).weight]
         if bias is None:
             signal = against_all_others(signal) if examples == 1 and len(signal) > 2 else signal.sum(1)
         scale = scale_of(view, reply, examples) if examples > 1 else None
         if scale is not None and bias is None:
-            scale *= float(statistics_of(context, view, "start", SAMPLES, self.at).activation)
+            told = statistics_of(context, view, "start", SAMPLES, self.at)
+            scale = scale * float(told.activation) if told.clear and told.activation > 0 else None
         facts = {"source": "rows" if bias is None else "bias", "scale_known": scale is not None,
                  "round": reply.round, "examples": examples}  # fmt: skip
         if not bool(torch.isfinite(signal).all() and (signal < 0).any()):
-            return evidence_of(signal, examples, facts, NOTHING)
-        share = scale / examples if scale is not None and scale > 0 else estimated_share(signal, examples)
+            doubt = NOTHING if bool(torch.isfinite(signal).all()) else ""
+            return evidence_of(signal, examples, facts, doubt)
+        share = estimated_share(signal, examples) if scale is None else scale / examples
         return of_label_counts(share_out(signal, examples, share), facts=facts)
 
 

@@ -17,6 +17,7 @@ from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.labels.geng import LabelsGengEnd, LabelsGengStart
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.labels.ilrg import LabelsIlrg
+from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork
 from tests.attacks.labels.heads import INPUTS, as_sum, net, told_view
@@ -109,3 +110,15 @@ def test_an_inversion_can_start_from_it(attack: Attack) -> None:
         InvertingGradients(steps=2, labels=attack).run(granted, generator=fork(2, "start")).facts["labels"]
         == "granted"
     )
+
+
+def test_a_bias_that_is_not_trained_is_none() -> None:
+    model, y = net(0), torch.tensor([0, 1, 1, 6])
+    update = dict(told_view(model, y, Recipe(algorithm="fedsgd")).observations[0].update)
+    del update["2.bias"]
+    view = view_of_update(model, update, shape=(INPUTS,), classes=7, examples=4)
+    for attack in [*ROWS_ALONE, LabelsIdlg()]:
+        checked(attack, view, 7, 4)
+    for attack in (LabelsIlrg(), LabelsDlf(source="bias"), LabelsIdlg(source="bias")):
+        with pytest.raises(Refused, match="bias"):
+            attack.run(view, generator=fork(1, "no bias"))
