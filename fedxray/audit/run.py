@@ -21,6 +21,7 @@ from fedxray.audit.gallery import pictures
 from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import prepare
+from fedxray.audit.privacy import promise_kept, worst_promise, write_promises
 from fedxray.audit.recorded import recorded_transcript
 from fedxray.audit.store import Store
 from fedxray.audit.utility import utility_of, utility_rows
@@ -34,7 +35,7 @@ from fedxray.metrics.table import metric as metric_named
 from fedxray.seeds import derive_seed, spell
 
 UTILITY = "utility"
-OPTIONAL = ("scikit-image",)  # whether it is there decides how images are explained
+OPTIONAL = ("scikit-image", "opacus")  # they explain images and reckon budgets
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
 
@@ -60,6 +61,7 @@ def _simulate(plan: Plan, run: Run, store: Store) -> None:
             shelf = FolderShelf(folder / TRANSCRIPT)
             transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
             shelf.finish(transcript)
+            write_promises(folder, prepared.federation, run.seed)
         else:
             transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(run.seed)
             write_transcript(transcript, folder / TRANSCRIPT)
@@ -102,7 +104,10 @@ def finish(plan: Plan, store: Store) -> dict[str, Any]:
     found = {
         (part.title, seed): _utility(store, part.title, seed) for part in plan.defences for seed in plan.seeds
     }
-    utility = utility_rows([part.title for part in plan.defences], plan.seeds, found)
+    labels = [part.title for part in plan.defences]
+    utility = utility_rows(
+        labels, plan.seeds, found, {label: _promise(plan, store, label) for label in labels}
+    )
     shown = [
         {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
     ]
@@ -168,6 +173,11 @@ def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
     return found
 
 
+def _promise(plan: Plan, store: Store, defence: str) -> dict[str, Any] | None:
+    ids = [run_id(defence, seed) for seed in plan.seeds]
+    return worst_promise([store.run_folder(one) for one in ids if store.has_run(one)])
+
+
 def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
     prepared, transcript, truth = opened(plan, case, store)
     part = plan.attack_of(case.attack)
@@ -183,9 +193,13 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
     )
     outcome = evaluate(bench)
     evidence = outcome.evidence
+    promise = promise_kept(
+        store.run_folder(case.run), prepared.federation, case.client, evidence.rounds_spent
+    )
     return {
         "oracle": outcome.oracle,
         "ledger": outcome.ledger
+        | ({} if promise is None else {"privacy": promise})
         | {"target_name": prepared.split.names[case.client], "unused_records": prepared.split.dropped}
         | ({} if prepared.recorded is None else {"recording": prepared.recorded}),
         "status": evidence.status,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fedxray.attacks.predict import outputs
+from fedxray.audit.privacy import privacy_words
 from fedxray.audit.statistics import interval
 from fedxray.data.records import union
 from fedxray.federation.message import Message
@@ -49,11 +50,15 @@ def _predicted(transcript: Transcript, truth: Truth, end: Message) -> torch.Tens
 
 
 def utility_rows(
-    defences: Sequence[str], seeds: Sequence[int], found: Mapping[tuple[str, int], Mapping[str, float | None]]
+    defences: Sequence[str],
+    seeds: Sequence[int],
+    found: Mapping[tuple[str, int], Mapping[str, float | None]],
+    promises: Mapping[str, Mapping[str, Any] | None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per defence and metric over the seeds, with its interval."""
+    """One row per defence and metric over the seeds, with its interval and the weakest promise of privacy."""
     rows = []
     for defence in defences:
+        promise = (promises or {}).get(defence)
         metrics = dict.fromkeys(metric for seed in seeds for metric in found.get((defence, seed), {}))
         for metric in metrics:
             per_seed = [found.get((defence, seed), {}).get(metric) for seed in seeds]
@@ -67,7 +72,8 @@ def utility_rows(
                     "low": spread and spread.low,
                     "high": spread and spread.high,
                     "n": len(values),
-                    "epsilon": None,
+                    "epsilon": promise and promise["epsilon"],
+                    **({} if promise is None else {"privacy": privacy_words(promise)}),
                 }
             )
     return rows

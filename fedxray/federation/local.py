@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedxray.defences.base import IDENTITY, ExampleGradients, Seams
+from fedxray.federation.checkpoint import checkpointed
 from fedxray.federation.recipe import Recipe
 from fedxray.losses import example_loss
 from fedxray.params import Params, each, scaled, subtract
@@ -70,6 +71,15 @@ def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
     return (losses * weight).sum(-1) / weight.sum(-1).clamp(min=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Midway:
+    """A client between two local steps."""
+
+    params: dict[str, Tensor]
+    velocity: dict[str, Tensor]  # nothing without momentum, or before the first step
+    buffers: dict[str, Tensor]
+
+
 def local_update(
     start: Params,
     buffers: Params,
@@ -80,34 +90,98 @@ def local_update(
     seams: Seams = IDENTITY,
     generator: torch.Generator | None = None,
     keep_graph: bool = False,
+    segment: int | None = None,
 ) -> LocalResult:
     """Run the local steps from `start`; with `keep_graph` the result can be differentiated in the batches.
 
     The update is always measured from `start`, what the client was sent, also where a defence changes the model that
-    came in.
+    came in. With `segment` no more than so many steps are in the graph at a time, at the price of doing them twice.
     """
     source = generator if generator is not None else torch.Generator(device="cpu")
     origin, _ = seams.incoming(dict(start), None, source) if seams.incoming else (dict(start), None)
     params = origin if keep_graph else each(torch.detach, origin)
-    held: dict[str, Tensor] = dict(buffers)
-    velocity: dict[str, Tensor] | None = None
-    states: list[object] = [None, None]
-    with torch.enable_grad():
+    here = Midway(params=params, velocity={}, buffers=dict(buffers))
+    work = _Round(
+        origin=origin, recipe=recipe, evaluate=evaluate, seams=seams, source=source, states=[None, None]
+    )
+    if recipe.kind == "gradient":
         for batch in batches:
-            gradient, held = _gradient(params, held, batch, evaluate, seams, source, states, keep_graph)
-            if recipe.kind == "gradient":
-                stepped = _step(params, gradient, recipe.learning_rate, None)
+            with torch.enable_grad():
+                gradient, held = work.gradient(here, batch, keep_graph)
+                stepped = _step(params, gradient, recipe.learning_rate, None) if seams.kept else params
                 return _reply(scaled(gradient, -1.0), stepped, held, seams, source)
-            if recipe.mu:
-                gradient = {
-                    name: value + recipe.mu * (params[name] - origin[name])
-                    for name, value in gradient.items()
-                }
-            if recipe.momentum:
-                velocity = gradient if velocity is None else _momentum(velocity, gradient, recipe.momentum)
-                gradient = velocity
-            params = _step(params, gradient, recipe.learning_rate, batch.active)
-    return _reply(subtract(params, start), params, held, seams, source)
+    if keep_graph and segment is not None:
+        assert seams is IDENTITY, "what is done twice must not draw"
+        whole = list(batches)
+        for begin in range(0, len(whole), segment):
+            here = _walked_twice(work, here, whole[begin : begin + segment])
+    else:
+        here = work.walk(here, batches, keep_graph)
+    with torch.enable_grad():
+        return _reply(subtract(here.params, start), here.params, here.buffers, seams, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Round:
+    """What stays the same in all steps of a round, but for what a defence remembers."""
+
+    origin: Params
+    recipe: Recipe
+    evaluate: Objective
+    seams: Seams
+    source: torch.Generator
+    states: list[object]
+
+    def gradient(
+        self, here: Midway, batch: Batch, keep_graph: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The gradient of a batch, and the buffers after it."""
+        return _gradient(
+            here.params, here.buffers, batch, self.evaluate, self.seams, self.source, self.states, keep_graph
+        )
+
+    def walk(self, here: Midway, batches: Iterable[Batch], keep_graph: bool) -> Midway:
+        """The client after these steps."""
+        recipe = self.recipe
+        with torch.enable_grad():
+            for batch in batches:
+                gradient, held = self.gradient(here, batch, keep_graph)
+                if recipe.mu:
+                    gradient = {
+                        name: value + recipe.mu * (here.params[name] - self.origin[name])
+                        for name, value in gradient.items()
+                    }
+                if recipe.momentum:
+                    gradient = (
+                        _momentum(here.velocity, gradient, recipe.momentum) if here.velocity else gradient
+                    )
+                here = Midway(
+                    params=_step(here.params, gradient, recipe.learning_rate, batch.active),
+                    velocity=gradient if recipe.momentum else {},
+                    buffers=held,
+                )
+        return here
+
+
+def _walked_twice(work: _Round, here: Midway, batches: Sequence[Batch]) -> Midway:
+    """The client after these steps, of which nothing is kept: they are taken again to be differentiated."""
+    speeds, steps = list(here.velocity), len(batches)
+
+    def walk(tensors: Sequence[Tensor], keep_graph: bool) -> tuple[Tensor, ...]:
+        given = iter(tensors)
+        params, velocity = dict(zip(here.params, given)), dict(zip(speeds, given))
+        x, y = ([next(given) for _ in range(steps)] for _ in range(2))
+        again = [replace(batch, x=x[place], y=y[place]) for place, batch in enumerate(batches)]
+        end = work.walk(Midway(params=params, velocity=velocity, buffers=here.buffers), again, keep_graph)
+        return *end.params.values(), *end.velocity.values(), *end.buffers.values()
+
+    inputs = [*(batch.x for batch in batches), *(batch.y for batch in batches)]
+    found = iter(checkpointed(walk, [*here.params.values(), *here.velocity.values(), *inputs]))
+    return Midway(
+        params={name: next(found) for name in here.params},
+        velocity={name: next(found) for name in (here.params if work.recipe.momentum else ())},
+        buffers={name: next(found).detach() for name in here.buffers},
+    )
 
 
 def _gradient(
