@@ -18,6 +18,14 @@ REPRODUCTIONS: dict[str, str] = {
     "dlf-trained": "fedxray.reproduce.dlf.trained:TRAINED",
     "dlf-order": "fedxray.reproduce.dlf.order:ORDERED",
     "dlf-averaging": "fedxray.reproduce.dlf.averaging:AVERAGED",
+    "lmra-table1": "fedxray.reproduce.lmra.table1:TABLE1",
+    "lmra-table9": "fedxray.reproduce.lmra.table9:TABLE9",
+    "lmra-clients": "fedxray.reproduce.lmra.sweeps:LMRA_CLIENTS",
+    "lmra-batch-size": "fedxray.reproduce.lmra.sweeps:LMRA_BATCH_SIZE",
+    "lmra-epochs": "fedxray.reproduce.lmra.sweeps:LMRA_EPOCHS",
+    "lmra-dataset-size": "fedxray.reproduce.lmra.sweeps:LMRA_DATASET_SIZE",
+    "lmra-heterogeneity": "fedxray.reproduce.lmra.heterogeneity:LMRA_HETEROGENEITY",
+    "lmra-images": "fedxray.reproduce.lmra.images:LMRA_IMAGES",
 }
 
 

@@ -1,0 +1,1 @@
+"""The tables and figures of "Local Model Reconstruction Attacks in Federated Learning and their Uses"."""
