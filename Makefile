@@ -14,12 +14,14 @@ PIP_INSTALL  = PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install \
 PYTEST       = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 STAMP_VENV   = $(VENV)/.stamp-venv
 STAMP_CORE   = $(VENV)/.stamp-core
+STAMP_FLOWER = $(VENV)/.stamp-flower
 STAMP_DEV    = $(VENV)/.stamp-dev
 
-.PHONY: help demo test test-slow lint types docs bench clean clean-all
+.PHONY: help demo flower test test-slow lint types docs bench clean clean-all
 
 help:
 	@echo "make demo       set up $(VENV), run the demo audit, say where the report is"
+	@echo "make flower     set up $(VENV) with Flower, run examples/flower on this computer, audit one of its nodes"
 	@echo "make test       set up $(VENV), then linter, types and all tests but the slow ones"
 	@echo "make test-slow  the slow tests alone"
 	@echo "make lint       ruff: rules and layout"
@@ -37,6 +39,9 @@ help:
 demo: $(STAMP_CORE)
 	$(BIN)/fedxray demo --out $(OUT) $(ARGS)
 	@echo "Open it in a browser: $(abspath $(OUT))/report.html"
+
+flower: $(STAMP_FLOWER)
+	$(BIN)/python examples/flower/run.py $(ARGS)
 
 test: $(STAMP_DEV)
 	$(BIN)/ruff check .
@@ -72,8 +77,13 @@ $(STAMP_CORE): pyproject.toml constraints.txt | $(STAMP_VENV)
 	@touch $@
 
 $(STAMP_DEV): pyproject.toml constraints.txt | $(STAMP_VENV)
-	@sh scripts/say_size.sh 400 1.7
+	@sh scripts/say_size.sh 450 1.9
 	$(PIP_INSTALL) -e ".[all,dev]"
+	@touch $(STAMP_CORE) $(STAMP_FLOWER) $@
+
+$(STAMP_FLOWER): pyproject.toml constraints.txt | $(STAMP_VENV)
+	@sh scripts/say_size.sh 350 1.5
+	$(PIP_INSTALL) -e ".[flower]"
 	@touch $(STAMP_CORE) $@
 
 clean:

@@ -27,12 +27,15 @@ RUN = 2**61 + 1
 class InProcessGrid(Grid):
     """Hands every message to the ClientApp of its node at once; answers come in another order than questions."""
 
-    def __init__(self, app: ClientApp, nodes: Sequence[int] = NODES) -> None:
+    def __init__(
+        self, app: ClientApp, nodes: Sequence[int] = NODES, configs: Sequence[dict[str, Any]] = ()
+    ) -> None:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, RUN, 1
         self.app = app
+        known = list(configs) or [{} for _ in nodes]
         self.contexts = {
-            node: Context(RUN, node, {"partition-id": place}, RecordDict(), {})
-            for place, node in enumerate(nodes)
+            node: Context(RUN, node, {"partition-id": place, **config}, RecordDict(), {})
+            for place, (node, config) in enumerate(zip(nodes, known, strict=True))
         }
         self.waiting: dict[str, Message] = {}
 

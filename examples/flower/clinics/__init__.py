@@ -1,0 +1,1 @@
+"""A Flower app: three clinics learn what a visit costs."""

@@ -1,0 +1,180 @@
+"""Runs the app for real on this computer: a SuperLink, three SuperNodes, the recorder, then the audit of one node.
+
+    .venv/bin/python examples/flower/run.py [--out FOLDER] [--rounds 3] [--no-audit]
+
+Everything goes into one new folder; nothing is installed, nothing is sent anywhere, and every process that is started
+is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = Path(sys.executable).parent
+NODES = 3
+PATIENCE = 300.0  # seconds until the SuperLink must answer
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--out", type=Path, default=Path("fedxray-out", "flower"))
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--no-audit", action="store_true")
+    chosen = options.parse_args()
+    folder = prepare(chosen.out.absolute())
+    federate(folder, chosen.rounds)
+    print(f"Bit-equal on both sides: {compare(folder)} replies.")
+    if not chosen.no_audit:
+        audit = [PROGRAMS / "fedxray", "audit", folder / "flower-node.toml", "--out", folder / "audit"]
+        sys.exit(subprocess.run([str(word) for word in audit], check=False).returncode)
+
+
+def prepare(folder: Path) -> Path:
+    """A new folder with a copy of the app and one folder for each node, with its records in it."""
+    if folder.exists():
+        sys.exit(f"{folder} is there already: remove it, or choose another --out.")
+    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("__pycache__", "run.py"))
+    for place in ("server", "home", *(f"node-{node}" for node in range(NODES))):
+        (folder / place).mkdir(mode=0o700)
+    for node in range(NODES):
+        write_records(folder / f"node-{node}" / "records.npz", node)
+    return folder
+
+
+def write_records(path: Path, node: int) -> None:
+    """Made-up visits to one clinic; a real node has its own file here."""
+    from fedxray import load, split
+
+    data = load("clinic", clients=NODES, seed=0)
+    parts = split(data, clients=NODES, partition="as-given", seed=0)
+    uses = {"train": parts.train[node], "holdout": parts.holdout[node], "public": parts.public}
+    np.savez(
+        path,
+        x=np.concatenate([data.x[rows].numpy() for rows in uses.values()]),
+        y=np.concatenate([data.y[rows].numpy() for rows in uses.values()]),
+        part=np.concatenate([np.full(len(rows), word) for word, rows in uses.items()]),
+    )
+
+
+def federate(folder: Path, rounds: int) -> None:
+    """One run of the app over the network of this computer."""
+    link, environment = f"127.0.0.1:{free_port()}", surroundings(folder)
+    connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{link}"\ninsecure = true\n'
+    (folder / "home" / "config.toml").write_text(connection)
+    server = ["flower-superlink", "--insecure", "--port", link.partition(":")[2]]
+    with started(
+        [*server, "--disable-runtime-dependency-installation"], folder / "server", environment
+    ) as process:
+        wait_for(link, process)
+        nodes = [
+            ["flower-supernode", "--insecure", "--superlink", link, "--port", str(free_port()),
+             "--node-config", f"partition-id={node}"]
+            for node in range(NODES)
+        ]  # fmt: skip
+        with (
+            started(nodes[0], folder / "node-0", environment),
+            started(nodes[1], folder / "node-1", environment),
+            started(nodes[2], folder / "node-2", environment),
+        ):
+            run = ["flwr", "run", str(folder), "here", "--stream", "--run-config", f"num-rounds={rounds}"]
+            subprocess.run([str(PROGRAMS / run[0]), *run[1:]], env=environment, check=True)
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """The environment of Flower's programs: no telemetry, no installs, its own home, our programs first."""
+    return {
+        **os.environ,
+        "FLWR_HOME": str(folder / "home"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Return when somebody listens there."""
+    host, _, port = address.partition(":")
+    last = time.monotonic() + PATIENCE
+    while time.monotonic() < last:
+        if process.poll() is not None:
+            sys.exit(f"the SuperLink ended with code {process.returncode}; see server/flower-superlink.log")
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))) == 0:
+                return
+        time.sleep(0.2)
+    sys.exit("the SuperLink does not answer; see server/flower-superlink.log")
+
+
+@contextmanager
+def started(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs in that folder until the block ends; it and its children are ended by their group's id."""
+    with (folder / f"{command[0]}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(PROGRAMS / command[0]), *command[1:]],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the whole group of a process to end, and insist after a while."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+def compare(folder: Path) -> int:
+    """How many replies both sides recorded; a single differing bit ends the program."""
+    from fedxray.federation.recording.reading import read_recording
+
+    def heard(side: Path) -> set[tuple[str, int | None, str, str]]:
+        found = read_recording(side).messages
+        return {(one.node, one.round, one.sent.sha256, one.reply.sha256) for one in found if one.reply}
+
+    clients = set().union(*(heard(folder / f"node-{node}" / "recording") for node in range(NODES)))
+    server = heard(folder / "server" / "recording")
+    if clients != server:
+        sys.exit(f"the two sides differ in {len(clients ^ server)} replies")
+    return len(server)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""examples/flower: run for real on this computer, and once more in this process; then audited and compared."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context, RecordDict
+
+from fedxray.audit.conduct import conduct
+from fedxray.audit.plan import make_plan, read_plan
+from fedxray.federation.recording.reading import read_recording
+from tests.integrations.flower_run import NODES, RUN, InProcessGrid
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower"
+
+
+@pytest.fixture
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the app of the example be imported, and forget it afterwards."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "clinics"]:
+        del sys.modules[name]
+
+
+def left_over(home: Path) -> list[str]:
+    """Processes that still have this Flower home in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.fsencode(home) in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_a_real_run_on_this_computer(tmp_path: Path) -> None:
+    """SuperLink and SuperNodes as processes; both sides record the same bits, and a node can be audited."""
+    out = tmp_path / "out"
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--out", str(out), "--rounds", "1", "--no-audit"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr[-3000:]
+    assert "Bit-equal on both sides: 3 replies." in told.stdout
+    assert left_over(out / "home") == []
+    assert sorted((out / "home").rglob("*venv*")) == [], "nothing was installed"
+    node = read_recording(out / "node-0" / "recording").messages
+    assert [(one.what, one.round, one.partition, one.examples) for one in node] == [("train", 1, 0, 205)]
+    document = tomllib.loads((out / "flower-node.toml").read_text())
+    plan = make_plan({**document, "attack": [{"name": "membership-loss"}]}, out)
+    assert [case["status"] for case in conduct(plan, tmp_path / "audit").document["cases"]] == ["ok"]
+
+
+def in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same app with its own run configuration, without a network."""
+    tools = runpy.run_path(str(EXAMPLE / "run.py"))
+    tools["prepare"](folder)
+    monkeypatch.chdir(folder / "node-0")
+    from clinics.client_app import app as client
+
+    recorder: Any = client._mods[0]
+    monkeypatch.chdir(folder / "server")
+    from clinics.server_app import app as server
+
+    configs = [{"records": str(folder / f"node-{node}" / "records.npz")} for node in range(3)]
+    config = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    server(InProcessGrid(client, configs=configs), Context(RUN, 0, {}, RecordDict(), config))
+    recorder.writer.wait()
+    return folder
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_the_same_app_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = in_this_process(tmp_path / "run", monkeypatch)
+    document = tomllib.loads((folder / "flower-node.toml").read_text())
+    document["data"]["node"] = str(NODES[0])  # all three nodes ran here, so they share a folder
+    ended = conduct(make_plan(document, folder), tmp_path / "audit").document
+    rows = {(row["attack"], row["metric"]): row for row in ended["summary"]}
+    assert rows["attribute-from-model", "accuracy"]["verdict"] == "leaks"
+    assert rows["attribute-from-model", "accuracy"]["mean"] > 0.9
+    assert ended["cases"][0]["ledger"]["recording"]["recipe_heard"] == [
+        "epochs",
+        "batch_size",
+        "learning_rate",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_modules")
+def test_a_recorded_audit_says_what_a_simulated_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three recorded nodes and fifteen simulated client-runs: the same verdicts, scores within their intervals."""
+    folder = in_this_process(tmp_path / "run", monkeypatch)
+    simulated = conduct(read_plan(EXAMPLE / "flower-simulated.toml"), tmp_path / "simulated").document
+    wanted = {(row["attack"], row["metric"]): row for row in simulated["summary"]}
+    document = tomllib.loads((folder / "flower-node.toml").read_text())
+    for node in range(3):
+        document["data"] |= {"node": str(NODES[node]), "path": f"node-{node}/records.npz"}
+        document["transcript"]["path"] = "node-0/recording"
+        ended = conduct(make_plan(document, folder), tmp_path / f"audit-{node}").document
+        for row in (row for row in ended["summary"] if row["unit"] == "record"):
+            other = wanted[row["attack"], row["metric"]]
+            print(node, row["attack"], row["metric"], row["mean"], row["mean_low"], row["mean_high"], row["verdict"],
+                  other["mean"], other["mean_low"], other["mean_high"], other["verdict"])  # fmt: skip
