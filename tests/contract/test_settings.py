@@ -9,8 +9,9 @@ import torch
 
 from fedxray.attacks.attributes.from_gradients import AttributeFromGradients
 from fedxray.attacks.base import Attack
+from fedxray.attacks.local_model.active import LocalModelActive
 from fedxray.audit.evaluate import declared_grants
-from fedxray.audit.statistics import interval
+from fedxray.audit.statistics import interval, paired
 from fedxray.metrics.scoring import score
 from fedxray.metrics.table import MAIN_METRIC, METRICS
 from tests.contract import worlds
@@ -28,6 +29,10 @@ VARIANTS: dict[str, tuple[Attack, str]] = {
     "shares of rounds": (
         AttributeFromGradients(shares=(0.0, 0.5, 1.0), pick="own-objective"),
         "eavesdropper",
+    ),
+    "active search": (
+        LocalModelActive(active_rounds=4, tune="search", trials=3, trial_rounds=2),
+        "active-server",
     ),
     "active gradients": (AttributeFromGradients(active_rounds=3, with_recorded=True), "active-server"),
 }
@@ -93,5 +98,6 @@ def test_noise_gives_nothing(variant: tuple[Attack, str]) -> None:
             found = run(attack, worlds.view_of(attack, seen, client=client, role=role))
             floors = [floor_value(name, attack.kind, world, client, metric) for name in attack.floors]
             means = score(found, world.truth, client=client).means
-            differences.append(means[metric] - max(floors))
+            down = METRICS[metric].down
+            differences += paired([means[metric]], [min(floors) if down else max(floors)], down=down)
     assert interval(differences, range(len(differences))).mean <= METRICS[metric].margin, differences

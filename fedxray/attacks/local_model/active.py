@@ -6,14 +6,18 @@ sends the result.
 Where we differ: the paper tunes Adam's settings on the client's own loss, in fifty full attacks that it does
 not count. By default we take the step size from what was recorded before (`tune = "recorded"`, no round
 spent: so many times the usual size of an entry of the client's updates). `tune = "search"` tries settings
-with the client and keeps the one whose pseudo-gradient became smallest; `tune = "oracle-loss"` is the paper's
-way and needs that grant. Every round of a trial is counted. The paper returns the model to be sent next
-(`answer = "sent"`); its code scores what the client returned last (`answer = "returned"`).
+with the client and keeps the best by her replies: `judge = "line"` asks at two places between start and end
+of a trial; a reply is a slope, so these tell how far her loss fell (a Gauss rule, up to a factor that all
+trials share); `judge = "norm"` how small the pseudo-gradient became, as the paper's code offers, which prefers
+steps too small to get anywhere. `tune = "oracle-loss"` is the paper's way and needs that grant. Every round of
+a trial is counted. The paper returns the model to be sent next (`answer = "sent"`); its code scores what the
+client returned last (`answer = "returned"`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -27,10 +31,9 @@ from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import last_of, returned
 from fedxray.attacks.local_model.steer import (
     Spaced,
+    Trial,
     TryThenSteer,
-    Walk,
     check_counts,
-    lengths,
     spaced_rounds,
     walk_from,
 )
@@ -41,6 +44,7 @@ from fedxray.seeds import fork
 
 LR_AROUND = 0.1, 10.0  # times the recorded guess, log-uniform
 BETAS_BETWEEN = 0.6, 0.999  # uniform, as the paper's code draws them
+GAUSS = 0.5 - 3**-0.5 / 2, 0.5 + 3**-0.5 / 2  # places of the two-point Gauss rule on a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,8 @@ class LocalModelActive(Attack):
         3.0  # step size in usual entries of the recorded updates; set before any loss was looked at
     )
     trials: int = 8
-    trial_rounds: int = 5
+    trial_rounds: int = 25  # short trials prefer small steps: Adam's first ones overshoot
+    judge: Literal["line", "norm"] = "line"
     answer: Literal["sent", "returned"] = "sent"
 
     def __post_init__(self) -> None:
@@ -76,6 +81,8 @@ class LocalModelActive(Attack):
             trial_rounds=self.trial_rounds,
         )
         check_settings(Adam(steps=1, lr=self.boost if self.lr is None else self.lr))
+        if self.judge not in ("line", "norm"):
+            raise BadInput("judge", expected='"line" or "norm"', got=repr(self.judge), remedy='Try "line".')
         if not all(0 <= beta < 1 for beta in self.betas):
             expected, remedy = "two numbers from 0 up to but below 1", "Try [0.9, 0.999]."
             raise BadInput("betas", expected=expected, got=list(self.betas), remedy=remedy)
@@ -89,16 +96,20 @@ class LocalModelActive(Attack):
         """Trials if any, then Alg. 3 with the best of them."""
         assert view.channel is not None and view.target is not None
         start = returned(view, last_of(view.of_target()))  # line 1
-        walks = [walk_from(start, method) for method in self._methods(view, context.generator)]
-        length = min(self.trial_rounds, self.active_rounds)
-        inner = TryThenSteer(trials=tuple(walks), trial_steps=length, judge=self._judge(view))
-        steps = length * len(walks) + self.active_rounds - length
+        walks = tuple(walk_from(start, method) for method in self._methods(view, context.generator))
+        inner = TryThenSteer(
+            trials=walks,
+            trial_steps=min(self.trial_rounds, self.active_rounds),
+            judge=self._judge(view),
+            asked=GAUSS if self.tune == "search" and self.judge == "line" else (),
+        )
+        more = self.active_rounds - (inner.trial_steps if len(walks) > 1 else 0)
         spent = view.channel(
             Spaced(inner=inner, every=self.every),
-            rounds=spaced_rounds(steps, self.every),
+            rounds=spaced_rounds(inner.rounds_of_trials + more, self.every),
             clients=[view.target],
         )
-        return self._evidence(view, spent)
+        return self._evidence(view, spent, inner.rounds_of_trials + more)
 
     def _methods(self, view: View, generator: torch.Generator) -> list[Adam]:
         """The settings to try, the first of them those of the fields."""
@@ -117,19 +128,18 @@ class LocalModelActive(Attack):
         rate = usual * low * (high / low) ** shares[0]
         return Adam(steps=self.active_rounds, lr=rate, betas=(betas[0], betas[1]))
 
-    def _judge(self, view: View) -> Any:
-        """How good a walk is: the last pseudo-gradient, or the client's own loss where that is granted."""
-        if self.tune == "oracle-loss" and self.lr is None:
-            oracle = view.grants.oracle["oracle-loss"]
-            return lambda walk: oracle.of(view.model, walk.point)
-        return lambda walk: walk.sizes[-1] if is_finite(walk.point) else float("inf")
+    def _judge(self, view: View) -> Callable[[Trial], float]:
+        """How bad a trial is: by the replies, or by the client's own loss where that is granted."""
+        if self.tune == "oracle-loss":
+            oracle = view.grants.oracle.get("oracle-loss")
+            return lambda trial: _finite(oracle.of(view.model, trial.walk.point)) if oracle else 0.0
+        if self.judge == "norm":
+            return lambda trial: _finite(trial.walk.sizes[-1])
+        return lambda trial: _finite(trial.rise)
 
-    def _evidence(self, view: View, spent: Exchange) -> Evidence:
-        tried, last = spent.state[1], last_of(view.of_target())
-        walk: Walk = tried.now
+    def _evidence(self, view: View, spent: Exchange, rounds: int) -> Evidence:
+        last, walk = last_of(view.of_target()), spent.state[1].walk
         model: dict[str, Tensor] = walk.point if self.answer == "sent" else walk.returned or walk.point
-        kept = next((place for place, one in enumerate(tried.done) if one.method == walk.method), 0)
-        lost = [one for place, one in enumerate(tried.done) if place != kept]
         finite, method = is_finite(model), walk.method
         assert isinstance(method, Adam)
         return of_model(
@@ -138,14 +148,18 @@ class LocalModelActive(Attack):
             status="ok" if finite else "diverged",
             reason="" if finite else "the client's model was no longer finite: lower the step size",
             curve=walk.sizes,
-            rounds_spent=walk.steps + lengths(lost),
+            rounds_spent=rounds,
             facts={
                 "lr": method.lr,
                 "betas": list(method.betas),
                 "rounds_passed": spent.rounds_spent,
-                "rounds_of_trials": lengths(lost),
+                "rounds_of_trials": rounds - walk.steps,
             },
         )
+
+
+def _finite(badness: float) -> float:
+    return badness if math.isfinite(badness) else math.inf
 
 
 def usual_entry(view: View) -> float:

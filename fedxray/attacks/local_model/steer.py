@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from fedxray.errors import BadInput
 from fedxray.federation.tamper import Tamper
 from fedxray.methods import Method
-from fedxray.params import Params, add, norm, scaled
+from fedxray.params import Params, add, dot, norm, scaled, subtract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,13 @@ class Walk:
     def after(self, update: Params) -> Walk:
         """The walk after a reply; the pseudo-gradient is sent minus returned, or the gradient that was sent."""
         point, memory = self.method.move(self.point, scaled(update, -1.0), self.memory, self.steps)
-        sizes = (*self.sizes, float(norm(update)))
-        back = add(self.point, update)
-        return replace(self, point=point, memory=memory, sizes=sizes, returned=back)
+        return replace(
+            self,
+            point=point,
+            memory=memory,
+            sizes=(*self.sizes, float(norm(update))),
+            returned=add(self.point, update),
+        )
 
 
 def walk_from(point: dict[str, Tensor], method: Method) -> Walk:
@@ -62,43 +66,91 @@ class Steer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
-    """Walks that were tried, those that wait, and the one under way."""
+class Trial:
+    """A walk that is tried, and what came of asking on the straight line from its start to its end."""
 
-    done: tuple[Walk, ...] = ()
-    now: Walk
+    walk: Walk
+    begin: dict[str, Tensor]
+    rises: tuple[float, ...] = ()  # slope times the whole line, at each place asked
+
+    @property
+    def line(self) -> dict[str, Tensor]:
+        """From the start to the end."""
+        return subtract(self.walk.point, self.begin)
+
+    @property
+    def rise(self) -> float:
+        """How far the client's loss rose from start to end, in units of her replies: the mean over both places."""
+        return sum(self.rises) / len(self.rises)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """Trials that ended, and the walk under way."""
+
+    done: tuple[Trial, ...] = ()
+    now: Trial
+    chosen: Walk | None = None
+
+    @property
+    def walk(self) -> Walk:
+        """The walk that goes on."""
+        return self.now.walk if self.chosen is None else self.chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class TryThenSteer:
     """A tamper that tries several walks for some steps each and goes on with the best of them.
 
-    `judge` sees what the adversary sees; smaller is better, and the first wins a tie.
+    `judge` sees what the adversary sees; smaller is better, and the first wins a tie. `asked` are places on the line
+    from start to end, as shares, that are sent at the end of each trial.
     """
 
     trials: tuple[Walk, ...]
     trial_steps: int
-    judge: Callable[[Walk], float]
+    judge: Callable[[Trial], float]
+    asked: tuple[float, ...] = ()
 
     def start(self) -> Tried:
-        """The first trial."""
-        return Tried(now=self.trials[0])
+        """The first trial, or the walk itself where there is nothing to choose."""
+        return Tried(now=_fresh(self.trials[0]))
+
+    @property
+    def rounds_of_trials(self) -> int:
+        """Rounds until a walk is chosen; none where there is nothing to choose."""
+        return (self.trial_steps + len(self.asked)) * len(self.trials) if len(self.trials) > 1 else 0
 
     def send(
         self, state: Tried, round: int, client: int, broadcast: Params
     ) -> tuple[dict[str, Tensor], Tried]:
-        """The point of the walk under way."""
-        return state.now.point, state
+        """The point of the walk under way, or a place on its line."""
+        now = state.now
+        if state.chosen is not None or self._walking(now):
+            return state.walk.point, state
+        return add(now.begin, now.line, self.asked[len(now.rises)]), state
 
     def receive(self, state: Tried, round: int, client: int, update: Params) -> Tried:
-        """One step of it; after its last, the next trial or the best of all."""
-        now = state.now.after(update)
-        if len(state.done) == len(self.trials) or now.steps < self.trial_steps:
+        """One step, or one answer on the line; after the last, the next trial or the best of all."""
+        if state.chosen is not None:
+            return replace(state, chosen=state.chosen.after(update))
+        now = state.now
+        if self._walking(now):
+            now = replace(now, walk=now.walk.after(update))
+        else:
+            now = replace(now, rises=(*now.rises, -float(dot(now.line, update))))
+        if self._walking(now) or len(now.rises) < len(self.asked):
             return replace(state, now=now)
         done = (*state.done, now)
         if len(done) < len(self.trials):
-            return Tried(done=done, now=self.trials[len(done)])
-        return Tried(done=done, now=min(done, key=self.judge))
+            return Tried(done=done, now=_fresh(self.trials[len(done)]))
+        return Tried(done=done, now=now, chosen=min(done, key=self.judge).walk)
+
+    def _walking(self, now: Trial) -> bool:
+        return len(self.trials) == 1 or now.walk.steps < self.trial_steps
+
+
+def _fresh(walk: Walk) -> Trial:
+    return Trial(walk=walk, begin=walk.point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +194,3 @@ def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
             raise BadInput(name, expected="a whole number of at least 1", got=value, remedy="Try 10.")
-
-
-def lengths(walks: Sequence[Walk]) -> int:
-    """Steps of several walks together."""
-    return sum(walk.steps for walk in walks)

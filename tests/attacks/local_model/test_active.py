@@ -14,14 +14,16 @@ from fedxray.adversary.view import View
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Attack, compute
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.active import LocalModelActive, usual_entry
+from fedxray.attacks.local_model.active import GAUSS, LocalModelActive, usual_entry
+from fedxray.attacks.local_model.messages import returned
 from fedxray.attacks.local_model.send_back import LocalModelSendBack
-from fedxray.attacks.local_model.steer import walk_from
+from fedxray.attacks.local_model.steer import TryThenSteer, walk_from
 from fedxray.audit.channel import open_channel
 from fedxray.audit.evaluate import Bench, evaluate
 from fedxray.audit.plan import AttackPart
 from fedxray.errors import BadInput, Refused
-from fedxray.methods import Sgd
+from fedxray.methods import Adam, Sgd
+from fedxray.params import Params
 from fedxray.seeds import fork
 from fedxray.theory.least_squares import update_matrix
 from tests.attacks.local_model.federations import (
@@ -91,7 +93,11 @@ def test_every_round_of_a_trial_counts() -> None:
     plain = run(LocalModelActive(active_rounds=10), view)
     tuned = run(LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3), view)
     assert plain.rounds_spent == 10 and plain.facts["rounds_of_trials"] == 0
-    assert tuned.rounds_spent == 10 + 3 * 3 and tuned.facts["rounds_of_trials"] == 9
+    assert tuned.rounds_spent == 4 * (3 + 2) + 10 - 3 and tuned.facts["rounds_of_trials"] == 17
+    by_norm = run(
+        LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3, judge="norm"), view
+    )
+    assert by_norm.rounds_spent == 10 + 3 * 3 and by_norm.facts["rounds_of_trials"] == 9
     assert len(tuned.curve) == 10
     assert plain.facts["lr"] == pytest.approx(LocalModelActive().boost * usual_entry(view))
 
@@ -99,13 +105,37 @@ def test_every_round_of_a_trial_counts() -> None:
 def test_the_search_keeps_what_made_the_pseudo_gradient_smallest() -> None:
     transcript, truth = played(least_squares(4, rounds=6))
     view = active_view(transcript, truth, CLIENT)
-    attack = LocalModelActive(active_rounds=4, tune="search", trials=6, trial_rounds=4)
+    attack = LocalModelActive(active_rounds=4, tune="search", trials=6, trial_rounds=4, judge="norm")
     found = run(attack, view)
     again = run(
         LocalModelActive(active_rounds=4, lr=found.facts["lr"], betas=tuple(found.facts["betas"])), view
     )
     assert found.curve[-1] == pytest.approx(again.curve[-1], rel=1e-6)
     assert found.curve[-1] <= run(replace(attack, tune="recorded"), view).curve[-1] * (1 + 1e-9)
+
+
+def test_places_on_the_line_tell_how_far_the_loss_fell() -> None:
+    """One step on all records of a least squares problem: the replies are exact slopes of the loss."""
+    federation = least_squares(4, rounds=6)
+    transcript, truth = played(federation)
+    view, own = active_view(transcript, truth, CLIENT), federation.clients[CLIENT]
+
+    def loss(point: Params) -> float:
+        weights = torch.cat([value.reshape(-1) for value in point.values()])
+        return float((design(own.x) @ weights - own.y).square().mean())
+
+    start = returned(view, max(view.of_target(), key=lambda one: one.round))
+    walks = tuple(walk_from(start, Adam(steps=9, lr=rate)) for rate in (0.01, 0.3, 5.0))
+    tamper = TryThenSteer(trials=walks, trial_steps=3, judge=lambda trial: trial.rise, asked=GAUSS)
+    assert view.channel is not None and tamper.rounds_of_trials == 15
+    state = view.channel(tamper, rounds=17, clients=[CLIENT]).state
+    for trial in state.done:
+        assert trial.rise == pytest.approx(
+            0.05 * (loss(trial.walk.point) - loss(trial.begin)), rel=1e-6
+        )  # the client's step size
+    best = min(state.done, key=lambda trial: loss(trial.walk.point))
+    assert state.chosen.method == best.walk.method and state.chosen.steps == 5
+    assert len({trial.walk.method.lr for trial in state.done}) == 3
 
 
 def test_rounds_need_not_follow_each_other() -> None:
@@ -211,7 +241,12 @@ def test_a_case_of_an_audit_says_what_it_spent() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "word"),
-    [({"active_rounds": 0}, "active_rounds"), ({"every": 0}, "every"), ({"betas": (0.9, 1.0)}, "betas")],
+    [
+        ({"active_rounds": 0}, "active_rounds"),
+        ({"judge": "loss"}, "judge"),
+        ({"every": 0}, "every"),
+        ({"betas": (0.9, 1.0)}, "betas"),
+    ],
 )
 def test_refuses_impossible_settings(settings: dict[str, object], word: str) -> None:
     with pytest.raises(BadInput, match=word):
