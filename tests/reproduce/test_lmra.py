@@ -1,0 +1,80 @@
+"""The tables on local model reconstruction: numbers as printed, the same local steps at both scales, seats."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedxray.reproduce.base import Request
+from fedxray.reproduce.lmra import sweeps
+from fedxray.reproduce.lmra.setting import MODELS, federation_of, published, together
+from fedxray.reproduce.lmra.table1 import NUMBERS, TABLE1
+from fedxray.reproduce.lmra.table9 import NUMBERS as FITS
+
+SMALL, PAPER = Request(), Request(scale="paper")
+
+
+def test_numbers_are_those_of_the_table() -> None:
+    """Corners of the printed tables, and how many numbers each has."""
+    assert NUMBERS["flights"]["global"] == {"zest": pytest.approx(0.714)}
+    assert NUMBERS["att-faces-bn"]["sia-heuristic"] == {"accuracy": pytest.approx(0.616)}
+    assert NUMBERS["leaf"]["aia-gradients"] == {"accuracy": pytest.approx(0.663)}
+    assert NUMBERS["att-faces"]["sra-gradients"] == {"ssim": pytest.approx(0.261)}
+    assert NUMBERS["att-faces"]["sra-heuristic"] == {"class_ssim": pytest.approx(0.343)}
+    assert sum(len(columns) for columns in NUMBERS.values()) == 8 * 3 + 6 * 4 + 2 * 4 + 8 * 3
+    assert FITS["flights"]["optimum"] == {"training_mape": pytest.approx(0.107)}
+    assert FITS["leaf-bn"]["last"] == {"training_accuracy": pytest.approx(0.726)}
+    assert sum(len(columns) for columns in FITS.values()) == 8 * 4
+
+
+def test_reading_of_printed_lines() -> None:
+    found = published("a 10 - 30", "zest", ("x", "y", "z"))
+    assert found == {"a": {"x": {"zest": 0.1}, "z": {"zest": 0.3}}}
+    both = together(found, published("a 50", "ssim", ("x",)))
+    assert both["a"]["x"] == {"zest": 0.1, "ssim": 0.5}
+
+
+@pytest.mark.parametrize(("data", "examples"), [("leaf", (200, 2000)), ("adult", (240, 1650))])
+def test_a_client_takes_as_many_local_steps_at_both_scales(data: str, examples: tuple[int, int]) -> None:
+    steps = []
+    for request, count in zip((SMALL, PAPER), examples, strict=True):
+        recipe = federation_of(data, request)["federation"]
+        assert (recipe["rounds"], recipe["record"], recipe["learning_rate"]) == (1000, "every-10", 0.01)
+        steps.append(-(-count // recipe["batch_size"]))
+    assert steps == [4, 4]
+
+
+def test_models_are_asked_from_the_seat_that_they_need() -> None:
+    for part in TABLE1.plan(SMALL, "leaf")["attack"]:  # type: ignore[misc]
+        inner = part.get("model", part)["name"]
+        active = inner in ("local-model-active", "local-model-send-back")
+        assert part.get("role", "server") == ("active-server" if active else "server")
+
+
+def test_one_setting_serves_all_clients_and_tables() -> None:
+    seen: dict[str, object] = {}
+    for row in TABLE1.rows:
+        for part in TABLE1.plan(PAPER, row)["attack"]:  # type: ignore[misc]
+            inner = part.get("model")
+            if inner is not None:
+                assert inner == MODELS[part["label"].partition("-")[2]]
+            settings = {key: value for key, value in part.items() if key not in ("targets", "steps")}
+            assert seen.setdefault(part["label"], settings) == settings
+
+
+@pytest.mark.parametrize(
+    ("made", "row", "key", "small", "paper"),
+    [
+        (sweeps.LMRA_BATCH_SIZE, "leaf-2000", ("federation", "batch_size"), 250, 2000),
+        (sweeps.LMRA_BATCH_SIZE, "att-faces-64", ("federation", "batch_size"), 64, 64),
+        (sweeps.LMRA_EPOCHS, "adult-5", ("federation", "epochs"), 5, 5),
+        (sweeps.LMRA_CLIENTS, "att-faces-20", ("data", "clients"), 20, 20),
+        (sweeps.LMRA_DATASET_SIZE, "leaf-1024", ("data", "limit"), 128, 1024),
+        (sweeps.LMRA_DATASET_SIZE, "leaf-64", ("federation", "batch_size"), 8, 64),
+    ],
+)
+def test_a_row_changes_what_it_is_named_after(
+    made: sweeps.Reproduction, row: str, key: tuple[str, str], small: int, paper: int
+) -> None:
+    assert made.plan is not None
+    for request, value in ((SMALL, small), (PAPER, paper)):
+        assert made.plan(request, row)[key[0]][key[1]] == value
