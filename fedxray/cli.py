@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from fedxray.cli_import import import_app
 from fedxray.errors import FedxrayError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(import_app, name="import")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 Engine = Annotated[
@@ -229,12 +231,6 @@ def recommend(context: typer.Context) -> None:
 def compare(context: typer.Context) -> None:
     """Not built yet: compare two audits."""
     raise _not_built("fedxray compare")
-
-
-@app.command(name="import", hidden=True, context_settings=ANYTHING)
-def import_recording(context: typer.Context) -> None:
-    """Not built yet: read a recording of a live federation."""
-    raise _not_built("fedxray import")
 
 
 @app.command(name="train-prior", hidden=True, context_settings=ANYTHING)

@@ -1,0 +1,212 @@
+"""Recordings from checkpoints: any of the formats, by name or by position, and files that execute nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from fedxray.cli import main
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.transcribe import choose, transcribe
+from fedxray.integrations.checkpoints import import_folder, import_pair, read_checkpoint
+
+SPACE = Space(kind="table", shape=(3,), target="regression")
+
+
+def network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1))
+
+
+def write(path: Path, model: nn.Module) -> Path:
+    """A checkpoint as its ending says."""
+    state = model.state_dict()
+    if path.suffix == ".safetensors":
+        save_file(state, path)
+    elif path.suffix == ".npz":
+        np.savez(path, *[value.numpy() for value in state.values()])
+    else:
+        torch.save({"epoch": 3, "model": state} if path.suffix == ".pth" else state, path)  # noqa: TID251
+    return path
+
+
+def transcript(folder: Path) -> Any:
+    return transcribe(
+        choose(read_recording(folder)), model=network(0), space=SPACE, recipe=Recipe(loss="mse")
+    )
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pt", ".pth", ".npz"])
+def test_two_checkpoints_are_one_round(tmp_path: Path, ending: str) -> None:
+    before, after = network(1), network(2)
+    files = [write(tmp_path / f"{name}{ending}", model) for name, model in (("b", before), ("a", after))]
+    import_pair(files[0], files[1], tmp_path / "out", round=4, examples=7, recipe={"epochs": 2})
+    found = transcript(tmp_path / "out")
+    assert found.rounds() == [3] and found.recorded
+    reply = next(one for one in found.messages if one.what == "reply")
+    assert reply.examples == 7
+    for name, value in before.state_dict().items():
+        assert torch.equal(found.shelf.get("sent/3").params[name], value)
+        change = after.state_dict()[name] - value
+        assert torch.equal(found.shelf.get(reply.parts).params[name], change)
+    assert read_recording(tmp_path / "out").messages[0].config == {"epochs": 2}
+
+
+def test_a_folder_of_rounds(tmp_path: Path) -> None:
+    place = tmp_path / "saved"
+    place.mkdir()
+    for round in range(3):  # counted from 0, as some frameworks do
+        write(place / f"global-{round}.safetensors", network(round))
+        if round < 2:
+            write(place / f"local-{round}.pt", network(10 + round))
+    (place / "notes.txt").write_text("x")
+    assert import_folder(place, tmp_path / "out") == [1, 2, 3]
+    found = transcript(tmp_path / "out")
+    assert found.rounds() == [0, 1, 2]
+    assert [one.round for one in found.messages if one.what == "reply"] == [0, 1]
+
+
+def test_the_files_of_a_flower_tutorial(tmp_path: Path) -> None:
+    """Aggregated weights as numpy.savez(f"round-{round}-weights.npz", *arrays)."""
+    for round in (1, 2, 10):
+        write(tmp_path / f"round-{round}-weights.npz", network(round))
+    assert import_folder(tmp_path, tmp_path / "out", sent="round-{round}-weights.npz", reply=None) == [
+        1,
+        2,
+        10,
+    ]
+    found = transcript(tmp_path / "out")
+    assert found.rounds() == [0, 1, 9]
+    assert torch.equal(found.shelf.get("sent/9").params["0.weight"], network(10).state_dict()["0.weight"])
+
+
+def test_names_of_a_wrapped_network(tmp_path: Path) -> None:
+    state = {f"module.{name}": value for name, value in network(0).state_dict().items()}
+    save_file(state, tmp_path / "a.safetensors")
+    assert set(read_checkpoint(tmp_path / "a.safetensors")) == set(network(0).state_dict())
+
+
+class Harmful:
+    """Something that would make a folder when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
+    torch.save({"weight": Harmful(str(tmp_path / "made"))}, tmp_path / "evil.pt")  # noqa: TID251
+    with pytest.raises(BadInput, match="expected a file of tensors"):
+        read_checkpoint(tmp_path / "evil.pt")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.bin", b"x", "a file of .safetensors, .pt, .pth, .npz"),
+        ("a.safetensors", b"x", "a safetensors file"),
+        ("a.pt", b"x", "a file of tensors"),
+        ("a.npz", b"x", "an NPZ file"),
+    ],
+)
+def test_files_that_are_none_are_refused(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=told):
+        read_checkpoint(tmp_path / name)
+
+
+def test_other_things_than_weights_are_refused(tmp_path: Path) -> None:
+    torch.save({"lr": 0.1, "step": 3}, tmp_path / "a.pt")  # noqa: TID251
+    with pytest.raises(BadInput, match="a state dict: names and tensors, got a dictionary with lr, step"):
+        read_checkpoint(tmp_path / "a.pt")
+    save_file({"a": torch.zeros(2, dtype=torch.bfloat16)}, tmp_path / "b.safetensors")
+    with pytest.raises(BadInput, match="Save the weights as float32"):
+        read_checkpoint(tmp_path / "b.safetensors")
+    with pytest.raises(BadInput, match="expected a file, got none"):
+        read_checkpoint(tmp_path / "none.pt")
+
+
+def test_two_networks_are_no_round(tmp_path: Path) -> None:
+    write(tmp_path / "a.pt", network(0))
+    write(tmp_path / "b.pt", nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 1)))
+    with pytest.raises(BadInput, match=r"the same arrays as a.pt: '0.weight' \[2, 3\], got \[2, 4\]"):
+        import_pair(tmp_path / "a.pt", tmp_path / "b.pt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "told"),
+    [
+        ([], {}, r"expected files called global-{round}.\*, got an empty folder"),
+        (["x-1.pt"], {}, "got x-1.pt"),
+        (["global-1.pt", "global-1.npz"], {}, "one file for round 1"),
+        (["global-1.pt", "local-2.pt"], {}, "the model that was sent in round 2"),
+        (["global-1.pt"], {"sent": "global.pt"}, "a file name with {round} in it"),
+    ],
+)
+def test_folders_that_do_not_fit(
+    tmp_path: Path, files: list[str], settings: dict[str, Any], told: str
+) -> None:
+    place = tmp_path / "saved"
+    place.mkdir()
+    for name in files:
+        write(place / name, network(0))
+    with pytest.raises(BadInput, match=told):
+        import_folder(place, tmp_path / "out", **settings)
+
+
+def test_an_old_recording_is_not_overwritten(tmp_path: Path) -> None:
+    write(tmp_path / "global-1.pt", network(0))
+    import_folder(tmp_path, tmp_path / "out")
+    with pytest.raises(BadInput, match="a new or empty folder"):
+        import_folder(tmp_path, tmp_path / "out")
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["fedxray", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("before", 0), ("after", 1), ("global-1", 0), ("local-1", 1)):
+        write(tmp_path / f"{name}.safetensors", network(seed))
+    recipe = [
+        "--epochs",
+        "2",
+        "--batch-size",
+        "8",
+        "--learning-rate",
+        "0.1",
+        "--momentum",
+        "0.9",
+        "--examples",
+        "5",
+    ]
+    assert (
+        command(monkeypatch, "import", "checkpoints", "before.safetensors", "after.safetensors", *recipe) == 0
+    )
+    assert "recording: 1 rounds (1 to 1)" in capsys.readouterr().out
+    found = read_recording("recording").messages[0]
+    assert found.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
+    assert found.examples == 5
+    assert command(monkeypatch, "import", "rounds", ".", "--out", "other") == 0
+    assert command(monkeypatch, "import", "rounds", ".", "--out", "other") == 2
+    assert "a new or empty folder" in capsys.readouterr().err
