@@ -13,11 +13,20 @@ from fedxray.files import read_json, write_whole
 NAME = "history.json"
 
 
-def remember(folder: Path, command: str, seconds: float) -> None:
-    """Add a command that computed something; one that goes on with a folder says so."""
+def begin(folder: Path, command: str) -> None:
+    """Add a command that is about to compute something, so that an interrupted one is told too."""
     past = history(folder)
     again = " --resume" if past else ""
-    past.append({"command": command + again, "commit": commit(), "seconds": round(seconds, 1)})
+    _write(folder, [*past, {"command": command + again, "commit": commit(), "seconds": 0.0}])
+
+
+def end(folder: Path, seconds: float) -> None:
+    """Note how long the last command took; one that was interrupted keeps 0."""
+    *past, last = history(folder)
+    _write(folder, [*past, {**last, "seconds": round(seconds, 1)}])
+
+
+def _write(folder: Path, past: list[dict[str, Any]]) -> None:
     text = json.dumps(past, indent=1, allow_nan=False) + "\n"
     write_whole(folder / NAME, text.encode("ascii"), "history")
 

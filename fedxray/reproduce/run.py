@@ -107,9 +107,9 @@ def reproduce(
         if asked.made.plan is None:
             worked = _measure_rows(asked, folder, workers, progress)
         else:
-            worked = _audit_rows(plans, folder, workers, progress, resume)
+            worked = _audit_rows(asked, plans, folder, workers, progress, resume)
     if worked:
-        history.remember(folder, asked.command(), time.perf_counter() - before)
+        history.end(folder, time.perf_counter() - before)
     return set_side_by_side(asked.made, asked.request.scale, folder)
 
 
@@ -139,11 +139,13 @@ def rebuild(folder: Path) -> Path:
 
 
 def _audit_rows(
-    plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
+    asked: Job, plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
 ) -> bool:
     """One audit after the other, each in its own folder with its own report; whether anything was left to do."""
     wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in plans.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
+    if total:
+        history.begin(folder, asked.command())
     for row, plan in wholes.items():
         ids = {case.id for case in expand(plan)[1]}
 
@@ -158,9 +160,10 @@ def _audit_rows(
 
 
 def _left(plan: Plan, folder: Path) -> int:
-    """How many cases of a plan have not ended."""
+    """How many cases of a plan have not ended, or failed and will be tried again."""
     store = Store(folder)
-    return sum(not store.has_case(case.id) for case in expand(plan)[1])
+    ids = [case.id for case in expand(plan)[1]]
+    return sum(not store.has_case(one) or store.read_case(one)["status"] == "failed" for one in ids)
 
 
 def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress) -> bool:
@@ -173,6 +176,8 @@ def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress)
             continue
         argument["file"] = str(kept)
         tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
+    if tasks:
+        history.begin(folder, asked.command())
     deaths = workers.run(tasks, progress)
     if deaths:
         raise BadInput(
