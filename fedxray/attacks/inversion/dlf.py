@@ -60,6 +60,7 @@ class Dlf(DlfSettings, Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 80}
+    adapts: ClassVar[bool] = True
 
     prior: str | None = (
         None  # l1 or l2, then mean or max, then perhaps conv: femnist l2-mean, cifar100 l2-max-conv

@@ -30,6 +30,7 @@ class DlfNoPrior(DlfSettings, Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 80}
+    adapts: ClassVar[bool] = True
 
     average: Average = "matched"  # plain: without matching; none: the first epoch's images
 

@@ -13,6 +13,7 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence, of_images
+from fedxray.attacks.inversion.aware import aware
 from fedxray.attacks.inversion.distance import Distance, distance_named
 from fedxray.attacks.inversion.dlf_settings import DlfSettings, Numbers, method_of, numbers_of
 from fedxray.attacks.inversion.known import aim_of, labels_known, recipe_of
@@ -98,11 +99,13 @@ def simulation(
         buffers=known.observation.buffers,
         batch_norm=settings.batch_norm,
     )
+    aim = aim_of(known.observation, known.recipe)
+    client, aim = aware(view, known.observation, known.recipe, count, client, aim)
     labels = known.labels.repeat(sets) if known.step_labels is None else known.step_labels[: sets * count]
     unit = 1.0 if known.recipe.kind == "gradient" else 1 / known.recipe.learning_rate
     return Simulation(
         client=client,
-        aim=scaled(aim_of(known.observation, known.recipe), unit),
+        aim=scaled(aim, unit),
         unit=unit,
         labels=labels,
         sets=sets,
@@ -182,7 +185,8 @@ def descend(view: View, settings: DlfSettings, context: Context, loss: Objective
     end = found.outcome
     kept = end.last if settings.keep == "last" else end.best
     facts = {"own_loss": [one.best_loss for one in found.outcomes], "restart": found.chosen}
-    return Found(images=kept["inputs"], outcome=end, facts=facts)
+    images = told.client.shown(kept["inputs"].flatten(0, 1)).reshape(shape)
+    return Found(images=images, outcome=end, facts=facts)
 
 
 def evidence_of(found: Found, known: Known, images: Tensor) -> Evidence:

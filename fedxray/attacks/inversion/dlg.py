@@ -36,6 +36,7 @@ from fedxray.attacks.base import Attack, Context, Need, any_update, classificati
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import squared_l2
 from fedxray.attacks.inversion.known import (
+    as_far_as_told,
     check_count,
     check_label_attack,
     drawn_starts,
@@ -83,6 +84,7 @@ class Dlg(Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 50}
+    adapts: ClassVar[bool] = True
 
     reading: Literal["zhu", "002"] = "zhu"
     steps: int | None = None  # None: what the reading has, 1,200 or 1,000
@@ -133,7 +135,8 @@ class Dlg(Attack):
         unit = self.unit or READINGS[self.reading].unit
         loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm)
         found = restarts(loss, starts, self.method(), report=context.report, what=self.name)
-        return reconstruction(found, labels, facts | {"round": observation.round})
+        evidence = reconstruction(found, labels, facts | {"round": observation.round})
+        return as_far_as_told(view, observation, evidence)
 
     def _scores(self, view: View, inputs: Tensor, context: Context, place: int) -> Tensor:
         """Free scores of the classes, shape [examples, classes]."""

@@ -38,6 +38,7 @@ from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.dlg import PART_OF_LENGTH, first_tensor, matching_loss
 from fedxray.attacks.inversion.group import consensus
 from fedxray.attacks.inversion.known import (
+    as_far_as_told,
     check_count,
     check_label_attack,
     check_weight,
@@ -72,6 +73,7 @@ class GradInversion(Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 50, "restarts": 2}
+    adapts: ClassVar[bool] = True
 
     steps: int = 2400
     learning_rate: float = 0.1
@@ -125,7 +127,7 @@ class GradInversion(Attack):
             losses = [own({"inputs": one}).item() for one in end.best["inputs"]]
         chosen = min(range(len(losses)), key=losses.__getitem__)
         facts |= {"round": observation.round, "own_loss": losses, "restart": chosen, "bn_statistics": source}
-        return of_images(
+        evidence = of_images(
             end.best["inputs"][chosen],
             labels,
             status=end.status,
@@ -133,6 +135,7 @@ class GradInversion(Attack):
             curve=end.curve,
             facts=facts,
         )
+        return as_far_as_told(view, observation, evidence)
 
     def _labels(
         self, view: View, observation: Observation, context: Context

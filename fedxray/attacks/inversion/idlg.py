@@ -25,6 +25,7 @@ from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind
 from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss, reconstruction
 from fedxray.attacks.inversion.known import (
+    as_far_as_told,
     check_count,
     check_label_attack,
     drawn_starts,
@@ -48,6 +49,7 @@ class Idlg(Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 50}
+    adapts: ClassVar[bool] = True
 
     steps: int = 1200
     learning_rate: float = 1.0
@@ -79,4 +81,5 @@ class Idlg(Attack):
         starts = drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
         loss = matching_loss(view, observation, len(labels), labels, "length", self.batch_norm)
         found = restarts(loss, starts, self.method(), report=context.report, what=self.name)
-        return reconstruction(found, labels, facts | {"round": observation.round})
+        evidence = reconstruction(found, labels, facts | {"round": observation.round})
+        return as_far_as_told(view, observation, evidence)

@@ -32,6 +32,7 @@ from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import DISTANCES
 from fedxray.attacks.inversion.known import (
+    as_far_as_told,
     check_count,
     check_label_attack,
     check_weight,
@@ -61,6 +62,7 @@ class InvertingGradients(Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 120}
+    adapts: ClassVar[bool] = True
 
     steps: int = 2400
     learning_rate: float = 0.1
@@ -105,9 +107,10 @@ class InvertingGradients(Attack):
         facts |= {"round": observation.round, "own_loss": [one.best_loss for one in found.outcomes],
                   "restart": found.chosen}  # fmt: skip
         end = found.outcome
-        return of_images(
+        evidence = of_images(
             end.best["inputs"], labels, status=end.status, reason=end.reason, curve=end.curve, facts=facts
         )
+        return as_far_as_told(view, observation, evidence)
 
     def _loss(self, client: Replay, seen: Params, labels: Tensor, point: dict[str, Tensor]) -> Tensor:
         distance = DISTANCES[self.match](client.update(point["inputs"], labels), seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.aim import At, known_examples, observation_at
 from fedxray.attacks.base import Attack, Context, Need, any_update, images
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion.aware import aware
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
@@ -41,14 +44,23 @@ def labels_known(view: View, context: Context, attack: Attack) -> tuple[Tensor, 
 def replayed(
     view: View, observation: Observation, examples: int, batch_norm: BatchNorm
 ) -> tuple[Replay, Params]:
-    """The client's round to replay, and what it should come to."""
+    """The client's round to replay, and what it should come to, with what is known of the defence."""
     recipe = recipe_of(view, observation)
     assert recipe is not None
     order = straight_schedule(examples, recipe)
     client = replay(
         view.model, observation.start, recipe, order, buffers=observation.buffers, batch_norm=batch_norm
     )
-    return client, aim_of(observation, recipe)
+    return aware(view, observation, recipe, examples, client, aim_of(observation, recipe))
+
+
+def as_far_as_told(view: View, observation: Observation, evidence: Evidence) -> Evidence:
+    """The evidence with both of an averaged pair shown as their average, where the defence is known to make such."""
+    if view.grants.defence is None:
+        return evidence
+    inputs = evidence.tensors["inputs"]
+    client, _ = replayed(view, observation, len(inputs), "batch")
+    return replace(evidence, tensors={**evidence.tensors, "inputs": client.shown(inputs)})
 
 
 def aim_of(observation: Observation, recipe: Recipe) -> Params:

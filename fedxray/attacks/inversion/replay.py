@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedxray.attacks.inversion.quick_pooling import quicken
+from fedxray.defences.base import IDENTITY, Seams
 from fedxray.errors import BadInput
 from fedxray.federation.local import Batch, Objective, local_update, shares_tensors
 from fedxray.federation.recipe import Recipe
@@ -19,6 +21,10 @@ from fedxray.federation.schedule import Schedule
 from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
 from fedxray.params import Params, buffers_of, each
+
+# Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
+# graph then takes about seven times as much.
+MOST_HELD = 400_000_000
 
 # Whether BatchNorm uses the statistics of the batch, as training clients do, or the running ones.
 BatchNorm = Literal["batch", "running"]
@@ -35,6 +41,9 @@ class Replay:
     order: Tensor | None  # [uses] places of the guess, step after step; None when each is used once, in order
     sizes: tuple[int, ...]  # examples of every step
     examples: int
+    segment: int | None = None  # steps in the graph at a time; None: all of them
+    seams: Seams = IDENTITY  # what is known for certain of the client's defence
+    weights: Params | None = None  # what an entry of the update counts, where some count less
 
     def update(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """The update, differentiable in x [examples, ...] and in y where it is not class numbers."""
@@ -47,9 +56,30 @@ class Replay:
         # The fast attention kernels cannot be differentiated twice.
         with sdpa_kernel(SDPBackend.MATH):
             result = local_update(
-                self.start, self.buffers, batches, self.recipe, self.evaluate, keep_graph=True
+                self.start,
+                self.buffers,
+                batches,
+                self.recipe,
+                self.evaluate,
+                seams=self.seams,
+                keep_graph=True,
+                segment=self.segment if self.seams is IDENTITY else None,
             )
-        return result.update
+        if self.weights is None:
+            return result.update
+        return {name: value * self.weights[name] for name, value in result.update.items()}
+
+    def shown(self, x: Tensor) -> Tensor:
+        """A guess [examples, ...] as far as the update could tell it: of averaged pairs both are their average."""
+        if self.seams.mixed != "pairs":
+            return x
+        found = x.clone()
+        order = torch.arange(self.examples, device=x.device) if self.order is None else self.order
+        for places in torch.split(order, list(self.sizes)):
+            half = len(places) // 2
+            first, second = places[:half], places[half : 2 * half]
+            found[first] = found[second] = (x[first] + x[second]) / 2
+        return found
 
     def _cut(self, values: Tensor) -> tuple[Tensor, ...]:
         """The examples of every step; one gather for all, so that its gradient is one scatter."""
@@ -80,7 +110,14 @@ def replay(
         order=None if straight else order.to(device),
         sizes=tuple(len(row) for row in rows),
         examples=examples,
+        segment=segment_length(schedule.steps, start),
     )
+
+
+def segment_length(steps: int, start: Params) -> int | None:
+    """The square root of the number of steps where the graph of all would be too large, else None."""
+    held = steps * sum(value.numel() * value.element_size() for value in start.values())
+    return None if held <= MOST_HELD else math.isqrt(steps - 1) + 1
 
 
 def straight_schedule(examples: int, recipe: Recipe) -> Schedule:

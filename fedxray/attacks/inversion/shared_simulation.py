@@ -35,6 +35,7 @@ class SharedSimulation(DlfSettings, Attack):
     floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 80}
+    adapts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check every setting."""
