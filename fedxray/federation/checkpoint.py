@@ -16,7 +16,7 @@ Work = Callable[[Sequence[Tensor], bool], tuple[Tensor, ...]]
 
 def checkpointed(work: Work, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """What `work` makes of the tensors, with the same gradients (of first order), for the memory of one such piece."""
-    found: tuple[Tensor, ...] = _Checkpoint.apply(work, *tensors)
+    found: tuple[Tensor, ...] = _Checkpoint.apply(work, *tensors)  # type: ignore[no-untyped-call]
     return found
 
 

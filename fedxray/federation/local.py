@@ -165,11 +165,12 @@ class _Round:
 
 def _walked_twice(work: _Round, here: Midway, batches: Sequence[Batch]) -> Midway:
     """The client after these steps, of which nothing is kept: they are taken again to be differentiated."""
-    speeds, steps = list(here.velocity), len(batches)
+    steps = len(batches)
 
     def walk(tensors: Sequence[Tensor], keep_graph: bool) -> tuple[Tensor, ...]:
         given = iter(tensors)
-        params, velocity = dict(zip(here.params, given)), dict(zip(speeds, given))
+        params = {name: next(given) for name in here.params}
+        velocity = {name: next(given) for name in here.velocity}
         x, y = ([next(given) for _ in range(steps)] for _ in range(2))
         again = [replace(batch, x=x[place], y=y[place]) for place, batch in enumerate(batches)]
         end = work.walk(Midway(params=params, velocity=velocity, buffers=here.buffers), again, keep_graph)

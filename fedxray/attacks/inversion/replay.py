@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
@@ -24,6 +25,10 @@ from fedxray.params import Params, buffers_of, each
 
 # Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
 # graph then takes about seven times as much.
+MOST_HELD = 400_000_000
+
+# Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
+# graph then takes two to three times as much.
 MOST_HELD = 400_000_000
 
 # Whether BatchNorm uses the statistics of the batch, as training clients do, or the running ones.
