@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import shown
+from fedxray.data.checks import number, shown
 from fedxray.data.columns import make_table
 from fedxray.data.space import Dataset
-from fedxray.data.store import read_table, wrong_content
+from fedxray.data.store import folders, read_table, wrong_content
 from fedxray.errors import BadInput
+from fedxray.seeds import fork, permutation
 
 NUMBERS = ("AGEP", "SCHL", "WKHP")
 GROUPS = ("COW", "MAR", "OCCP", "RELP", "RAC1P", "SEX")
@@ -31,14 +34,29 @@ CONNECTICUT = {
 
 
 def acs_income(
-    *, state: str = "CT", sensitive: str | None = "SEX", scale_target: bool | None = None
+    *,
+    state: str = "CT",
+    sensitive: str | None = "SEX",
+    scale_target: bool | None = None,
+    share: float = 1.0,
 ) -> Dataset:
-    """Income of people at work in one state: CT in dollars, NE above 50,000 or not, others from a file."""
-    if not isinstance(state, str) or not re.fullmatch("[A-Z]{2}", state):
+    """Income of people at work in one state: CT in dollars, NE above 50,000 or not, others from a file.
+
+    "all" takes every state whose file has dollars, each an owner; `share` keeps so much of every state.
+    """
+    if not isinstance(state, str) or not re.fullmatch("[A-Z]{2}|all", state):
         raise BadInput(
             "state", expected='two capital letters such as "CT"', got=shown(state), remedy="Use CT or NE."
         )
-    raw = _connecticut() if state == "CT" else _folktables(state)
+    number("share", share, least=0.001, most=1.0)
+    names = states_in_dollars() if state == "all" else [state]
+    if not names:
+        remedy = "Make files of states with the package folktables, or use CT or NE."
+        raise BadInput(
+            "state", expected="a file of a state with incomes in dollars", got="none", remedy=remedy
+        )
+    parts = [_part(name, share) for name in names]
+    raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     classification = "PINCP" not in raw
     groups = [name for name in (*GROUPS, "INDP") if name in raw]
     for name in (*NUMBERS, *(() if classification else ("PINCP",))):
@@ -54,8 +72,37 @@ def acs_income(
         categorical=groups,
         sensitive=sensitive,
         scale_target=bool(scale_target),
+        owner=_owner(parts) if state == "all" else None,
+        owners=tuple(names) if state == "all" else (),
         note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out.",
     )
+
+
+def states_in_dollars() -> list[str]:
+    """The states of which the user has a file in the layout of folktables with incomes in dollars."""
+    found = set()
+    for folder in folders():
+        for file in sorted((folder / "acs").glob("acsincome_2018_??.csv*")):
+            if re.fullmatch(r"acsincome_2018_[a-z]{2}\.csv(\.gz)?", file.name) and _has_dollars(file):
+                found.add(file.name[len("acsincome_2018_") :][:2].upper())
+    return sorted(found)
+
+
+def _owner(parts: list[dict[str, NDArray[Any]]]) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(parts), dtype=np.int64), [len(part["AGEP"]) for part in parts])
+
+
+def _has_dollars(file: Path) -> bool:
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
+        return "PINCP" in lines.readline(10_000).strip().split(",")
+
+
+def _part(state: str, share: float) -> dict[str, NDArray[Any]]:
+    """One state, cut to a share in an order of its own."""
+    raw = _connecticut() if state == "CT" else _folktables(state)
+    count = len(raw["AGEP"])
+    kept = np.sort(permutation(count, fork(0, "acs-income", state)).numpy()[: max(1, round(share * count))])
+    return {name: values[kept] for name, values in raw.items()}
 
 
 def _connecticut() -> dict[str, NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,6 +141,23 @@ def test_income_of_nebraska_is_a_class(data_folder: object) -> None:
     assert widths == {
         "AGEP": 1, "SCHL": 1, "WKHP": 1, "COW": 7, "MAR": 4, "OCCP": 480, "RELP": 17, "RAC1P": 7, "SEX": 1,
     }  # fmt: skip
+
+
+def test_income_of_all_states_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
+    monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path / "none"))
+    with pytest.raises(BadInput, match="folktables"):
+        load("acs-income", state="all")
+    (tmp_path / "acs").mkdir()
+    head = "AGEP,COW,SCHL,MAR,OCCP,POBP,RELP,WKHP,SEX,RAC1P"
+    for state, count, target in (("la", 10, "PINCP"), ("tx", 20, "PINCP"), ("ut", 5, "PINCP_gt_50k")):
+        rows = [f"{20 + n},1,{n},1,{n % 3},1,0,40,{1 + n % 2},1,{1000 * n + 500}" for n in range(count)]
+        (tmp_path / "acs" / f"acsincome_2018_{state}.csv").write_text("\n".join([f"{head},{target}", *rows]))
+    whole, half = load("acs-income", state="all"), load("acs-income", state="all", share=0.5)
+    assert whole.owners == ("LA", "TX") and whole.space.target == "regression"
+    assert whole.owner is not None and whole.owner.bincount().tolist() == [10, 20]
+    assert half.owner is not None and half.owner.bincount().tolist() == [5, 10]
+    assert set(half.y.tolist()) <= set(whole.y.tolist())
 
 
 def test_income_of_another_state_says_what_is_missing(data_folder: object) -> None:
