@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import math
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
@@ -22,10 +21,6 @@ from fedxray.federation.schedule import Schedule
 from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
 from fedxray.params import Params, buffers_of, each
-
-# Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
-# graph then takes about seven times as much.
-MOST_HELD = 400_000_000
 
 # Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
 # graph then takes two to three times as much.
