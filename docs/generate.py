@@ -77,7 +77,9 @@ def blocks() -> dict[str, str]:
     """Tables that stand inside written pages, between <!-- name --> and <!-- end of name -->."""
     roles = [(f"`{name}`", role.sees) for name, role in ROLES.items()]
     grants = [(f"`{name}`", about) for name, about in GRANTS.items()]
+    defences = [(f"`{name}`", _whole(catalog.resolve("defences", name))) for name in catalog.DEFENCES]
     return {
+        "defences": _table(("defence", "what it does"), defences),
         "roles": _table(("seat", "sees"), roles),
         "grants": _table(("grant", "hands over"), grants),
         "own attack": _code("python", EXAMPLES / "own-attack" / "attack.py"),
@@ -160,6 +162,10 @@ def _metric_rows() -> list[tuple[str, ...]]:
 
 def _about(entry: Any) -> str:
     return " ".join(str(entry.__doc__).split("\n\n")[0].split())
+
+
+def _whole(entry: Any) -> str:
+    return " ".join(str(entry.__doc__).split())
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

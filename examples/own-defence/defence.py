@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, Seams, Work
+from fedxray.defences.base import Defence, Seams, Told, Work
 from fedxray.errors import BadInput
 from fedxray.params import norm, scaled
 
@@ -27,8 +27,8 @@ class ClipUpdate(Defence):
             raise BadInput("largest", expected="a number above 0", got=self.largest, remedy="Try 1.0.")
 
     def seams(self, work: Work) -> Seams:
-        """Only what leaves is changed."""
-        return Seams(outgoing=self._clip)
+        """Only what leaves is changed, and who knows that can do the same to a guess."""
+        return Seams(outgoing=self._clip, told=Told(replay=Seams(outgoing=self._clip)))
 
     def describe(self) -> str:
         """One line for the ledger and the report."""
