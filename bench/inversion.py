@@ -2,17 +2,21 @@
 
 One thread, CPU time, interleaved, medians: the FEMNIST network, 50 images, batches of 5, 1 and 5 epochs. An iteration
 is dlf's: its loss through all local steps, the gradient in all images, the step of Adam. The client trains by an
-ordinary nn.Module with torch.optim.SGD on the same batches, cut before. `--memory` adds the peak memory of both
-ways to keep a long replay, each in a process of its own.
+ordinary nn.Module with torch.optim.SGD on the same batches, cut before. `--long` also times rounds of 50, 100 and 500
+steps with all steps in the graph and with a segment at a time, with the peak memory of each in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +27,7 @@ from fedxray.attacks.base import Context, compute
 from fedxray.attacks.inversion.dlf import Dlf
 from fedxray.attacks.inversion.dlf_objective import Objective, objective, simulation, what_is_known
 from fedxray.attacks.inversion.dlf_settings import method_of
+from fedxray.attacks.inversion.replay import segment_length
 from fedxray.data.space import Space
 from fedxray.federation.recipe import Recipe
 from fedxray.models import build
@@ -117,24 +122,52 @@ def seconds(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, fl
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def ratio(epochs: int, repeats: int) -> float:
-    model, recipe, batches = client(epochs, BATCH)
+def ratio(epochs: int, repeats: int, *, batch: int = BATCH, segment: int | None = None) -> float:
+    model, recipe, batches = client(epochs, batch)
     attack, loss = attacked(model, recipe, batches)
-    took = seconds({"training": lambda: train(model, batches), "iteration": iteration(attack, loss)}, repeats)
+    told = replace(loss.simulation, client=replace(loss.simulation.client, segment=segment))
+    before = peak_megabytes()
+    one = iteration(attack, replace(loss, simulation=told))
+    took = seconds({"training": lambda: train(model, batches), "iteration": one}, repeats)
     found = took["iteration"] / took["training"]
+    held = "all steps" if segment is None else f"{segment} steps at a time"
     print(
-        f"E = {epochs}: training {took['training']:.4f} s, iteration {took['iteration']:.4f} s, {found:.2f}"
+        f"U = {len(batches)}, {held} in the graph: training {took['training']:.4f} s, "
+        f"iteration {took['iteration']:.4f} s, {found:.2f} times; peak {peak_megabytes() - before:.0f} MB more",
+        flush=True,
     )
     return found
+
+
+def peak_megabytes() -> float:
+    """The largest resident size so far; Linux tells kilobytes, macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def long_rounds() -> None:
+    """Every round in a process of its own, since a peak never falls."""
+    parameters = parameters_of(client(1, BATCH)[0])
+    limit = next(steps for steps in range(1, 100_000) if segment_length(steps, parameters) is not None)
+    print(f"the engine turns to segments from U = {limit} on for this network")
+    for epochs, batch, segment in ((5, 5, 0), (5, 5, 8), (10, 5, 0), (10, 5, 10), (10, 1, 0), (10, 1, 23)):
+        subprocess.run([sys.executable, __file__, "--one", f"{epochs},{batch},{segment}"], check=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--long", action="store_true", help="also time long rounds and segments")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    worst = max(ratio(epochs, given.repeats) for epochs in (1, 5))
-    print(f"iteration/training: {worst:.2f}")
+    if given.one:
+        epochs, batch, segment = (int(part) for part in given.one.split(","))
+        ratio(epochs, 3, batch=batch, segment=segment or None)
+        return
+    if given.long:
+        long_rounds()
+    print(f"iteration/training: {max(ratio(epochs, given.repeats) for epochs in (1, 5)):.2f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, Stairs
-from fedxray.minimise import minimise, restarts
+from fedxray.minimise import Changing, minimise, restarts
 from fedxray.progress import Step
 
 
@@ -152,3 +152,56 @@ def test_a_diverged_restart_is_not_chosen_and_the_first_wins_a_tie() -> None:
     assert restarts(bowl, starts, Sgd(steps=2, lr=0.1)).chosen == 1
     with pytest.raises(BadInput, match="starts"):
         restarts(bowl, [], Sgd(steps=2, lr=0.1))
+
+
+def growing(settled: int) -> Changing:
+    """A bowl that weighs more and more until it has settled."""
+    return Changing(at=lambda point, step: (1 + min(step, settled)) * bowl(point), settled=settled)
+
+
+def test_a_changing_loss_is_told_the_steps_taken() -> None:
+    heard: list[int] = []
+
+    def loss(point: dict[str, Tensor], step: int) -> Tensor:
+        heard.append(step)
+        return (step + 1) * bowl(point)
+
+    outcome = minimise(Changing(at=loss, settled=4), at(0.0), Sgd(steps=4, lr=0.01))
+    assert heard == [0, 1, 2, 3, 4] and outcome.curve[0] == pytest.approx(12)
+
+
+@pytest.mark.parametrize(
+    ("rate", "best"), [(1e-3, 10), (1.1e-2, 3)]
+)  # a hundredfold bowl overshoots at the second
+def test_the_best_of_a_changing_loss_is_one_it_settled_on(rate: float, best: int) -> None:
+    loss = Changing(at=lambda point, step: (1.0 if step < 3 else 100.0) * bowl(point), settled=3)
+    outcome = minimise(loss, at(1.0), Sgd(steps=10, lr=rate))
+    assert max(outcome.curve[:3]) < outcome.best_loss == min(outcome.curve[3:]) == outcome.curve[best]
+    assert float(loss.at(outcome.best, best)) == outcome.best_loss
+
+
+def test_until_a_loss_has_settled_the_latest_is_the_best() -> None:
+    outcome = minimise(growing(50), at(1.0), Sgd(steps=10, lr=0.001))
+    assert outcome.best_loss == outcome.curve[-1] and torch.equal(outcome.best["x"], outcome.last["x"])
+
+
+@pytest.mark.parametrize("stop", [2, 3, 6])
+def test_a_changing_loss_can_be_resumed(stop: int) -> None:
+    loss, method = growing(3), Sgd(steps=10, lr=0.3)
+    whole = minimise(loss, at(1.0), method)
+    part = minimise(loss, at(1.0), method, budget=stop)
+    rest = minimise(loss, at(1.0), method, state=part.state)
+    assert rest.curve == whole.curve and rest.best_loss == whole.best_loss
+    assert all(torch.equal(rest.state[name], whole.state[name]) for name in whole.state)
+
+
+def test_a_restart_that_ended_before_the_loss_settled_is_chosen_last() -> None:
+    def loss(point: dict[str, Tensor], step: int) -> Tensor:
+        broken = bool(point["x"].detach()[0] > 50) and step >= 1
+        return (1 + min(step, 3)) * (
+            ((point["x"] - 2) ** 2).sum() * (1e-9 if broken else 1.0) / (0 if broken else 1)
+        )
+
+    starts = [at(60.0), at(3.0)]
+    found = restarts(Changing(at=loss, settled=3), starts, Sgd(steps=5, lr=1e-4))
+    assert [one.status for one in found.outcomes] == ["diverged", "ok"] and found.chosen == 1
