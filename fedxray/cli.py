@@ -221,10 +221,12 @@ def gate(context: typer.Context) -> None:
     raise _not_built("fedxray gate")
 
 
-@app.command(hidden=True, context_settings=ANYTHING)
-def recommend(context: typer.Context) -> None:
-    """Not built yet: find the defence that holds at the least cost."""
-    raise _not_built("fedxray recommend")
+@app.command()
+def recommend(folder: Folder) -> None:
+    """Name the defence of an audit that keeps every [[gate]] at the least cost in utility; exit 1 if none does."""
+    from fedxray.cli_recommend import run_recommend
+
+    raise typer.Exit(run_recommend(folder))
 
 
 @app.command(hidden=True, context_settings=ANYTHING)

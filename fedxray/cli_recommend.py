@@ -1,0 +1,45 @@
+"""`fedxray recommend`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedxray.audit.recommend import Recommendation, Setting, recommend
+
+NONE_HOLDS = 1
+CAUTION = (
+    "It was chosen on the measurements that it is judged by, which flatters it a little: "
+    "confirm it with other seeds before you rely on it."
+)
+
+
+def run_recommend(folder: Path) -> int:
+    """Print every setting and the recommended one; returns the exit code."""
+    from fedxray.audit.results import read
+
+    found = recommend(read(folder))
+    for line in lines(found):
+        print(line)
+    return 0 if found.chosen is not None else NONE_HOLDS
+
+
+def lines(found: Recommendation) -> list[str]:
+    """What is printed: the limits, the settings, the choice."""
+    text = ["Limits (upper end of the 95 % interval, worst attacker):"]
+    text += [f"  {limit}" for limit in found.limits]
+    width = max(len(one.defence) for one in found.settings) + 2 if found.settings else 2
+    text.append("Settings:")
+    for one in found.settings:
+        text.append(f"  {one.defence:<{width}}{'holds' if one.holds else 'breaks':<8}{_worth(one)}".rstrip())
+        text += [f"  {'':<{width}}{'':<8}{reason}" for reason in one.broken]
+    if found.chosen is None:
+        return [*text, "Recommended: none; no setting keeps every limit."]
+    return [*text, f"Recommended: {found.chosen.defence}", CAUTION]
+
+
+def _worth(one: Setting) -> str:
+    if one.value is None:
+        return "no utility was measured"
+    spread = "" if one.low is None or one.high is None else f" ({one.low:.3g} to {one.high:.3g})"
+    budget = "" if one.epsilon is None else f", epsilon {one.epsilon:.3g}"
+    return f"{one.metric} {one.value:.3g}{spread}, cost {one.cost or 0.0:.3g}{budget}"

@@ -1,0 +1,137 @@
+"""The chooser, by hand: limits by the upper end, the worst attacker, utility, and saying that none holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.conduct import conduct
+from fedxray.audit.plan import make_plan
+from fedxray.audit.recommend import recommend
+from fedxray.cli_recommend import CAUTION, lines, run_recommend
+from fedxray.errors import BadInput
+from tests.audit.plans import tiny
+
+GATE = {"attack": "a", "metric": "accuracy_over_floor", "limit": 0.1}
+
+
+def row(defence: str, high: float | None, **more: Any) -> dict[str, Any]:
+    mean = None if high is None else high - 0.05
+    return {
+        "attack": "a", "role": "server", "defence": defence, "aware": None, "metric": "accuracy", "oracle": False,
+        "difference": mean, "high": high, "mean": 0.6, "mean_high": 0.7, **more,
+    }  # fmt: skip
+
+
+def worth(
+    defence: str, value: float | None, metric: str = "accuracy", epsilon: float | None = None
+) -> dict[str, Any]:
+    spread = {"low": None, "high": None} if value is None else {"low": value - 0.1, "high": value + 0.1}
+    return {"defence": defence, "metric": metric, "value": value, **spread, "n": 2, "epsilon": epsilon}
+
+
+def document(rows: list[Any], utility: list[Any], gates: list[Any] | None = None) -> dict[str, Any]:
+    return {"plan": {"gate": [GATE] if gates is None else gates}, "summary": rows, "utility": utility}
+
+
+def chosen(*arguments: Any) -> str | None:
+    found = recommend(document(*arguments)).chosen
+    return None if found is None else found.defence
+
+
+def test_of_those_that_hold_the_one_of_best_utility() -> None:
+    rows = [row("none", 0.5), row("weak", 0.1), row("strong", 0.0)]
+    utility = [worth("none", 0.9), worth("weak", 0.8), worth("strong", 0.7)]
+    assert chosen(rows, utility) == "weak"
+    found = recommend(document(rows, utility))
+    assert [one.cost for one in found.settings] == pytest.approx([0.0, 0.1, 0.2])
+    assert [one.holds for one in found.settings] == [False, True, True]
+
+
+def test_less_loss_is_better() -> None:
+    rows = [row("none", 0.0), row("weak", 0.0)]
+    assert chosen(rows, [worth("none", 3.0, "loss"), worth("weak", 2.0, "loss")]) == "weak"
+    assert (
+        chosen(rows, [worth("none", 0.1, "mape"), worth("weak", 0.2, "mape"), worth("weak", 0, "loss")])
+        == "none"
+    )
+
+
+def test_the_upper_end_counts_and_the_worst_attacker() -> None:
+    assert chosen([row("weak", 0.11)], [worth("weak", 0.9)]) is None
+    both = [row("weak", 0.05, aware=False), row("weak", 0.2, aware=True)]
+    assert chosen(both, [worth("weak", 0.9)]) is None
+    seats = [row("weak", 0.05), row("weak", 0.2, role="eavesdropper")]
+    assert chosen(seats, [worth("weak", 0.9)]) is None
+    assert chosen(seats, [worth("weak", 0.9)], [{**GATE, "role": "server"}]) == "weak"
+
+
+def test_what_was_not_measured_keeps_nothing_and_an_oracle_does_not_count() -> None:
+    assert chosen([row("weak", None)], [worth("weak", 0.9)]) is None
+    assert chosen([row("weak", 0.0, metric="auc")], [worth("weak", 0.9)]) is None
+    assert chosen([row("weak", 0.0), row("weak", 0.9, oracle=True)], [worth("weak", 0.9)]) == "weak"
+
+
+def test_plain_metrics_and_several_limits() -> None:
+    gates = [GATE, {"attack": "a", "metric": "accuracy", "limit": 0.65}]
+    assert chosen([row("weak", 0.0)], [worth("weak", 0.9)], gates) is None
+    assert chosen([row("weak", 0.0, mean_high=0.65)], [worth("weak", 0.9)], gates) == "weak"
+
+
+def test_without_utility_the_first_that_holds() -> None:
+    assert chosen([row("none", 0.5), row("weak", 0.0), row("strong", 0.0)], []) == "weak"
+    assert (
+        chosen([row("weak", 0.0), row("strong", 0.0)], [worth("weak", None), worth("strong", 0.2)])
+        == "strong"
+    )
+
+
+def test_a_plan_without_limits_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"gate: expected at least one \[\[gate\]\]"):
+        recommend(document([row("none", 0.0)], [], []))
+
+
+def test_what_is_printed() -> None:
+    rows, utility = (
+        [row("none", 0.5), row("weak", 0.0)],
+        [worth("none", 0.9), worth("weak", 0.8, epsilon=3.0)],
+    )
+    said = lines(recommend(document(rows, utility)))
+    assert "  a: accuracy_over_floor at most 0.1" in said
+    assert "  none  breaks  accuracy 0.9 (0.8 to 1), cost 0" in said
+    assert "                a accuracy_over_floor 0.45, up to 0.5" in said
+    assert "  weak  holds   accuracy 0.8 (0.7 to 0.9), cost 0.1, epsilon 3" in said
+    assert said[-2:] == ["Recommended: weak", CAUTION]
+    assert lines(recommend(document(rows[:1], [])))[-1].startswith("Recommended: none; no setting")
+
+
+def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept = {"name": "gaussian-noise", "label": "noise"}
+    gate = {"attack": "attribute-from-model", "metric": "accuracy_over_floor", "limit": 2.0}
+    plan = make_plan(
+        tiny(
+            seeds=[0, 1],
+            defence=[{"name": "none"}, swept],
+            sweep={"noise": {"scale": [0.01, 1.0]}},
+            gate=[gate],
+        ),
+        tmp_path,
+    )
+    conduct(plan, tmp_path / "out")
+    assert run_recommend(tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    assert "noise[scale=0.01]" in said and "noise[scale=1]" in said and "Recommended: " in said
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    content["plan"]["gate"][0]["limit"] = -2.0
+    (tmp_path / "out" / "results.json").write_text(json.dumps(content))
+    assert run_recommend(tmp_path / "out") == 1
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom fedxray.cli_recommend import run_recommend\n"
+        f"assert run_recommend(Path({str(tmp_path / 'out')!r})) == 1 and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
