@@ -31,7 +31,7 @@ def run_audit(
     _tell_factories(plan)
     if dry_run:
         return _print_needs(plan, folder, engine, jobs)
-    if (plan.data.path is not None or plan.transcript is not None) and not quiet:
+    if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _tell_understood(plan, sys.stderr)
     from fedxray.audit.conduct import conduct
 

@@ -25,7 +25,8 @@ from fedxray.params import norm
 from tests.contract import worlds
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-PLANS = sorted(file for file in EXAMPLES.glob("*/*.toml") if file.name != "pyproject.toml")
+NO_PLANS = ("pyproject.toml", "schema.toml")
+PLANS = sorted(file for file in EXAMPLES.glob("*/*.toml") if file.name not in NO_PLANS)
 # Accuracies of attribute-from-model in a whole run of own-csv, five seeds.
 QUOTED = json.loads(Path(__file__).with_name("own_csv_cases.json").read_bytes())
 RENEW = "run examples/own-csv again, keep its cases in tests/own_csv_cases.json and mend the README"
@@ -76,7 +77,7 @@ def test_plan_can_be_read(file: Path) -> None:
 
 def test_plans_are_all_listed() -> None:
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert len(PLANS) == 7
+    assert len(PLANS) == 8
     assert all(file.relative_to(EXAMPLES.parent).as_posix() in listed for file in PLANS)
 
 
@@ -134,6 +135,16 @@ def test_own_images(tmp_path: Path) -> None:
     mean, floor = means(document, "retrieval")["inverting-gradients", "none"]
     assert mean > floor + 0.3
     assert not (tmp_path / "audit" / "gallery.json").exists(), "own pictures are private"
+
+
+def test_no_data(tmp_path: Path) -> None:
+    """The made-up worst case leaks, and the report says what that means."""
+    document = audited("no-data/no-data.toml", tmp_path, [0])
+    mean, floor = means(document, "accuracy")["attribute-from-model", "none"]
+    assert mean > floor + 0.1
+    report = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
+    assert "The records were made up by a schema." in report
+    assert "No leak here does not prove that your data is safe." in report
 
 
 @pytest.mark.usefixtures("own_modules")

@@ -60,8 +60,8 @@ def write_records(path: Path, node: int) -> None:
     """Made-up visits to one clinic; a real node has its own file here."""
     from fedxray import load, split
 
-    data = load("clinic", clients=NODES, seed=0)
-    parts = split(data, clients=NODES, partition="as-given", seed=0)
+    data = load("clinic", clients=NODES, records=200, seed=0)
+    parts = split(data, clients=NODES, partition="as-given", holdout=0.4, seed=0)
     uses = {"train": parts.train[node], "holdout": parts.holdout[node], "public": parts.public}
     np.savez(
         path,

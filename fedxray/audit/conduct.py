@@ -12,7 +12,7 @@ from typing import Any
 from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.engines import Engine, Progress, Task, make_engine
 from fedxray.audit.plan import Plan
-from fedxray.audit.plan.arguments import own_path
+from fedxray.audit.plan.arguments import own_path, schema_path
 from fedxray.audit.store import Store, check_folder, open_store
 from fedxray.data.identity import content_digest
 from fedxray.errors import BadInput
@@ -75,7 +75,7 @@ def conduct_with(
 
 def digest_of_inputs(plan: Plan) -> str | None:
     """A text that is equal while the user's own files are, None where the plan names none."""
-    path = own_path(plan.data, plan.folder)
+    path = own_path(plan.data, plan.folder) or schema_path(plan.data, plan.folder)
     records = None if path is None else content_digest(path)
     if plan.transcript is None:
         return records

@@ -98,7 +98,7 @@ def check_loss(loss: str | None, target: str) -> None:
 def load_data(plan: Plan, seed: int) -> Dataset:
     """The data set of a plan; what is generated is generated anew for every seed."""
     arguments = load_arguments(plan.data, plan.folder, seed)
-    path = arguments["path"]
+    path = arguments["path"] or arguments["schema"]
     return _loaded(json.dumps(arguments, default=str), () if path is None else stamp(path))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedxray.data.checks import shown
 from fedxray.data.limits import missing_file
+from fedxray.data.schema import by_schema
 from fedxray.data.space import Dataset
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.naming import load as load_named
@@ -38,6 +39,7 @@ def load(
     name: str | None = None,
     *,
     path: str | Path | None = None,
+    schema: str | Path | None = None,
     target: str | None = None,
     sensitive: str | None = None,
     categorical: Sequence[str] = (),
@@ -47,15 +49,16 @@ def load(
     ready: bool = False,
     **options: Any,
 ) -> Dataset:
-    """A data set of the catalogue by name, or a user's own CSV file, image folder or NPZ file by path.
+    """A data set of the catalogue by name, a user's own CSV file, image folder or NPZ file by path, or a schema's.
 
     Arrays of an NPZ file that are `ready` are used as they are, without any scaling.
     """
-    if (name is None) == (path is None):
+    given_of = [one for one in (name, path, schema) if one is not None]
+    if len(given_of) != 1:
         raise BadInput(
             "name",
-            expected="either a name or a path",
-            got="neither" if name is None else "both",
+            expected="either a name, a path or a schema",
+            got="several" if given_of else "none of them",
             remedy='Give name = "clinic" for a known data set, or path = "file.csv" for your own.',
         )
     given = {"target": target, "sensitive": sensitive, "scale_target": scale_target}
@@ -70,6 +73,9 @@ def load(
             settings["seed"] = seed
         _check_settings(f"data set {name}", function, settings)
         return function(**settings)
+    if schema is not None:
+        _check_settings(f"schema {shown(str(schema))}", by_schema, settings)
+        return by_schema(Path(str(schema)).expanduser(), seed=seed, **settings)
     own = Path(str(path)).expanduser()
     function = _own_loader(own, ready)
     _check_settings(f"file {shown(own.name)}", function, settings)

@@ -15,6 +15,7 @@ from fedxray.errors import BadInput
 from fedxray.files import write_whole
 from fedxray.report import page, words
 from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.notices import notices
 from fedxray.report.pictures import Exhibition, read_galleries
 from fedxray.report.sections import attack_sections
 
@@ -61,6 +62,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         setups=page.setups(document),
         defences=defence_verdicts(document),
         findings=worst_findings(document),
+        notices=notices(document),
         attacks=attack_sections(document),
         utility=page.utility(document),
         budgets=any(row["epsilon"] is not None for row in document["utility"]),

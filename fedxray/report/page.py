@@ -31,7 +31,10 @@ def sentence(document: Mapping[str, Any]) -> str:
 
 def _trained(plan: Mapping[str, Any]) -> str:
     data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
-    source, algorithm = data.get("name") or data.get("path"), federation.get("algorithm")
+    source, algorithm = _source(data), federation.get("algorithm")
+    if "transcript" in plan:
+        network = model.get("name") or model.get("factory") or ""
+        return f"a recording of the model {network}, against the node's own records in {source}"
     clients, rounds = _number(data, "clients", "client"), _number(federation, "rounds", "round")
     parts = [
         f"the model {model.get('name') or model.get('factory') or ''}".strip() + " trained",
@@ -54,7 +57,8 @@ def setups(document: Mapping[str, Any]) -> list[tuple[str | None, list[tuple[str
 def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
     facts = [
-        ("Data", _joined(data.get("name") or data.get("path"), _number(data, "clients", "client"))),
+        ("Data", _joined(_source(data), _number(data, "clients", "client"))),
+        ("Recording", _recording(cases)),
         ("Learns", stakes.learns(plan, cases)),
         ("Must not leak", stakes.must_not_leak(plan, cases)),
         ("Split", _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))),
@@ -67,6 +71,21 @@ def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[
         ("Size", f"{words.count(len(cases), 'case')} (one attack on one client in one run)"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _source(data: Mapping[str, Any]) -> object:
+    """What the records are called."""
+    made = data.get("schema")
+    return data.get("name") or data.get("path") or (f"records made up by {made}" if made else None)
+
+
+def _recording(cases: Sequence[Mapping[str, Any]]) -> str:
+    """Whose recording it is, and how long."""
+    told = next((case["ledger"]["recording"] for case in cases if "recording" in case["ledger"]), None)
+    if not isinstance(told, Mapping):
+        return ""
+    rounds = told.get("rounds") or []
+    return f"{told.get('side')} side, node {told.get('node')}, {words.count(len(rounds), 'round')}"
 
 
 def _training(federation: Mapping[str, Any]) -> str:

@@ -255,9 +255,9 @@ def test_missing_file_names_the_remedy(tmp_path: object, monkeypatch: pytest.Mon
 def test_unknown_names_and_settings() -> None:
     with pytest.raises(BadInput, match="Did you mean medical"):
         load("medicall")
-    with pytest.raises(BadInput, match="either a name or a path"):
+    with pytest.raises(BadInput, match="either a name, a path or a schema"):
         load()
-    with pytest.raises(BadInput, match="either a name or a path"):
+    with pytest.raises(BadInput, match="either a name, a path or a schema"):
         load("digits", path="x.csv")
     with pytest.raises(BadInput, match="rows: expected a setting of data set digits"):
         load("digits", rows=3)

@@ -22,6 +22,7 @@ def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
     return found | {
         "name": data.name,
         "path": own_path(data, folder),
+        "schema": schema_path(data, folder),
         "target": data.target,
         "sensitive": data.sensitive,
         "categorical": data.categorical,
@@ -35,6 +36,11 @@ def own_path(data: DataPart, folder: Path) -> Path | None:
     """Where the user's own data lie, None for a named data set."""
     # Not Path.expanduser, which breaks on the home of a user who does not exist.
     return None if data.path is None else (folder / os.path.expanduser(data.path)).absolute()
+
+
+def schema_path(data: DataPart, folder: Path) -> Path | None:
+    """Where the schema of made-up data lies, None for other data."""
+    return None if data.schema_file is None else (folder / os.path.expanduser(data.schema_file)).absolute()
 
 
 def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
@@ -58,6 +64,10 @@ def loader_options(data: DataPart) -> set[str]:
     """Settings that the loader of this data set takes."""
     if data.name is not None:
         return keywords(catalog.resolve("datasets", data.name, "data.name")) - {"seed"}
+    if data.schema_file is not None:
+        from fedxray.data.schema import by_schema
+
+        return keywords(by_schema) - {"seed"}
     from fedxray.data.own_csv import own_csv
     from fedxray.data.own_images import own_images
     from fedxray.data.own_npz import own_npz

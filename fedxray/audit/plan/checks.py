@@ -54,12 +54,13 @@ def not_built(argument: str, what: str) -> BadInput:
 
 def check_data(data: DataPart) -> None:
     """Refuse unknown data sets, partitions and settings."""
-    if data.schema_file is not None:
-        raise not_built("data.schema", "Synthetic data by a schema")
-    if (data.name is None) == (data.path is None):
-        got = "neither" if data.name is None else "both"
+    given = [one for one in (data.name, data.path, data.schema_file) if one is not None]
+    if len(given) != 1:
         raise BadInput(
-            "data.name", expected="either a name or a path", got=got, remedy='For instance name = "clinic".'
+            "data.name",
+            expected="either a name, a path or a schema",
+            got="several" if given else "none of them",
+            remedy='For instance name = "clinic".',
         )
     if data.name is not None:
         catalog.check_name("datasets", data.name, "data.name")

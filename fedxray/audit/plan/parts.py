@@ -66,7 +66,10 @@ class DataPart(OpenSection):
         "of all records, goes to no client: floors, imputation, priors",
     )
     schema_file: str | None = key(
-        None, "a TOML file", "synthetic data by a schema (not built yet)", alias="schema"
+        None,
+        "a TOML file",
+        "made-up records by a schema, the easiest case for an attacker; see the page on data",
+        alias="schema",
     )
     node: str | int | None = key(
         None, "a node's id", "whose records these are, where a recording holds several nodes"

@@ -36,6 +36,14 @@ def for_recording(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def for_schema(document: dict[str, Any]) -> dict[str, Any]:
+    """The plan with what follows from [data] schema: records are made for each client."""
+    data = document.get("data")
+    if not isinstance(data, Mapping) or "schema" not in data:
+        return document
+    return {**document, "data": {"partition": "as-given", **data}}
+
+
 def _with_seat(attack: Any) -> Any:
     if not isinstance(attack, Mapping) or attack.get("role") != "curious-client":
         return attack

@@ -31,6 +31,17 @@ WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
     DataPart: (
         ("column", "a raw column", "by-column: the column that says who holds a record"),
         ("size", "a whole number, or [height, width]", "own images: pixels to which all are resized"),
+        ("ready", "true or false", "own .npz: whether x is what the network gets, so that nothing is scaled"),
+        (
+            "groups",
+            "a table of lists",
+            "ready .npz: which columns of x encode one raw column, as { region = [3, 4] }",
+        ),
+        (
+            "use",
+            "a column or array",
+            "beside [transcript]: says of each record train, holdout or public; without it all were trained on",
+        ),
     )
 }
 OPENING = """# Plan reference

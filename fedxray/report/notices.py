@@ -1,0 +1,39 @@
+"""What a reader must know before the verdict, where the audit was not of simulated clients with given data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedxray.report import words
+from fedxray.report.plans import plans_of, table
+
+MADE_UP = (
+    "The records were made up by a schema.",
+    "They are the easiest case for an attacker that such columns or images allow: nothing can be filled in from other "
+    "columns, and every client's model must hold the secret. A leak here shows what this network and this training can "
+    "give away, not how much of your data would leak. No leak here does not prove that your data is safe. What the "
+    "model is worth on these records says nothing about yours.",
+)
+RECORDED = (
+    "This is a recording of one run of one node.",
+    "The scores are over that node's own records, and the intervals too: another run, node or set of records may "
+    "leak more or less. A fellow client is assumed to be sent the same global models. Nothing was reconstructed from "
+    "what other nodes sent.",
+)
+CHANGED = (
+    "{} changed the update after it was recorded: a server saw something else than what was attacked here."
+)
+
+
+def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Pairs of a headline and what follows from it."""
+    plans = list(plans_of(document).values())
+    found = [MADE_UP] if any("schema" in table(plan, "data") for plan in plans) else []
+    recordings = [case["ledger"]["recording"] for case in document["cases"] if "recording" in case["ledger"]]
+    if recordings:
+        found.append(RECORDED)
+    later = list(dict.fromkeys(mod for one in recordings for mod in one.get("changed_after") or ()))
+    if later:
+        found.append(("What was attacked is not what was sent.", CHANGED.format(words.listed(later))))
+    return found

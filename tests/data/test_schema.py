@@ -1,0 +1,114 @@
+"""Made-up records by a schema: what was asked for, and the worst case that is promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedxray.data import load
+from fedxray.errors import BadInput
+
+TABLE = """
+records = 300
+target = "cost"
+[columns.age]
+low = 18
+high = 95
+whole = true
+[columns.bmi]
+low = 15.0
+high = 45.0
+[columns.region]
+values = ["north", "south", "west"]
+[columns.smoker]
+values = ["no", "yes"]
+shares = [0.7, 0.3]
+[columns.cost]
+low = 0
+high = 50000
+"""
+IMAGES = 'kind = "image"\nshape = [3, 12, 10]\nclasses = 4\nrecords = 20\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "schema.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_table_keeps_to_its_schema(tmp_path: Path) -> None:
+    found = load(schema=written(tmp_path, TABLE), clients=2, sensitive="smoker")
+    assert len(found) == 600 and found.owner is not None and found.owner.tolist() == [0] * 300 + [1] * 300
+    raw = found.raw
+    assert raw["age"].min() >= 18 and raw["age"].max() <= 95 and (raw["age"] == raw["age"].round()).all()
+    assert set(raw["region"]) == {"north", "south", "west"}
+    assert np.mean(raw["smoker"] == "yes") == pytest.approx(0.3, abs=0.06)
+    assert raw["cost"].min() == 0 and raw["cost"].max() == 50000
+    assert found.space.target == "regression" and found.space.sensitive == "smoker"
+    assert not found.private and "no person" in found.note
+
+
+def test_nothing_tells_the_secret_but_the_target_does(tmp_path: Path) -> None:
+    found = load(schema=written(tmp_path, TABLE), clients=2, sensitive="smoker")
+    secret = (found.raw["smoker"] == "yes").astype(float)
+    for name in ("age", "bmi"):
+        assert abs(np.corrcoef(secret, found.raw[name])[0, 1]) < 0.12
+    for client, sign in ((0, 1), (1, -1)):
+        rows = found.owner.numpy() == client  # type: ignore[union-attr]
+        assert sign * np.corrcoef(secret[rows], found.raw["cost"][rows])[0, 1] > 0.7
+
+
+def test_classes_and_images(tmp_path: Path) -> None:
+    text = TABLE.replace("low = 0\nhigh = 50000", 'values = ["low", "middle", "high"]')
+    found = load(schema=written(tmp_path, text))
+    assert found.space.target == "classification" and torch.bincount(found.y).tolist() == [100, 100, 100]
+    pictures = load(schema=written(tmp_path, IMAGES), clients=3)
+    assert tuple(pictures.x.shape) == (60, 3, 12, 10) and pictures.space.outputs == 4
+    assert float(pictures.x.min()) >= 0 and float(pictures.x.max()) <= 1
+    flat = pictures.x.flatten(1)
+    assert len(torch.unique(flat, dim=0)) == 60, "no two are alike"
+    rough = (pictures.x[..., 1:] - pictures.x[..., :-1]).abs().mean()
+    shuffled = flat[:, torch.randperm(flat.shape[1])].reshape(pictures.x.shape)
+    assert rough < 0.5 * (shuffled[..., 1:] - shuffled[..., :-1]).abs().mean(), "they are smooth"
+
+
+def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
+    path = written(tmp_path, TABLE)
+    one, same, other = (load(schema=path, clients=2, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.x, same.x) and not torch.equal(one.x, other.x)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("target = ", "valid TOML"),
+        ("target = 'a'", "columns"),
+        (TABLE.replace('target = "cost"', 'target = "costs"'), "Did you mean cost?"),
+        (TABLE.replace("high = 45.0", ""), "low and high, or values, for column 'bmi'"),
+        (TABLE.replace("high = 45.0", "high = 10.0"), "low below high in column 'bmi'"),
+        (TABLE.replace("shares = [0.7, 0.3]", "shares = [0.7]"), "a share for each value of 'smoker'"),
+        (TABLE.replace('"south"', '"north"'), "different values in 'region'"),
+        (TABLE.replace("whole = true", "integer = true"), "columns.age.integer"),
+        (TABLE.replace("records = 300", "records = 0"), "records"),
+        (IMAGES.replace("classes = 4", ""), "classes"),
+        (IMAGES.replace("[3, 12, 10]", "[12, 10]"), "shape"),
+    ],
+)
+def test_a_bad_schema_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        load(schema=written(tmp_path, text))
+    assert told in str(caught.value)
+
+
+def test_what_else_does_not_go(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="an existing file"):
+        load(schema=tmp_path / "none.toml")
+    with pytest.raises(BadInput, match="either a name, a path or a schema, got several"):
+        load("clinic", schema=written(tmp_path, TABLE))
+    with pytest.raises(BadInput, match="a schema of columns, got images"):
+        load(schema=written(tmp_path, IMAGES), sensitive="smoker")
+    with pytest.raises(BadInput, match="smoker"):
+        load(schema=written(tmp_path, TABLE), sensitive="smokers")

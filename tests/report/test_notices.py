@@ -1,0 +1,32 @@
+"""What a reader must know before the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedxray.report.notices import MADE_UP, RECORDED, notices
+
+
+def document(data: dict[str, Any], *ledgers: dict[str, Any]) -> dict[str, Any]:
+    return {"plan": {"name": "one", "data": data}, "cases": [{"ledger": ledger} for ledger in ledgers]}
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (document({"name": "clinic"}, {}), []),
+        (document({"schema": "s.toml"}, {}), [MADE_UP]),
+        (document({"path": "a.npz"}, {"recording": {"changed_after": []}}), [RECORDED]),
+    ],
+)
+def test_only_what_applies_is_said(made: dict[str, Any], wanted: list[Any]) -> None:
+    assert notices(made) == wanted
+
+
+def test_mods_after_the_recorder_are_named_once() -> None:
+    ledger = {"recording": {"changed_after": ["LocalDpMod"]}}
+    found = notices(document({"path": "a.npz"}, ledger, ledger))
+    assert [headline for headline, _ in found] == [RECORDED[0], "What was attacked is not what was sent."]
+    assert found[1][1].startswith("LocalDpMod changed the update after it was recorded")
