@@ -18,6 +18,7 @@ from fedxray.report.findings import defence_verdicts, worst_findings
 from fedxray.report.notices import notices
 from fedxray.report.pictures import Exhibition, read_galleries
 from fedxray.report.sections import attack_sections
+from fedxray.report.tradeoffs import tradeoffs
 
 NAME = "report.html"
 TEMPLATES = files("fedxray.report").joinpath("templates")
@@ -65,6 +66,8 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         notices=notices(document),
         attacks=attack_sections(document),
         utility=page.utility(document),
+        tradeoffs=tradeoffs(document),
+        privacy=page.privacy(document),
         budgets=any(row["epsilon"] is not None for row in document["utility"]),
         exhibition=exhibition,
         walls=page.walls(document, exhibition.galleries),

@@ -142,6 +142,10 @@ def ledger(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         line = lines.setdefault((case["attack"], case["role"], grants), _ledger_line(case, entry, grants))
         line["defences"] |= {words.defence_words(case["defence"]): None}
         line["knows_defence"] |= {"defence" in granted} if case["defence"] != "none" else set()
+        spent = (entry.get("privacy") or {}).get("epsilon")
+        if spent is not None:
+            name = words.defence_words(case["defence"])
+            line["spent"][name] = max(spent, line["spent"].get(name, 0.0))
     return list(lines.values())
 
 
@@ -173,6 +177,7 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
         "left_out": [words.CONTROLS.get(name, name) for name in entry.get("controls_left_out") or ()],
         "defences": {},
         "knows_defence": set(),
+        "spent": {},  # the largest epsilon that a client spent, by defence
     }
 
 
@@ -240,6 +245,12 @@ def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for row in document["utility"]
     ]
+
+
+def privacy(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What every promised budget rests on, by defence."""
+    told = {row["defence"]: row["privacy"] for row in document["utility"] if row.get("privacy")}
+    return list(told.items())
 
 
 def _utility_words(metric: str, standardised: bool) -> str:

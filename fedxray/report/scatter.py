@@ -1,0 +1,108 @@
+"""A chart of points with intervals both ways and the line through those that nothing beats."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedxray.report import words
+from fedxray.report.charts import SETTINGS, VERDICT_INKS
+from fedxray.report.svg import INK, LINE, MUTED, PAGE, embed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 440.0, 300.0  # points
+ARROW = "\N{RIGHTWARDS ARROW}"
+Measured = tuple[float, float | None, float | None]  # value, lower and upper end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point; its mark stands beside it, its label in the description."""
+
+    mark: str
+    label: str
+    across: Measured
+    up: Measured
+    verdict: str = "inconclusive"
+    frontier: bool = False
+
+
+def scatter_chart(
+    points: Sequence[Point], *, name: str, title: str, across: str, up: str, reverse: bool = False
+) -> str:
+    """Points with their intervals as SVG for a page; with reverse, smaller values across are better."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with rc_context(SETTINGS):
+        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72)
+        FigureCanvasSVG(figure)
+        figure.patch.set_visible(False)
+        axes = figure.add_axes((0.18, 0.17, 0.77, 0.78))
+        _frame(axes, points, reverse)
+        _frontier(axes, points, reverse)
+        for place, point in enumerate(points):
+            _draw(axes, point, place)
+        axes.set_xlabel(f"@{len(points)}", color=MUTED)
+        axes.set_ylabel(f"@{len(points) + 1}", color=MUTED, labelpad=6)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    texts = [*(point.mark for point in points), f"{across} {ARROW} better", f"{up} {ARROW} more leak"]
+    description = " ".join(_spoken(point) for point in points)
+    return embed(drawn.getvalue(), name=name, title=title, description=description, texts=texts)
+
+
+def _frame(axes: Axes, points: Sequence[Point], reverse: bool) -> None:
+    """Limits that hold all intervals, the line of the guess, and little else."""
+    low, high = _ends([number for point in points for number in point.across if number is not None])
+    axes.set_xlim(*((high, low) if reverse else (low, high)))
+    axes.set_ylim(*_ends([0.0, *(number for point in points for number in point.up if number is not None)]))
+    axes.axhline(0.0, color=MUTED, linewidth=1.0)
+    axes.patch.set_visible(False)
+    for side in ("right", "top"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(LINE)
+    axes.locator_params(nbins=5)
+    axes.tick_params(colors=MUTED, length=3)
+
+
+def _ends(numbers: Sequence[float]) -> tuple[float, float]:
+    least, most = min(numbers), max(numbers)
+    room = 0.08 * (most - least) or 0.05 * abs(most) or 0.5
+    return least - room, most + room
+
+
+def _frontier(axes: Axes, points: Sequence[Point], reverse: bool) -> None:
+    """Steps through the points that nothing beats: the least leak that was reached at no less utility."""
+    best = sorted((point.across[0], point.up[0]) for point in points if point.frontier)
+    if len(best) > 1:
+        steps = "steps-post" if reverse else "steps-pre"
+        places = [x for x, _ in best], [y for _, y in best]
+        axes.plot(*places, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), drawstyle=steps, zorder=2)
+
+
+def _draw(axes: Axes, point: Point, place: int) -> None:
+    ink = VERDICT_INKS[point.verdict]
+    (x, left, right), (y, low, high) = point.across, point.up
+    if left is not None and right is not None:
+        axes.plot([left, right], [y, y], color=ink, linewidth=1.4, zorder=3)
+    if low is not None and high is not None:
+        axes.plot([x, x], [low, high], color=ink, linewidth=1.4, zorder=3)
+    fill = ink if point.frontier else PAGE
+    axes.plot([x], [y], "o", markersize=7.5, markerfacecolor=fill, markeredgecolor=ink, zorder=4)
+    axes.annotate(f"@{place}", (x, y), textcoords="offset points", xytext=(6, 6), color=INK, zorder=5)
+
+
+def _spoken(point: Point) -> str:
+    """One point for a reader who hears the chart."""
+    best = ", on the frontier" if point.frontier else ""
+    return (
+        f"{point.mark} {point.label}: utility {words.short(point.across[0])}, "
+        f"gain {words.short(point.up[0])}{best}."
+    )
