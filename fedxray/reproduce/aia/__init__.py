@@ -1,0 +1,1 @@
+"""Tables and figures of "Attribute Inference Attacks for Federated Regression Tasks"."""

@@ -1,0 +1,104 @@
+"""The tables on attribute inference: their plans can be made at both scales, and the toy example by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.adversary import roles
+from fedxray.attacks.evidence import model_params
+from fedxray.attacks.local_model.linear import LocalModelLinear
+from fedxray.audit.plan import make_plan
+from fedxray.federation.round_loop import simulate
+from fedxray.params import flatten
+from fedxray.reproduce.aia import toy
+from fedxray.reproduce.aia.setting import CALLED, attack, plan_of
+from fedxray.reproduce.base import Request
+from fedxray.reproduce.table import REPRODUCTIONS, find
+from fedxray.seeds import fork
+
+NAMES = [name for name in REPRODUCTIONS if name.startswith("aia-")]
+PLANNED = [name for name in NAMES if name != "aia-regression-toy"]
+
+
+def plans(name: str, request: Request) -> dict[str, Any]:
+    made = find(name)
+    assert made.plan is not None
+    return {row: made.plan(request, row) for row in made.rows}
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", PLANNED)
+def test_every_row_is_a_plan_with_every_column(name: str, scale: str) -> None:
+    labels = {column.attack for column in find(name).columns}
+    for row, content in plans(name, Request(scale=scale)).items():
+        plan = make_plan({**content, "name": f"{name}.{row}"}, Path.cwd())
+        too_large = {"grad-closed"} if row == "income-a" else set()
+        assert {part.title for part in plan.attacks} == labels - too_large
+        assert len(plan.seeds) == (1 if scale == "small" else 3)
+        for part in plan.attacks:
+            assert part.make(Path.cwd()).kind == "attributes"
+            oracle = any(grant.startswith("oracle-") for grant in part.grants or ())
+            assert oracle == ("oracle" in part.title)
+
+
+def test_the_labels_say_what_the_attacks_are() -> None:
+    small = Request()
+    assert set(CALLED) >= {"grad", "model", "active-50"}
+    assert attack("active-50", small, epochs=5)["model"] == {
+        "name": "local-model-active",
+        "active_rounds": 10,
+    }
+    assert attack("active-10-grad", small)["active_rounds"] == 10
+    assert attack("active-10-grad-oracle", small)["pick"] == "oracle-records"
+    assert attack("grad", Request(scale="paper"))["shares"] == [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]
+    assert attack("model", small)["model"] == "last-returned" and "role" not in attack("model", small)
+
+
+def test_half_of_the_attacked_clients_are_of_each_kind() -> None:
+    data = {"name": "acs-income", "clients": 4}
+    content = plan_of(data, Request(), ["model"], rate=1.0)
+    assert content["attack"][0]["targets"] == [0, 2]
+    content = plan_of({**data, "clients": 10}, Request(scale="paper"), ["model"], rate=1.0, epochs=3)
+    assert content["attack"][0]["targets"] == list(range(10)) and content["federation"]["rounds"] == 34
+
+
+def test_states_are_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
+    monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path))
+    made = find("aia-regression-table1")
+    assert made.plan is not None
+    assert made.plan(Request(), "income-a")["data"]["clients"] == 51
+    assert made.plan(Request(), "income-l")["data"]["state"] == "CT"
+    (tmp_path / "acs").mkdir()
+    for state in ("la", "tx"):
+        (tmp_path / "acs" / f"acsincome_2018_{state}.csv").write_text("AGEP,PINCP\n")
+    assert made.plan(Request(), "income-a")["data"]["clients"] == 2
+    assert made.plan(Request(), "income-l")["data"]["state"] == "LA"
+
+
+def test_the_published_numbers_are_shares() -> None:
+    numbers = find("aia-regression-table1").paper.numbers
+    assert numbers["medical"]["model"]["accuracy"] == pytest.approx((0.959, 0.0004))
+    assert numbers["income-l"]["active-50"]["accuracy"] == pytest.approx((0.9431, 0.0011))
+    every = [number for row in numbers.values() for cell in row.values() for number in cell.values()]
+    assert len(every) == 30 and all(isinstance(one, tuple) and 0.5 < one[0] < 1 for one in every)
+
+
+def test_the_toy_client_s_optimum_is_the_fixed_point_of_its_map() -> None:
+    """Against the optimum by least squares; in float64, with as few columns as double precision can tell apart."""
+    clients = toy.toy_records()
+    federation = toy.toy_federation(clients, 0, 1024, "float64")
+    transcript, _ = simulate(federation, seed=0)
+    view = roles.server(transcript, client=1, rounds=toy.READ)
+    assert len(view.of_target()) == 12
+    params = model_params(LocalModelLinear().run(view, generator=fork(0)))[0]
+    own = clients[1]
+    best = torch.linalg.lstsq(toy._design(own.x), own.y[:, None].double()).solution[:, 0]
+    last = toy._model(view, "last-returned")
+    far = [float((flatten(one).double() - best).norm()) for one in (params, last)]
+    assert far[0] < 0.1 * far[1]
+    assert toy._accuracy(view, params, own) > toy._accuracy(view, last, own) > 0.5
