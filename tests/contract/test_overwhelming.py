@@ -1,0 +1,76 @@
+"""With overwhelming noise no attack is above any of its floors, whether or not it knows of the noise."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from fedxray.attacks.base import Attack
+from fedxray.audit.bench import declared_grants
+from fedxray.audit.statistics import paired
+from fedxray.defences.noise import GaussianNoise
+from fedxray.federation.round_loop import Federation, simulate
+from fedxray.metrics.scoring import score
+from fedxray.metrics.table import MAIN_METRIC, METRICS
+from fedxray.seeds import fork
+from tests.contract import worlds
+from tests.contract.test_contract import floor_value
+
+SCALE = 30.0  # updates have entries of about 0.01
+QUICK = ("attribute-from-model", "membership-loss", "source-from-model", "inverting-gradients", "labels-idlg")
+
+
+def judged(name: str) -> bool:
+    """Whether an attack gets its knowledge from messages; an oracle has it elsewhere."""
+    return not any(grant.startswith("oracle-") for grant in declared_grants(worlds.small(name)))
+
+
+@functools.lru_cache(maxsize=8)
+def noisy(world: worlds.World, rounds: int) -> worlds.World:
+    """The same federation for some rounds with noise that drowns every update."""
+    truth = world.truth
+    federation = Federation(
+        space=truth.space,
+        clients=truth.train,
+        holdout=truth.holdout,
+        public=truth.public,
+        model=truth.model,
+        recipe=truth.recipe,
+        rounds=rounds,
+        defence=GaussianNoise(scale=SCALE),
+    )
+    return worlds.World(*simulate(federation, seed=truth.seed))
+
+
+def noisy_world_of(attack: Attack, seed: int) -> worlds.World:
+    """Linear models stand the noise of many rounds; others would diverge in the second, which is no answer either."""
+    return noisy(worlds.world_of(attack, seed), 20 if attack.name in worlds.ON_LINEAR else 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in worlds.attacks()
+        if judged(name)
+    ],
+)
+def test_overwhelming_noise_gives_nothing(name: str) -> None:
+    attack = worlds.small(name)
+    metric, differences = MAIN_METRIC[attack.kind], []
+    for aware in (False, True):
+        grants = sorted(declared_grants(attack) | ({"defence"} if aware else set()))
+        for seed in (0, 1):
+            world = noisy_world_of(attack, seed)
+            for client in range(worlds.CLIENTS):
+                view = worlds.view_of(attack, world, client=client, grants=grants)
+                evidence = attack.run(view, generator=fork(3, "noise"))
+                found = score(evidence, world.truth, client=client).means.get(metric)
+                if found is None or found != found:  # it did not end, which is no leak
+                    continue
+                floors = [floor_value(floor, attack.kind, world, client, metric) for floor in attack.floors]
+                down = METRICS[metric].down
+                differences += paired([found], [min(floors) if down else max(floors)], down=down)
+    assert differences, "nothing was scored, so nothing was tested"
+    assert sum(differences) / len(differences) <= METRICS[metric].margin, differences
