@@ -96,3 +96,11 @@ def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
     return Evidence(
         kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more
     )
+
+
+def of_rows(inputs: Tensor, targets: Tensor | None = None, **more: Any) -> Evidence:
+    """Guessed rows of a table as the model gets them, shape [records, width], with classes or targets [records]."""
+    tensors = {"inputs": inputs.detach()}
+    if targets is not None:
+        tensors["targets"] = targets.detach()
+    return Evidence(kind="rows", tensors=tensors, **more)

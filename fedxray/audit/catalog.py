@@ -31,6 +31,7 @@ ATTACKS: dict[str, str] = {
     "dlg": "fedxray.attacks.inversion.dlg:Dlg",
     "idlg": "fedxray.attacks.inversion.idlg:Idlg",
     "gradinversion": "fedxray.attacks.inversion.gradinversion:GradInversion",
+    "tabular-inversion": "fedxray.attacks.inversion.tabular:TabularInversion",
     "inverting-gradients": "fedxray.attacks.inversion.inverting_gradients:InvertingGradients",
     "dlf": "fedxray.attacks.inversion.dlf:Dlf",
     "dlf-no-prior": "fedxray.attacks.inversion.dlf_no_prior:DlfNoPrior",
@@ -59,6 +60,8 @@ FLOORS: dict[str, str] = {
 # Floors that are something else for attacks of one kind.
 FLOORS_OF_KIND: dict[tuple[str, str], str] = {
     ("chance", "sources"): "fedxray.attacks.floors:ChanceOfSources",
+    ("majority", "rows"): "fedxray.attacks.row_floors:MajorityRow",
+    ("marginals", "rows"): "fedxray.attacks.row_floors:MarginalRows",
 }
 DEFENCES: dict[str, str] = {
     "none": "fedxray.defences.base:NoDefence",
@@ -87,7 +90,6 @@ NOT_BUILT: dict[str, list[str]] = {
         "awa",
         "curious-client",
         "curious-client-oracle",
-        "tabular-inversion",
         "fedinverse",
     ],
     "floors": ["other-optimum"],

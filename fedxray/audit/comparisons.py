@@ -20,6 +20,8 @@ from fedxray.metrics.scores import Scores
 from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
 from fedxray.metrics.table import metric as metric_named
 
+FROM_NOTHING = ("images", "rows")  # kinds whose guesses are about no records in particular
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
@@ -96,7 +98,8 @@ def _held_out(bench: Bench) -> Scored | None:
         return None
     if bench.attack.kind == "sources" and sum(map(bool, held)) < 2:  # nobody's to tell them from
         return None
-    if bench.attack.kind == "images":  # the same pictures, held against as many that nobody trained on
+    if bench.attack.kind in FROM_NOTHING:
+        # The same guesses, held against as many records that nobody trained on.
         same = run_on(bench, bench.attack, make_view(bench, bench.attack))
         limit = len(bench.truth.train[bench.client])
         found = score(same, bench.truth, client=bench.client, rows="holdout", limit=limit)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack, compute
 from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.comparisons import FROM_NOTHING
 from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, make_view
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
@@ -23,7 +24,7 @@ from fedxray.federation.transcript import Transcript
 from fedxray.naming import users_code
 
 REHEARSED_EXAMPLES = 2
-ABOUT_WHOLE_SUMS = ("images", "labels")  # kinds whose guess from a sum is about all clients at once
+ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
 
@@ -167,14 +168,15 @@ def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared
 
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation) -> int:
-    """About how many local steps a case replays: with its controls, of which images share the held-out one."""
-    replayed = federation.recipe.steps(len(federation.clients[0])) if attack.kind == "images" else 1
-    again = [name for name in chosen_controls(part, attack) if attack.kind != "images" or name != "held-out"]
+    """About how many local steps a case replays: with its controls; inversions share the held-out one."""
+    inverts = attack.kind in FROM_NOTHING
+    replayed = federation.recipe.steps(len(federation.clients[0])) if inverts else 1
+    again = [name for name in chosen_controls(part, attack) if not inverts or name != "held-out"]
     return _attack_steps(attack) * replayed * (1 + len(again))
 
 
 def _attack_steps(attack: Attack) -> int:
-    """Optimisation steps of an attack, where it has such a setting."""
+    """Optimisation steps of an attack over all restarts, where it has such settings."""
     named = {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
-    steps = named.get("steps", 0)
-    return steps if isinstance(steps, int) else 0
+    steps, restarts = named.get("steps", 0), named.get("restarts", 1)
+    return steps * restarts if isinstance(steps, int) and isinstance(restarts, int) else 0

@@ -6,30 +6,47 @@ the rest have no psnr, ssim and mse, and count as misses in rec and retrieval.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from fedxray import imaging
 from fedxray.errors import BadInput
+from fedxray.metrics.paper_images import variants
 from fedxray.metrics.scores import Scores, from_records
 
 
 def image_scores(
-    guess: Tensor, truth: Tensor, *, recognised_above: float, others: Tensor | None = None
+    guess: Tensor,
+    truth: Tensor,
+    *,
+    recognised_above: float,
+    others: Tensor | None = None,
+    papers: Sequence[str] = (),
 ) -> Scores:
-    """Scores of guess [g, c, h, w] matched to truth [t, c, h, w]; retrieval is among others [m, c, h, w]."""
-    return from_records(image_records(guess, truth, imaging.match(guess, truth), recognised_above, others))
+    """Scores of guess [g, c, h, w] matched to truth [t, c, h, w]; retrieval is among others [m, c, h, w].
+
+    `papers` adds the variants of those papers, as psnr_002.
+    """
+    places = imaging.match(guess, truth)
+    return from_records(image_records(guess, truth, places, recognised_above, others, papers))
 
 
 def image_scores_by_index(
-    guess: Tensor, truth: Tensor, *, recognised_above: float, others: Tensor | None = None
+    guess: Tensor,
+    truth: Tensor,
+    *,
+    recognised_above: float,
+    others: Tensor | None = None,
+    papers: Sequence[str] = (),
 ) -> Scores:
     """The same scores with guess i compared with truth i; names end in _by_index."""
     if len(guess) != len(truth):
         remedy = "Match by content where the order or the number of originals is unknown."
         raise BadInput("guess", expected=f"{len(truth)} images", got=len(guess), remedy=remedy)
     places = torch.arange(len(truth), device=truth.device)
-    records = image_records(guess, truth, places, recognised_above, others)
+    records = image_records(guess, truth, places, recognised_above, others, papers)
     return from_records({f"{name}_by_index": values for name, values in records.items()})
 
 
@@ -53,7 +70,12 @@ def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Te
 
 
 def image_records(
-    guess: Tensor, truth: Tensor, places: Tensor, recognised_above: float, others: Tensor | None
+    guess: Tensor,
+    truth: Tensor,
+    places: Tensor,
+    recognised_above: float,
+    others: Tensor | None,
+    papers: Sequence[str] = (),
 ) -> dict[str, Tensor]:
     """Every metric for each truth, places [t] being its guess or -1; retrieval only if there are others."""
     given = places >= 0
@@ -68,6 +90,9 @@ def image_records(
     if others is not None and len(others):
         found = imaging.retrieved(chosen, wanted, others)
         records["retrieval"] = _spread(found.to(psnr.dtype), given, 0.0)
+    for paper in papers:
+        for name, measure in variants(paper).items():
+            records[name] = _spread(measure(chosen, wanted), given, float("nan"))
     return records
 
 

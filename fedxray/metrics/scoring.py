@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -28,6 +28,7 @@ from fedxray.metrics.images import class_image_scores, image_scores
 from fedxray.metrics.labels import label_scores
 from fedxray.metrics.membership import membership_scores
 from fedxray.metrics.models import distance_scores, fit_scores
+from fedxray.metrics.rows import row_scores
 from fedxray.metrics.scores import Scores, from_records
 from fedxray.metrics.zest import Answer, Question, ask, likeness, signature
 from fedxray.seeds import fork
@@ -44,6 +45,7 @@ class _Question:
     seats: tuple[int, ...]
     rows: Rows
     limit: int | None
+    papers: tuple[str, ...]
 
     def records(self) -> Records:
         found = records_in_question(self.truth, self.client, self.seats, self.rows)
@@ -58,13 +60,22 @@ def score(
     seats: tuple[int, ...] = (),
     rows: Rows = "train",
     limit: int | None = None,
+    papers: Sequence[str] = (),
 ) -> Scores:
     """Scores of a guess about one client's records; by default the client whose messages were read.
 
-    `limit` caps how many images a set of reconstructions is held against.
+    `limit` caps how many images or rows a set of reconstructions is held against; `papers` adds to the scores of images
+    the variants of those papers, as psnr_002.
     """
     about = evidence.target if client is None else client
-    question = _Question(truth=truth, client=about, seats=seats or evidence.seats, rows=rows, limit=limit)
+    question = _Question(
+        truth=truth,
+        client=about,
+        seats=seats or evidence.seats,
+        rows=rows,
+        limit=limit,
+        papers=tuple(papers),
+    )
     if evidence.kind not in _BY_KIND:
         raise BadInput(
             "evidence",
@@ -136,7 +147,11 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
     others = space.to_pixels(_others(asked))
     return image_scores(
-        guess, space.to_pixels(records.x), recognised_above=space.recognised_above, others=others
+        guess,
+        space.to_pixels(records.x),
+        recognised_above=space.recognised_above,
+        others=others,
+        papers=asked.papers,
     )
 
 
@@ -200,12 +215,18 @@ def _explained(truth: Truth, client: int) -> tuple[Question, Tensor]:
     return known[client]
 
 
+def _rows(evidence: Evidence, asked: _Question) -> Scores:
+    records = asked.records()
+    return row_scores(evidence.tensors["inputs"].to(records.x), records.x, asked.truth.space.columns)
+
+
 _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {
     "attributes": _attributes,
     "membership": _membership,
     "sources": _sources,
     "images": _images,
     "class-images": _class_images,
+    "rows": _rows,
     "labels": _labels,
     "model": _model,
 }

@@ -61,6 +61,8 @@ def world_of(attack: Attack, seed: int = 0, *, secure: bool = False) -> World:
         return linear_world(seed, secure=secure)
     if attack.kind == "labels":
         return label_world(seed, secure=secure)
+    if attack.kind == "rows":
+        return row_world(seed, secure=secure)
     if attack.kind == "class-images":
         return letter_world(seed, secure=secure)
     return image_world(seed, secure=secure) if attack.kind == "images" else table_world(seed, secure=secure)
@@ -78,6 +80,15 @@ def table_world(seed: int = 0, *, secure: bool = False) -> World:
     model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[32])
     recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size=16)
     return _run(dataset, model, recipe, rounds=8, partition="as-given", seed=seed, secure=secure)
+
+
+@functools.lru_cache(maxsize=8)
+def row_world(seed: int = 0, *, secure: bool = False) -> World:
+    """Three clinics with two visits each and one gradient."""
+    dataset = load("clinic", seed=seed, clients=CLIENTS, records=80)
+    model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[64])
+    recipe = Recipe(loss="mse", algorithm="fedsgd", learning_rate=0.1, batch_size="all")
+    return _run(dataset, model, recipe, rounds=1, partition="as-given", seed=seed, limit=2, secure=secure)
 
 
 @functools.lru_cache(maxsize=8)

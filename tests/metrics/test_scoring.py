@@ -211,5 +211,18 @@ def test_by_default_it_is_about_whose_messages_were_read(truth: Truth) -> None:
 
 
 def test_a_kind_without_scores_is_refused(truth: Truth) -> None:
-    with pytest.raises(BadInput, match="rows"):
-        score(Evidence(kind="rows", tensors={}), truth, client=0)
+    with pytest.raises(BadInput, match="dreams"):
+        score(Evidence(kind="dreams", tensors={}), truth, client=0)  # type: ignore[arg-type]
+
+
+def test_rows_are_scored_by_the_columns_of_the_space(truth: Truth) -> None:
+    rows = truth.train[1].x
+    turned = Evidence(kind="rows", tensors={"inputs": rows.flip(0)}, target=1)
+    assert score(turned, truth).means == {"values_recovered": 1.0}
+    smokers = rows.clone()
+    smokers[:, 1] = 2.0
+    share = float((rows[:, 1] == 2.0).double().mean())
+    found = score(Evidence(kind="rows", tensors={"inputs": smokers}, target=1), truth).means
+    assert found["values_recovered"] == pytest.approx((2 + share) / 3)
+    held = score(turned, truth, rows="holdout", limit=1)
+    assert held.records["values_recovered"].shape == (1,)
