@@ -112,11 +112,11 @@ def local_update(
                 return _reply(scaled(gradient, -1.0), stepped, held, seams, source)
     if keep_graph and segment is not None:
         assert seams is IDENTITY, "what is done twice must not draw"
-        whole = list(batches)
-        for begin in range(0, len(whole), segment):
-            here = _walked_twice(work, here, whole[begin : begin + segment])
-    else:
-        here = work.walk(here, batches, keep_graph)
+        rest = list(batches)
+        while len(rest) > segment:
+            here, rest = _walked_twice(work, here, rest[:segment]), rest[segment:]
+        batches = rest  # the last segment is the first to be differentiated, so its graph is kept
+    here = work.walk(here, batches, keep_graph)
     with torch.enable_grad():
         return _reply(subtract(here.params, start), here.params, here.buffers, seams, source)
 

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion.dlf import Dlf
+from fedxray.attacks.inversion.dlf_no_prior import DlfNoPrior
+from fedxray.attacks.inversion.dlf_presets import PRESETS
+from fedxray.attacks.inversion.dlf_settings import method_of, numbers_of, prior_of
+from fedxray.attacks.inversion.fedsgd_epoch import FedsgdEpoch
+from fedxray.attacks.inversion.fedsgd_inversion import FedsgdInversion
+from fedxray.attacks.inversion.shared_simulation import SharedSimulation
+from fedxray.attacks.labels.idlg import LabelsIdlg
+from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.errors import BadInput, Refused
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.priors import EPOCH_PRIORS
+from fedxray.progress import Step
+from fedxray.seeds import fork
+from tests.attacks.inversion.clients import plain_update
+from tests.attacks.inversion.dlf_views import client_view
+from tests.attacks.views import view_of_update
+
+FAMILY: list[type[Attack]] = [Dlf, DlfNoPrior, SharedSimulation, FedsgdEpoch, FedsgdInversion]
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+ROUND = Recipe(epochs=2, batch_size=2, learning_rate=0.1)
+
+
+def attacked(attack: Attack, view: View, seed: int = 1) -> Evidence:
+    return attack.run(view, generator=fork(seed, "test"))
+
+
+def leaky_view(recipe: Recipe, order: Schedule | None = None) -> tuple[View, Tensor]:
+    """A round on smooth images, through a wide network that hides little."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(128, 6))
+    drawn = torch.rand(3, 1, 2, 2, generator=torch.Generator().manual_seed(5))
+    x, y = nn.functional.interpolate(drawn, size=(4, 4), mode="bilinear"), torch.tensor([1, 3, 5])
+    update = plain_update(
+        model, x, y, recipe, order or draw_schedule(3, recipe, torch.Generator().manual_seed(1))
+    )
+    given = {"shape": (1, 4, 4), "classes": 6, "recipe": recipe, "examples": 3, "kind": recipe.kind}
+    return view_of_update(model, update, **given, labels=y), x
+
+
+def error(evidence: Evidence, x: Tensor) -> float:
+    """Mean square distance of every original to the nearest guess."""
+    apart = ((evidence.tensors["inputs"][:, None] - x[None]) ** 2).flatten(2).mean(2)
+    return float(apart.min(0).values.mean())
+
+
+@pytest.mark.parametrize("attack", FAMILY)
+def test_images_of_a_short_round_come_back(attack: type[Attack]) -> None:
+    view, x = leaky_view(Recipe(epochs=2, batch_size=2, learning_rate=0.02, shuffle="never"))
+    settings = {"prior_weight": 10.0} if attack is Dlf else {}
+    evidence = attacked(attack(steps=60, learning_rate=0.1, **settings), view)
+    assert evidence.kind == "images" and evidence.status == "ok"
+    assert evidence.tensors["inputs"].shape == x.shape
+    assert evidence.tensors["labels"].tolist() == [1, 3, 5]
+    assert error(evidence, x) < 0.06 and error(evidence, x) < 0.7 * error(evidence, 1 - x)
+    assert evidence.facts["labels"] == "granted" and evidence.facts["label_order"] == "given"
+
+
+def test_it_is_deterministic_and_one_epoch_makes_three_of_them_equal() -> None:
+    recipe = Recipe(epochs=1, batch_size=2, learning_rate=0.1)
+    view, *_ = client_view(recipe, labels=LABELS)
+    found = {attack: attacked(attack(steps=6), view).tensors["inputs"] for attack in FAMILY}
+    assert torch.equal(found[Dlf], attacked(Dlf(steps=6), view).tensors["inputs"])
+    assert torch.equal(found[Dlf], found[DlfNoPrior]) and torch.equal(found[Dlf], found[SharedSimulation])
+    assert torch.equal(found[FedsgdEpoch], found[FedsgdInversion])
+    assert not torch.equal(found[Dlf], found[FedsgdEpoch])
+
+
+def test_the_prior_draws_the_epochs_together() -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+
+    def apart(weight: float) -> float:
+        """How far the second epoch's mean is from the first's."""
+        first, both = (
+            attacked(Dlf(steps=12, learning_rate=0.05, average=average, prior_weight=weight), view)
+            for average in ("none", "plain")
+        )
+        return float((both.tensors["inputs"].mean(0) - first.tensors["inputs"].mean(0)).abs().mean())
+
+    assert apart(1000.0) < 0.5 * apart(0.0)
+
+
+def test_without_weight_the_prior_is_none() -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    plain = attacked(DlfNoPrior(steps=5), view).tensors["inputs"]
+    assert torch.equal(attacked(Dlf(steps=5, prior_weight=0.0), view).tensors["inputs"], plain)
+
+
+@pytest.mark.parametrize("name", sorted(EPOCH_PRIORS))
+def test_every_prior_can_be_used(name: str) -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    evidence = attacked(Dlf(steps=8, prior=name, learning_rate=0.02), view)
+    assert evidence.status == "ok" and evidence.curve[-1] < evidence.curve[0]
+
+
+@pytest.mark.parametrize("match", ["l2-by-depth", "cosine", "cosine-by-layer", "l2", "l1"])
+def test_every_way_to_match_goes_down(match: str) -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    evidence = attacked(DlfNoPrior(steps=8, match=match, learning_rate=0.05), view)
+    assert evidence.curve[-1] < evidence.curve[0]
+
+
+def test_what_is_kept_is_the_last_or_the_best_of_the_second_half() -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    wild = {"steps": 12, "learning_rate": 3.0}
+    last, best = (attacked(DlfNoPrior(keep=keep, **wild), view) for keep in ("last", "best"))
+    assert last.curve == best.curve and best.facts["own_loss"] == [min(best.curve[6:])]
+    assert not torch.equal(last.tensors["inputs"], best.tensors["inputs"])
+
+
+def test_restarts_are_chosen_by_the_own_loss() -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    heard: list[Step] = []
+    found = DlfNoPrior(steps=8, restarts=3).run(view, generator=fork(1), report=heard.append)
+    losses = found.facts["own_loss"]
+    assert len(set(losses)) == 3 and losses[found.facts["restart"]] == min(losses)
+    assert heard[-1].done == heard[-1].total == 24 and heard[0].what == "dlf-no-prior"
+
+
+def test_the_labels_of_every_step_are_used_where_granted() -> None:
+    view, _, y, order = client_view(ROUND)
+    steps = tuple(y[order.used(step)] for step in range(order.steps))
+    told = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: steps}))
+    evidence = attacked(Dlf(steps=3), told)
+    assert evidence.facts["labels"] == "granted for every local step"
+    assert evidence.tensors["labels"].tolist() == torch.cat(steps)[:6].tolist()
+
+
+def test_labels_come_from_a_sub_attack_when_none_are_granted() -> None:
+    view, *_ = client_view(ROUND)
+    assert attacked(Dlf(steps=2), view).facts["labels"] == "labels-dlf"
+    other = attacked(Dlf(steps=2, labels=LabelsIdlg()), view)
+    assert other.facts["labels"] == "labels-idlg" and len(other.tensors["labels"]) == 6
+
+
+def test_one_gradient_is_a_round_of_one_step() -> None:
+    view, x = leaky_view(Recipe(algorithm="fedsgd"))
+    for attack in FAMILY:
+        assert error(attacked(attack(steps=60, learning_rate=0.1), view), x) < 0.03
+
+
+def test_long_rounds_are_replayed_in_segments_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, *_ = client_view(replace(ROUND, epochs=3), labels=LABELS)
+    whole = attacked(Dlf(steps=4), view)
+    monkeypatch.setattr("fedxray.attacks.inversion.replay.MOST_HELD", 0)
+    parts = attacked(Dlf(steps=4), view)
+    assert parts.curve == pytest.approx(whole.curve, rel=1e-5)
+    assert torch.allclose(parts.tensors["inputs"], whole.tensors["inputs"], atol=1e-4)
+
+
+def test_an_update_that_is_not_finite_is_an_outcome() -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    seen = view.observations[0]
+    broken = replace(
+        view, observations=(replace(seen, update={k: v * float("nan") for k, v in seen.update.items()}),)
+    )
+    evidence = attacked(Dlf(steps=5), broken)
+    assert evidence.status == "diverged" and bool(torch.isfinite(evidence.tensors["inputs"]).all())
+
+
+def test_presets_are_the_authors_numbers() -> None:
+    femnist, cifar = Dlf(), Dlf(preset="cifar100")
+    assert (method_of(femnist).lr, method_of(cifar).lr) == (0.4, 0.1)
+    assert method_of(femnist).decay.factor(20, 400) == pytest.approx(0.995**2)
+    assert method_of(cifar).decay.factor(20, 400) == pytest.approx(0.997)
+    assert (numbers_of(femnist).total_variation, numbers_of(cifar).clip) == (1e-3, 10.0)
+    assert prior_of("femnist", None, None) == ("l2-mean", 1000.0)
+    assert prior_of("cifar100", None, None) == ("l2-max-conv", 6.075)
+    assert prior_of("femnist", "l1-max", None)[1] == 77.298 and prior_of("femnist", "l1-max", 0.0)[1] == 0.0
+    assert all(preset.prior_weights.keys() == EPOCH_PRIORS.keys() for preset in PRESETS.values())
+    assert numbers_of(Dlf(total_variation=0.0)).total_variation == 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 0},
+        {"learning_rate": -1.0},
+        {"decay": 0.0},
+        {"decay": 1.1},
+        {"preset": "mnist"},
+        {"match": "l3"},
+        {"match_weight": (1.0, 0.0)},
+        {"total_variation": -1.0},
+        {"clip": float("inf")},
+        {"label_order": "any"},
+        {"labels": LastReturned()},
+        {"restarts": 0},
+        {"keep": "first"},
+        {"at": "middle"},
+        {"batch_norm": "eval"},
+    ],
+)
+@pytest.mark.parametrize("attack", FAMILY)
+def test_wrong_settings_are_refused(attack: type[Attack], wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        attack(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"prior": "l2"}, {"prior_weight": -1.0}, {"average": "median"}])
+def test_wrong_priors_and_averages_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        Dlf(**wrong)
+
+
+@pytest.mark.parametrize("attack", FAMILY)
+def test_needs_are_named(attack: type[Attack]) -> None:
+    view, *_ = client_view(ROUND)
+    with pytest.raises(Refused, match="recipe"):
+        attacked(attack(), replace(view, grants=replace(view.grants, recipe=None)))
+    with pytest.raises(Refused, match="an update"):
+        attacked(attack(), view.without_messages())
+    with pytest.raises(Refused, match="image"):
+        attacked(attack(), replace(view, space=replace(view.space, kind="table")))
