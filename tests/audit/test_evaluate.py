@@ -124,6 +124,16 @@ def test_controls_of_sources_by_hand(name: str) -> None:
     assert set(evaluate(alone).controls) == {"other-client"}
 
 
+def test_whoever_holds_the_records_in_question_has_no_held_out_control() -> None:
+    oracle = {
+        **PLAIN,
+        "model": {"name": "local-model-oracle", "steps": 20},
+        "grants": ["public-attributes", "oracle-records"],
+    }
+    found = evaluate(bench(oracle))
+    assert found.oracle and "held-out" not in found.controls and "other-client" in found.controls
+
+
 def test_the_ledger_says_who_knows_what() -> None:
     told = evaluate(bench()).ledger
     assert told["role"] == "server" and told["grants"] == ["public-attributes", "recipe"]

@@ -120,7 +120,7 @@ def attack(label: str, request: Request, epochs: int = 1) -> dict[str, Any]:
             "controls": ["held-out", "other-client"],
         }
     if what == "oracle":
-        return made | {"grants": ["public-attributes", "oracle-records"], "controls": ["held-out"]}
+        return made | {"grants": ["public-attributes", "oracle-records"], "controls": []}
     return made
 
 
@@ -136,7 +136,7 @@ def _on_gradients(what: str, active: int, request: Request) -> dict[str, Any]:
     else:
         made |= {"shares": [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]}
     if what == "grad-oracle":
-        made |= {"pick": "oracle-records", "grants": ["public-attributes", "oracle-records"]}
+        made |= {"pick": "oracle-records", "grants": ["public-attributes", "oracle-records"], "controls": []}
     return made
 
 
