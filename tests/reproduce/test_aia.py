@@ -36,7 +36,7 @@ def test_every_row_is_a_plan_with_every_column(name: str, scale: str) -> None:
     labels = {column.attack for column in find(name).columns}
     for row, content in plans(name, Request(scale=scale)).items():
         plan = make_plan({**content, "name": f"{name}.{row}"}, Path.cwd())
-        too_large = {"grad-closed"} if row == "income-a" else set()
+        too_large = {"grad-closed", "grad-closed-own"} if row == "income-a" else set()
         assert {part.title for part in plan.attacks} == labels - too_large
         assert len(plan.seeds) == (1 if scale == "small" else 3)
         for part in plan.attacks:
@@ -55,6 +55,11 @@ def test_the_labels_say_what_the_attacks_are() -> None:
     assert attack("active-10-grad", small)["active_rounds"] == 10
     assert attack("active-10-grad-oracle", small)["pick"] == "oracle-records"
     assert attack("grad", Request(scale="paper"))["shares"] == [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]
+    assert attack("grad-all-rounds", small)["pick"] == "all-rounds"
+    assert attack("grad-closed-own", small) == {
+        "name": "attribute-from-gradients", "controls": ["held-out"], "pick": "own-objective",
+        "shares": [0.0, 0.05, 0.2],
+    }  # fmt: skip
     assert attack("model", small)["model"] == "last-returned" and "role" not in attack("model", small)
 
 

@@ -25,7 +25,9 @@ RATES = {"medical": 2e-6, "income": 5e-7}  # of the clients; the target is in do
 CALLED = {
     "grad": "Passive, Grad",
     "grad-oracle": "Passive, Grad-w-O",
+    "grad-all-rounds": "",  # as Grad, picked by all rounds and not by those it matched
     "grad-closed": "",
+    "grad-closed-own": "",  # in closed form, over the shares of rounds of Grad and picked like it
     "model": "Passive, Ours",
     "active-10-grad": "Active (10 Rnds), Grad",
     "active-10-grad-oracle": "Active (10 Rnds), Grad-w-O",
@@ -44,6 +46,8 @@ ORDER = (
     Difference(left="active-50", right="oracle"),
     Difference(left="grad-closed", right="grad"),
     Difference(left="model", right="grad-closed"),
+    Difference(left="grad-all-rounds", right="grad"),
+    Difference(left="grad-closed", right="grad-closed-own"),
 )
 WHY = (
     "our step size of the active attack comes from the recorded rounds, the paper's from the clients' own losses; "
@@ -130,11 +134,12 @@ def _on_gradients(what: str, active: int, request: Request) -> dict[str, Any]:
         made |= {"role": "active-server", "active_rounds": active}
     if what == "grad-closed":
         return made
-    made |= {"method": "iterative", "pick": "own-objective"}
+    made |= {"shares": [0.0, 0.05, 0.2] if request.is_small else [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]}
+    if what == "grad-closed-own":
+        return made | {"pick": "own-objective"}
+    made |= {"method": "iterative", "pick": "all-rounds" if what == "grad-all-rounds" else "own-objective"}
     if request.is_small:
-        made |= {"steps": 30, "learning_rates": [1e3, 1e5], "shares": [0.0, 0.05, 0.2]}
-    else:
-        made |= {"shares": [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]}
+        made |= {"steps": 30, "learning_rates": [1e3, 1e5]}
     if what == "grad-oracle":
         made |= {"pick": "oracle-records", "grants": ["public-attributes", "oracle-records"], "controls": []}
     return made
