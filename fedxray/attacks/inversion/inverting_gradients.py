@@ -2,7 +2,8 @@
 
 Images are sought whose replayed update points in the direction of the one seen, and that are smooth:
     1. Take the labels as granted, or from a sub-attack.
-    2. Draw images from N(0, 1) in the space of the model's inputs.
+    2. Draw images from N(0, 1) in the space of the model's inputs (start = "normal"), evenly over the valid
+       range ("uniform"), or around its middle ("grey"); the authors' code has such starts too.
     3. Descend on 1 - cos(replayed update, seen update) + weight * total variation, by Adam on the sign of the
        gradient, with a tenth of the learning rate from 3/8, 5/8 and 7/8 of the steps on; after each step go
        back into the range of valid pixels.
@@ -32,9 +33,11 @@ from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import DISTANCES
 from fedxray.attacks.inversion.known import (
+    Start,
     as_far_as_told,
     check_count,
     check_label_attack,
+    check_start,
     check_weight,
     drawn_starts,
     image_needs,
@@ -69,6 +72,7 @@ class InvertingGradients(Attack):
     total_variation: float = 1e-4
     match: str = "cosine"  # cosine | cosine-by-layer | l2 | l1
     restarts: int = 1
+    start: Start = "normal"
     labels: Attack = field(default_factory=LabelsIdlg)  # used when the labels are not granted
     at: At = "first"
     batch_norm: BatchNorm = "batch"
@@ -80,6 +84,7 @@ class InvertingGradients(Attack):
         check_batch_norm(self.batch_norm)
         check_weight("total_variation", self.total_variation)
         check_count("restarts", self.restarts)
+        check_start(self.start)
         check_label_attack(self.labels)
         if self.match not in DISTANCES:
             raise unknown_name("match", self.match, DISTANCES)
@@ -101,7 +106,7 @@ class InvertingGradients(Attack):
         client, seen = replayed(view, observation, len(labels), self.batch_norm)
         found = restarts(
             partial(self._loss, client, seen, labels),
-            drawn_starts(view, like, len(labels), context, self.restarts), self.method(),
+            drawn_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
             report=context.report, project=into_the_box(view, like), what=self.name,
         )  # fmt: skip
         facts |= {"round": observation.round, "own_loss": [one.best_loss for one in found.outcomes],

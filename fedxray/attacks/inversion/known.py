@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,12 @@ from fedxray.federation.recipe import Recipe
 from fedxray.minimise import Project
 from fedxray.params import Params, scaled
 from fedxray.priors import clip
-from fedxray.seeds import fork, normal_like
+from fedxray.seeds import fork, normal_like, uniform_like
+
+# N(0, 1) as the model gets its inputs; evenly over valid inputs; or around their middle.
+Start = Literal["normal", "uniform", "grey"]
+STARTS = ("normal", "uniform", "grey")
+AROUND_GREY = 0.1  # of the range
 
 
 def image_needs(at: At, labels: Attack) -> tuple[Need, ...]:
@@ -77,18 +82,26 @@ def recipe_of(view: View, observation: Observation) -> Recipe | None:
     return view.grants.recipe
 
 
-def drawn_inputs(view: View, like: Tensor, examples: int, generator: torch.Generator) -> Tensor:
-    """Inputs from N(0, 1) in the space of the model's inputs, shape [examples, ...], type and device as `like`."""
+def drawn_inputs(
+    view: View, like: Tensor, examples: int, generator: torch.Generator, start: Start = "normal"
+) -> Tensor:
+    """Inputs to start from, shape [examples, ...], type and device as `like`."""
     blank = torch.empty((examples, *view.space.shape), dtype=like.dtype, device=like.device)
-    return normal_like(blank, generator)
+    low, high = view.space.bounds(like)
+    if start == "uniform":
+        return low + (high - low) * uniform_like(blank, generator)
+    drawn = normal_like(blank, generator)
+    if start == "grey":
+        return clip((low + high) / 2 + AROUND_GREY * (high - low) * drawn, low, high)
+    return drawn
 
 
 def drawn_starts(
-    view: View, like: Tensor, examples: int, context: Context, restarts: int
+    view: View, like: Tensor, examples: int, context: Context, restarts: int, start: Start = "normal"
 ) -> list[dict[str, Tensor]]:
     """One start per restart, each from its own generator."""
     return [
-        {"inputs": drawn_inputs(view, like, examples, fork(context.generator, "restart", place))}
+        {"inputs": drawn_inputs(view, like, examples, fork(context.generator, "restart", place), start)}
         for place in range(restarts)
     ]
 
@@ -123,6 +136,12 @@ def check_label_attack(labels: Attack) -> None:
     """Refuse a sub-attack that gives something else."""
     if labels.kind != "labels":
         raise BadInput("labels", expected="an attack on labels", got=labels.name, remedy="Try labels-idlg.")
+
+
+def check_start(start: str) -> None:
+    """Refuse a way to start that is not there."""
+    if start not in STARTS:
+        raise BadInput("start", expected=f"one of {', '.join(STARTS)}", got=repr(start), remedy='Try "grey".')
 
 
 def check_count(setting: str, value: object) -> None:

@@ -11,7 +11,7 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import compute
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
-from fedxray.attacks.inversion.known import recipe_of, replayed
+from fedxray.attacks.inversion.known import drawn_inputs, recipe_of, replayed
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.errors import BadInput, Refused
@@ -133,6 +133,19 @@ def test_restarts_are_chosen_by_the_own_loss() -> None:
     assert heard[-1].done == heard[-1].total == 60 and heard[0].what == "inverting-gradients"
 
 
+@pytest.mark.parametrize("start", ["normal", "uniform", "grey"])
+def test_starts_are_spread_as_they_say(start: Any) -> None:
+    view = view_of(images(1), torch.tensor([0]))
+    shifted = replace(view, space=replace(view.space, mean=(0.5,), std=(0.25,)))  # valid from -2 to 2
+    found = drawn_inputs(shifted, torch.zeros(1), 2000, fork(3), start)
+    assert found.shape == (2000, 1, 4, 4)
+    wanted = {"normal": 1.0, "uniform": 4 / 12**0.5, "grey": 0.4}[start]
+    assert float(found.std()) == pytest.approx(wanted, rel=0.02) and abs(float(found.mean())) < 0.03
+    assert start == "normal" or float(found.abs().max()) <= 2.0
+    assert torch.equal(found, drawn_inputs(shifted, torch.zeros(1), 2000, fork(3), start))
+    assert attacked(view, steps=1, start=start).status == "ok"
+
+
 def test_the_round_can_be_chosen() -> None:
     first, last = view_of(images(1), torch.tensor([0])), view_of(images(1, 5), torch.tensor([2]))
     both = replace(first, observations=(*first.observations, replace(last.observations[0], round=4)))
@@ -213,6 +226,7 @@ def test_other_needs_are_named() -> None:
         ("total_variation", float("inf")),
         ("match", "cosin"),
         ("restarts", 0),
+        ("start", "black"),
         ("at", "middle"),
         ("batch_norm", "eval"),
         ("labels", LastReturned()),
