@@ -10,11 +10,13 @@ import torch
 
 from fedxray.adversary import roles
 from fedxray.attacks.evidence import model_params
+from fedxray.attacks.local_model.active import GAUSS
 from fedxray.attacks.local_model.linear import LocalModelLinear
+from fedxray.audit.catalog import make_attack
 from fedxray.audit.plan import make_plan
 from fedxray.federation.round_loop import simulate
 from fedxray.params import flatten
-from fedxray.reproduce.aia import toy
+from fedxray.reproduce.aia import rounds, toy
 from fedxray.reproduce.aia.setting import CALLED, attack, plan_of
 from fedxray.reproduce.base import Request
 from fedxray.reproduce.table import REPRODUCTIONS, find
@@ -42,7 +44,7 @@ def test_every_row_is_a_plan_with_every_column(name: str, scale: str) -> None:
         for part in plan.attacks:
             assert part.make(Path.cwd()).kind == "attributes"
             oracle = any(grant.startswith("oracle-") for grant in part.grants or ())
-            assert oracle == ("oracle" in part.title)
+            assert oracle == ("oracle" in part.title), part.title
 
 
 def test_the_labels_say_what_the_attacks_are() -> None:
@@ -61,6 +63,18 @@ def test_the_labels_say_what_the_attacks_are() -> None:
         "shares": [0.0, 0.05, 0.2],
     }  # fmt: skip
     assert attack("model", small)["model"] == "last-returned" and "role" not in attack("model", small)
+
+
+def test_the_rounds_said_to_be_spent_are_those_of_the_settings() -> None:
+    for label, (model, spent) in rounds.MODELS.items():
+        if model["name"] == "local-model-active":
+            made: Any = make_attack(
+                model["name"], {key: value for key, value in model.items() if key != "name"}
+            )
+            asked = len(GAUSS) if (made.tune, made.judge) == ("search", "line") else 0
+            tried = made.trials * (min(made.trial_rounds, made.active_rounds) + asked)
+            more = made.active_rounds - min(made.trial_rounds, made.active_rounds)
+            assert spent == (made.active_rounds if made.tune == "recorded" else tried + more), label
 
 
 def test_half_of_the_attacked_clients_are_of_each_kind() -> None:
