@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from fedxray.reproduce.base import Request
 from fedxray.reproduce.lmra import sweeps
-from fedxray.reproduce.lmra.setting import MODELS, federation_of, published, together
+from fedxray.reproduce.lmra.setting import MODELS, federation_of, published, targets, together
 from fedxray.reproduce.lmra.table1 import NUMBERS, TABLE1
 from fedxray.reproduce.lmra.table9 import NUMBERS as FITS
 
@@ -78,3 +80,10 @@ def test_a_row_changes_what_it_is_named_after(
     assert made.plan is not None
     for request, value in ((SMALL, small), (PAPER, paper)):
         assert made.plan(request, row)[key[0]][key[1]] == value
+
+
+def test_fewer_clients_are_among_more() -> None:
+    chosen = [targets("adult", Request(clients=count)) for count in range(1, 11)]
+    assert all(set(few) < set(more) for few, more in itertools.pairwise(chosen))
+    assert chosen[-1] == list(range(10)) and chosen[2] == [0, 3, 5]
+    assert targets("flights", PAPER) == list(range(6)) and targets("flights", Request(clients=2)) == [0, 5]

@@ -26,11 +26,9 @@ BATCHES = {"att-faces": 32, "att-faces-64": 64}  # Figure 1, and the figure of A
 
 def plan(request: Request, row: str) -> dict[str, Any]:
     """One batch size."""
-    count = targets("att-faces", request, small=2)
-    attacks = [
-        gradient_images(min(count, 1) if request.is_small else count, request),
-        *class_images(SHOWN, count),
-    ]
+    chosen = targets("att-faces", request, small=2)
+    rival = gradient_images(chosen[:1] if request.is_small else chosen, request)
+    attacks = [rival, *class_images(SHOWN, chosen)]
     return {**federation_of("att-faces", request, batch_size=BATCHES[row]), "attack": attacks}
 
 

@@ -47,14 +47,14 @@ def parts(row: str) -> tuple[str, int]:
     return data, int(value)
 
 
-def attacks(data: str, request: Request, *, most: int | None = None) -> list[dict[str, Any]]:
+def attacks(data: str, request: Request) -> list[dict[str, Any]]:
     """On tables models, attributes and sources; on faces models and images of classes."""
-    count = targets(data, request, small=2, most=most)
-    one = min(count, 1) if request.is_small else count
+    chosen = targets(data, request, small=2)
+    one = chosen[:1] if request.is_small else chosen
     if data == "att-faces":
-        return [*models(SHOWN, count), gradient_images(one, request), *class_images(SHOWN, count)]
-    inner = [gradient_attributes(count), *attributes(USED, count)]
-    return [*models(GUESSES, count), *inner, majority_sources(count), *sources(TOLD, one)]
+        return [*models(SHOWN, chosen), gradient_images(one, request), *class_images(SHOWN, chosen)]
+    inner = [gradient_attributes(chosen), *attributes(USED, chosen)]
+    return [*models(GUESSES, chosen), *inner, majority_sources(chosen), *sources(TOLD, one)]
 
 
 def by_clients(request: Request, row: str) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def by_records(request: Request, row: str) -> dict[str, Any]:
     """So many examples of every client, nested; batches of 256 or of all that there are."""
     data, value = parts(row)
     size, batch = (value // SHRINK, 256 // SHRINK) if request.is_small else (value, 256)
-    count = targets(data, request, small=2)
-    inner = [gradient_attributes(count), *attributes(USED, count)]
+    chosen = targets(data, request, small=2)
+    inner = [gradient_attributes(chosen), *attributes(USED, chosen)]
     made = federation_of(data, request, examples=size, batch_size=min(batch, size))
     return {**made, "attack": inner}
 
@@ -118,7 +118,7 @@ LMRA_CLIENTS = Reproduction(
         "Figure 4", trend="the number of clients has a limited impact; source inference falls a little"
     ),
     rows=rows_of(CLIENTS),
-    small_rows=("leaf-10", "leaf-40"),
+    small_rows=("leaf-10", "leaf-20"),
     columns=COLUMNS,
     differences=(*ORDER, *across(CLIENTS, "sia-majority", expected="above")),
     plan=by_clients,
@@ -133,7 +133,7 @@ LMRA_BATCH_SIZE = Reproduction(
         "images from gradients lose 9.2 points",
     ),
     rows=rows_of(BATCHES),
-    small_rows=("leaf-32", "leaf-2000"),
+    small_rows=("leaf-128", "leaf-2000"),
     columns=COLUMNS,
     differences=(
         *ORDER,
