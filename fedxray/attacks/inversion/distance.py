@@ -46,6 +46,11 @@ def cosine_by_layer(guess: Params, seen: Params, weights: Weights | None = None)
     return _sum(parts, weights)
 
 
+def where_seen(guess: Params, seen: Params) -> dict[str, Tensor]:
+    """The guess with zeros wherever the update seen is exactly zero, so that no entry there counts as a difference."""
+    return {name: value * (seen[name] != 0) for name, value in _paired(guess, seen).items()}
+
+
 def layer_weights(names: Params, by_layer: Weights) -> dict[str, float]:
     """Weights by parameter name from weights by module name: a layer's weight and bias share theirs."""
     found = {name: by_layer.get(name.rpartition(".")[0]) for name in names}

@@ -8,6 +8,10 @@ Images are sought whose replayed update points in the direction of the one seen,
        gradient, with a tenth of the learning rate from 3/8, 5/8 and 7/8 of the steps on; after each step go
        back into the range of valid pixels.
     4. Of all iterates and restarts keep the one where this loss is lowest.
+With skip_zeros = true entries of the update that are exactly zero do not count in 3. They come from units that are
+off for every image. A unit that is wrongly on in the guess adds a row there whose size does not depend on how
+far it is on, so no slope turns it off, and the rest of the guess is bent to make up for it: small batches
+get stuck. (Our own addition, off by default.)
 For FedAvg the client's local steps are replayed. Its order is unknown: images are used in the order of the
 guess, the same in every epoch.
 
@@ -31,7 +35,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.aim import At, check_at, observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
-from fedxray.attacks.inversion.distance import DISTANCES
+from fedxray.attacks.inversion.distance import DISTANCES, where_seen
 from fedxray.attacks.inversion.known import (
     Start,
     as_far_as_told,
@@ -73,6 +77,7 @@ class InvertingGradients(Attack):
     match: str = "cosine"  # cosine | cosine-by-layer | l2 | l1
     restarts: int = 1
     start: Start = "normal"
+    skip_zeros: bool = False  # whether entries where the update seen is exactly zero count for nothing
     labels: Attack = field(default_factory=LabelsIdlg)  # used when the labels are not granted
     at: At = "first"
     batch_norm: BatchNorm = "batch"
@@ -118,5 +123,6 @@ class InvertingGradients(Attack):
         return as_far_as_told(view, observation, evidence)
 
     def _loss(self, client: Replay, seen: Params, labels: Tensor, point: dict[str, Tensor]) -> Tensor:
-        distance = DISTANCES[self.match](client.update(point["inputs"], labels), seen)
+        update = client.update(point["inputs"], labels)
+        distance = DISTANCES[self.match](where_seen(update, seen) if self.skip_zeros else update, seen)
         return distance + self.total_variation * total_variation(point["inputs"])

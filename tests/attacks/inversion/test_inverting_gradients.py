@@ -133,6 +133,24 @@ def test_restarts_are_chosen_by_the_own_loss() -> None:
     assert heard[-1].done == heard[-1].total == 60 and heard[0].what == "inverting-gradients"
 
 
+def test_zeros_that_were_seen_can_be_left_out() -> None:
+    view = view_of(images(1), torch.tensor([0]))
+    seen = view.observations[0]
+    update = {name: value.clone() for name, value in seen.update.items()}
+    update["0.weight"][2] = 0.0  # as if a unit had been off
+    changed = replace(view, observations=(replace(seen, update=update),))
+    client, aim = replayed(changed, changed.observations[0], 1, "batch")
+    point = {"inputs": images(1)}
+    losses = {
+        skip: InvertingGradients(skip_zeros=skip, total_variation=0.0)
+        ._loss(client, aim, torch.tensor([0]), point)
+        .item()
+        for skip in (False, True)
+    }
+    assert losses[True] < 1e-6 < 1e-4 < losses[False]
+    assert error(attacked(changed, steps=250, skip_zeros=True), images(1)) < 1e-3
+
+
 @pytest.mark.parametrize("start", ["normal", "uniform", "grey"])
 def test_starts_are_spread_as_they_say(start: Any) -> None:
     view = view_of(images(1), torch.tensor([0]))
