@@ -9,6 +9,7 @@ from typing import Any
 from fedxray.report import stakes, words
 from fedxray.report.pictures import Gallery
 from fedxray.report.plans import plan_of, plans_of, table
+from fedxray.report.tradeoffs import not_negative
 
 MOST_NAMED = 12
 
@@ -239,9 +240,9 @@ def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "metric": row["metric"],
             "words": _utility_words(row["metric"], plan_of(row) in scaled),
             "value": words.value(row["value"], row["metric"]),
-            "spread": words.between(_not_negative(row["low"]), row["high"], row["metric"]),
+            "spread": words.between(not_negative(row["low"]), row["high"], row["metric"]),
             "n": row["n"],
-            "epsilon": None if row["epsilon"] is None else f"{row['epsilon']:g}",
+            "epsilon": None if row["epsilon"] is None else f"{row['epsilon']:.3g}",
         }
         for row in document["utility"]
     ]
@@ -256,11 +257,6 @@ def privacy(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _utility_words(metric: str, standardised: bool) -> str:
     key = "standardised loss" if metric == "loss" and standardised else metric
     return words.UTILITY.get(key, "")
-
-
-def _not_negative(number: float | None) -> float | None:
-    """No loss, error or share is below zero, but an interval may not know that."""
-    return None if number is None else max(number, 0.0)
 
 
 def marks(document: Mapping[str, Any]) -> set[str]:

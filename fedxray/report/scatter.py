@@ -58,10 +58,10 @@ def scatter_chart(
 
 
 def _frame(axes: Axes, points: Sequence[Point], reverse: bool) -> None:
-    """Limits that hold all intervals, the line of the guess, and little else."""
-    low, high = _ends([number for point in points for number in point.across if number is not None])
+    """Limits by the points, the line of the guess, and little else."""
+    low, high = _ends([point.across for point in points])
     axes.set_xlim(*((high, low) if reverse else (low, high)))
-    axes.set_ylim(*_ends([0.0, *(number for point in points for number in point.up if number is not None)]))
+    axes.set_ylim(*_ends([point.up for point in points] + [(0.0, None, None)]))
     axes.axhline(0.0, color=MUTED, linewidth=1.0)
     axes.patch.set_visible(False)
     for side in ("right", "top"):
@@ -72,10 +72,15 @@ def _frame(axes: Axes, points: Sequence[Point], reverse: bool) -> None:
     axes.tick_params(colors=MUTED, length=3)
 
 
-def _ends(numbers: Sequence[float]) -> tuple[float, float]:
-    least, most = min(numbers), max(numbers)
-    room = 0.08 * (most - least) or 0.05 * abs(most) or 0.5
-    return least - room, most + room
+def _ends(measured: Sequence[Measured]) -> tuple[float, float]:
+    """Ends of an axis that hold every value, and its interval unless that would press the values together."""
+    values = [value for value, _, _ in measured]
+    least, most = min(values), max(values)
+    span = (most - least) or 0.2 * abs(most) or 1.0
+    lows = [end for _, end, _ in measured if end is not None]
+    highs = [end for _, _, end in measured if end is not None]
+    low, high = max(min([least, *lows]), least - span), min(max([most, *highs]), most + span)
+    return low - 0.08 * span, high + 0.08 * span
 
 
 def _frontier(axes: Axes, points: Sequence[Point], reverse: bool) -> None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from fedxray.report import words
 from fedxray.report.plans import plan_of
-from fedxray.report.rows import Row
+from fedxray.report.rows import Row, shown_rows
 from fedxray.report.scatter import Point, scatter_chart
 
 # In the order in which they are preferred; of those that are marked, smaller is better.
@@ -45,7 +45,7 @@ class Tradeoff:
 def tradeoffs(document: Mapping[str, Any]) -> list[Tradeoff]:
     """A picture for every attack and seat with two defences or more, by the attack's first metric."""
     groups: dict[tuple[str | None, str, str], list[Row]] = {}
-    for row in document["summary"]:
+    for row in shown_rows(document):
         if not row["oracle"] and row["difference"] is not None:
             groups.setdefault((plan_of(row), row["attack"], row["role"]), []).append(row)
     found = [
@@ -113,11 +113,16 @@ def _point(mark: str, row: Row, worth: Row, best: bool) -> Point:
     return Point(
         mark=f"{mark}{budget}",
         label=words.defence_words(row["defence"]),
-        across=(worth["value"], worth["low"], worth["high"]),
+        across=(worth["value"], not_negative(worth["low"]), worth["high"]),
         up=(row["difference"], row["low"], row["high"]),
         verdict=row["verdict"],
         frontier=best,
     )
+
+
+def not_negative(number: float | None) -> float | None:
+    """No loss, error or share is below zero, but an interval may not know that."""
+    return None if number is None else max(number, 0.0)
 
 
 def _line(point: Point, row: Row, worth: Row) -> TradeoffLine:
@@ -129,7 +134,7 @@ def _line(point: Point, row: Row, worth: Row) -> TradeoffLine:
         mark=point.mark[0],
         defence=point.label,
         aware=words.aware_words(row),
-        utility=f"{utility} ({words.between(worth['low'], worth['high'], worth['metric'])})",
+        utility=f"{utility} ({words.between(not_negative(worth['low']), worth['high'], worth['metric'])})",
         gain=f"{gain} ({spread})",
         epsilon=None if worth["epsilon"] is None else f"{worth['epsilon']:.3g}",
         frontier=point.frontier,
