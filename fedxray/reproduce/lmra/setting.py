@@ -89,7 +89,7 @@ def _data(data: str, request: Request) -> Mapping[str, Any]:
         dims, samples = LEAF_COLUMNS[request.scale], 250 if small else 2500
         named = {"name": "leaf-synthetic", "dims": dims, "samples": samples, "partition": "as-given"}
     elif data == "adult":
-        named = {"name": "adult", "partition": "adult-doctorate", "total": 3000 if small else 12_300}
+        named = {"name": "adult", "partition": "adult-doctorate", "total": 2400 if small else 12_300}
     elif data == "flights":
         named = {"name": "flights", "rows": 2000 if small else 100_000, "partition": "as-given"}
     else:
