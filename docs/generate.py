@@ -87,6 +87,7 @@ def blocks() -> dict[str, str]:
         "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
         "own images plan": _code("toml", EXAMPLES / "own-images" / "scans.toml"),
+        "schema": _code("", EXAMPLES / "no-data" / "schema.toml"),
         "python": _code("python", EXAMPLES / "python" / "audit.py"),
         "reproductions": _reproductions(),
         "measured": _measured(),

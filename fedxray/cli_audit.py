@@ -106,8 +106,14 @@ def _tell_understood(plan: Plan, where: TextIO) -> None:
     from fedxray.audit.prepare import prepare
     from fedxray.audit.understood import understood
 
-    for line in understood(prepare(plan, plan.defences[0].title, plan.seeds[0])):
+    prepared = prepare(plan, plan.defences[0].title, plan.seeds[0])
+    for line in understood(prepared):
         print(line, file=where)
+    if plan.transcript is not None:
+        from fedxray.audit.recorded import rounds_learnt
+        from fedxray.audit.understood import learnt
+
+        print(learnt(*rounds_learnt(plan, prepared)), file=where)
 
 
 def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int:

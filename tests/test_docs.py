@@ -35,7 +35,7 @@ PAGES = [
     DOCS / "results" / "README.md",
 ]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
-COMMAND = re.compile(r"(?:^|[\s`\\/])fedxray ((?:data )?[a-z][a-z-]*)((?: +[^\s`|,;.)]\S*)*)", re.M)
+COMMAND = re.compile(r"(?:^|[\s`\\/])fedxray ((?:data |import )?[a-z][a-z-]*)((?: +[^\s`|,;.)]\S*)*)", re.M)
 # Words that follow "fedxray" in a sentence and are no commands.
 SENTENCE = re.compile(r"`([^`\n]+)`")
 

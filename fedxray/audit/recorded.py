@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedxray.attacks.predict import losses
 from fedxray.audit.plan import Plan, split_arguments
 from fedxray.audit.plan.parts import FederationPart
 from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
@@ -22,7 +23,7 @@ from fedxray.federation.recording.reading import Recording, read_recording
 from fedxray.federation.recording.transcribe import Chosen, choose, transcribe, with_frozen
 from fedxray.federation.round_loop import Federation, in_dtype
 from fedxray.federation.transcript import Transcript
-from fedxray.losses import default_loss
+from fedxray.losses import default_loss, example_loss
 from fedxray.seeds import fork
 
 # What clients are told in a round, by the names that apps give it.
@@ -34,6 +35,7 @@ TOLD: dict[str, tuple[str, ...]] = {
     "mu": ("proximal-mu", "proximal_mu"),
 }
 NEEDED = ("epochs", "batch_size", "learning_rate")  # to replay a training that sends weights
+MOST_TRIED = 10  # rounds
 REPLAYED = "sgd"  # the optimiser that local updates know
 UNTOLD: dict[str, Any] = {"batch_size": "all"}  # where nobody needs it: no batch is too small for a layer
 
@@ -90,6 +92,31 @@ def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:
         widen=plan.transcript.widen,
         examples=plan.transcript.examples == "same",
     )
+
+
+def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
+    """In how many of the last recorded rounds the node's training lowered the loss on its records, and of how many.
+
+    Records that were not trained on, or not as the network got them, show here before any attack is run.
+    """
+    transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(prepared.seed)
+    replies = [one for one in transcript.messages if one.what == "reply" and one.kind == "weights"][
+        -MOST_TRIED:
+    ]
+    fell, records = 0, truth.train[0]
+    for reply in replies:
+        sent, back = transcript.shelf.get(f"sent/{reply.round}"), transcript.shelf.get(reply.parts)
+        ends = {name: value + back.params[name] for name, value in sent.params.items()}
+        before, after = (
+            float(
+                losses(
+                    truth.model, params, buffers, records.x, records.y, example_loss(truth.recipe.loss)
+                ).mean()
+            )
+            for params, buffers in ((sent.params, sent.buffers), (ends, back.buffers))
+        )
+        fell += after < before
+    return fell, len(replies)
 
 
 def recording_path(plan: Plan) -> Path:

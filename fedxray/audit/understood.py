@@ -53,6 +53,13 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     return facts
 
 
+def learnt(fell: int, rounds: int) -> str:
+    """Whether the records look like those that were trained on."""
+    seen = f"the training lowered the loss on these records in {fell} of {rounds} rounds"
+    doubt = "are they what the node trained on, as its network got them?"
+    return f"{'fits':<12}{seen}" if 2 * fell >= rounds else f"{'fits':<12}! {seen}: {doubt}"
+
+
 def _target(dataset: Dataset) -> str:
     space = dataset.space
     name = space.target_name or "the class"

@@ -13,8 +13,8 @@ from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded import chosen_of, told_recipe
-from fedxray.audit.understood import understood
+from fedxray.audit.recorded import chosen_of, rounds_learnt, told_recipe
+from fedxray.audit.understood import learnt, understood
 from fedxray.cli import main
 from fedxray.errors import BadInput, FedxrayError
 from fedxray.federation.recording.form import Said
@@ -69,7 +69,9 @@ def test_scores_are_those_of_the_simulated_run(place: Path, tmp_path: Path) -> N
             other = wanted[case["attack"]]
             assert case["status"] == "ok", case["reason"]
             assert case["scores"] == pytest.approx(other["scores"])
-            for name, one in case["floors"].items():  # a floor that draws lots draws others for another client
+            for name, one in case[
+                "floors"
+            ].items():  # a floor that draws lots draws others for another client
                 metric = next(iter(one))
                 assert one[metric] == pytest.approx(other["floors"][name][metric])
             assert case["floors"].keys() == other["floors"].keys()
@@ -90,6 +92,7 @@ def test_a_recorded_audit_from_the_command_line(
     told = capsys.readouterr()
     assert ended.value.code == 0, told.err
     assert "recording   client side, node 101, 3 rounds (0 to 2)" in told.err
+    assert "fits        the training lowered the loss on these records in 3 of 3 rounds" in told.err
     report = (tmp_path / "out" / "report.html").read_text()
     assert "A recording is one run, and this score has no interval over its records." in report
 
@@ -264,6 +267,21 @@ def test_own_arrays_must_say_what_they_are(place: Path) -> None:
     base["data"] = {"path": "node.npz", "ready": True}
     base["transcript"]["examples"] = "any"
     assert "held-out records to tell members from" in refusal(place, base)
+
+
+def test_records_that_were_not_trained_on_are_doubted(place: Path) -> None:
+    """The node's own inputs with other targets: its training makes them worse."""
+    plan = make_plan(BASE, place)
+    file = own_arrays(plan, 1, place / "wrong.npz")
+    arrays = dict(np.load(file))
+    np.savez(file, **{**arrays, "y": -arrays["y"]})
+    wrong = {**document(attack=ATTACKS[1:2]), "data": {"path": "wrong.npz", "ready": True, "use": "part"}}
+    found = make_plan(wrong, place)
+    fell, rounds = rounds_learnt(found, prepare(found, "none", 0))
+    assert (fell < 2, rounds) == (True, 3)
+    assert "! the training lowered" in learnt(fell, rounds) and "as its network got them?" in learnt(
+        fell, rounds
+    )
 
 
 def test_what_came_after_the_recorder_is_told(tmp_path: Path) -> None:

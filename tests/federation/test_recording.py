@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load
 
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
@@ -22,7 +25,7 @@ from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.form import Said
 from fedxray.federation.recording.reading import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
-from fedxray.federation.recording.writing import RecordingWriter, open_folder, write_message
+from fedxray.federation.recording.writing import RecordingWriter, open_folder, pack, write_message
 
 SPACE = Space(kind="table", shape=(2,), target="regression")
 ROUNDS = 3
@@ -161,7 +164,9 @@ def test_a_node_that_only_evaluated(folder: Path) -> None:
 
 def test_two_runs_in_one_folder(folder: Path) -> None:
     add(folder, said(1, run="2"))
-    with pytest.raises(BadInput, match=r"transcript.run: expected a run of this recording: 1; 2, got nothing"):
+    with pytest.raises(
+        BadInput, match=r"transcript.run: expected a run of this recording: 1; 2, got nothing"
+    ):
         choose(read_recording(folder))
     assert rounds_of(folder, run="2") == [0]
     add(folder, said(2, run="1"))
@@ -228,6 +233,35 @@ def test_altered_arrays_are_refused_when_they_are_read(folder: Path) -> None:
     found = read_recording(folder)
     with pytest.raises(BadInput, match="altered"):
         found.arrays(found.messages[0].sent)
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__"),
+        st.tuples(
+            st.sampled_from(["<f2", "<f4", "<f8", "|u1", "|i1", "<i2", "<i4", "<i8", "|b1"]),
+            st.lists(st.integers(0, 4), max_size=3),
+        ),
+        max_size=5,
+    )
+)
+def test_files_are_those_of_safetensors(forms: dict[str, tuple[str, list[int]]]) -> None:
+    """What is packed is read back by the library, in every dtype and shape, also through another order in memory."""
+    drawn = np.random.default_rng(0)
+    arrays = {
+        name: np.asfortranarray(drawn.integers(0, 2, shape)).astype(dtype)
+        for name, (dtype, shape) in forms.items()
+    }
+    found = load(pack(arrays))
+    assert set(found) == set(arrays)
+    for name, value in arrays.items():
+        assert found[name].dtype == value.dtype and found[name].shape == value.shape
+        assert np.array_equal(found[name], value)
+
+
+def test_other_arrays_are_refused() -> None:
+    with pytest.raises(BadInput, match="array 'a': expected numbers of BOOL, F16"):
+        pack({"a": np.array(["text"])})
 
 
 def test_the_digest_tells_recordings_apart(folder: Path) -> None:
