@@ -7,15 +7,17 @@ import functools
 import pytest
 
 from fedxray.attacks.base import Attack
-from fedxray.audit.bench import declared_grants
+from fedxray.attacks.evidence import Evidence
+from fedxray.audit.bench import adapts, declared_grants
 from fedxray.audit.statistics import paired
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation.round_loop import Federation, simulate
 from fedxray.metrics.scoring import score
 from fedxray.metrics.table import MAIN_METRIC, METRICS
+from fedxray.params import is_finite
 from fedxray.seeds import fork
 from tests.contract import worlds
-from tests.contract.test_contract import floor_value
+from tests.contract.test_contract import floor_value, same
 
 SCALE = 30.0  # updates have entries of about 0.01
 QUICK = ("attribute-from-model", "membership-loss", "source-from-model", "inverting-gradients", "labels-idlg")
@@ -59,6 +61,7 @@ def noisy_world_of(attack: Attack, seed: int) -> worlds.World:
 def test_overwhelming_noise_gives_nothing(name: str) -> None:
     attack = worlds.small(name)
     metric, differences = MAIN_METRIC[attack.kind], []
+    seen: dict[tuple[int, int], Evidence] = {}
     for aware in (False, True):
         grants = sorted(declared_grants(attack) | ({"defence"} if aware else set()))
         for seed in (0, 1):
@@ -66,6 +69,11 @@ def test_overwhelming_noise_gives_nothing(name: str) -> None:
             for client in range(worlds.CLIENTS):
                 view = worlds.view_of(attack, world, client=client, grants=grants)
                 evidence = attack.run(view, generator=fork(3, "noise"))
+                before = seen.setdefault((seed, client), evidence)
+                ended = evidence.status == "ok" and is_finite(evidence.tensors)
+                assert adapts(attack) or not ended or same(before, evidence), (
+                    "what uses the defence must say so"
+                )
                 found = score(evidence, world.truth, client=client).means.get(metric)
                 if found is None or found != found:  # it did not end, which is no leak
                     continue

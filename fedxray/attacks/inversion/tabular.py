@@ -65,6 +65,7 @@ class TabularInversion(Attack):
     floors: ClassVar[tuple[str, ...]] = ("majority", "marginals")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "restarts": 2, "learning_rate": 0.15}
+    adapts: ClassVar[bool] = True
 
     steps: int = 1500
     learning_rate: float = 0.06
