@@ -301,8 +301,11 @@ def test_what_a_plan_will_import_is_printed(
 
 def command(*arguments: object, folder: Path) -> subprocess.Popen[str]:
     surroundings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    # A shell gives what it starts in the background no ear for Ctrl-C, and children inherit that: hear it again.
+    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[0] = 'fedxray'; "
+    code = heard + "from fedxray.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-m", "fedxray", *map(str, arguments)], cwd=folder, env=surroundings, text=True,
+        [sys.executable, "-c", code, *map(str, arguments)], cwd=folder, env=surroundings, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
 

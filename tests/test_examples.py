@@ -131,7 +131,6 @@ def test_own_csv_is_the_same_every_time(tmp_path: Path) -> None:
 def test_own_images(tmp_path: Path) -> None:
     """Two of three pictures are recognised among others, which public ones never are."""
     document = audited("own-images/scans.toml", tmp_path, [0])
-    assert means(document, "psnr")["inverting-gradients", "none"][0] > 16
     mean, floor = means(document, "retrieval")["inverting-gradients", "none"]
     assert mean > floor + 0.3
     assert not (tmp_path / "audit" / "gallery.json").exists(), "own pictures are private"
