@@ -126,7 +126,9 @@ def source_records(
     place = torch.arange(len(holder), device="cpu")
     if client is not None:
         place = torch.cat([place[holder == client], _spread(place[holder != client], sizes[client])])
-    place = place[permutation(len(place), fork(truth.seed, "sources", -1 if client is None else client, rows))]
+    place = place[
+        permutation(len(place), fork(truth.seed, "sources", -1 if client is None else client, rows))
+    ]
     asked = everyone.take(place.to(everyone.x.device))
     counts = torch.bincount(holder[place], minlength=len(sizes)).tolist()
     return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, held)

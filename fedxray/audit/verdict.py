@@ -132,7 +132,10 @@ def _by_interval(finding: Finding) -> tuple[Verdict, str]:
         return _above_margin(finding, spread)
     if difference.high > margin:
         doubt = f"the difference to {finding.over} may lie on either side of the margin {number(margin)}"
-        return "inconclusive", f"{doubt} ({spread}): more {_units(finding)} would narrow it{_few_runs(finding)}"
+        return (
+            "inconclusive",
+            f"{doubt} ({spread}): more {_units(finding)} would narrow it{_few_runs(finding)}",
+        )
     return _below_margin(finding, spread)
 
 
@@ -143,7 +146,10 @@ def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
     if finding.adjusted > LEVEL:
         looks = count(finding.family, "verdict")
         doubt = f"above the margin ({spread}), but after adjusting for {looks} p = {number(finding.adjusted)}"
-        return "inconclusive", f"{doubt}, more than {LEVEL}: more {_units(finding)} would settle it{_few_runs(finding)}"
+        return (
+            "inconclusive",
+            f"{doubt}, more than {LEVEL}: more {_units(finding)} would settle it{_few_runs(finding)}",
+        )
     gain = f"{number(finding.difference.mean)} better than {finding.over}"
     shown = f"{gain} ({spread}), margin {number(finding.margin)}"
     alone = ONE_RECORDING if finding.unit == "record" else ONE_RUN

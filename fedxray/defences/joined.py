@@ -61,8 +61,9 @@ def _told(parts: list[Told]) -> Told | None:
     """What all of them tell: replayed in order, with the variances of independent noise added."""
     if not parts:
         return None
+    certain = [one.replay for one in parts]
     return Told(
-        replay=_places([one.replay for one in parts]),
+        replay=replace(_places(certain), mixing=_worst([one.mixed for one in certain])),
         cut=any(one.cut for one in parts),
         update_variance=sum(one.update_variance for one in parts),
         step_variance=sum(one.step_variance for one in parts),

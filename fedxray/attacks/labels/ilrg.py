@@ -8,7 +8,9 @@
     4. Cut negative counts to 0, round, and repair the sum.
 No other input is needed, neither data nor draws, but a bias is: without one use `labels-dlf` or `labels-geng-start`.
 It is exact where all examples have the same features, or those of a class have and no other class leaves a trace in
-its row; it fails as a network gets sure of itself, since then the rows of present classes fade.
+its row. It fails for a class whose share of the examples is about what the network predicts: its bias gradient is
+nearly 0, and dividing by it gives features that are anything; and as a network gets sure of itself, since then the rows
+of present classes fade.
 
 Where we differ: rounding is by largest remainder, which is the authors' repair of the sum without its slip (a negative
 slice picks all but so many); a count above N is cut by that, not set to 0; features are bounded in size, not in their
