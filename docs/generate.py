@@ -15,6 +15,7 @@ from fedxray.audit.plan import plan_reference
 from fedxray.cli_show import default_grants
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.document import read as read_reproduction
+from fedxray.reproduce.lmra.page import tables as local_models
 from fedxray.reproduce.pages import heading, sheets
 from fedxray.reproduce.table import REPRODUCTIONS, find
 
@@ -91,6 +92,7 @@ def blocks() -> dict[str, str]:
         "python": _code("python", EXAMPLES / "python" / "audit.py"),
         "reproductions": _reproductions(),
         "measured": _measured(),
+        "local models": _local_models(),
     }
 
 
@@ -137,6 +139,13 @@ def _measured() -> str:
             parts += [f"### {sheet.title} ({path.stem})\n", _table(sheet.head, list(sheet.lines))]
         parts += [*(f"- {sentence}" for sentence in content["sentences"]), ""]
     return "\n".join(parts) + "\n"
+
+
+def _local_models() -> str:
+    """The committed table on local models, seeds apart on which settings were looked at."""
+    path = RESULTS / "lmra-table1.json"
+    found = local_models(read_reproduction(path)) if path.is_file() else []
+    return "\n".join(f"### {title}\n\n{_table(head, lines)}" for title, head, lines in found)
 
 
 def _seat_row(name: str, entry: Any) -> tuple[str, ...]:

@@ -410,3 +410,27 @@ def test_frozen_parameters_stay_with_the_network(both: tuple[Recording, Recordin
     sent = both[0].arrays(chosen.trained[0].sent)
     assert torch.equal(found.model.state_dict()["0.weight"], sent["0.weight"])
     assert "0.weight" not in found.shelf.get("sent/0").params
+
+
+def test_a_client_of_the_older_interface(tmp_path: Path) -> None:
+    """NumPyClient: positions for names, its own names for config and example count, the round in the group."""
+    from flwr.client import NumPyClient
+    from flwr.common import FitIns, ndarrays_to_parameters
+    from flwr.compat.common.recorddict_compat import fitins_to_recorddict
+
+    class Doubling(NumPyClient):
+        def fit(self, parameters: Any, config: Any) -> Any:
+            return [2 * value for value in parameters], 12, {}
+
+    mine = record(tmp_path)
+    app = ClientApp(client_fn=lambda context: Doubling().to_client(), mods=[mine])
+    weights = [np.ones((3, 4), np.float32), np.ones(3, np.float32)]
+    content = fitins_to_recorddict(FitIns(ndarrays_to_parameters(weights), {"lr": 0.5}), keep_input=True)
+    InProcessGrid(app).send_and_receive([Message(content, NODES[0], "train", group_id="3")])
+    mine.writer.wait()
+    found = read_recording(tmp_path)
+    heard = found.messages[0]
+    assert (heard.round, heard.examples, heard.config) == (3, 12, {"lr": 0.5})
+    model = torch.nn.Linear(4, 3)
+    update = transcribe(choose(found), model=model, space=SPACE, recipe=RECIPE).shelf.get("reply/2")
+    assert torch.equal(update.params["weight"], torch.ones(3, 4))

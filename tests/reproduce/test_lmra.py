@@ -8,6 +8,7 @@ import pytest
 
 from fedxray.reproduce.base import Request
 from fedxray.reproduce.lmra import sweeps
+from fedxray.reproduce.lmra.page import tables
 from fedxray.reproduce.lmra.setting import MODELS, federation_of, published, targets, together
 from fedxray.reproduce.lmra.table1 import NUMBERS, TABLE1
 from fedxray.reproduce.lmra.table9 import NUMBERS as FITS
@@ -87,3 +88,39 @@ def test_fewer_clients_are_among_more() -> None:
     assert all(set(few) < set(more) for few, more in itertools.pairwise(chosen))
     assert chosen[-1] == list(range(10)) and chosen[2] == [0, 3, 5]
     assert targets("flights", PAPER) == list(range(6)) and targets("flights", Request(clients=2)) == [0, 5]
+
+
+def document(values: dict[tuple[str, str], list[tuple[int, int, float]]]) -> dict[str, object]:
+    return {
+        "rows": [
+            {
+                "row": "leaf",
+                "column": column,
+                "metric": metric,
+                "units": [{"seed": seed, "client": client, "value": value} for seed, client, value in units],
+            }
+            for (column, metric), units in values.items()
+        ]
+    }
+
+
+def test_measured_models_by_hand() -> None:
+    """Two seeds that settings were looked at on, one fresh one; differences are paired by seed and client."""
+    made = document(
+        {
+            ("last", "zest"): [(0, 0, 0.1), (1, 0, 0.3), (7, 0, 0.5)],
+            ("active", "zest"): [(0, 0, 0.2), (1, 0, 0.6), (7, 0, 0.6)],
+            ("active", "training_loss"): [(0, 0, 1.0), (0, 1, 2.0), (1, 0, 100.0)],
+            ("aia-active", "accuracy"): [(0, 0, 0.9)],
+            ("sia-majority", "accuracy"): [(0, 0, 0.25)],
+        }
+    )
+    first, fresh = tables(made)
+    assert first[0].endswith("0 to 4") and fresh[0].endswith("5 to 9")
+    lines = {line[0]: line[1:] for line in first[2]}
+    assert list(lines) == ["`last`", "`active`", "source inference by majority"]
+    assert lines["`last`"][:2] == ("0.200", "")
+    assert lines["`active`"][0] == "0.400" and lines["`active`"][1].startswith("+0.200 [")
+    assert lines["`active`"][2:] == ("2", "", "", "0.900", "")
+    assert lines["source inference by majority"] == ("", "", "", "", "", "", "0.250")
+    assert [line[1:3] for line in fresh[2]] == [("0.500", ""), ("0.600", "+0.100")]

@@ -88,8 +88,13 @@ def in_closed_form(task: Task, changes: int) -> Iterator[Attempt]:
 Relax = Callable[[Tensor, torch.Generator], Tensor]  # logits [records, values] -> shares of the values
 
 
-def by_descent(task: Task, methods: Sequence[Method], relax: Relax, context: Context) -> Iterator[Attempt]:
-    """For every count of rounds and every method, descent on one logit per record and value from N(0, 1)."""
+def by_descent(
+    task: Task, methods: Sequence[Method], relax: Relax, context: Context, *, times: float = 1.0
+) -> Iterator[Attempt]:
+    """For every count of rounds and every method, descent on one logit per record and value from N(0, 1).
+
+    The loss that is descended is so many `times` the sum of 1 - cosine.
+    """
     blank = task.records.x.new_empty((len(task.records.x), len(task.candidates)))
     for count in task.counts:
         for method in methods:
@@ -101,7 +106,7 @@ def by_descent(task: Task, methods: Sequence[Method], relax: Relax, context: Con
                 matched: Sequence[Cosine] = matched,
                 draws: torch.Generator = draws,
             ) -> Tensor:
-                return distance(relax(point["logits"], draws) @ task.candidates, matched)
+                return times * distance(relax(point["logits"], draws) @ task.candidates, matched)
 
             start = {"logits": normal_like(blank, fork(context.generator, "logits"))}
             end = minimise(loss, start, method, report=context.report, what="attribute-from-gradients")

@@ -55,7 +55,7 @@ WHY = (
 )
 STAND_IN = (
     "Connecticut stands in for Louisiana where the user has no file of it: 40 columns in place of 548, since it has no "
-    "occupations, so that local models overfit less"
+    "occupations"
 )
 
 

@@ -6,7 +6,8 @@
 3. The messages of rounds 0, 20, ..., 220 and Alg. 2, by the inverse of a square matrix as in the notebook and by our
    least squares; the sensitive column of all 2,048 records from that model.
 
-Since batches keep their order the client's map is affine for every batch size: what float32 loses is conditioning.
+Since batches keep their order the client's map is affine for every batch size: what scatters is the inverse of a nearly
+singular matrix, not the noise of batches.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def measure(request: Request, row: str) -> list[Measured]:
 
 TOY = Reproduction(
     name="aia-regression-toy",
-    shows="That twelve messages give away a client's linear model, and that float32 is what spoils it.",
+    shows="That twelve messages give away a client's linear model, and that inverting a matrix is what spoils it.",
     paper=paper(
         "Figure 2",
         {  # means over five seeds and both clients of the notebook's outputs
