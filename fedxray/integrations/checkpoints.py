@@ -1,8 +1,4 @@
-"""Recordings from saved models: two checkpoints of one round, or a folder with files for every round.
-
-A checkpoint is a .safetensors file, a .pt or .pth file (read with weights_only, so that nothing in it is executed), or
-an .npz of arrays in the network's order, as numpy.savez(file, *arrays) writes it.
-"""
+"""Recordings from saved models: two checkpoints of one round, or a folder with files for every round."""
 
 from __future__ import annotations
 
@@ -11,19 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedxray.data.limits import check_size
 from fedxray.errors import BadInput
 from fedxray.federation.recording.form import Arrays, Said
 from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.integrations.checkpoint_files import read_checkpoint
 
 NODE, RUN = "checkpoints", "1"
 ROUND = "{round}"
 SENT, REPLY = "global-{round}.*", "local-{round}.*"
-INSIDE = ("state_dict", "model_state_dict", "model")  # where a saved dictionary may hold the weights
-WRAPPED = "module."  # put before every name by DataParallel
-UNNAMED = "arr_"  # put before every position by numpy.savez
 
 
 def import_pair(
@@ -84,68 +75,6 @@ def import_folder(
             _check_alike(first[number], model, second[number], back)
         write_message(out, _said(number + shift, model, back, examples, recipe))
     return [number + shift for number in sorted(first)]
-
-
-def read_checkpoint(path: Path) -> Arrays:
-    """The arrays of a checkpoint by name, or by position where they have none."""
-    readers = {".safetensors": _safetensors, ".pt": _torch, ".pth": _torch, ".npz": _npz}
-    if path.suffix.lower() not in readers:
-        raise _bad(path, f"a file of {', '.join(readers)}", f"{path.suffix or 'no ending'}")
-    if not path.is_file():
-        raise _bad(path, "a file", "none")
-    check_size(f"checkpoint {str(path)!r}", path.stat().st_size)
-    arrays = readers[path.suffix.lower()](path)
-    if not arrays:
-        raise _bad(path, "the weights of a network", "nothing")
-    if all(name.startswith(WRAPPED) for name in arrays):
-        arrays = {name.removeprefix(WRAPPED): value for name, value in arrays.items()}
-    return arrays
-
-
-def _safetensors(path: Path) -> Arrays:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return _from_torch(path, load_file(path))
-    except (SafetensorError, OSError, ValueError) as problem:
-        raise _bad(path, "a safetensors file", problem) from problem
-
-
-def _torch(path: Path) -> Arrays:
-    """Weights in a file of torch.save; anything but tensors and plain values is refused, never executed."""
-    import torch
-    from torch import serialization
-
-    wrong: Any = serialization.pickle.UnpicklingError  # type: ignore[attr-defined]
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except (wrong, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as problem:
-        short = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise _bad(path, "a file of tensors (torch.save(model.state_dict(), ...))", short) from problem
-    for name in INSIDE:
-        if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
-            found = found[name]
-    if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise _bad(path, "a state dict: names and tensors", _kind(found))
-    return _from_torch(path, {str(name): value for name, value in found.items()})
-
-
-def _from_torch(path: Path, tensors: Mapping[str, Any]) -> Arrays:
-    try:
-        return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
-    except TypeError as problem:
-        raise _bad(path, "a dtype that NumPy knows", problem, "Save the weights as float32.") from problem
-
-
-def _npz(path: Path) -> Arrays:
-    from fedxray.data.own_npz import read_arrays
-
-    arrays = read_arrays(path)
-    if all(name.startswith(UNNAMED) and name.removeprefix(UNNAMED).isdigit() for name in arrays):
-        ordered = sorted(arrays, key=lambda name: int(name.removeprefix(UNNAMED)))
-        return {str(place): np.asarray(arrays[name]) for place, name in enumerate(ordered)}
-    return arrays
 
 
 def _said(
@@ -216,15 +145,3 @@ def _names_in(folder: Path) -> str:
     return (
         ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "an empty folder"
     )
-
-
-def _kind(found: object) -> str:
-    if isinstance(found, Mapping):
-        return f"a dictionary with {', '.join(str(name) for name in list(found)[:5])}"
-    return type(found).__name__
-
-
-def _bad(
-    path: Path, expected: str, got: object, remedy: str = "Save the state dict of the network."
-) -> BadInput:
-    return BadInput(f"checkpoint {str(path)!r}", expected=expected, got=str(got)[:300], remedy=remedy)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,8 @@ from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.reading import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
-from fedxray.integrations.checkpoints import import_folder, import_pair, read_checkpoint
+from fedxray.integrations.checkpoint_files import read_checkpoint
+from fedxray.integrations.checkpoints import import_folder, import_pair
 
 SPACE = Space(kind="table", shape=(3,), target="regression")
 
@@ -108,9 +113,78 @@ class Harmful:
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
     torch.save({"weight": Harmful(str(tmp_path / "made"))}, tmp_path / "evil.pt")  # noqa: TID251
-    with pytest.raises(BadInput, match="expected a file of tensors"):
+    with pytest.raises(BadInput, match=r"expected a file of tensors .* got posix.mkdir, which is not"):
         read_checkpoint(tmp_path / "evil.pt")
     assert not (tmp_path / "made").exists()
+
+
+def hostile() -> dict[str, tuple[Any, str]]:
+    """Saved tensors that are no plain weights, each with what is told of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layouts that are new or old
+        return {
+            "expanded": (torch.zeros(1).expand(200_000, 200_000), "tensor 'w' of .*at most .* got 160000000000 bytes"),
+            "complex": (torch.zeros(3, dtype=torch.complex64).conj(), "real numbers in tensor 'w', got torch.com"),
+            "meta": (torch.zeros(3, device="meta"), "a tensor with values in tensor 'w', got one on meta"),
+            "sparse": (torch.eye(3).to_sparse(), "a dense tensor in tensor 'w', got sparse_coo"),
+            "rows": (torch.eye(3).to_sparse_csr(), "a dense tensor in tensor 'w', got sparse_csr"),
+            "nested": (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "got a nested one"),
+            "quantised": (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "plain numbers in tensor 'w'"),
+            "half": (torch.zeros(2, dtype=torch.bfloat16), "NumPy knows in tensor 'w', got torch.bfloat16"),
+            "eighth": (torch.zeros(2, dtype=torch.float8_e4m3fn), "NumPy knows in tensor 'w'"),
+            "unsigned": (torch.zeros(2, dtype=torch.uint16), "numbers of F16.* in tensor 'w', got uint16"),
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", list(hostile()))
+def test_tensors_that_are_no_plain_weights_are_refused(tmp_path: Path, kind: str) -> None:
+    value, told = hostile()[kind]
+    file = tmp_path / f"{kind}.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.save({"w": value}, file)  # noqa: TID251
+        with pytest.raises(BadInput, match=told) as refused:
+            read_checkpoint(file)
+    assert kind in str(refused.value), "the file is named"
+
+
+def test_a_packed_archive_is_measured_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"w": torch.zeros(200_000)}, tmp_path / "plain.pt")  # noqa: TID251
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
+        zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed,
+    ):
+        for part in plain.namelist():
+            packed.writestr(part, plain.read(part))
+    assert (tmp_path / "a.pt").stat().st_size < 5_000
+    monkeypatch.setenv("FEDXRAY_MAX_BYTES", "5000")
+    with pytest.raises(BadInput, match="unpacked: expected at most 5000 bytes"):
+        read_checkpoint(tmp_path / "a.pt")
+
+
+def test_damaged_files_of_torch_are_bad_input(tmp_path: Path) -> None:
+    """Some bytes changed: whatever torch says of it, it is told as a file that is none."""
+    draw = random.Random(0)
+    file = tmp_path / "a.pt"
+    for old in (False, True):
+        torch.save(network(0).state_dict(), file, _use_new_zipfile_serialization=not old)  # noqa: TID251
+        content = file.read_bytes()
+        for _ in range(60):
+            changed = bytearray(content)
+            for _ in range(3):
+                changed[draw.randrange(len(changed))] = draw.randrange(256)
+            file.write_bytes(bytes(changed))
+            with warnings.catch_warnings(), contextlib.suppress(BadInput):
+                warnings.simplefilter("ignore")
+                read_checkpoint(file)
+
+
+def test_names_must_be_text(tmp_path: Path) -> None:
+    torch.save({1: torch.zeros(2), "1": torch.zeros(3)}, tmp_path / "a.pt")  # noqa: TID251
+    with pytest.raises(BadInput, match="1 in place of a name"):
+        read_checkpoint(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize(
