@@ -60,17 +60,20 @@ def _findings(differences: Sequence[Mapping[str, Any]]) -> list[str]:
         ("reversed", "The paper's order is reversed"),
         ("undecided", "The paper's order is not decided by our intervals"),
     ):
-        named = [f"{_name(one)} ({one['metric']})" for one in differences if one["verdict"] == verdict]
+        named = _grouped([one for one in differences if one["verdict"] == verdict])
         if named:
-            said.append(f"{words_of} for {words.listed(named)}.")
+            said.append(f"{words_of} for {'; '.join(named)}.")
     return said
 
 
-def _name(one: Mapping[str, Any]) -> str:
-    first, second = one["rows"]
-    if first == second:
-        return f"{one['left']} against {one['right']} in {first}"
-    return f"{one['left']} in {first} against {one['right']} in {second}"
+def _grouped(differences: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One phrase for each pair of columns and metric, with all the rows in which they were compared."""
+    places: dict[str, list[str]] = {}
+    for one in differences:
+        first, second = one["rows"]
+        place = first if first == second else f"{first} against {second}"
+        places.setdefault(f"{one['left']} against {one['right']} ({one['metric']})", []).append(place)
+    return [f"{pair} in {words.listed(rows)}" for pair, rows in places.items()]
 
 
 def _fewer_clients(found: Mapping[str, Any]) -> list[str]:
