@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from fedxray.audit.plan.keys import values_of
+from fedxray.audit.plan.parts import FederationPart
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import Arrays, Said
+from fedxray.federation.recording.form import ARRAYS, HEAD, MESSAGES, Arrays, Said
 from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.files import TEMPORARY
 from fedxray.integrations.checkpoint_files import read_checkpoint
 
 NODE, RUN = "checkpoints", "1"
@@ -28,10 +36,11 @@ def import_pair(
 ) -> Path:
     """A recording of one round: the model that was sent, and the one that came back."""
     _check_new(out)
+    told = _checked(recipe)
     sent, reply = read_checkpoint(before), read_checkpoint(after)
     _check_alike(before, sent, after, reply)
-    open_folder(out, "checkpoints")
-    write_message(out, _said(round, sent, reply, examples, recipe))
+    with _new_recording(out) as place:
+        write_message(place, _said(round, sent, reply, examples, told))
     return out
 
 
@@ -50,13 +59,40 @@ def import_folder(
     sent.
     """
     _check_new(out)
+    told = _checked(recipe)
     first, second = _files(folder, "sent", sent), {} if reply is None else _files(folder, "reply", reply)
+    _check_matched(folder, sent, first, reply, second)
+    shift = 1 - min(first) if min(first) < 1 else 0
+    begin = first[min(first)]
+    like = read_checkpoint(begin)
+    with _new_recording(out) as place:
+        for number in sorted(first):
+            model = read_checkpoint(first[number])
+            _check_alike(begin, like, first[number], model)
+            back = read_checkpoint(second[number]) if number in second else None
+            if back is not None:
+                _check_alike(first[number], model, second[number], back)
+            write_message(place, _said(number + shift, model, back, examples, told))
+    return [number + shift for number in sorted(first)]
+
+
+def _check_matched(
+    folder: Path, sent: str, first: dict[int, Path], reply: str | None, second: dict[int, Path]
+) -> None:
+    """Refuse patterns that match nothing, and replies to models that are not there."""
     if not first:
         raise BadInput(
             f"folder {str(folder)!r}",
             expected=f"files called {sent}",
             got=_names_in(folder),
             remedy='Say how they are called: --sent "round-{round}-weights.npz".',
+        )
+    if reply is not None and not second:
+        raise BadInput(
+            "--reply",
+            expected=f"at least one file called {reply}",
+            got=_names_in(folder),
+            remedy='Say how they are called, or --reply "" where there are only models that were sent.',
         )
     lonely = sorted(set(second) - set(first))
     if lonely:
@@ -66,15 +102,43 @@ def import_folder(
             got="no such file",
             remedy="Add it, or take the reply away: without the model it started from it says nothing.",
         )
-    shift = 1 - min(first) if min(first) < 1 else 0
-    open_folder(out, "checkpoints")
-    for number in sorted(first):
-        model = read_checkpoint(first[number])
-        back = read_checkpoint(second[number]) if number in second else None
-        if back is not None:
-            _check_alike(first[number], model, second[number], back)
-        write_message(out, _said(number + shift, model, back, examples, recipe))
-    return [number + shift for number in sorted(first)]
+
+
+def _checked(recipe: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The recipe, refused where a plan would refuse it."""
+    try:
+        FederationPart.model_validate(dict(recipe or {}))
+    except ValidationError as problem:
+        name = str(problem.errors(include_url=False)[0]["loc"][0])
+        field = FederationPart.model_fields.get(name)
+        raise BadInput(
+            f"--{name.replace('_', '-')}",
+            expected="a field of the recipe" if field is None else values_of(field),
+            got=(recipe or {}).get(name),
+            remedy="Leave it out where it is not known.",
+        ) from None
+    return dict(recipe or {})
+
+
+@contextmanager
+def _new_recording(out: Path) -> Iterator[Path]:
+    """A folder that becomes the recording when all is written, and is gone where something fails."""
+    inside = out.is_dir()  # an empty folder, which may be the root of a disk
+    part = (out if inside else out.parent) / f"{TEMPORARY}{uuid.uuid4().hex}"
+    try:
+        try:
+            open_folder(part, "checkpoints")
+            yield part
+            for name in (ARRAYS, MESSAGES, HEAD) if inside else ():
+                (part / name).rename(out / name)
+            if not inside:
+                part.rename(out)
+        except OSError as problem:
+            raise BadInput(
+                "--out", expected="a folder that can be written", got=problem, remedy="Choose another one."
+            ) from problem
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _said(
@@ -129,7 +193,16 @@ def _check_alike(before: Path, sent: Arrays, after: Path, reply: Arrays) -> None
                 f"checkpoint {str(after)!r}",
                 expected=f"the same arrays as {before.name}: {name!r} {there[0] or 'absent'}",
                 got=f"{there[1] or 'absent'}",
-                remedy="Give two checkpoints of the same network.",
+                remedy="Give checkpoints of the same network.",
+            )
+        kinds = [side[name].dtype for side in (sent, reply)]
+        # Counters have no extent; an average makes fractions of them.
+        if sent[name].ndim and (kinds[0].kind == "f") != (kinds[1].kind == "f"):
+            raise BadInput(
+                f"checkpoint {str(after)!r}",
+                expected=f"{name!r} of {kinds[0]}, as in {before.name}",
+                got=kinds[1],
+                remedy="Give checkpoints of the same network.",
             )
 
 

@@ -228,6 +228,7 @@ def test_two_networks_are_no_round(tmp_path: Path) -> None:
         (["x-1.pt"], {}, "got x-1.pt"),
         (["global-1.pt", "global-1.npz"], {}, "one file for round 1"),
         (["global-1.pt", "local-2.pt"], {}, "the model that was sent in round 2"),
+        (["global-1.pt"], {}, r'files? called local-{round}.\*, got global-1.pt. .* --reply ""'),
         (["global-1.pt"], {"sent": "global.pt"}, "a file name with {round} in it"),
     ],
 )
@@ -244,9 +245,75 @@ def test_folders_that_do_not_fit(
 
 def test_an_old_recording_is_not_overwritten(tmp_path: Path) -> None:
     write(tmp_path / "global-1.pt", network(0))
-    import_folder(tmp_path, tmp_path / "out")
+    import_folder(tmp_path, tmp_path / "out", reply=None)
     with pytest.raises(BadInput, match="a new or empty folder"):
+        import_folder(tmp_path, tmp_path / "out", reply=None)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_failed_import_leaves_nothing(tmp_path: Path, there: bool) -> None:
+    """The third round is another network: rounds one and two must not look like the whole recording."""
+    out = tmp_path / "out"
+    if there:
+        out.mkdir()
+    for round in (1, 2, 3):
+        write(tmp_path / f"global-{round}.pt", network(round) if round < 3 else nn.Linear(3, 2))
+    with pytest.raises(BadInput, match=r"global-3.pt.*the same arrays as global-1.pt"):
+        import_folder(tmp_path, out, reply=None)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == (["out"] if there else [])
+    assert not there or not list(out.iterdir())
+    (tmp_path / "global-3.pt").unlink()
+    import_folder(tmp_path, out, reply=None)
+    assert sorted(path.name for path in out.iterdir()) == ["arrays", "messages", "recording.json"]
+    assert len(read_recording(out).messages) == 2
+
+
+def test_replies_that_are_called_otherwise_are_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "global-1.pt", network(0))
+    write(tmp_path / "client-1.pt", network(1))
+    with pytest.raises(BadInput, match=r"--reply: expected at least one file called local-.*got client-1.pt"):
         import_folder(tmp_path, tmp_path / "out")
+
+
+def test_weights_are_of_one_kind(tmp_path: Path) -> None:
+    save_file({"w": torch.zeros(2), "count": torch.tensor(3.5)}, tmp_path / "a.safetensors")
+    save_file({"w": torch.zeros(2, dtype=torch.int64), "count": torch.tensor(3)}, tmp_path / "b.safetensors")
+    save_file(
+        {"w": torch.zeros(2, dtype=torch.float16), "count": torch.tensor(3)}, tmp_path / "c.safetensors"
+    )
+    with pytest.raises(BadInput, match=r"b.safetensors.*'w' of float32, as in a.safetensors, got int64"):
+        import_pair(tmp_path / "a.safetensors", tmp_path / "b.safetensors", tmp_path / "out")
+    import_pair(tmp_path / "a.safetensors", tmp_path / "c.safetensors", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        (
+            {"learning_rate": float("nan")},
+            "--learning-rate: expected a number above 0 and up to 1e6, got nan",
+        ),
+        ({"learning_rate": float("inf")}, "--learning-rate"),
+        ({"learning_rate": -0.1}, "--learning-rate"),
+        ({"momentum": 1.0}, "--momentum: expected a number from 0 up to but below 1, got 1.0"),
+        ({"momentum": float("nan")}, "--momentum"),
+        ({"epochs": 10**10}, "--epochs"),
+    ],
+)
+def test_recipes_out_of_range_are_refused(tmp_path: Path, recipe: dict[str, Any], told: str) -> None:
+    for name in ("global-1.pt", "local-1.pt"):
+        write(tmp_path / name, network(0))
+    with pytest.raises(BadInput, match=told):
+        import_folder(tmp_path, tmp_path / "out", recipe=recipe)
+    with pytest.raises(BadInput, match=told):
+        import_pair(tmp_path / "global-1.pt", tmp_path / "local-1.pt", tmp_path / "out", recipe=recipe)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    write(tmp_path / "a.pt", network(0))
+    with pytest.raises(BadInput, match="--out: expected a folder that can be written"):
+        import_pair(tmp_path / "a.pt", tmp_path / "a.pt", tmp_path / "a.pt" / "out")
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
