@@ -118,6 +118,8 @@ class RecordingGrid:
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the grid's own."""
+        if name == "grid" or name.startswith("__"):  # asked for while a copy is made, before there is a grid
+            raise AttributeError(name)
         return getattr(self.grid, name)
 
     def send_and_receive(

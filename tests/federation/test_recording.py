@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,10 @@ from fedxray.federation.recording.form import Said
 from fedxray.federation.recording.reading import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
 from fedxray.federation.recording.writing import RecordingWriter, open_folder, pack, write_message
+from tests.federation.said import said
 
 SPACE = Space(kind="table", shape=(2,), target="regression")
 ROUNDS = 3
-
-
-def said(round: int | None, node: str = "7", **settings: Any) -> Said:
-    number = round or 1
-    base = Said(
-        what="train",
-        node=node,
-        run="1",
-        round=round,
-        sent={"weight": np.full((1, 2), number, np.float32), "bias": np.zeros(1, np.float32)},
-        reply={"weight": np.full((1, 2), number + 0.5, np.float32), "bias": np.ones(1, np.float32)},
-        examples=4,
-    )
-    return replace(base, **settings)
 
 
 @pytest.fixture
@@ -119,7 +105,7 @@ def test_a_process_that_is_killed_leaves_whole_messages(tmp_path: Path) -> None:
     code = f"""
 import os, sys
 from fedxray.federation.recording import writing
-from tests.federation.test_recording import said
+from tests.federation.said import said
 writing.open_folder(writing.Path({str(tmp_path / "r")!r}), "client")
 writing.write_message(writing.Path({str(tmp_path / "r")!r}), said(1))
 real = writing.write_whole

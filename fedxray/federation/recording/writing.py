@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 import traceback
@@ -45,15 +47,26 @@ class RecordingWriter:
         """Nothing is written before the first message."""
         self.folder, self.side = Path(folder).expanduser().absolute(), side
         self._most_waiting = most_waiting
+        self._opened = False
+        self.stopped: str | None = None  # why nothing more is recorded
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing waits, and nobody writes yet in this process."""
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Callable[[], Said], int]] = deque()
         self._waiting_bytes = 0
         self._thread: threading.Thread | None = None
-        self._opened = False
-        self.stopped: str | None = None  # why nothing more is recorded
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel as the place of the recording alone: a thread, a lock and what waits stay with their process."""
+        return (writer_here, (str(self.folder), self.side, self._most_waiting))
 
     def submit(self, message: Callable[[], Said], size: int) -> None:
         """Have a message written soon; `message` is called on the writer's thread, `size` is what it holds in bytes."""
+        if self._process != os.getpid():  # a fork: the thread stayed behind, perhaps with the lock
+            self._begin()
         with self._lock:
             if self.stopped is not None:
                 return
@@ -117,6 +130,12 @@ class RecordingWriter:
             open_folder(self.folder, self.side)
             self._opened = True
         write_message(self.folder, said)
+
+
+@functools.cache
+def writer_here(folder: str, side: Side, most_waiting: int) -> RecordingWriter:
+    """The one writer of this process for copies that arrive: a simulation engine sends a new one with each message."""
+    return RecordingWriter(folder, side, most_waiting=most_waiting)
 
 
 def open_folder(folder: Path, side: Side) -> None:
