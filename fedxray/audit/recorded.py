@@ -15,12 +15,19 @@ from fedxray.attacks.predict import losses
 from fedxray.audit.plan import Plan, split_arguments
 from fedxray.audit.plan.parts import FederationPart
 from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
+from fedxray.audit.recorded_layers import layer_facts
 from fedxray.data import Dataset, Split, split
 from fedxray.data.records import Records
 from fedxray.data.uses import USE
 from fedxray.errors import BadInput
 from fedxray.federation.recording.reading import Recording, read_recording
-from fedxray.federation.recording.transcribe import Chosen, choose, transcribe, with_frozen
+from fedxray.federation.recording.transcribe import (
+    Chosen,
+    check_fit,
+    choose,
+    transcribe,
+    with_frozen,
+)
 from fedxray.federation.round_loop import Federation, in_dtype
 from fedxray.federation.transcript import Transcript
 from fedxray.losses import default_loss, example_loss
@@ -57,6 +64,8 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
         parts = parts_of(plan, dataset, chosen, seed)
     check_loss(plan.federation.loss, dataset.space.target)
     model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
+    assert plan.transcript is not None
+    check_fit(chosen, model, widen=plan.transcript.widen)
     told = told_recipe(plan, chosen)
 
     def records(index: torch.Tensor) -> Records:
@@ -76,7 +85,8 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     )
     cast = in_dtype(federation, plan.federation.dtype)
     _check_examples(plan, chosen, len(parts.train[0]))
-    return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts_of(chosen, told))
+    facts = facts_of(chosen, told) | layer_facts(chosen, model)
+    return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
 
 
 def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:

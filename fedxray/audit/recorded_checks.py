@@ -11,7 +11,6 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.prepare import Prepared
 from fedxray.audit.recorded import chosen_of, recorded_transcript
 from fedxray.errors import BadInput, Refused
-from fedxray.federation.recording.transcribe import check_fit
 from fedxray.federation.transcript import Transcript
 
 ABOUT: dict[str, tuple[str, str]] = {
@@ -26,10 +25,8 @@ ABOUT: dict[str, tuple[str, str]] = {
 
 
 def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
-    """The recorded transcript, refused by name where network, rounds or recipe do not fit the plan."""
-    assert plan.transcript is not None
+    """The recorded transcript, refused by name where rounds or recipe do not fit the plan."""
     chosen = chosen_of(plan)
-    check_fit(chosen, prepared.federation.model, widen=plan.transcript.widen)
     transcript = recorded_transcript(plan, prepared)
     for part in plan.attacks:
         _check_rounds(part, chosen.rounds)

@@ -10,6 +10,7 @@ from fedxray.data import Column, Dataset, Split
 SHOWN_CLIENTS = 12
 SHOWN_NAMES = 30
 SHOWN_VALUES = 6
+SHOWN_LAYERS = 4
 MANY_VALUES = 20  # categories that no longer look like categories when records are few for each
 WARNING = (
     "! has few records for each value; if it is a number, a date or an identifier, correct it or drop it"
@@ -48,6 +49,13 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
         facts.append(
             ("", f"! {', '.join(told['changed_after'])} came after the recorder: others saw something else")
         )
+    if told["not_recorded"]:
+        facts.append(
+            ("", f"! no message holds {_some(told['not_recorded'], SHOWN_LAYERS)}: [model] gives its own")
+        )
+    if told["frozen_changed"]:
+        moved = _some(told["frozen_changed"], SHOWN_LAYERS)
+        facts.append(("", f"! [model] does not train {moved}, yet the recording changes it"))
     if told["cut_off"]:
         facts.append(("", f"! {told['cut_off']} messages were cut off and are left out"))
     return facts

@@ -24,6 +24,17 @@ RECORDED = (
 CHANGED = (
     "{} changed the update after it was recorded: a server saw something else than what was attacked here."
 )
+ABSENT = (
+    "Part of the network was not recorded.",
+    "No message holds {}; the values that the plan's network gives were taken. If the node had others, the attacks "
+    "were weaker than they could be.",
+)
+MOVED = (
+    "A part that should stand still moved.",
+    "The plan's network does not train {}, yet its values change in the recording; those of the first round were taken "
+    "for all. If the node trains it, the attacks were weaker than they could be.",
+)
+SHOWN = 6  # names of parameters
 
 
 def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -33,6 +44,11 @@ def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     recordings = [case["ledger"]["recording"] for case in document["cases"] if "recording" in case["ledger"]]
     if recordings:
         found.append(RECORDED)
+    for key, (headline, text) in (("not_recorded", ABSENT), ("frozen_changed", MOVED)):
+        names = list(dict.fromkeys(name for one in recordings for name in one.get(key) or ()))
+        more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+        if names:
+            found.append((headline, text.format(words.listed(names[:SHOWN] + more))))
     later = list(dict.fromkeys(mod for one in recordings for mod in one.get("changed_after") or ()))
     if later:
         found.append(("What was attacked is not what was sent.", CHANGED.format(words.listed(later))))

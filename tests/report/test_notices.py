@@ -30,3 +30,11 @@ def test_mods_after_the_recorder_are_named_once() -> None:
     found = notices(document({"path": "a.npz"}, ledger, ledger))
     assert [headline for headline, _ in found] == [RECORDED[0], "What was attacked is not what was sent."]
     assert found[1][1].startswith("LocalDpMod changed the update after it was recorded")
+
+
+def test_layers_that_are_not_as_the_plan_has_them_are_named() -> None:
+    names = [f"layer{place}" for place in range(8)]
+    ledger = {"recording": {"not_recorded": names, "frozen_changed": ["head"]}}
+    _, absent, moved = notices(document({"path": "a.npz"}, ledger))
+    assert "layer5 and 2 more; the values that the plan's network gives" in absent[1]
+    assert moved[1].startswith("The plan's network does not train head, yet")

@@ -26,9 +26,7 @@ def fit(
     if model is None:
         return _without_model(arrays)
     state = model.state_dict()
-    names = list(arrays)
-    if by_position(names) and not set(names) <= set(state):
-        arrays = dict(zip(_positions(arrays, model), arrays.values(), strict=True))
+    arrays = named(arrays, model)
     for name in arrays:
         if name not in state:
             raise _misfit(what, f"arrays of the network ({_some(list(state))})", f"one called {name!r}")
@@ -45,11 +43,17 @@ def fit(
 
 def frozen(arrays: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """The recorded values of parameters that are not trained, which stay with the network."""
-    names = list(arrays)
-    if by_position(names) and not set(names) <= set(model.state_dict()):
-        arrays = dict(zip(_positions(arrays, model), arrays.values(), strict=True))
+    arrays = named(arrays, model)
     still = [name for name, value in model.named_parameters() if not value.requires_grad]
     return {name: arrays[name] for name in still if name in arrays}
+
+
+def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor]:
+    """Arrays under the network's names, where they came by position."""
+    names = list(arrays)
+    if by_position(names) and not set(names) <= set(model.state_dict()):
+        return dict(zip(_positions(arrays, model), arrays.values(), strict=True))
+    return arrays
 
 
 def _without_model(arrays: Mapping[str, Tensor]) -> Parts:
