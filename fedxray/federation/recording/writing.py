@@ -45,7 +45,7 @@ class RecordingWriter:
 
     def __init__(self, folder: str | Path, side: Side, *, most_waiting: int = MOST_WAITING) -> None:
         """Nothing is written before the first message."""
-        self.folder, self.side = Path(folder).expanduser().absolute(), side
+        self.folder, self.side = place_of(folder), side
         self._most_waiting = most_waiting
         self._opened = False
         self.stopped: str | None = None  # why nothing more is recorded
@@ -58,6 +58,7 @@ class RecordingWriter:
         self._waiting: deque[tuple[Callable[[], Said], int]] = deque()
         self._waiting_bytes = 0
         self._thread: threading.Thread | None = None
+        self._note: str | None = None  # to be left in the folder
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel as the place of the recording alone: a thread, a lock and what waits stay with their process."""
@@ -65,24 +66,20 @@ class RecordingWriter:
 
     def submit(self, message: Callable[[], Said], size: int) -> None:
         """Have a message written soon; `message` is called on the writer's thread, `size` is what it holds in bytes."""
-        if self._process != os.getpid():  # a fork: the thread stayed behind, perhaps with the lock
-            self._begin()
-        with self._lock:
+        with self._held():
             if self.stopped is not None:
                 return
-            if self._waiting_bytes + size > self._most_waiting and self._waiting:
-                self._stop(f"the disk is slower than the training: {self._waiting_bytes} bytes wait")
+            waiting = self._waiting_bytes
+            if waiting + size <= self._most_waiting or not self._waiting:
+                self._waiting.append((message, size))
+                self._waiting_bytes += size
+                self._start()
                 return
-            self._waiting.append((message, size))
-            self._waiting_bytes += size
-            if self._thread is None:
-                # No daemon: Python waits for it at its end, so that a short-lived process loses nothing.
-                self._thread = threading.Thread(target=self._work, name="fedxray-recorder")
-                self._thread.start()
+        self._stop(f"the disk is slower than the training: {waiting} bytes wait", keep=True)
 
     def wait(self) -> None:
         """Return when everything that was submitted is written or given up."""
-        with self._lock:
+        with self._held():
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -93,37 +90,64 @@ class RecordingWriter:
         try:
             yield
         except Exception as error:  # noqa: BLE001  (a user's training must go on)
-            with self._lock:
-                self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+            self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+    def _held(self) -> threading.Lock:
+        """The lock of this process."""
+        if self._process != os.getpid():  # a fork: the thread stayed behind, perhaps with the lock
+            self._begin()
+        return self._lock
+
+    def _start(self) -> None:
+        """Have a thread at work, with the lock held."""
+        if self._thread is None:
+            # No daemon: Python waits for it at its end, so that a short-lived process loses nothing.
+            thread = threading.Thread(target=self._work, name="fedxray-recorder")
+            thread.start()
+            self._thread = thread
 
     def _work(self) -> None:
         """Write until nothing waits."""
         while True:
-            with self._lock:
-                if not self._waiting or self.stopped is not None:
-                    self._waiting.clear()
+            with self._held():
+                note, self._note = self._note, None
+                if note is None and not self._waiting:
                     self._thread = None
                     return
-                message, size = self._waiting.popleft()
+                message, size = self._waiting.popleft() if note is None else (None, 0)
             try:
-                self._write(message())
+                if message is not None:
+                    self._write(message())
             except Exception as error:  # noqa: BLE001  (a user's training must go on)
-                with self._lock:
-                    self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
-            with self._lock:
+                self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+            if note is not None:
+                self._leave(note)
+            with self._held():
                 self._waiting_bytes -= size
 
-    def _stop(self, reason: str, trace: str = "") -> None:
-        """Say once why nothing more is recorded, here and in the folder, where that is possible."""
-        if self.stopped is not None:
-            return
-        self.stopped = reason
+    def _stop(self, reason: str, trace: str = "", *, keep: bool = False) -> None:
+        """Say once why nothing more is recorded; the disk may be what fails, so the thread leaves the note there."""
+        reason = " ".join(reason.split())
+        with self._held():
+            if not keep:  # what waits would fail too
+                self._waiting.clear()
+            if self.stopped is not None:
+                return
+            self.stopped, self._note = reason, f"{reason}\n{trace}"
+            try:
+                self._start()
+            except RuntimeError as error:  # no thread can be started, which may be what failed
+                log.debug("no note could be left: %s\n%s", error, trace)
         log.warning("fedxray stopped recording to %s: %s. The training goes on.", self.folder, reason)
-        name = f"{STOPPED}-{uuid.uuid4().hex[:12]}.txt"
+
+    def _leave(self, note: str) -> None:
+        """Say in the folder why the recording ended, where that is possible."""
         try:
-            write_whole(self.folder / name, f"{reason}\n{trace}".encode(), "note", lasting=False)
+            open_folder(self.folder, self.side)
+            path = self.folder / f"{STOPPED}-{uuid.uuid4().hex[:12]}.txt"
+            write_whole(path, note.encode(errors="replace"), "note", lasting=False)
         except Exception as error:  # noqa: BLE001  (the disk may be what failed)
-            log.debug("no note could be left: %s\n%s", error, trace)
+            log.debug("no note could be left: %s\n%s", error, note)
 
     def _write(self, said: Said) -> None:
         if not self._opened:
@@ -136,6 +160,16 @@ class RecordingWriter:
 def writer_here(folder: str, side: Side, most_waiting: int) -> RecordingWriter:
     """The one writer of this process for copies that arrive: a simulation engine sends a new one with each message."""
     return RecordingWriter(folder, side, most_waiting=most_waiting)
+
+
+def place_of(folder: str | Path) -> Path:
+    """The folder of a recording by its full name, which holds in other processes too."""
+    try:
+        return Path(folder).expanduser().absolute()
+    except RuntimeError as problem:  # ~somebody whom nobody knows
+        raise BadInput(
+            "folder", expected="a home that exists", got=str(folder), remedy="Write the whole path."
+        ) from problem
 
 
 def open_folder(folder: Path, side: Side) -> None:

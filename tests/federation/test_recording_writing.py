@@ -1,0 +1,115 @@
+"""The writer of a recording: what it does when something goes wrong, and how it keeps what it writes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.errors import BadInput
+from fedxray.federation.recording import writing
+from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.writing import RecordingWriter, open_folder
+from tests.federation.said import said
+
+
+def notes(folder: Path) -> list[str]:
+    return [one.read_text() for one in sorted(folder.glob("stopped-*.txt"))]
+
+
+def test_a_disk_that_holds_the_note_does_not_hold_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, real = threading.Event(), writing.write_whole
+
+    def slow(path: Path, *more: Any, **settings: Any) -> None:
+        if path.name.startswith("stopped"):
+            assert go_on.wait(30)
+        real(path, *more, **settings)
+
+    monkeypatch.setattr(writing, "write_whole", slow)
+    writer = RecordingWriter(tmp_path, "client")
+    with writer.guarded():
+        raise ValueError("a fault\nof two lines")
+    writer.submit(lambda: said(1), 0)  # returns at once, as does the guard
+    assert notes(tmp_path) == []
+    go_on.set()
+    writer.wait()
+    assert writer.stopped == "ValueError: a fault of two lines"
+    assert [note.splitlines()[0] for note in notes(tmp_path)] == [writer.stopped]
+
+
+def test_too_much_that_waits_ends_a_recording_but_is_written(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held() -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return said(1)
+
+    writer = RecordingWriter(tmp_path, "client", most_waiting=13)
+    writer.submit(held, 6)
+    assert begun.wait(30)
+    for round in (2, 3, 4):
+        writer.submit(lambda round=round: said(round), 6)  # type: ignore[misc]
+    go_on.set()
+    writer.wait()
+    assert [one.round for one in read_recording(tmp_path).messages] == [1, 2]
+    assert notes(tmp_path)[0].startswith("the disk is slower than the training: 12 bytes wait")
+
+
+def test_a_stop_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = RecordingWriter(tmp_path, "client")
+    with caplog.at_level(logging.WARNING, logger="fedxray.recorder"):
+        for text in ("first", "second"):
+            with writer.guarded():
+                raise ValueError(text)
+    writer.wait()
+    assert len(caplog.records) == 1 and len(notes(tmp_path)) == 1
+    assert "Traceback" in notes(tmp_path)[0]
+
+
+def test_a_computer_without_threads_stops_the_recording_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    writer = RecordingWriter(tmp_path, "client")
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    with writer.guarded():
+        writer.submit(lambda: said(1), 0)
+    assert "can't start new thread" in str(writer.stopped)
+    writer.wait()
+
+
+def test_no_note_is_left_with_the_other_side(tmp_path: Path) -> None:
+    open_folder(tmp_path, "server")
+    writer = RecordingWriter(tmp_path, "client")
+    writer.submit(lambda: said(1), 0)
+    writer.wait()
+    assert "Give each side its own folder" in str(writer.stopped) and notes(tmp_path) == []
+
+
+def test_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(BadInput, match="folder: expected a home that exists, got ~no-such-user/recording"):
+        RecordingWriter("~no-such-user/recording", "client")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of folders are of POSIX")
+@pytest.mark.parametrize("there", [False, True])
+def test_what_is_recorded_is_the_owners_alone(tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "r"
+    before = os.umask(0)
+    try:
+        if there:
+            folder.mkdir(mode=0o755)
+        open_folder(folder, "client")
+    finally:
+        os.umask(before)
+    modes = [one.stat().st_mode & 0o777 for one in (folder, folder / "messages", folder / "arrays")]
+    assert modes == [0o755 if there else 0o700, 0o700, 0o700]
