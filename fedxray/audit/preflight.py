@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from fedxray.audit.comparisons import FROM_NOTHING
 from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, make_view
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
+from fedxray.audit.power import planted_share
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.audit.recorded_checks import check_recording
 from fedxray.defences.base import NoDefence
@@ -156,13 +158,14 @@ def _timed(work: Callable[[], object]) -> float:
 def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared, seconds: float) -> Estimate:
     federation = prepared.federation
     steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
-    training = len(runs) * federation.rounds * steps * seconds
+    training = len(runs) * federation.rounds * steps * seconds if plan.transcript is None else 0.0
     needed = {part.title: _local_steps(part, part.make(plan.folder), federation) for part in plan.attacks}
+    kinds = [part.make(plan.folder).kind for part in plan.attacks]
     attacking = sum(needed[case.attack] for case in cases) * REPLAY * seconds
     return Estimate(
         runs=len(runs),
         cases=len(cases),
-        bytes=len(runs) * transcript_bytes(federation),
+        bytes=math.ceil((len(runs) + planted_share(plan, kinds, prepared)) * transcript_bytes(federation)),
         seconds=training + attacking + SECONDS_PER_CASE * len(cases),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import torch
 
 from fedxray.attacks.predict import losses
 from fedxray.audit.plan import Plan, split_arguments
-from fedxray.audit.plan.parts import FederationPart
 from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.audit.recorded_layers import layer_facts
+from fedxray.audit.recorded_recipe import Told, listed, span, told_recipe
 from fedxray.data import Dataset, Split, split
 from fedxray.data.records import Records
 from fedxray.data.uses import USE
@@ -33,27 +33,7 @@ from fedxray.federation.transcript import Transcript
 from fedxray.losses import default_loss, example_loss
 from fedxray.seeds import fork
 
-# What clients are told in a round, by the names that apps give it.
-TOLD: dict[str, tuple[str, ...]] = {
-    "epochs": ("local-epochs", "local_epochs", "epochs", "num-epochs", "num_epochs"),
-    "batch_size": ("batch-size", "batch_size"),
-    "learning_rate": ("learning-rate", "learning_rate", "lr"),
-    "momentum": ("momentum",),
-    "mu": ("proximal-mu", "proximal_mu"),
-}
-NEEDED = ("epochs", "batch_size", "learning_rate")  # to replay a training that sends weights
 MOST_TRIED = 10  # rounds
-REPLAYED = "sgd"  # the optimiser that local updates know
-UNTOLD: dict[str, Any] = {"batch_size": "all"}  # where nobody needs it: no batch is too small for a layer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """The recipe as far as plan and recording tell it, and which fields neither does."""
-
-    part: FederationPart
-    missing: tuple[str, ...]
-    heard: tuple[str, ...]  # fields that come from the recording
 
 
 def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
@@ -85,7 +65,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     )
     cast = in_dtype(federation, plan.federation.dtype)
     _check_examples(plan, chosen, len(parts.train[0]))
-    facts = facts_of(chosen, told) | layer_facts(chosen, model)
+    facts = facts_of(chosen, told) | layer_facts(chosen, model) | {"rounds_asked": plan.transcript.rounds}
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
 
 
@@ -140,7 +120,31 @@ def chosen_of(plan: Plan) -> Chosen:
     assert plan.transcript is not None
     node, run = plan.data.node, plan.transcript.run
     recording = _read(str(recording_path(plan)), _stamp(recording_path(plan)))
-    return choose(recording, node=None if node is None else str(node), run=None if run is None else str(run))
+    whole = choose(recording, node=None if node is None else str(node), run=None if run is None else str(run))
+    return _of_rounds(whole, plan.transcript.rounds)
+
+
+def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
+    """Only what was said in the rounds that the plan asks for."""
+    if asked is None:
+        return chosen
+    if isinstance(asked, str):
+        first, last = (int(number) for number in asked.split(" to "))
+        wanted = {round for round in chosen.rounds if first <= round <= last}
+    else:
+        wanted = set(asked)
+    if not wanted or not wanted <= set(chosen.rounds):
+        raise BadInput(
+            "transcript.rounds",
+            expected=f"rounds of the recording ({span(chosen.rounds)}, the first is 0)",
+            got=asked,
+            remedy="Leave out those that are missing.",
+        )
+    return replace(
+        chosen,
+        trained={round: one for round, one in chosen.trained.items() if round in wanted},
+        ended={round: one for round, one in chosen.ended.items() if round in wanted},
+    )
 
 
 @functools.lru_cache(maxsize=2)
@@ -157,41 +161,6 @@ def _stamp(path: Path) -> int:
 def hidden(plan: Plan, chosen: Chosen) -> bool:
     """Whether single replies were hidden from the server."""
     return plan.federation.secure_aggregation or any(heard.secure for heard in chosen.trained.values())
-
-
-def told_recipe(plan: Plan, chosen: Chosen) -> Told:
-    """Every field of the recipe: given in the plan, else heard in all recorded rounds, else missing."""
-    given = plan.federation.model_fields_set
-    values: dict[str, Any] = {}
-    heard: list[str] = []
-    for field, names in TOLD.items():
-        found = {value for one in chosen.trained.values() if (value := _value(one.config, names)) is not None}
-        if field in given and found and found != {getattr(plan.federation, field)}:
-            raise BadInput(
-                f"federation.{field}",
-                expected=f"what the clients were told: {_listed(found)}",
-                got=getattr(plan.federation, field),
-                remedy="Leave it out, or mend it.",
-            )
-        if field not in given and len(found) == 1:
-            values[field] = found.pop()
-            heard.append(field)
-    if values.get("mu") and "algorithm" not in given:
-        values["algorithm"] = "fedprox"
-    missing = [field for field in NEEDED if field not in given and field not in values]
-    if plan.federation.algorithm == "fedsgd":
-        missing = []
-    elif plan.transcript is not None and plan.transcript.optimizer != REPLAYED:
-        missing.append("optimizer")
-    spare = {field: UNTOLD[field] for field in missing if field in UNTOLD}
-    part = plan.federation.model_copy(update={**values, **spare})
-    return Told(part=part, missing=tuple(missing), heard=tuple(heard))
-
-
-def _value(config: dict[str, Any], names: tuple[str, ...]) -> Any:
-    found = [config[name] for name in names if name in config]
-    usable = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
-    return usable[0] if usable else None
 
 
 def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
@@ -227,7 +196,7 @@ def _client(plan: Plan, chosen: Chosen) -> int:
         expected = f"a client of [data] from 0 to {plan.data.clients - 1}"
         raise BadInput(
             "transcript.client",
-            expected=expected + (f"; the node recorded partition {_listed(noted)}" if noted else ""),
+            expected=expected + (f"; the node recorded partition {listed(noted)}" if noted else ""),
             got="nothing" if client is None else client,
             remedy="Say which of the clients this node was.",
         )
@@ -241,7 +210,7 @@ def _check_examples(plan: Plan, chosen: Chosen, count: int) -> None:
     if plan.transcript.examples == "same" and reported - {count}:
         raise BadInput(
             "data",
-            expected=f"the records that the node trained on, {_listed(reported)} as it reported",
+            expected=f"the records that the node trained on, {listed(reported)} as it reported",
             got=f"{count}",
             remedy='Give exactly these (others by use = "..."), or set examples = "any" in [transcript] '
             "where the node counts otherwise.",
@@ -262,8 +231,6 @@ def facts_of(chosen: Chosen, told: Told) -> dict[str, Any]:
         "changed_after": outside,
         "recipe_heard": list(told.heard),
         "recipe_missing": list(told.missing),
+        "recipe_varied": dict(told.varied),
+        "recipe_doubted": dict(told.doubted),
     }
-
-
-def _listed(values: Any) -> str:
-    return " or ".join(str(value) for value in sorted(values, key=str))

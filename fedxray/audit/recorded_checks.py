@@ -10,6 +10,7 @@ from fedxray.audit.bench import Bench, make_view
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.prepare import Prepared
 from fedxray.audit.recorded import chosen_of, recorded_transcript
+from fedxray.audit.recorded_recipe import span
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.transcript import Transcript
 
@@ -17,6 +18,8 @@ ABOUT: dict[str, tuple[str, str]] = {
     "epochs": ("federation.epochs", "how many epochs the node trains in a round"),
     "batch_size": ("federation.batch_size", "how many examples are in a batch"),
     "learning_rate": ("federation.learning_rate", "the learning rate"),
+    "momentum": ("federation.momentum", "the momentum"),
+    "mu": ("federation.mu", "the pull to the received model"),
     "optimizer": (
         "transcript.optimizer",
         "how the node trains: plain SGD (with momentum or without) can be replayed",
@@ -51,7 +54,7 @@ def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
     if isinstance(part.rounds, list) and (not part.rounds or not set(part.rounds) <= set(recorded)):
         raise BadInput(
             f"attack {part.title}: rounds",
-            expected=f"rounds of the recording ({_span(recorded)}, the first is 0)",
+            expected=f"rounds of the recording ({span(recorded)}, the first is 0)",
             got=part.rounds,
             remedy="Leave out those that are missing.",
         )
@@ -65,6 +68,19 @@ def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
         return
     missing = list((prepared.recorded or {})["recipe_missing"])
     place, about = ABOUT[missing[0]]
+    varied, doubted = (
+        (prepared.recorded or {})[f"recipe_{why}"].get(missing[0]) for why in ("varied", "doubted")
+    )
+    if varied is not None or doubted is not None:
+        raise BadInput(
+            place,
+            expected=f"{about}, one for all rounds that are read; {bench.part.title} needs the recipe",
+            got=varied or f"{doubted}, which cannot be",
+            remedy=(
+                'Read the rounds of one value: rounds = "..." in [transcript]. ' if varied else "Give it. "
+            )
+            + f"Attacks that work without: {_still_working(bench)}.",
+        )
     given = plan.transcript.optimizer if missing[0] == "optimizer" else None
     raise BadInput(
         place,
@@ -95,11 +111,3 @@ def _still_working(bench: Bench) -> str:
         if part is not None and not oracle and works(replace(bench, part=part, attack=attack)):
             found.append(name)
     return ", ".join(found) or "none"
-
-
-def _span(rounds: list[int]) -> str:
-    whole = rounds == list(range(rounds[0], rounds[-1] + 1))
-    if whole:
-        return f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
-    shown = ", ".join(map(str, rounds[:10]))
-    return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown

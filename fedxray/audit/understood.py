@@ -40,9 +40,14 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     told = prepared.recorded or {}
     rounds = told["rounds"]
     span = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
-    facts = [("recording", f"{told['side']} side, node {told['node']}, {len(rounds)} rounds ({span})")]
+    asked = "" if told["rounds_asked"] is None else ", as the plan asks"
+    facts = [("recording", f"{told['side']} side, node {told['node']}, {len(rounds)} rounds ({span}{asked})")]
     if told["recipe_heard"]:
         facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))
+    for field, rounds in told["recipe_varied"].items():
+        facts.append(("", f"! {field} changes: {rounds}; to replay a training, read rounds of one"))
+    for field, value in told["recipe_doubted"].items():
+        facts.append(("", f"! {field} is told as {value}, which cannot be"))
     if told["changed_before"]:
         facts.append(("", f"after the training came {', '.join(told['changed_before'])}, then the recorder"))
     if told["changed_after"]:

@@ -28,3 +28,9 @@ def normed(space: Any) -> nn.Module:
     """A network with statistics of its own."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(space.shape[0], 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+def small(space: Any) -> nn.Module:
+    """A network that is trained as a whole."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(space.shape[0], 4), nn.Tanh(), nn.Linear(4, 1))

@@ -282,6 +282,15 @@ class TranscriptPart(Section):
         '"same" or "any"',
         "whether the number of examples that the node reported must be that of its records",
     )
+    rounds: (
+        Annotated[str, Field(pattern=r"^\d{1,9} to \d{1,9}$")]
+        | Annotated[list[Index], Field(min_length=1)]
+        | None
+    ) = key(
+        None,
+        '"0 to 4", or a list of rounds (the first is 0)',
+        "which recorded rounds are read, for instance those of one learning rate; default: all",
+    )
     widen: bool = key(False, "true or false", "whether half-precision arrays are read as they are")
 
 
