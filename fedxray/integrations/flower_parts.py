@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import Arrays
+from fedxray.federation.recording.form import MOST_COUNT, Arrays
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -21,7 +21,8 @@ USUAL = "arrays"  # the name that Flower's strategies give to the model
 NUMPY = "numpy.ndarray"
 ROUND = "server-round"
 EXAMPLES = ("num-examples", "num_examples")
-MOST_TEXT = 1000  # characters of one value of a config
+MOST_TEXT = 1000  # characters of one value of a config, and entries of a list
+MOST_CONFIG = 300_000  # characters of a whole config, which a message can hold however they are escaped
 
 
 def arrays_of(content: RecordDict, name: str | None) -> dict[str, Any] | None:
@@ -65,20 +66,24 @@ def to_numpy(arrays: Mapping[str, Any]) -> Arrays:
 def round_of(message: Message) -> int | None:
     """The number of the round: from the config, else from the message's group; None where neither tells."""
     for record in message.content.config_records.values():
-        value = record.get(ROUND)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        value = _count(record.get(ROUND))
+        if value:
             return value
     group = message.metadata.group_id
-    return int(group) if group.isascii() and group.isdigit() and int(group) >= 1 else None
+    # A group may be called otherwise, by a time for instance.
+    return _count(int(group)) or None if group.isascii() and group.isdigit() and len(group) < 20 else None
 
 
 def config_of(content: RecordDict) -> dict[str, Any]:
-    """The plain values of all configs; the first of two of the same name is kept."""
+    """The plain values of all configs, as far as they fit; the first of two of the same name is kept."""
     found: dict[str, Any] = {}
+    room = MOST_CONFIG
     for record in content.config_records.values():
         for key, value in record.items():
-            if _is_plain(value):
-                found.setdefault(str(key)[:MOST_TEXT], value)
+            size = len(str(key)) + len(repr(value)) if _is_plain(value) else room
+            if len(str(key)) <= MOST_TEXT and size < room and key not in found:
+                found[str(key)] = value
+                room -= size
     return found
 
 
@@ -87,15 +92,15 @@ def examples_of(content: RecordDict) -> int | None:
     for record in content.metric_records.values():
         for key in EXAMPLES:
             value = record.get(key)
-            if isinstance(value, int | float) and value >= 0 and float(value).is_integer():
-                return int(value)
+            whole = int(value) if isinstance(value, float) and value.is_integer() else value
+            if (count := _count(whole)) is not None:
+                return count
     return None
 
 
 def node_partition(context: Context) -> int | None:
     """The partition that this node was configured with, where it was."""
-    value = context.node_config.get("partition-id")
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return _count(context.node_config.get("partition-id"))
 
 
 def mods_inside(call_next: Callable[..., Any]) -> tuple[str, ...]:
@@ -132,9 +137,15 @@ def _name(mod: object) -> str:
     return str(getattr(mod, "__name__", type(mod).__name__))[:200]
 
 
+def _count(value: object) -> int | None:
+    """A number that a recording can hold, None for everything else."""
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT
+    return value if usable and isinstance(value, int) else None
+
+
 def _is_plain(value: object) -> bool:
     if isinstance(value, bool | int):
-        return True
+        return abs(value) < 2**64
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, str):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +96,7 @@ def test_a_recording_cut_off_is_read_up_to_there(folder: Path) -> None:
     reply.write_bytes(reply.read_bytes()[:-3])
     found = read_recording(folder)
     assert [one.round for one in found.messages] == [1, 2]
-    assert found.cut == ("train of round 3 with node 7",)
+    assert found.cut == ("train of round 3 with node 7: arrays that are missing or cut off",)
     reply.unlink()
     assert rounds_of(folder) == [0, 1]
     last.rename(last.with_name(".part-" + "a" * 32))  # what a dying process leaves
@@ -175,11 +178,11 @@ def altered(folder: Path) -> None:
         file.write_bytes(bytes(content))
 
 
-def linked(folder: Path) -> None:
-    first = message_files(folder)[0]
-    shutil.copy(first, folder.parent / "outside.json")
-    first.unlink()
-    first.symlink_to(folder.parent / "outside.json")
+def linked(path: Path) -> None:
+    outside = path.parents[2] / "outside.json"
+    shutil.copy(path, outside)
+    path.unlink()
+    path.symlink_to(outside)
 
 
 @pytest.mark.parametrize(
@@ -193,17 +196,7 @@ def linked(folder: Path) -> None:
         (lambda folder: change(folder / "recording.json", format=2), "newer fedxray"),
         (lambda folder: change(folder / "recording.json", side="moon"), "side client, server or checkpoints"),
         (lambda folder: shutil.rmtree(folder / "messages"), "at least one whole message, got none"),
-        (lambda folder: shutil.rmtree(folder / "arrays"), "3 whose arrays are missing"),
-        (lambda folder: message_files(folder)[0].write_text("{"), "a whole JSON file"),
-        (lambda folder: change(message_files(folder)[0], round=0), "round: "),
-        (lambda folder: change(message_files(folder)[0], extra=1), "extra: "),
-        (
-            lambda folder: change(
-                message_files(folder)[0], sent={"sha256": "../../x", "bytes": 1, "names": []}
-            ),
-            "sent.sha256",
-        ),
-        (linked, "a plain file, got a link"),
+        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are not whole, first train of round 1"),
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused(
@@ -212,6 +205,126 @@ def test_what_is_not_as_it_was_written_is_refused(
     harm(folder)
     with pytest.raises(BadInput, match=told):
         read_recording(folder)
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda path: path.write_text("{"), "damaged or cut-off content"),
+        (lambda path: path.write_text(""), "damaged or cut-off content"),
+        (lambda path: path.write_bytes(b"\0" * 300), "damaged or cut-off content"),
+        (lambda path: path.write_text('{"a": ' + " " * 5_000_000 + "1}"), "5000008 bytes"),
+        (lambda path: path.write_text("[1, 2]"), ": Input should be a valid dictionary"),
+        (lambda path: change(path, round=0), "round: "),
+        (lambda path: change(path, round=2**53), "round: "),
+        (lambda path: change(path, extra=1), "extra: "),
+        (lambda path: change(path, sent={"sha256": "../../x", "bytes": 1, "names": []}), "sent.sha256: "),
+        (linked, "no plain file"),
+        (lambda path: (path.unlink(), path.mkdir()), "no plain file"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "no plain file"),
+    ],
+)
+def test_a_bad_message_is_left_out_and_told(folder: Path, harm: Callable[[Path], object], told: str) -> None:
+    bad = message_files(folder)[0]
+    harm(bad)
+    found = read_recording(folder)
+    assert [one.round for one in found.messages] == [2, 3]
+    assert len(found.cut) == 1
+    assert found.cut[0].startswith(f"message {bad.name}: ") and told in found.cut[0]
+    assert choose(found).lost == found.cut
+
+
+def test_a_recording_of_bad_messages_alone_is_refused(folder: Path) -> None:
+    for path in message_files(folder):
+        path.write_text("{")
+    with pytest.raises(
+        BadInput, match="at least one whole message, got none; 3 are not whole, first message 0"
+    ):
+        read_recording(folder)
+
+
+def arrays_file(folder: Path, message: Said, part: str = "reply") -> Path:
+    """Where the arrays of a message lie."""
+    digest = hashlib.sha256(pack(getattr(message, part))).hexdigest()
+    return folder / "arrays" / f"{digest}.safetensors"
+
+
+def test_arrays_that_are_not_what_was_written_lose_their_round_alone(folder: Path) -> None:
+    """As a machine that lost its power leaves them: the right size, other bytes."""
+    torn = arrays_file(folder, said(2))
+    content = torn.read_bytes()
+    torn.write_bytes(content[:-4] + bytes(4))
+    chosen = choose(read_recording(folder))
+    assert chosen.rounds == [0, 2]
+    assert chosen.lost == ("train of round 2 with node 7: others: it was altered",)
+    add(folder, said(4, sent=said(2).reply))  # the recording goes on, and needs these arrays again
+    assert torn.read_bytes() == content
+    assert choose(read_recording(folder)).rounds == [0, 1, 2, 3]
+    torn.write_bytes(content[:10])
+    assert choose(read_recording(folder)).rounds == [0, 2]
+    add(folder, said(5, sent=said(2).reply))
+    assert choose(read_recording(folder)).rounds == [0, 1, 2, 3, 4]
+
+
+def test_a_recording_without_a_whole_training(folder: Path) -> None:
+    altered(folder)
+    with pytest.raises(BadInput, match="at least one whole training of node 7, got none; train of round 3"):
+        choose(read_recording(folder))
+
+
+@pytest.mark.parametrize("part", ["sent", "reply"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_lose_their_round_alone(folder: Path, part: str, value: float) -> None:
+    bad = {"weight": np.full((1, 2), value, np.float32), "bias": np.zeros(1, np.float32)}
+    add(folder, said(4, **{part: bad}), said(5))
+    chosen = choose(read_recording(folder))
+    assert chosen.rounds == [0, 1, 2, 4]
+    assert chosen.lost == ("train of round 4 with node 7: values that are not finite",)
+
+
+def test_a_lost_message_does_not_shift_rounds_that_nobody_numbers(tmp_path: Path) -> None:
+    bad = {"weight": np.full((1, 2), np.nan, np.float32), "bias": np.zeros(1, np.float32)}
+    add(tmp_path, said(None), said(None, reply=bad), said(None))
+    chosen = choose(read_recording(tmp_path))
+    assert chosen.rounds == [0, 2] and chosen.lost == (
+        "train of round ? with node 7: values that are not finite",
+    )
+
+
+def test_two_evaluations_in_one_round(folder: Path) -> None:
+    """Of the same model they are one; of different ones nobody knows which ended the round."""
+    first, second, other = said(2).sent, said(3).sent, said(1).sent
+    about: dict[str, Any] = {"what": "evaluate", "reply": None}
+    add(folder, said(1, sent=first, **about), said(1, sent=first, **about))
+    add(folder, said(2, sent=second, **about), said(2, sent=other, **about))
+    chosen = choose(read_recording(folder))
+    assert list(chosen.ended) == [0] and chosen.rounds == [0, 1, 2]
+    assert chosen.lost == (
+        "evaluate of round 2 with node 7: 2 different models, of which one ended the round",
+    )
+
+
+def test_a_training_that_was_tried_again(folder: Path) -> None:
+    add(folder, said(4, reply=None), said(4))
+    assert choose(read_recording(folder)).trained[3].reply is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"round": 2**53}, "round: "),
+        ({"round": 0}, "round: "),
+        ({"examples": 2**60}, "examples: "),
+        ({"node": "n" * 501}, "node: "),
+        ({"sent": {"w" * 501: np.zeros(1, np.float32)}}, "sent.names.0: "),
+        ({"config": {"long": "x" * 5_000_000}}, "5000"),
+    ],
+)
+def test_nothing_is_written_that_cannot_be_read(folder: Path, settings: dict[str, Any], told: str) -> None:
+    before = message_files(folder)
+    with pytest.raises(BadInput, match=f"message: expected facts that can be read again.*got {told}"):
+        add(folder, replace(said(4), **settings))
+    assert message_files(folder) == before
 
 
 def test_altered_arrays_are_refused_when_they_are_read(folder: Path) -> None:

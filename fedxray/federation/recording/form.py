@@ -4,22 +4,26 @@
     messages/NAME.json         the facts of one message, written after its arrays: without it they do not count
     arrays/SHA256.safetensors  the arrays of a message; what was sent to several nodes is kept once
 
-Every file is put in place whole, so a recording that was cut off can be read up to there. Nothing here imports torch.
+Every file is put in place whole, so a recording that was cut off can be read up to there. The writer checks what it
+writes by the model that the reader reads it with (`Heard`). Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 FORMAT = 1
 KIND = "fedxray recording"
 HEAD = "recording.json"
 MESSAGES, ARRAYS = "messages", "arrays"
+MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
+MOST_COUNT = 2**53  # what counts and rounds stay below, as other readers of JSON hold numbers as floats
 
 Side = Literal["client", "server", "checkpoints"]
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -44,3 +48,42 @@ class Said:
     inside: tuple[str, ...] | None = None  # mods between the recorder and the training; None if unknown
     outside: tuple[str, ...] | None = None  # mods between the recorder and the network
     secure: bool = False  # replies are hidden by secure aggregation
+
+
+Count = Annotated[int, Field(ge=0, lt=MOST_COUNT)]
+Text = Annotated[str, Field(max_length=500)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Kept(_Strict):
+    """Arrays of a message: the hash and size of their file, and their names in order."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    bytes: Count
+    names: list[Text]
+
+
+class Heard(_Strict):
+    """One message as it stands in the file."""
+
+    what: Literal["train", "evaluate"]
+    node: Text
+    run: Text
+    round: Annotated[int, Field(ge=1, lt=MOST_COUNT)] | None
+    sent: Kept
+    reply: Kept | None
+    examples: Count | None
+    config: dict[str, Any]
+    partition: Count | None
+    inside: list[Text] | None
+    outside: list[Text] | None
+    secure: bool
+
+
+def why_not(problem: ValidationError) -> str:
+    """The first thing that is wrong with a message."""
+    first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"

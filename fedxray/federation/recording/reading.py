@@ -1,26 +1,37 @@
-"""Reads a recording: facts first, arrays when asked for; a message whose arrays are not whole does not count."""
+"""Reads a recording: facts first, arrays when asked for; a message that is not whole does not count, and is told."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
 from fedxray.data.limits import check_size
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import ARRAYS, FORMAT, HEAD, KIND, MESSAGES, Side
+from fedxray.federation.recording.form import (
+    ARRAYS,
+    FORMAT,
+    HEAD,
+    KIND,
+    MESSAGES,
+    MOST_FACTS,
+    Heard,
+    Kept,
+    Side,
+    why_not,
+)
 from fedxray.files import is_unfinished, read_json
 
 MOST_MESSAGES = 1_000_000
-MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
+MOST_CHECKED = 100_000  # files of arrays of which it is remembered that they are whole
 RECORD_AGAIN = "Record again, or ask for a whole copy."
 
 DTYPES = {  # as they stand in the header of a file
@@ -36,42 +47,10 @@ DTYPES = {  # as they stand in the header of a file
     "BOOL": torch.bool,
 }
 
-Count = Annotated[int, Field(ge=0, lt=2**53)]
-Text = Annotated[str, Field(max_length=500)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Kept(_Strict):
-    """Arrays of a message: the hash and size of their file, and their names in order."""
-
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    bytes: Count
-    names: list[Text]
-
-
-class Heard(_Strict):
-    """One message as it stands in the file."""
-
-    what: Literal["train", "evaluate"]
-    node: Text
-    run: Text
-    round: Annotated[int, Field(ge=1, lt=2**53)] | None
-    sent: Kept
-    reply: Kept | None
-    examples: Count | None
-    config: dict[str, Any]
-    partition: Count | None
-    inside: list[Text] | None
-    outside: list[Text] | None
-    secure: bool
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """The messages of one folder in the order they were written; `cut` are those that are not whole."""
+    """The messages of one folder in the order they were written; `cut` says which are not whole, and why."""
 
     folder: Path
     side: Side
@@ -81,16 +60,20 @@ class Recording:
     def arrays(self, kept: Kept) -> dict[str, Tensor]:
         """The arrays of one message by name, in their order, checked against their hash."""
         path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
-        content = _plain_file(path, kept.bytes)
-        if hashlib.sha256(content).hexdigest() != kept.sha256:
-            raise damaged(path, "the bytes that were written", "others: it was altered")
-        try:
-            found = load(content)
-        except (SafetensorError, ValueError, RuntimeError, KeyError) as problem:
-            raise damaged(path, "a file of arrays", str(problem)) from problem
+        found = _load(path, kept.bytes, kept.sha256)
         if set(found) != set(kept.names):
             raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))
         return {name: found[name] for name in kept.names}
+
+    def fault(self, kept: Kept) -> str | None:
+        """Why the arrays of one message cannot be used, None where they are whole and finite."""
+        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        check_size(f"recording {str(path)!r}", kept.bytes)
+        try:
+            stamp = path.stat().st_mtime_ns
+        except OSError as problem:
+            return str(problem.strerror)
+        return _fault(path, kept.bytes, kept.sha256, stamp)
 
     def forms(self, kept: Kept) -> dict[str, Tensor]:
         """Shapes and dtypes of the arrays of one message, without their values."""
@@ -133,16 +116,25 @@ def read_recording(path: str | Path) -> Recording:
     names = _message_files(folder)
     messages, cut = [], []
     for name in names:
-        heard = _read_message(folder / MESSAGES / name)
+        try:
+            heard = _read_message(folder / MESSAGES / name)
+        except BadInput as problem:
+            cut.append(f"message {name}: {problem.got}")
+            continue
         whole = [kept for kept in (heard.sent, heard.reply) if kept is not None]
         if all(_is_there(folder / ARRAYS / f"{kept.sha256}.safetensors", kept.bytes) for kept in whole):
             messages.append(heard)
         else:
-            cut.append(f"{heard.what} of round {heard.round} with node {heard.node}")
+            cut.append(f"{title(heard)}: arrays that are missing or cut off")
     if not messages:
-        got = "none" if not cut else f"{len(cut)} whose arrays are missing or cut off"
+        got = f"none; {len(cut)} are not whole, first {cut[0]}" if cut else "none"
         raise damaged(folder, "at least one whole message", got, "Check that the recorder ran and had space.")
     return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut))
+
+
+def title(heard: Heard) -> str:
+    """What a message is called where it is left out."""
+    return f"{heard.what} of round {'?' if heard.round is None else heard.round} with node {heard.node}"
 
 
 def _read_head(folder: Path) -> Side:
@@ -182,15 +174,35 @@ def _message_files(folder: Path) -> list[str]:
 
 
 def _read_message(path: Path) -> Heard:
-    if path.is_symlink():
-        raise damaged(path, "a plain file", "a link")
+    if path.is_symlink() or not path.is_file():
+        raise damaged(path, "a plain file", "a link or another thing that is no plain file")
     plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
     try:
         return Heard.model_validate(plain)
     except ValidationError as problem:
-        first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise damaged(path, "a whole message", f"{where}: {first['msg']}") from problem
+        raise damaged(path, "a whole message", why_not(problem)) from problem
+
+
+@functools.lru_cache(maxsize=MOST_CHECKED)
+def _fault(path: Path, size: int, sha256: str, stamp: int) -> str | None:
+    """What is wrong with a file of arrays as it was at that time."""
+    try:
+        found = _load(path, size, sha256)
+    except BadInput as problem:
+        return problem.got
+    floats = (value for value in found.values() if value.is_floating_point())
+    return None if all(value.isfinite().all() for value in floats) else "values that are not finite"
+
+
+def _load(path: Path, size: int, sha256: str) -> dict[str, Tensor]:
+    """The arrays of a file, refused where its bytes are not those that were written."""
+    content = _plain_file(path, size)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise damaged(path, "the bytes that were written", "others: it was altered")
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, RuntimeError, KeyError) as problem:
+        raise damaged(path, "a file of arrays", str(problem)) from problem
 
 
 def _is_there(path: Path, size: int) -> bool:

@@ -25,7 +25,8 @@ from fedxray.federation.message import (
 )
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.fitting import fit, frozen
-from fedxray.federation.recording.reading import Heard, Kept, Recording
+from fedxray.federation.recording.form import Heard, Kept
+from fedxray.federation.recording.reading import Recording, damaged, title
 from fedxray.federation.transcript import Parts, Transcript
 from fedxray.params import scaled, subtract
 
@@ -34,12 +35,16 @@ NODE, FELLOW = 0, 1  # clients of the transcript
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The messages of one node in one run: trainings by round (from 0), and the models that rounds ended with."""
+    """The messages of one node in one run: trainings by round (from 0), and the models that rounds ended with.
+
+    `lost` says which messages are left out, and why; of those that are not readable nobody knows whose they are.
+    """
 
     recording: Recording
     node: str
     trained: dict[int, Heard]
     ended: dict[int, Heard]
+    lost: tuple[str, ...] = ()
 
     @property
     def rounds(self) -> list[int]:
@@ -54,7 +59,10 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
     named = list(dict.fromkeys(message.node for message in messages))
     node = _one("data.node", "node", node, named, {one: _rounds_of(messages, one) for one in named})
     mine = [message for message in messages if message.node == node]
-    trained = _by_round([message for message in mine if message.what == "train"], node)
+    lost = list(recording.cut)
+    trained = _trainings(_sound(recording, mine, "train", lost), node)
+    if not trained and any(message.what == "train" for message in mine):
+        raise damaged(recording.folder, f"at least one whole training of node {node}", f"none; {lost[-1]}")
     if not trained:
         raise BadInput(
             "data.node",
@@ -62,8 +70,8 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
             got=f"{node}, which only evaluated",
             remedy=f"Nodes that trained: {', '.join(_trainers(messages)) or 'none'}.",
         )
-    ended = _by_round([message for message in mine if message.what == "evaluate"], node)
-    return Chosen(recording=recording, node=node, trained=trained, ended=ended)
+    ended = _ends(_sound(recording, mine, "evaluate", lost), lost)
+    return Chosen(recording=recording, node=node, trained=trained, ended=ended, lost=tuple(lost))
 
 
 def transcribe(
@@ -178,21 +186,52 @@ def with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
     return network
 
 
-def _by_round(messages: Sequence[Heard], node: str) -> dict[int, Heard]:
-    """Messages by round, counted from 0; by their order where the framework does not number rounds."""
-    numbered = all(message.round is not None for message in messages)
-    found: dict[int, Heard] = {}
-    for place, message in enumerate(messages):
-        round = (message.round or 1) - 1 if numbered else place
-        if round in found:
+def _sound(
+    recording: Recording, messages: Sequence[Heard], what: str, lost: list[str]
+) -> dict[int, list[Heard]]:
+    """Messages of one kind by round, counted from 0; those whose arrays cannot be used are noted as lost."""
+    asked = [message for message in messages if message.what == what]
+    # By their order where the framework does not number rounds.
+    numbered = all(message.round is not None for message in asked)
+    found: dict[int, list[Heard]] = {}
+    for place, message in enumerate(asked):
+        parts = [kept for kept in (message.sent, message.reply) if kept is not None]
+        faults = [fault for kept in parts if (fault := recording.fault(kept)) is not None]
+        if faults:
+            lost.append(f"{title(message)}: {faults[0]}")
+        else:
+            round = (message.round or 1) - 1 if numbered else place
+            found.setdefault(round, []).append(message)
+    return found
+
+
+def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
+    """One training for each round; of one that was tried again, the one that was answered."""
+    chosen: dict[int, Heard] = {}
+    for round, messages in found.items():
+        answered = [message for message in messages if message.reply is not None]
+        if len(messages) > 1 and len(answered) != 1:
             raise BadInput(
                 "transcript",
-                expected=f"one {message.what} message for each round of node {node}",
+                expected=f"one train message for each round of node {node}",
                 got=f"two for round {round + 1}",
                 remedy="Record every run into a folder of its own, or with a run id.",
             )
-        found[round] = message
-    return found
+        chosen[round] = answered[0] if len(messages) > 1 else messages[0]
+    return chosen
+
+
+def _ends(found: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
+    """The model that each round ended with; left out where a node was sent different ones."""
+    for messages in found.values():
+        models = len({message.sent.sha256 for message in messages})
+        if models > 1:
+            lost.append(f"{title(messages[0])}: {models} different models, of which one ended the round")
+    return {
+        round: messages[0]
+        for round, messages in found.items()
+        if len({message.sent.sha256 for message in messages}) == 1
+    }
 
 
 def _one(

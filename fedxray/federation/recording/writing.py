@@ -18,9 +18,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import ARRAYS, FORMAT, HEAD, KIND, MESSAGES, Arrays, Said, Side
+from fedxray.federation.recording.form import (
+    ARRAYS,
+    FORMAT,
+    HEAD,
+    KIND,
+    MESSAGES,
+    MOST_FACTS,
+    Arrays,
+    Heard,
+    Said,
+    Side,
+    why_not,
+)
 from fedxray.files import read_object, write_whole
 
 MOST_WAITING = 1_000_000_000  # bytes of arrays that may wait for the disk
@@ -48,6 +61,7 @@ class RecordingWriter:
         self.folder, self.side = place_of(folder), side
         self._most_waiting = most_waiting
         self._opened = False
+        self._stored: set[str] = set()  # hashes of arrays that this writer knows to be whole on disk
         self.stopped: str | None = None  # why nothing more is recorded
         self._begin()
 
@@ -153,7 +167,7 @@ class RecordingWriter:
         if not self._opened:
             open_folder(self.folder, self.side)
             self._opened = True
-        write_message(self.folder, said)
+        write_message(self.folder, said, self._stored)
 
 
 @functools.cache
@@ -190,15 +204,16 @@ def open_folder(folder: Path, side: Side) -> None:
         )
 
 
-def write_message(folder: Path, said: Said) -> None:
-    """Write one message of a recording: its arrays first, then its facts."""
+def write_message(folder: Path, said: Said, stored: set[str] | None = None) -> None:
+    """Write one message of a recording: its arrays first, then its facts; `stored` remembers arrays that are whole."""
+    stored = set() if stored is None else stored
     facts: dict[str, Any] = {
         "what": said.what,
         "node": said.node,
         "run": said.run,
         "round": said.round,
-        "sent": _store(folder, said.sent),
-        "reply": None if said.reply is None else _store(folder, said.reply),
+        "sent": _store(folder, said.sent, stored),
+        "reply": None if said.reply is None else _store(folder, said.reply, stored),
         "examples": said.examples,
         "config": dict(said.config),
         "partition": said.partition,
@@ -208,18 +223,43 @@ def write_message(folder: Path, said: Said) -> None:
     }
     # The time comes first in the name, for frameworks that do not number their rounds.
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
-    text = json.dumps(facts, allow_nan=False)
-    write_whole(folder / MESSAGES / name, text.encode(), "message", lasting=False)
+    write_whole(folder / MESSAGES / name, _checked(facts), "message", lasting=False)
 
 
-def _store(folder: Path, arrays: Arrays) -> dict[str, Any]:
+def _checked(facts: dict[str, Any]) -> bytes:
+    """The facts as JSON that the reader takes."""
+    content = json.dumps(facts, allow_nan=False).encode()
+    try:
+        Heard.model_validate(json.loads(content))
+        wrong = f"{len(content)} bytes" if len(content) > MOST_FACTS else None
+    except ValidationError as problem:
+        wrong = why_not(problem)
+    if wrong is not None:
+        raise BadInput(
+            "message",
+            expected=f"facts that can be read again, of at most {MOST_FACTS} bytes",
+            got=wrong,
+            remedy="Shorten names, counts or the config.",
+        )
+    return content
+
+
+def _store(folder: Path, arrays: Arrays, stored: set[str]) -> dict[str, Any]:
     """Keep arrays under the hash of their file, and say which names they have in which order."""
     content = pack(arrays)
     digest = hashlib.sha256(content).hexdigest()
     path = folder / ARRAYS / f"{digest}.safetensors"
-    if not path.exists():
+    if not _is_whole(path, content, known=digest in stored):
         write_whole(path, content, "arrays", lasting=False)
+    stored.add(digest)
     return {"sha256": digest, "bytes": len(content), "names": list(arrays)}
+
+
+def _is_whole(path: Path, content: bytes, *, known: bool) -> bool:
+    """Whether the file is there; one that an earlier run left is compared, as it may be torn."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != len(content):
+        return False
+    return known or path.read_bytes() == content
 
 
 def pack(arrays: Arrays) -> bytes:

@@ -1,0 +1,70 @@
+"""What is taken from Flower's messages is what a recording can hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedxray.federation.recording.form import MOST_COUNT, MOST_FACTS
+from fedxray.integrations.flower_parts import config_of, examples_of, node_partition, round_of
+
+
+def message(config: dict[str, Any], group: str = "") -> Message:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 2, 3
+    return Message(RecordDict({"config": ConfigRecord(config)}), 7, "train", group_id=group)
+
+
+@pytest.mark.parametrize(
+    ("config", "group", "wanted"),
+    [
+        ({"server-round": 3}, "9", 3),
+        ({"server-round": 0}, "9", 9),
+        ({"server-round": True}, "9", 9),
+        ({"server-round": MOST_COUNT}, "9", 9),
+        ({}, "0", None),
+        ({}, str(MOST_COUNT - 1), MOST_COUNT - 1),
+        ({}, "1763260830123456789", None),  # a time
+        ({}, "9" * 5000, None),
+        ({}, "²", None),
+        ({}, "", None),
+    ],
+)
+def test_the_round(config: dict[str, Any], group: str, wanted: int | None) -> None:
+    assert round_of(message(config, group)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (4, 4),
+        (4.0, 4),
+        (0, 0),
+        (-1, None),
+        (2.5, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (1e300, None),
+    ],
+)
+def test_how_many_examples(value: Any, wanted: int | None) -> None:
+    assert examples_of(RecordDict({"m": MetricRecord({"num-examples": value})})) == wanted
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(2, 2), (-1, None), (2**60, None), ("2", None), (True, None)])
+def test_the_partition(value: Any, wanted: int | None) -> None:
+    assert node_partition(Context(1, 2, {"partition-id": value}, RecordDict(), {})) == wanted
+
+
+def test_a_config_beyond_all_measure_is_taken_as_far_as_it_fits() -> None:
+    words = {f"text-{place}": "\N{GRINNING FACE}" * 999 for place in range(2000)}
+    content = message({**words, "list": ["x" * 900] * 900, "nan": float("nan"), "lr": 0.5}).content
+    found = config_of(content)
+    assert found["lr"] == 0.5 and "list" not in found and "nan" not in found
+    assert 100 < len(found) < 2000 and len(json.dumps(found)) < MOST_FACTS
