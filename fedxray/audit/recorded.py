@@ -15,11 +15,14 @@ from fedxray.attacks.predict import losses
 from fedxray.audit.plan import Plan, split_arguments
 from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.audit.recorded_layers import layer_facts
+from fedxray.audit.recorded_owner import owner_of
 from fedxray.audit.recorded_recipe import Told, listed, span, told_recipe
+from fedxray.audit.recorded_whole import whole_facts
 from fedxray.data import Dataset, Split, split
 from fedxray.data.records import Records
 from fedxray.data.uses import USE
 from fedxray.errors import BadInput
+from fedxray.federation.recording.form import ARRAYS, MESSAGES
 from fedxray.federation.recording.reading import Recording, read_recording
 from fedxray.federation.recording.transcribe import (
     Chosen,
@@ -46,6 +49,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
     assert plan.transcript is not None
     check_fit(chosen, model, widen=plan.transcript.widen)
+    owner = owner_of(plan, chosen)
     told = told_recipe(plan, chosen)
 
     def records(index: torch.Tensor) -> Records:
@@ -65,7 +69,8 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     )
     cast = in_dtype(federation, plan.federation.dtype)
     _check_examples(plan, chosen, len(parts.train[0]))
-    facts = facts_of(chosen, told) | layer_facts(chosen, model) | {"rounds_asked": plan.transcript.rounds}
+    facts = facts_of(chosen, told) | layer_facts(chosen, model)
+    facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner}
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
 
 
@@ -148,14 +153,15 @@ def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(path: str, stamp: int) -> Recording:
-    """The last recordings, by their path and how many messages they held."""
+def _read(path: str, stamp: tuple[int, ...]) -> Recording:
+    """The last recordings, by their path and how they were then."""
     return read_recording(path)
 
 
-def _stamp(path: Path) -> int:
-    place = path / "messages"
-    return sum(1 for _ in place.iterdir()) if place.is_dir() else 0
+def _stamp(path: Path) -> tuple[int, ...]:
+    """A mark that changes when messages, arrays or notes are added."""
+    places = [path, path / MESSAGES, path / ARRAYS]
+    return tuple(place.stat().st_mtime_ns for place in places if place.is_dir())
 
 
 def hidden(plan: Plan, chosen: Chosen) -> bool:
@@ -219,16 +225,11 @@ def _check_examples(plan: Plan, chosen: Chosen, count: int) -> None:
 
 def facts_of(chosen: Chosen, told: Told) -> dict[str, Any]:
     """What must be known of a recording to read its results."""
-    messages = list(chosen.trained.values())
-    outside = sorted({mod for heard in messages for mod in heard.outside or ()})
-    inside = sorted({mod for heard in messages for mod in heard.inside or ()})
     return {
         "side": chosen.recording.side,
         "node": chosen.node,
         "rounds": chosen.rounds,
-        "cut_off": len(chosen.recording.cut),
-        "changed_before": inside,
-        "changed_after": outside,
+        **whole_facts(chosen),
         "recipe_heard": list(told.heard),
         "recipe_missing": list(told.missing),
         "recipe_varied": dict(told.varied),

@@ -8,8 +8,10 @@ from fedxray.attacks.base import compute
 from fedxray.audit import catalog
 from fedxray.audit.bench import Bench, make_view
 from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
-from fedxray.audit.recorded import chosen_of, recorded_transcript
+from fedxray.audit.recorded import chosen_of, recorded_transcript, rounds_learnt
+from fedxray.audit.recorded_owner import check_word
 from fedxray.audit.recorded_recipe import span
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.transcript import Transcript
@@ -28,9 +30,12 @@ ABOUT: dict[str, tuple[str, str]] = {
 
 
 def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
-    """The recorded transcript, refused by name where rounds or recipe do not fit the plan."""
+    """The recorded transcript, refused by name where its node, rounds or recipe do not fit the plan."""
     chosen = chosen_of(plan)
     transcript = recorded_transcript(plan, prepared)
+    owner = (prepared.recorded or {})["owner"]
+    if owner == ON_WORD:
+        check_word(owner, chosen.node, *rounds_learnt(plan, prepared))
     for part in plan.attacks:
         _check_rounds(part, chosen.rounds)
         _check_recipe(plan, _bench(plan, part, prepared, transcript), prepared)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedxray.audit.prepare import Prepared
+from fedxray.audit.recorded_whole import heading, place, shortcomings
 from fedxray.data import Column, Dataset, Split
+from fedxray.errors import printable
 
 SHOWN_CLIENTS = 12
 SHOWN_NAMES = 30
@@ -38,21 +40,24 @@ def understood(prepared: Prepared) -> list[str]:
 def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     """Whose recording it is, its rounds, and what stands between what it holds and what others saw."""
     told = prepared.recorded or {}
-    rounds = told["rounds"]
-    span = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
-    asked = "" if told["rounds_asked"] is None else ", as the plan asks"
-    facts = [("recording", f"{told['side']} side, node {told['node']}, {len(rounds)} rounds ({span}{asked})")]
+    facts = [("recording", heading(told))]
+    if place(told):
+        facts.append(("", f"place: {place(told)}"))
+    facts += [("", f"! {word}: {text}") for word, text in shortcomings(told)]
+    if told["side"] == "server":
+        facts.append(("", f"that the node is yours: {told['owner']}"))
     if told["recipe_heard"]:
         facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))
     for field, rounds in told["recipe_varied"].items():
         facts.append(("", f"! {field} changes: {rounds}; to replay a training, read rounds of one"))
     for field, value in told["recipe_doubted"].items():
         facts.append(("", f"! {field} is told as {value}, which cannot be"))
-    if told["changed_before"]:
-        facts.append(("", f"after the training came {', '.join(told['changed_before'])}, then the recorder"))
     if told["changed_after"]:
         facts.append(
-            ("", f"! {', '.join(told['changed_after'])} came after the recorder: others saw something else")
+            (
+                "",
+                f"! {printable(', '.join(told['changed_after']))} came after the recorder: others saw something else",
+            )
         )
     if told["not_recorded"]:
         facts.append(
@@ -61,8 +66,6 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     if told["frozen_changed"]:
         moved = _some(told["frozen_changed"], SHOWN_LAYERS)
         facts.append(("", f"! [model] does not train {moved}, yet the recording changes it"))
-    if told["cut_off"]:
-        facts.append(("", f"! {told['cut_off']} messages were cut off and are left out"))
     return facts
 
 
@@ -110,7 +113,7 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
     counts = [(len(train), len(held)) for train, held in zip(parts.train, parts.holdout, strict=True)]
     facts = [("clients", f"{len(counts)} (with seed {seed}):")]
     for client, (train, held) in enumerate(counts[:SHOWN_CLIENTS]):
-        name = f" {parts.names[client]}" if parts.names[client] else ""
+        name = f" {printable(parts.names[client])}" if parts.names[client] else ""
         facts.append(("", f"{client}{name}: trains on {train:,}, {held:,} held out"))
     if len(counts) > SHOWN_CLIENTS:
         sizes = [train for train, _ in counts]

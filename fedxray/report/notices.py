@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedxray.audit.plan.recorded import ON_WORD
+from fedxray.audit.recorded_whole import NOT_KNOWN, place, shortcomings
 from fedxray.report import words
 from fedxray.report.plans import plans_of, table
 
@@ -21,8 +23,20 @@ RECORDED = (
     "leak more or less. A fellow client is assumed to be sent the same global models. Nothing was reconstructed from "
     "what other nodes sent.",
 )
+NOT_WHOLE = "The recording is not whole."
+ONLY_THERE = "Attacks read what is there, so they may have been weaker than they could be."
+NO_PLACE = (
+    "Where the recorder stood is not known.",
+    "The list of mods was not recognised. If a mod changed the update after it was recorded, a server saw something "
+    "else than what was attacked here.",
+)
 CHANGED = (
     "{} changed the update after it was recorded: a server saw something else than what was attacked here."
+)
+BY_WORD = (
+    "That this node is the auditor's own is taken on the user's word.",
+    "The recording is a server's and holds messages of other nodes too. Nothing in it proves that {} belongs to "
+    "whoever gave the records. Scores are only against the records that were given.",
 )
 ABSENT = (
     "Part of the network was not recorded.",
@@ -44,6 +58,20 @@ def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     recordings = [case["ledger"]["recording"] for case in document["cases"] if "recording" in case["ledger"]]
     if recordings:
         found.append(RECORDED)
+    gone = list(
+        dict.fromkeys(
+            f"{words.capital(word)}: {text}." for one in recordings for word, text in shortcomings(one)
+        )
+    )
+    if gone:
+        found.append((NOT_WHOLE, " ".join([*gone, ONLY_THERE])))
+    if any(place(one) == NOT_KNOWN for one in recordings):
+        found.append(NO_PLACE)
+    named = list(
+        dict.fromkeys(f"node {one.get('node')}" for one in recordings if one.get("owner") == ON_WORD)
+    )
+    if named:
+        found.append((BY_WORD[0], BY_WORD[1].format(words.listed(named))))
     for key, (headline, text) in (("not_recorded", ABSENT), ("frozen_changed", MOVED)):
         names = list(dict.fromkeys(name for one in recordings for name in one.get(key) or ()))
         more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.report.notices import MADE_UP, RECORDED, notices
 
 
@@ -38,3 +39,12 @@ def test_layers_that_are_not_as_the_plan_has_them_are_named() -> None:
     _, absent, moved = notices(document({"path": "a.npz"}, ledger))
     assert "layer5 and 2 more; the values that the plan's network gives" in absent[1]
     assert moved[1].startswith("The plan's network does not train head, yet")
+
+
+def test_a_node_on_the_users_word_is_said_to_be_one() -> None:
+    ledger = {"recording": {"owner": ON_WORD, "node": "417"}}
+    found = notices(document({"path": "a.npz"}, ledger, ledger))
+    assert [headline for headline, _ in found][1:] == [
+        "That this node is the auditor's own is taken on the user's word."
+    ]
+    assert "Nothing in it proves that node 417 belongs to whoever gave the records" in found[1][1]

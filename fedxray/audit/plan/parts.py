@@ -267,6 +267,11 @@ class TranscriptPart(Section):
 
     path: str = key(REQUIRED, "a folder", "the recording, relative to the plan")
     run: str | int | None = key(None, "a run's id", "which run, where the folder holds several")
+    own: str | None = key(
+        None,
+        "a folder",
+        "beside a server's recording: the node's own, which proves that the node is yours; else that is your word",
+    )
     client: Index | None = key(
         None,
         "a client of [data]",

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 FELLOW_SEAT = 1  # of the fellow client that a transcript of a recording holds
 TOLD_BY_IT = ("rounds", "record", "participation")
 ASKED_AGAIN = "active-server"
+ON_WORD = (
+    "on the user's word"  # how a node of a server's recording is known to be the user's, without a proof
+)
 
 
 def for_recording(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""Whose node is audited: a node's own recording speaks for itself, a server's holds the messages of many.
+
+Other participants' data is never reconstructed from a live recording. In a server's recording the plan's node is taken
+as one's own if the node's own recording is given and holds the same replies to the bit; otherwise on the user's word,
+which the ledger and the report say, and only where the records that were given look like those that it trained on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fedxray.audit.plan import Plan
+from fedxray.audit.plan.recorded import ON_WORD
+from fedxray.errors import BadInput
+from fedxray.federation.recording.reading import Recording, read_recording
+from fedxray.federation.recording.transcribe import Chosen
+
+BY_ITSELF = "recorded by the node itself"
+SAME = "the node's own recording holds the same replies"
+
+
+def owner_of(plan: Plan, chosen: Chosen) -> str:
+    """How it is known that the node is the user's own; refused where its own recording says otherwise."""
+    assert plan.transcript is not None
+    if plan.transcript.own is None:
+        return ON_WORD if chosen.recording.side == "server" else BY_ITSELF
+    if chosen.recording.side != "server":
+        raise BadInput(
+            "transcript.own",
+            expected="a server's recording beside it, which holds several nodes",
+            got=f"one of the {chosen.recording.side}'s side",
+            remedy="Leave it out.",
+        )
+    folder = (plan.folder / os.path.expanduser(plan.transcript.own)).absolute()
+    _check_same(read_recording(folder), chosen, folder)
+    return SAME
+
+
+def _check_same(own: Recording, chosen: Chosen, folder: Path) -> None:
+    """The replies that both hold must be the same, and there must be one."""
+    if own.side == "server":
+        raise _bad("a recording of the node's own side", f"a server's in {folder.name}")
+    mine = {
+        (heard.round, heard.reply.sha256)
+        for heard in own.messages
+        if heard.what == "train" and heard.reply is not None
+    }
+    theirs = {
+        (heard.round, heard.reply.sha256) for heard in chosen.trained.values() if heard.reply is not None
+    }
+    rounds = {round for round, _ in mine}
+    common = {one for one in theirs if one[0] in rounds}
+    if not common:
+        raise _bad(f"replies of rounds that node {chosen.node} took part in", "none of them")
+    wrong = sorted(common - mine, key=str)
+    if wrong:
+        raise _bad(
+            f"the replies of node {chosen.node} in the server's recording", f"others in round {wrong[0][0]}"
+        )
+
+
+def check_word(owner: str, node: str, fell: int, rounds: int) -> None:
+    """Refuse records that do not look like those of a node which only the user's word says is theirs."""
+    if owner == ON_WORD and 2 * fell < rounds:
+        raise BadInput(
+            "data",
+            expected=f"your own records, and node {node} as yours: no other node's data is reconstructed",
+            got=f"records on which its training lowered the loss in only {fell} of {rounds} rounds",
+            remedy='Name your own node and its records, or prove it with own = "..." in [transcript].',
+        )
+
+
+def _bad(expected: str, got: str) -> BadInput:
+    remedy = "Name your own node; other participants' data is never reconstructed."
+    return BadInput("transcript.own", expected=expected, got=got, remedy=remedy)
