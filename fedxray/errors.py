@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Set
 
 
@@ -46,6 +47,12 @@ def _rebuild_bad_input(kind: type[BadInput], argument: str, expected: str, got: 
 
 def _rebuild_refused(attack: str, missing: str, remedy: str) -> Refused:
     return Refused(attack, missing=missing, remedy=remedy)
+
+
+def printable(text: str) -> str:
+    """Text of somebody else on one line, with nothing in it that a terminal or XML would act upon."""
+    flat = re.sub(r"\s+", " ", text)
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in flat)
 
 
 def unknown_name(argument: str, got: str, known: Iterable[str]) -> BadInput:

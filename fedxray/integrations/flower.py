@@ -24,8 +24,7 @@ from fedxray.integrations.flower_parts import (
     arrays_of,
     config_of,
     examples_of,
-    mods_inside,
-    mods_outside,
+    mods_around,
     node_partition,
     round_of,
     size_of,
@@ -94,7 +93,7 @@ class ClientRecorder:
 
     def _note(self, sent: Taken, reply: Message, context: Context, call_next: ClientAppCallable) -> None:
         answer = answered(sent, reply, self.arrays)
-        inside, outside = mods_inside(call_next), mods_outside(self)
+        inside, outside = mods_around(self, call_next)
         partition = node_partition(context)
 
         def said() -> Said:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 USUAL = "arrays"  # the name that Flower's strategies give to the model
 NUMPY = "numpy.ndarray"
 ROUND = "server-round"
+MODS = "flwr.client.mod.utils"  # where Flower makes the list of mods
 EXAMPLES = ("num-examples", "num_examples")
 MOST_TEXT = 1000  # characters of one value of a config, and entries of a list
 MOST_CONFIG = 300_000  # characters of a whole config, which a message can hold however they are escaped
@@ -103,18 +104,30 @@ def node_partition(context: Context) -> int | None:
     return _count(context.node_config.get("partition-id"))
 
 
-def mods_inside(call_next: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the mods between the recorder and the training, outermost first, as far as they can be seen."""
+Names = tuple[str, ...]
+
+
+def mods_around(recorder: object, call_next: Callable[..., Any]) -> tuple[Names | None, Names | None]:
+    """Mods between the recorder and the training, and between the network and the recorder, outermost first.
+
+    Both are None where the recorder was not called from a list of mods as Flower makes it.
+    """
+    outside = _mods_outside(recorder)
+    return (None, None) if outside is None else (_mods_inside(call_next), outside)
+
+
+def _mods_inside(call_next: Callable[..., Any]) -> Names | None:
+    """Names of the mods that follow, None where Flower's own list ends in something else than the training."""
     found, step = [], call_next
     while _made_by_flower(step):
         inner = dict(zip(step.__code__.co_freevars, step.__closure__ or (), strict=True))
         found.append(_name(inner["_mod"].cell_contents))
         step = inner["_ffn"].cell_contents
-    return tuple(found)
+    return None if getattr(step, "__module__", None) == MODS else tuple(found)
 
 
-def mods_outside(recorder: object) -> tuple[str, ...] | None:
-    """Names of the mods between the network and the recorder, outermost first, from the calls that led here."""
+def _mods_outside(recorder: object) -> Names | None:
+    """Names of the mods between the network and the recorder, from the calls that led here."""
     found, seen = [], False
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings
 from fedxray.report import stakes, words
 from fedxray.report.pictures import Gallery
 from fedxray.report.plans import plan_of, plans_of, table
@@ -59,7 +60,7 @@ def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[
     data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
     facts = [
         ("Data", _joined(_source(data), _number(data, "clients", "client"))),
-        ("Recording", _recording(cases)),
+        *_recording(cases),
         ("Learns", stakes.learns(plan, cases)),
         ("Must not leak", stakes.must_not_leak(plan, cases)),
         ("Split", _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))),
@@ -80,13 +81,17 @@ def _source(data: Mapping[str, Any]) -> object:
     return data.get("name") or data.get("path") or (f"records made up by {made}" if made else None)
 
 
-def _recording(cases: Sequence[Mapping[str, Any]]) -> str:
-    """Whose recording it is, and how long."""
-    told = next((case["ledger"]["recording"] for case in cases if "recording" in case["ledger"]), None)
-    if not isinstance(told, Mapping):
-        return ""
-    rounds = told.get("rounds") or []
-    return f"{told.get('side')} side, node {told.get('node')}, {words.count(len(rounds), 'round')}"
+def _recording(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Whose recording it is, which rounds it holds, what is not in it, and where the recorder stood."""
+    return [
+        fact
+        for told in recordings_of({"cases": cases})
+        for fact in (
+            ("Recording", heading(told)),
+            ("Recorder's place", place(told)),
+            *((words.capital(word), text) for word, text in shortcomings(told)),
+        )
+    ]
 
 
 def _training(federation: Mapping[str, Any]) -> str:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
+from fedxray.errors import printable
+
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 KEPT = frozenset({"svg", "g", "path", "use", "defs", "clipPath", "rect", "text"})
 # Colours that stand for a variable of the page, so that a chart follows light and dark.
@@ -45,12 +47,6 @@ def embed(drawn: str, *, name: str, title: str, description: str, texts: Sequenc
     ET.register_namespace("", SVG)
     ET.register_namespace("xlink", XLINK)
     return ET.tostring(root, encoding="unicode")
-
-
-def printable(text: str) -> str:
-    """Text on one line that XML can hold."""
-    flat = re.sub(r"\s+", " ", text)
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in flat)
 
 
 def _prune(element: ET.Element) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings
+from fedxray.errors import printable
 from fedxray.report import words
 from fedxray.report.findings import defence_verdicts, worst_findings
 from fedxray.report.rows import shown_rows
-from fedxray.report.svg import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,10 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{printable(str(document['plan'].get('name') or 'audit'))}: {words.count(len(cases), 'case')}{ending}"
     ]
+    for told in recordings_of(document):
+        stood = f"; place: {place(told)}" if place(told) else ""
+        lines.append(f"  recording: {heading(told)}{stood}")
+        lines += [f"  ! {word}: {text}" for word, text in shortcomings(told)]
     verdicts = defence_verdicts(document)
     names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]
     width = max(map(len, names), default=0)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedxray.errors import printable
 from fedxray.report import words
-from fedxray.report.svg import printable
 from fedxray.reproduce.base import NOT_IN_TEXT
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,7 @@ def test_what_came_after_the_recorder_is_told(tmp_path: Path) -> None:
     plan = make_plan(BASE, tmp_path)
     record_simulation(plan, tmp_path / "client", [1], outside=("LocalDpMod",), inside=("clip",))
     lines = understood(prepare(make_plan(document(), tmp_path), "none", 0))
-    assert any("after the training came clip, then the recorder" in line for line in lines)
+    assert any("place: training > clip > recorder > LocalDpMod > network" in line for line in lines)
     assert any("! LocalDpMod came after the recorder: others saw something else" in line for line in lines)
 
 
@@ -297,3 +298,42 @@ def test_secure_aggregation_leaves_only_sums(place: Path, tmp_path: Path) -> Non
     assert "it needs replies of the target client alone" in refusal(place, hidden)
     found = document(federation={"secure_aggregation": True}, attack=ATTACKS[3:])
     assert conduct(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
+
+
+def test_what_is_not_in_a_recording_is_told_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stop of the recorder, a gap in the rounds, a damaged message and an unknown place: terminal and report."""
+    plan = make_plan(BASE, tmp_path)
+    record_simulation(plan, tmp_path / "client", [1], inside=None, outside=None)
+    trained = [
+        path
+        for path in sorted((tmp_path / "client" / "messages").iterdir())
+        if '"what": "train"' in path.read_text()
+    ]
+    trained[1].write_text("{")
+    (tmp_path / "client" / "stopped-1.txt").write_text("OSError: no\x1b[31m space <b>left</b>\nTraceback")
+    file = write_toml(tmp_path / "own.toml", document(name="own", attack=ATTACKS[1:2]))
+    arguments = ["fedxray", "audit", str(file), "--out", str(tmp_path / "out"), "--engine", "inline"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    report = html.unescape((tmp_path / "out" / "report.html").read_text())
+    for text in (
+        "client side, node 101, 2 rounds (0, 2)",
+        "not known, as the list of mods was not recognised",
+        "issing: 1 (the first is 0): the node was not picked then, or was not recorded",
+        "ecorder stopped: OSError: no\N{REPLACEMENT CHARACTER}[31m space <b>left</b>",
+        f"essage left out: 1 (message {trained[1].name}: damaged or cut-off content",
+    ):
+        words = text.partition(": ")[2] if text[0].islower() and ": " in text else text
+        assert text in " ".join(told.err.split()), "before the audit"
+        assert text in " ".join(told.out.split()), "after it"
+        assert words in report
+    assert "The recording is not whole." in report and "Where the recorder stood is not known." in report
+    assert (
+        "\x1b" not in told.err + told.out + report
+        and "<b>left" not in (tmp_path / "out" / "report.html").read_text()
+    )

@@ -368,3 +368,49 @@ def test_the_digest_tells_recordings_apart(folder: Path) -> None:
     assert read_recording(folder).digest() == before
     add(folder, said(4))
     assert read_recording(folder).digest() != before
+
+
+def test_notes_of_recorders_that_stopped_are_read(folder: Path) -> None:
+    before = read_recording(folder)
+    assert before.stops == ()
+    for name, text in (
+        ("a", "no space\nTraceback"),
+        ("b", "no \x1b[2Jspace"),
+        ("c", "no space\n"),
+        ("d", ""),
+    ):
+        (folder / f"stopped-{name}.txt").write_text(text)
+    (folder / "stopped-e.txt").symlink_to(folder / "recording.json")
+    after = read_recording(folder)
+    assert after.stops == ("no space", "no \N{REPLACEMENT CHARACTER}[2Jspace", "it does not say why")
+    assert after.digest() != before.digest()
+    shutil.rmtree(folder / "messages")
+    with pytest.raises(BadInput, match="one whole message, got none; the recorder stopped: no space"):
+        read_recording(folder)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "others", "wanted"),
+    [
+        ([1, 2, 3], [], ()),
+        ([1, 4], [], ((1, 2),)),
+        ([3, 5, 9], [], ((0, 1), (3, 3), (5, 7))),
+        ([1, 2], [4], ((2, 3),)),
+        ([2**53 - 1], [], ((0, 2**53 - 3),)),
+        ([None, None], [7], ()),
+    ],
+)
+def test_rounds_without_a_training_are_gaps(
+    tmp_path: Path, rounds: list[int | None], others: list[int], wanted: tuple[Any, ...]
+) -> None:
+    add(tmp_path, *(said(round) for round in rounds), *(said(round, node="8") for round in others))
+    assert choose(read_recording(tmp_path), node="7").missing == wanted
+
+
+def test_names_of_strangers_do_not_act_upon_a_terminal(folder: Path) -> None:
+    add(folder, said(1, node="8\x1b[2J\n9"))
+    with pytest.raises(BadInput) as caught:
+        choose(read_recording(folder))
+    assert "8\N{REPLACEMENT CHARACTER}[2J 9 (1 rounds" in str(caught.value) and "\x1b" not in str(
+        caught.value
+    )

@@ -187,6 +187,18 @@ def test_the_place_among_other_mods_is_recorded(tmp_path: Path) -> None:
     }
 
 
+def test_a_place_that_is_not_recognised_is_not_known(tmp_path: Path) -> None:
+    """Called by a mod of the user's own, or by a framework whose list of mods looks otherwise."""
+    mine = record(tmp_path)
+
+    def both(message: Message, context: Any, call_next: Any) -> Message:
+        return mine(message, context, lambda *more: call_next(*more))
+
+    run(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[both])), rounds=1)
+    mine.writer.wait()
+    assert {(one.inside, one.outside) for one in read_recording(tmp_path).messages} == {(None, None)}
+
+
 def test_a_node_that_empties_what_it_was_sent(tmp_path: Path, both: tuple[Recording, Recording]) -> None:
     def load(model: torch.nn.Module, arrays: ArrayRecord) -> None:
         model.load_state_dict(arrays.to_torch_state_dict(keep_input=False))

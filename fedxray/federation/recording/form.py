@@ -3,6 +3,7 @@
     recording.json             kind, format, side; written first
     messages/NAME.json         the facts of one message, written after its arrays: without it they do not count
     arrays/SHA256.safetensors  the arrays of a message; what was sent to several nodes is kept once
+    stopped-NAME.txt           why a recorder stopped before the training did
 
 Every file is put in place whole, so a recording that was cut off can be read up to there. The writer checks what it
 writes by the model that the reader reads it with (`Heard`). Nothing here imports torch.
@@ -22,6 +23,7 @@ FORMAT = 1
 KIND = "fedxray recording"
 HEAD = "recording.json"
 MESSAGES, ARRAYS = "messages", "arrays"
+STOPPED = "stopped"  # beginning of the name of a note on why a recorder stopped
 MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
 MOST_COUNT = 2**53  # what counts and rounds stay below, as other readers of JSON hold numbers as floats
 

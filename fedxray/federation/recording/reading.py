@@ -15,7 +15,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedxray.data.limits import check_size
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, printable
 from fedxray.federation.recording.form import (
     ARRAYS,
     FORMAT,
@@ -23,6 +23,7 @@ from fedxray.federation.recording.form import (
     KIND,
     MESSAGES,
     MOST_FACTS,
+    STOPPED,
     Heard,
     Kept,
     Side,
@@ -31,6 +32,7 @@ from fedxray.federation.recording.form import (
 from fedxray.files import is_unfinished, read_json
 
 MOST_MESSAGES = 1_000_000
+MOST_NOTES, MOST_NOTE = 100, 500  # notes that are read, and bytes of each
 MOST_CHECKED = 100_000  # files of arrays of which it is remembered that they are whole
 RECORD_AGAIN = "Record again, or ask for a whole copy."
 
@@ -56,6 +58,7 @@ class Recording:
     side: Side
     messages: tuple[Heard, ...]
     cut: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()  # why recorders stopped before the training did
 
     def arrays(self, kept: Kept) -> dict[str, Tensor]:
         """The arrays of one message by name, in their order, checked against their hash."""
@@ -106,7 +109,7 @@ class Recording:
     def digest(self) -> str:
         """A text that is equal for equal recordings; the messages name their arrays by content."""
         told = [message.model_dump_json() for message in self.messages]
-        return hashlib.sha256("\n".join([self.side, *told]).encode()).hexdigest()
+        return hashlib.sha256("\n".join([self.side, *told, *self.cut, *self.stops]).encode()).hexdigest()
 
 
 def read_recording(path: str | Path) -> Recording:
@@ -114,7 +117,7 @@ def read_recording(path: str | Path) -> Recording:
     folder = Path(path)
     side = _read_head(folder)
     names = _message_files(folder)
-    messages, cut = [], []
+    messages, cut, stops = [], [], _stops(folder)
     for name in names:
         try:
             heard = _read_message(folder / MESSAGES / name)
@@ -128,13 +131,14 @@ def read_recording(path: str | Path) -> Recording:
             cut.append(f"{title(heard)}: arrays that are missing or cut off")
     if not messages:
         got = f"none; {len(cut)} are not whole, first {cut[0]}" if cut else "none"
+        got += f"; the recorder stopped: {stops[0]}" if stops else ""
         raise damaged(folder, "at least one whole message", got, "Check that the recorder ran and had space.")
-    return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut))
+    return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
 
 
 def title(heard: Heard) -> str:
     """What a message is called where it is left out."""
-    return f"{heard.what} of round {'?' if heard.round is None else heard.round} with node {heard.node}"
+    return f"{heard.what} of round {'?' if heard.round is None else heard.round} with node {printable(heard.node)}"
 
 
 def _read_head(folder: Path) -> Side:
@@ -171,6 +175,20 @@ def _message_files(folder: Path) -> list[str]:
     if len(found) > MOST_MESSAGES:
         raise damaged(place, f"at most {MOST_MESSAGES:,} messages", f"{len(found):,}")
     return sorted(name for name in found if name.endswith(".json") and not is_unfinished(name))
+
+
+def _stops(folder: Path) -> list[str]:
+    """The first line of every note that a recorder left when it stopped."""
+    found = []
+    try:
+        for path in sorted(folder.glob(f"{STOPPED}-*.txt"))[:MOST_NOTES]:
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as stream:
+                    lines = stream.read(MOST_NOTE).decode(errors="replace").splitlines()
+                found.append(printable(lines[0] if lines else "it does not say why"))
+    except OSError as problem:
+        raise damaged(folder, "readable notes", str(problem)) from problem
+    return list(dict.fromkeys(found))
 
 
 def _read_message(path: Path) -> Heard:

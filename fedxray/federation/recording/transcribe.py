@@ -10,11 +10,12 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 
 from fedxray.data.space import Space
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, printable
 from fedxray.federation.message import (
     SERVER,
     WIRE,
@@ -45,6 +46,7 @@ class Chosen:
     trained: dict[int, Heard]
     ended: dict[int, Heard]
     lost: tuple[str, ...] = ()
+    missing: tuple[tuple[int, int], ...] = ()  # first and last of each stretch of rounds without a training
 
     @property
     def rounds(self) -> list[int]:
@@ -71,7 +73,14 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
             remedy=f"Nodes that trained: {', '.join(_trainers(messages)) or 'none'}.",
         )
     ended = _ends(_sound(recording, mine, "evaluate", lost), lost)
-    return Chosen(recording=recording, node=node, trained=trained, ended=ended, lost=tuple(lost))
+    return Chosen(
+        recording=recording,
+        node=node,
+        trained=trained,
+        ended=ended,
+        lost=tuple(lost),
+        missing=_gaps(trained, messages),
+    )
 
 
 def transcribe(
@@ -234,11 +243,19 @@ def _ends(found: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
     }
 
 
+def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, int], ...]:
+    """Stretches of rounds without a training of this node, up to the last round in which anybody was sent anything."""
+    counted = all(heard.round is not None for heard in trained.values())
+    known = [heard.round - 1 for heard in run if heard.round is not None] if counted else []
+    edges = [-1, *sorted(trained), max([*trained, *known]) + 1]
+    return tuple((before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1)
+
+
 def _one(
     argument: str, noun: str, given: str | None, known: Sequence[str], more: dict[str, str] | None = None
 ) -> str:
     """The given one of several, or the only one."""
-    listed = "; ".join(f"{name} ({more[name]})" if more else name for name in known)
+    listed = "; ".join(printable(f"{name} ({more[name]})" if more else name) for name in known)
     if given is None and len(known) == 1:
         return known[0]
     if given is None or given not in known:
@@ -248,7 +265,7 @@ def _one(
             argument,
             expected=f"a {noun} of this recording: {listed}",
             got=got,
-            remedy=f'Name it: {short} = "{known[0]}".',
+            remedy=f'Name it: {short} = "{printable(known[0])}".',
         )
     return given
 

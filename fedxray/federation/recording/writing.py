@@ -28,6 +28,7 @@ from fedxray.federation.recording.form import (
     KIND,
     MESSAGES,
     MOST_FACTS,
+    STOPPED,
     Arrays,
     Heard,
     Said,
@@ -48,7 +49,6 @@ DTYPES = {  # of NumPy, as safetensors calls them
     "<i8": "I64",
     "|b1": "BOOL",
 }
-STOPPED = "stopped"  # beginning of the file that says why a recording ended early
 
 log = logging.getLogger("fedxray.recorder")
 
