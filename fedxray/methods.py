@@ -82,6 +82,15 @@ class WarmUp(Decay):
         return min(1.0, (step + 1) / self.over) * self.then.factor(step, steps)
 
 
+@dataclass(frozen=True)
+class RiseAndFall(Decay):
+    """Up by one learning rate a step to the middle of the way, and down again."""
+
+    def factor(self, step: int, steps: int) -> float:
+        """One in the first and the last step, half of the steps in the middle."""
+        return float(max(0, min(step + 1, steps - step)))
+
+
 class Method(ABC):
     """An optimiser as settings; a subclass is a frozen keyword dataclass."""
 

@@ -14,6 +14,7 @@ from fedxray.methods import (
     Exponential,
     Lbfgs,
     Method,
+    RiseAndFall,
     Sgd,
     SignedAdam,
     Stairs,
@@ -138,6 +139,8 @@ def test_the_decays_by_hand() -> None:
     assert [Cosine().factor(step, 4) for step in (0, 2, 4)] == pytest.approx([1, 0.5, 0])
     assert Cosine(end=0.1).factor(4, 4) == pytest.approx(0.1)
     assert Exponential(by=0.995, every=10).factor(25, 400) == pytest.approx(0.995**2.5)
+    assert [RiseAndFall().factor(step, 5) for step in range(5)] == [1, 2, 3, 2, 1]
+    assert [RiseAndFall().factor(step, 4) for step in range(5)] == [1, 2, 2, 1, 0]
     warm = WarmUp(over=4, then=Cosine())
     assert [warm.factor(step, 100) for step in (0, 3)] == pytest.approx(
         [0.25, (1 + math.cos(0.03 * math.pi)) / 2]

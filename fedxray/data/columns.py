@@ -50,18 +50,19 @@ def scale_finite(
 
 
 def encode_categorical(
-    name: str, values: NDArray[Any], position: int, *, keep_first: bool = False
+    name: str, values: NDArray[Any], position: int, *, keep_first: bool = False, scale: bool = True
 ) -> tuple[NDArray[np.float32], Column]:
-    """Standardised one-hot without the first category, [n, categories - 1]; at least one column."""
+    """One-hot without the first category, standardised or 0 and 1, [n, categories - 1]; at least one column."""
     categories, index = distinct(values)
     dropped = 0 if keep_first and len(categories) > 2 else 1
     table = np.eye(len(categories), dtype=np.float64)[:, dropped:]  # [categories, positions]
     if len(categories) == 1:
         table = np.zeros((1, 1), dtype=np.float64)
-    counts = np.bincount(index, minlength=len(categories))
-    mean = counts @ table / len(values)
-    spread = np.sqrt(counts @ (table - mean) ** 2 / len(values))
-    table = (table - mean) / np.where(spread > 0, spread, 1.0)
+    if scale:
+        counts = np.bincount(index, minlength=len(categories))
+        mean = counts @ table / len(values)
+        spread = np.sqrt(counts @ (table - mean) ** 2 / len(values))
+        table = (table - mean) / np.where(spread > 0, spread, 1.0)
     codes = table.astype(np.float32)
     column = Column(
         name=name,
@@ -94,8 +95,9 @@ def encode_all(
     categorical: Sequence[str],
     *,
     keep_first: bool = False,
+    unscaled: Sequence[str] = (),
 ) -> tuple[Tensor, tuple[Column, ...]]:
-    """All features side by side, [n, width] float32, numbers first."""
+    """All features side by side, [n, width] float32, numbers first; `unscaled` categories stay 0 and 1."""
     blocks: list[NDArray[np.float32]] = []
     columns: list[Column] = []
     position = 0
@@ -103,7 +105,9 @@ def encode_all(
         if name in continuous:
             block, column = encode_continuous(name, raw[name].astype(np.float64), position)
         else:
-            block, column = encode_categorical(name, raw[name], position, keep_first=keep_first)
+            block, column = encode_categorical(
+                name, raw[name], position, keep_first=keep_first, scale=name not in unscaled
+            )
         blocks.append(block)
         columns.append(column)
         position += block.shape[1]
@@ -121,13 +125,14 @@ def make_table(
     sensitive: str | None = None,
     scale_target: bool = False,
     keep_first: bool = False,
+    unscaled: Sequence[str] = (),
     owner: NDArray[np.int64] | None = None,
     owners: tuple[str, ...] = (),
     private: bool = False,
     note: str = "",
 ) -> Dataset:
     """A table as the model gets it; scaling constants are taken over all records of the data set."""
-    x, columns = encode_all(raw, continuous, categorical, keep_first=keep_first)
+    x, columns = encode_all(raw, continuous, categorical, keep_first=keep_first, unscaled=unscaled)
     y, classes, centre, spread = encode_target(raw[target], target, classification, scale_target)
     space = Space(
         kind="table",

@@ -1,4 +1,9 @@
-"""Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars."""
+"""Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars.
+
+Coded as in paper 003: numbers and sex are standardised, other groups are 0 and 1. No state with dollars that comes
+along tells occupations, the widest column of the paper's table; `drawn_occupations` adds a column of so many groups
+that are drawn at random and tell nothing, some common and most rare, where the width of the table matters.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from fedxray.data.checks import number, shown
+from fedxray.data.checks import number, shown, whole_number
 from fedxray.data.columns import make_table
 from fedxray.data.space import Dataset
 from fedxray.data.store import folders, read_table, wrong_content
@@ -19,6 +25,7 @@ from fedxray.seeds import fork, permutation
 
 NUMBERS = ("AGEP", "SCHL", "WKHP")
 GROUPS = ("COW", "MAR", "OCCP", "RELP", "RAC1P", "SEX")
+MOST_OCCUPATIONS = 2000
 # The Connecticut file has its own names; it has an industry group, but no occupation and no relation.
 CONNECTICUT = {
     "Age": "AGEP",
@@ -39,6 +46,7 @@ def acs_income(
     sensitive: str | None = "SEX",
     scale_target: bool | None = None,
     share: float = 1.0,
+    drawn_occupations: int = 0,
 ) -> Dataset:
     """Income of people at work in one state: CT in dollars, NE above 50,000 or not, others from a file.
 
@@ -49,6 +57,7 @@ def acs_income(
             "state", expected='two capital letters such as "CT"', got=shown(state), remedy="Use CT or NE."
         )
     number("share", share, least=0.001, most=1.0)
+    whole_number("drawn_occupations", drawn_occupations, least=0, most=MOST_OCCUPATIONS)
     names = states_in_dollars() if state == "all" else [state]
     if not names:
         remedy = "Make files of states with the package folktables, or use CT or NE."
@@ -57,6 +66,8 @@ def acs_income(
         )
     parts = [_part(name, share) for name in names]
     raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if drawn_occupations:
+        raw["OCCP"] = _drawn(raw, drawn_occupations)
     classification = "PINCP" not in raw
     groups = [name for name in (*GROUPS, "INDP") if name in raw]
     for name in (*NUMBERS, *(() if classification else ("PINCP",))):
@@ -71,11 +82,24 @@ def acs_income(
         continuous=NUMBERS,
         categorical=groups,
         sensitive=sensitive,
+        unscaled=[name for name in groups if name != "SEX"],
         scale_target=bool(scale_target),
         owner=_owner(parts) if state == "all" else None,
         owners=tuple(names) if state == "all" else (),
         note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out.",
     )
+
+
+def _drawn(raw: dict[str, NDArray[Any]], groups: int) -> NDArray[np.int64]:
+    """Groups [n] that tell nothing, the k-th as common as k to the power -0.8."""
+    if "OCCP" in raw:
+        remedy = "Leave drawn_occupations out: the file has real ones."
+        raise BadInput("drawn_occupations", expected="a state without occupations", got=groups, remedy=remedy)
+    common = torch.arange(1, groups + 1, dtype=torch.float64, device="cpu") ** -0.8
+    drawn = torch.multinomial(
+        common, len(raw["AGEP"]), replacement=True, generator=fork(0, "acs-income", "occupations", groups)
+    )
+    return np.asarray(drawn.numpy(), dtype=np.int64)
 
 
 def states_in_dollars() -> list[str]:

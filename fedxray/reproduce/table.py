@@ -28,6 +28,7 @@ REPRODUCTIONS: dict[str, str] = {
     "aia-regression-linear": "fedxray.reproduce.aia.linear:LINEAR",
     "aia-regression-start-round": "fedxray.reproduce.aia.sweeps:START_ROUND",
     "aia-regression-rounds": "fedxray.reproduce.aia.rounds:SPENT",
+    "aia-regression-width": "fedxray.reproduce.aia.width:WIDTH",
     "aia-regression-toy": "fedxray.reproduce.aia.toy:TOY",
     "aia-classification": "fedxray.reproduce.aia.classification:CLASSIFICATION",
     "aia-regression-dp": "fedxray.reproduce.aia.privacy:PRIVATE",

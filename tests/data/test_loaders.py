@@ -132,6 +132,32 @@ def test_income_of_connecticut_is_in_dollars(data_folder: object) -> None:
     assert len(dataset.space.column("RAC1P").categories) == 8
 
 
+def test_groups_of_incomes_are_coded_as_in_the_paper(data_folder: object) -> None:
+    """Numbers and sex standardised, other groups 0 and 1."""
+    dataset = once("acs-income")
+    for column in dataset.space.columns:
+        block = dataset.x[:, list(column.positions)].double()
+        if column.kind == "continuous" or column.name == "SEX":
+            assert float(block.mean().abs()) < 1e-4 and abs(float(block.std(0)) - 1) < 1e-3
+        else:
+            assert set(block.unique().tolist()) <= {0.0, 1.0} and float(block.sum(1).max()) == 1
+            assert set(column.codes[0]) == {0.0} and len(column.codes) == len(column.positions) + 1
+
+
+def test_drawn_occupations_make_a_table_wide_and_tell_nothing(data_folder: object) -> None:
+    plain, wide = once("acs-income"), load("acs-income", drawn_occupations=300)
+    drawn = wide.x[:, list(wide.space.column("OCCP").positions)]
+    assert wide.x.shape[1] == plain.x.shape[1] + 299 and torch.equal(wide.y, plain.y)
+    common = (drawn.argmax(1) + 1) * drawn.sum(1)  # the group's number; those of the first have no 1 at all
+    fit = torch.stack([common, wide.y]).corrcoef()
+    assert abs(float(fit[0, 1])) < 4 / len(wide) ** 0.5
+    assert int((common == 0).sum()) > 20 * int((common == 299).sum()) > 0
+    with pytest.raises(BadInput, match="real ones"):
+        load("acs-income", state="NE", drawn_occupations=5)
+    with pytest.raises(BadInput, match="drawn_occupations"):
+        load("acs-income", drawn_occupations=-1)
+
+
 def test_income_of_nebraska_is_a_class(data_folder: object) -> None:
     dataset = load("acs-income", state="NE")
     assert len(dataset) == 10554  # 10,785 less duplicates

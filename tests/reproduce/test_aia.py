@@ -72,8 +72,8 @@ def test_the_rounds_said_to_be_spent_are_those_of_the_settings() -> None:
                 model["name"], {key: value for key, value in model.items() if key != "name"}
             )
             asked = len(GAUSS) if (made.tune, made.judge) == ("search", "line") else 0
-            tried = made.trials * (min(made.trial_rounds, made.active_rounds) + asked)
-            more = made.active_rounds - min(made.trial_rounds, made.active_rounds)
+            each = min(made.trial_rounds or made.active_rounds, made.active_rounds)
+            tried, more = made.trials * (each + asked), made.active_rounds - each
             assert spent == (made.active_rounds if made.tune == "recorded" else tried + more), label
 
 

@@ -3,15 +3,17 @@
 The server sends a model of its own, takes sent minus returned for a gradient, makes one step of Adam and
 sends the result.
 
-Where we differ: the paper tunes Adam's settings on the client's own loss, in fifty full attacks that it does
-not count. By default we take the step size from what was recorded before (`tune = "recorded"`, no round
-spent: so many times the usual size of an entry of the client's updates). `tune = "search"` tries settings
-with the client and keeps the best by her replies: `judge = "line"` asks at two places between start and end
-of a trial; a reply is a slope, so these tell how far her loss fell (a Gauss rule, up to a factor that all
-trials share); `judge = "norm"` how small the pseudo-gradient became, as the paper's code offers, which prefers
-steps too small to get anywhere. `tune = "oracle-loss"` is the paper's way and needs that grant. Every round of
-a trial is counted. The paper returns the model to be sent next (`answer = "sent"`); its code scores what the
-client returned last (`answer = "returned"`).
+Where we differ: the paper keeps one step size and tunes it, with Adam's betas, on the client's own loss, in fifty full
+attacks that it does not count. By default (`tune = "recorded"`) no round is spent on tuning: the first step moves an
+entry as far as the client's recorded updates usually do, the step size grows by as much every round up to half of the
+rounds and falls back to that (`pace = "rise-and-fall"`). Adam's first steps know little of the sizes of the gradients
+and overshoot when they are large; the last ones should be small because replies are noisy. `tune = "search"` makes
+whole attacks with several settings and keeps the best by the client's replies: `judge = "line"` asks at two places
+between start and end of a trial; a reply is a slope, so these tell how far her loss fell (a Gauss rule, up to a factor
+that all trials share); `judge = "norm"` how small the pseudo-gradient became, as the paper's code offers, which prefers
+steps too small to get anywhere. `tune = "oracle-loss"` with `pace = "constant"` is the paper's way and needs that
+grant. Every round of a trial is counted. The paper returns the model to be sent next (`answer = "sent"`); its code
+scores what the client returned last (`answer = "returned"`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from fedxray.attacks.local_model.steer import (
     walk_from,
 )
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, check_settings
+from fedxray.methods import Adam, Constant, RiseAndFall, check_settings
 from fedxray.params import flatten, is_finite
 from fedxray.seeds import fork
 
@@ -62,13 +64,14 @@ class LocalModelActive(Attack):
     active_rounds: int = 50  # steps of the attack itself, without trials that were given up
     every: int = 1  # 1 = consecutive rounds
     tune: Literal["recorded", "search", "oracle-loss"] = "recorded"
-    lr: float | None = None  # given, nothing is tuned
+    lr: float | None = None  # first step size; given, nothing is tuned
     betas: tuple[float, float] = (0.9, 0.999)
-    boost: float = (
-        3.0  # step size in usual entries of the recorded updates; set before any loss was looked at
-    )
+    boost: float = 1.0  # first step in usual entries of the recorded updates
+    pace: Literal["rise-and-fall", "constant"] = "rise-and-fall"
     trials: int = 8
-    trial_rounds: int = 25  # short trials prefer small steps: Adam's first ones overshoot
+    trial_rounds: int | None = (
+        None  # None = whole attacks, since short ones prefer other steps than long ones
+    )
     judge: Literal["line", "norm"] = "line"
     answer: Literal["sent", "returned"] = "sent"
 
@@ -78,9 +81,12 @@ class LocalModelActive(Attack):
             active_rounds=self.active_rounds,
             every=self.every,
             trials=self.trials,
-            trial_rounds=self.trial_rounds,
+            trial_rounds=self._rounds_of_a_trial,
         )
         check_settings(Adam(steps=1, lr=self.boost if self.lr is None else self.lr))
+        if self.pace not in ("rise-and-fall", "constant"):
+            expected, remedy = '"rise-and-fall" or "constant"', 'Try "rise-and-fall".'
+            raise BadInput("pace", expected=expected, got=repr(self.pace), remedy=remedy)
         if self.judge not in ("line", "norm"):
             raise BadInput("judge", expected='"line" or "norm"', got=repr(self.judge), remedy='Try "line".')
         if not all(0 <= beta < 1 for beta in self.betas):
@@ -99,7 +105,7 @@ class LocalModelActive(Attack):
         walks = tuple(walk_from(start, method) for method in self._methods(view, context.generator))
         inner = TryThenSteer(
             trials=walks,
-            trial_steps=min(self.trial_rounds, self.active_rounds),
+            trial_steps=self._rounds_of_a_trial,
             judge=self._judge(view),
             asked=GAUSS if self.tune == "search" and self.judge == "line" else (),
         )
@@ -111,10 +117,18 @@ class LocalModelActive(Attack):
         )
         return self._evidence(view, spent, inner.rounds_of_trials + more)
 
+    @property
+    def _rounds_of_a_trial(self) -> int:
+        return self.active_rounds if self.trial_rounds is None else min(self.trial_rounds, self.active_rounds)
+
+    def _adam(self, lr: float, betas: tuple[float, float]) -> Adam:
+        decay = RiseAndFall() if self.pace == "rise-and-fall" else Constant()
+        return Adam(steps=self.active_rounds, lr=lr, betas=betas, decay=decay)
+
     def _methods(self, view: View, generator: torch.Generator) -> list[Adam]:
         """The settings to try, the first of them those of the fields."""
         usual = usual_entry(view) * self.boost if self.lr is None else self.lr
-        first = Adam(steps=self.active_rounds, lr=usual, betas=self.betas)
+        first = self._adam(usual, self.betas)
         if self.lr is not None or self.tune == "recorded":
             return [first]
         more = [self._drawn(usual, fork(generator, "trial", place)) for place in range(1, self.trials)]
@@ -126,7 +140,7 @@ class LocalModelActive(Attack):
         least, most = BETAS_BETWEEN
         betas = tuple(least + share * (most - least) for share in shares[1:])
         rate = usual * low * (high / low) ** shares[0]
-        return Adam(steps=self.active_rounds, lr=rate, betas=(betas[0], betas[1]))
+        return self._adam(rate, (betas[0], betas[1]))
 
     def _judge(self, view: View) -> Callable[[Trial], float]:
         """How bad a trial is: by the replies, or by the client's own loss where that is granted."""

@@ -8,6 +8,7 @@ from fedxray.reproduce.aia.setting import RATES, STAND_IN, income, medical, pape
 from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
 
 TRIALS = 8
+CONSTANT = {"pace": "constant", "boost": 3.0}  # drawn around: 0.3 to 30 usual entries of a recorded update
 # Label, model and rounds spent with the client.
 MODELS: dict[str, tuple[dict[str, Any], int]] = {
     "passive": ({"name": "last-returned"}, 0),
@@ -16,13 +17,14 @@ MODELS: dict[str, tuple[dict[str, Any], int]] = {
     "active-25": ({"name": "local-model-active", "active_rounds": 25}, 25),
     "active-50": ({"name": "local-model-active", "active_rounds": 50}, 50),
     "send-back-50": ({"name": "local-model-send-back", "active_rounds": 50}, 50),
+    "constant-50": ({"name": "local-model-active", "active_rounds": 50, **CONSTANT}, 50),
     "search-norm": (
         {"name": "local-model-active", "tune": "search", "judge": "norm", "trials": TRIALS},
-        25 * TRIALS + 25,
+        50 * TRIALS,
     ),
-    "search-line": ({"name": "local-model-active", "tune": "search", "trials": TRIALS}, 27 * TRIALS + 25),
+    "search-line": ({"name": "local-model-active", "tune": "search", "trials": TRIALS}, 52 * TRIALS),
     "search-oracle": (
-        {"name": "local-model-active", "tune": "oracle-loss", "trials": TRIALS, "trial_rounds": 50},
+        {"name": "local-model-active", "tune": "oracle-loss", "trials": TRIALS, **CONSTANT},
         50 * TRIALS,
     ),
     "oracle": ({"name": "local-model-oracle"}, 0),
@@ -74,6 +76,7 @@ SPENT = Reproduction(
         Difference(left="active-50", right="oracle"),
         Difference(left="active-50", right="passive", expected="above"),
         Difference(left="active-50", right="send-back-50"),
+        Difference(left="active-50", right="constant-50"),
         Difference(left="search-line", right="active-50"),
         Difference(left="search-line", right="search-norm"),
         Difference(left="search-oracle", right="active-50"),

@@ -35,6 +35,7 @@ CALLED = {
     "active-50-grad": "Active (50 Rnds), Grad",
     "active-50-grad-oracle": "Active (50 Rnds), Grad-w-O",
     "active-50": "Active (50 Rnds), Ours",
+    "active-50-tuned-oracle": "",  # as the paper tunes it: one step size, chosen by the client's loss
     "oracle": "Model-w-O",
     "global": "AIA on the global model",
 }
@@ -115,8 +116,17 @@ def attack(label: str, request: Request, epochs: int = 1) -> dict[str, Any]:
         what = label.split("-", 2)[2] if label.count("-") > 1 else "model"
     if what.startswith("grad"):
         return _on_gradients(what, active, request)
-    model: Any = {"model": "last-returned", "oracle": "local-model-oracle", "global": "global-model"}[what]
+    names = {"model": "last-returned", "oracle": "local-model-oracle", "global": "global-model"}
+    model: Any = names.get(what)
     made = {"name": "attribute-from-model", "model": model}
+    if what == "tuned-oracle":
+        settings = {"active_rounds": active, "tune": "oracle-loss", "pace": "constant", "boost": 3.0}
+        return made | {
+            "role": "active-server",
+            "model": {"name": "local-model-active", **settings},
+            "grants": ["public-attributes", "recipe", "oracle-loss"],
+            "controls": [],
+        }
     if active:
         return made | {
             "role": "active-server",

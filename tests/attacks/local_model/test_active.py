@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -70,17 +71,24 @@ def test_a_plain_step_of_one_is_sending_back() -> None:
     assert walk.returned is not None and torch.equal(walk.point["w"], walk.returned["w"])
 
 
-def test_it_is_adam_on_the_pseudo_gradient() -> None:
+@pytest.mark.parametrize(
+    ("pace", "sizes"),
+    [("constant", [1, 1, 1, 1, 1, 1, 1]), ("rise-and-fall", [1, 2, 3, 4, 3, 2, 1])],
+)
+def test_it_is_adam_on_the_pseudo_gradient(
+    pace: Literal["constant", "rise-and-fall"], sizes: list[int]
+) -> None:
     """Against torch's own Adam fed with W (theta - theta*)."""
     federation = least_squares(4, rounds=6, epochs=2)
     transcript, truth = played(federation)
     view, right = active_view(transcript, truth, CLIENT), optimum(federation.clients[CLIENT])
-    found = run(LocalModelActive(active_rounds=7, lr=0.1, betas=(0.8, 0.95)), view)
+    found = run(LocalModelActive(active_rounds=7, lr=0.1, betas=(0.8, 0.95), pace=pace), view)
     matrix = update_matrix(design(federation.clients[CLIENT].x), learning_rate=0.05, steps=2)
     last = max(view.of(CLIENT), key=lambda one: one.round)
     point = torch.cat([(last.start[name] + last.update[name]).reshape(-1) for name in last.start])
     adam = torch.optim.Adam([point], lr=0.1, betas=(0.8, 0.95))
-    for _ in range(7):
+    for size in sizes:
+        adam.param_groups[0]["lr"] = 0.1 * size
         point.grad = matrix @ (point - right)
         adam.step()
     assert torch.allclose(vector(found.tensors), point, atol=1e-10)
@@ -98,6 +106,8 @@ def test_every_round_of_a_trial_counts() -> None:
         LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3, judge="norm"), view
     )
     assert by_norm.rounds_spent == 10 + 3 * 3 and by_norm.facts["rounds_of_trials"] == 9
+    whole = run(LocalModelActive(active_rounds=5, tune="search", trials=3), view)
+    assert whole.rounds_spent == 3 * (5 + 2) and len(whole.curve) == 5
     assert len(tuned.curve) == 10
     assert plain.facts["lr"] == pytest.approx(LocalModelActive().boost * usual_entry(view))
 
@@ -245,6 +255,8 @@ def test_a_case_of_an_audit_says_what_it_spent() -> None:
         ({"active_rounds": 0}, "active_rounds"),
         ({"judge": "loss"}, "judge"),
         ({"every": 0}, "every"),
+        ({"trial_rounds": 0}, "trial_rounds"),
+        ({"pace": "slow"}, "pace"),
         ({"betas": (0.9, 1.0)}, "betas"),
     ],
 )
