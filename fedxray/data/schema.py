@@ -21,6 +21,7 @@ must hold it; there is little noise. Images are smooth, of high contrast, and no
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ from fedxray.seeds import derive_seed
 LARGEST = 1_000_000  # bytes of a schema
 SECRET_EFFECT = 2.0  # of the secret on the target, in deviations of what the other columns do to it
 NOISE = 0.1
+LARGEST_NUMBER = 1e15  # up to which whole numbers are exact
+NARROWEST = 1e-9  # range of a column, against the size of its numbers
 WAVES = 3  # of a smooth image, along each side
 REMEDY = "docs/data.md shows what a schema holds."
 NOTE = "Made up by a schema: no person is in it, and what is usual in your data is not."
@@ -123,12 +126,27 @@ def _check_table(path: Path, form: TableForm) -> None:
         ranged = column.low is not None and column.high is not None
         if ranged == (column.values is not None) or (column.low is None) != (column.high is None):
             raise _bad(path, f"low and high, or values, for column {shown(name)}", "neither or both")
-        if column.low is not None and column.high is not None and not column.low < column.high:
-            raise _bad(path, f"low below high in column {shown(name)}", f"{column.low} and {column.high}")
+        if column.low is not None and column.high is not None:
+            _check_range(path, name, column.low, column.high, column.whole)
         if column.shares is not None and len(column.shares) != len(column.values or ()):
             raise _bad(path, f"a share for each value of {shown(name)}", f"{len(column.shares)} shares")
         if column.values is not None and len(set(column.values)) < len(column.values):
             raise _bad(path, f"different values in {shown(name)}", "one of them twice")
+
+
+def _check_range(path: Path, name: str, low: float, high: float, whole: bool) -> None:
+    got = f"{low:g} and {high:g}"
+    if not low < high:
+        raise _bad(path, f"low below high in column {shown(name)}", got)
+    size = max(abs(low), abs(high))
+    if size > LARGEST_NUMBER:
+        raise _bad(path, f"numbers up to {LARGEST_NUMBER:g} in size in column {shown(name)}", got)
+    if high - low < NARROWEST * size:
+        raise _bad(
+            path, f"a range that holds different numbers in column {shown(name)}", f"{low!r} and {high!r}"
+        )
+    if whole and math.floor(high) <= math.ceil(low):
+        raise _bad(path, f"at least two whole numbers from low to high in column {shown(name)}", got)
 
 
 @dataclass(frozen=True)
@@ -146,10 +164,14 @@ def _table(
     check_size("made-up table", 8 * count * len(form.columns))
     owner = np.repeat(np.arange(clients, dtype=np.int64), form.records)
     features = {name: column for name, column in form.columns.items() if name != form.target}
+    for name, column in form.columns.items():
+        if len(column.values or ()) > count:
+            raise _bad(path, f"a record for each value of {shown(name)}", f"{count} records")
     drawn = {name: _draw_column(column, count, draw) for name, column in features.items()}
+    others = max(1, len(drawn) - (sensitive in drawn))
     effect = np.zeros(count)
     for name, one in drawn.items():
-        strength = SECRET_EFFECT * (1 - 2 * (owner % 2)) if name == sensitive else 1 / np.sqrt(len(drawn))
+        strength = SECRET_EFFECT * (1 - 2 * (owner % 2)) if name == sensitive else 1 / np.sqrt(others)
         effect += strength * one.effect
     effect += NOISE * draw.standard_normal(count)
     raw = {name: one.raw for name, one in drawn.items()}
@@ -173,15 +195,24 @@ def _draw_column(column: ColumnForm, count: int, draw: np.random.Generator) -> _
     """Values evenly over a range, or by their shares; every value comes up."""
     if column.values is not None:
         shares = np.array(column.shares or [1.0] * len(column.values))
+        shares = shares / shares.max()  # a sum of the largest numbers would be infinite
         places = draw.choice(len(shares), size=count, p=shares / shares.sum())
-        places[: len(shares)] = np.arange(len(shares))[: len(places)]
-        steps = np.linspace(-1.0, 1.0, len(shares))
-        return _Drawn(np.array(column.values)[places], steps[places])
+        # Each once, anywhere: at the same places in every column they would tell each other.
+        places[draw.permutation(count)[: len(shares)]] = np.arange(len(shares))
+        return _Drawn(np.array(column.values)[places], _standard(np.linspace(-1.0, 1.0, len(shares))[places]))
     low, high = float(column.low or 0.0), float(column.high or 0.0)
-    values = draw.uniform(low, high, count)
-    values = np.round(values) if column.whole else values
-    middle, width = (low + high) / 2, (high - low) / np.sqrt(12.0)
-    return _Drawn(values, (values - middle) / width)
+    if not column.whole:
+        values = draw.uniform(low, high, count)
+        return _Drawn(values, _standard(values))
+    numbers = draw.integers(math.ceil(low), math.floor(high), count, endpoint=True).astype(np.float64)
+    numbers[draw.permutation(count)[:2]] = math.ceil(low), math.floor(high)  # no column is constant
+    return _Drawn(numbers, _standard(numbers))
+
+
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """With mean 0 and deviation 1 over the records that were drawn."""
+    found: NDArray[np.float64] = (values - values.mean()) / values.std()
+    return found
 
 
 def _target(column: ColumnForm, effect: NDArray[np.float64]) -> NDArray[Any]:
@@ -192,7 +223,8 @@ def _target(column: ColumnForm, effect: NDArray[np.float64]) -> NDArray[Any]:
         return np.array(column.values)[places]
     low, high = float(column.low or 0.0), float(column.high or 0.0)
     scaled: NDArray[Any] = (effect - effect.min()) / (effect.max() - effect.min())
-    return low + (high - low) * scaled
+    spread: NDArray[Any] = low + (high - low) * scaled
+    return np.clip(np.round(spread), math.ceil(low), math.floor(high)) if column.whole else spread
 
 
 def _images(path: Path, form: ImageForm, clients: int, draw: np.random.Generator) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from fedxray.data import load
+from fedxray.data.schema import TableForm, _draw_column
 from fedxray.errors import BadInput
 
 TABLE = """
@@ -61,6 +63,50 @@ def test_nothing_tells_the_secret_but_the_target_does(tmp_path: Path) -> None:
         assert sign * np.corrcoef(secret[rows], found.raw["cost"][rows])[0, 1] > 0.7
 
 
+def test_whole_numbers_stay_in_their_range_and_are_equally_likely(tmp_path: Path) -> None:
+    text = TABLE.replace("low = 18\nhigh = 95", "low = 0.4\nhigh = 3.2").replace(
+        "high = 50000", "high = 9.5\nwhole = true"
+    )
+    found = load(schema=written(tmp_path, text), clients=20).raw
+    assert set(found["age"]) == {1.0, 2.0, 3.0}
+    assert [np.mean(found["age"] == one) for one in (1, 2, 3)] == pytest.approx([1 / 3] * 3, abs=0.02)
+    assert (found["cost"] == found["cost"].round()).all() and found["cost"].max() == 9
+
+
+@pytest.mark.parametrize("shares", ["[0.7, 0.3]", "[0.98, 0.02]", "[1e308, 1e308]"])
+def test_what_a_column_does_to_the_target_has_mean_0_and_deviation_1(shares: str) -> None:
+    draw = np.random.default_rng(0)
+    form = TableForm.model_validate(tomllib.loads(TABLE.replace("[0.7, 0.3]", shares)))
+    for column in form.columns.values():
+        one = _draw_column(column, 400, draw)
+        assert (one.effect.mean(), one.effect.std()) == pytest.approx((0.0, 1.0), abs=1e-9)
+
+
+def test_the_secret_does_twice_what_all_other_columns_do(tmp_path: Path) -> None:
+    """The target by least squares on the standardised columns; its scale is that of the range."""
+    found = load(
+        schema=written(tmp_path, TABLE.replace("records = 300", "records = 4000")), sensitive="smoker"
+    )
+    places = {"age": found.raw["age"], "bmi": found.raw["bmi"], "smoker": found.raw["smoker"] == "yes",
+              "region": np.searchsorted(["north", "south", "west"], found.raw["region"])}  # fmt: skip
+    columns = {
+        name: (v - v.mean()) / v.std() for name, v in ((n, v.astype(float)) for n, v in places.items())
+    }
+    ones = np.ones(len(found))
+    weights = np.linalg.lstsq(np.stack([*columns.values(), ones], 1), found.raw["cost"], rcond=None)[0]
+    effect = dict(zip(columns, weights, strict=False))
+    together = np.sqrt(sum(effect[name] ** 2 for name in ("age", "bmi", "region")))
+    assert effect["smoker"] / together == pytest.approx(2.0, rel=0.02)
+
+
+def test_values_that_must_come_up_tell_nothing_of_each_other(tmp_path: Path) -> None:
+    many = ", ".join(f'"v{place:03d}"' for place in range(250))
+    text = TABLE.replace('["north", "south", "west"]', f"[{many}]").replace('["no", "yes"]', f"[{many}]")
+    found = load(schema=written(tmp_path, text.replace("shares = [0.7, 0.3]", ""))).raw
+    assert set(found["region"]) == set(found["smoker"]) and len(set(found["region"])) == 250
+    assert np.mean(found["region"] == found["smoker"]) < 0.05
+
+
 def test_classes_and_images(tmp_path: Path) -> None:
     text = TABLE.replace("low = 0\nhigh = 50000", 'values = ["low", "middle", "high"]')
     found = load(schema=written(tmp_path, text))
@@ -93,6 +139,23 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         (TABLE.replace('"south"', '"north"'), "different values in 'region'"),
         (TABLE.replace("whole = true", "integer = true"), "columns.age.integer"),
         (TABLE.replace("records = 300", "records = 0"), "records"),
+        (
+            TABLE.replace("low = 15.0\nhigh = 45.0", "low = -1e308\nhigh = 1e308"),
+            "numbers up to 1e+15 in size",
+        ),
+        (
+            TABLE.replace("low = 15.0\nhigh = 45.0", "low = 1e14\nhigh = 100000000000001.0"),
+            "different numbers",
+        ),
+        (
+            TABLE.replace("low = 18\nhigh = 95", "low = 0.1\nhigh = 0.9"),
+            "two whole numbers from low to high in column",
+        ),
+        (
+            TABLE.replace("low = 18\nhigh = 95", "low = 17.5\nhigh = 18.5"),
+            "two whole numbers from low to high in column",
+        ),
+        (TABLE.replace("records = 300", "records = 2"), "a record for each value of 'region', got 2 records"),
         (IMAGES.replace("classes = 4", ""), "classes"),
         (IMAGES.replace("[3, 12, 10]", "[12, 10]"), "shape"),
     ],
