@@ -215,10 +215,22 @@ def _not_built(what: str) -> FedxrayError:
     return FedxrayError(f"{what} is not built yet.")
 
 
-@app.command(hidden=True, context_settings=ANYTHING)
-def gate(context: typer.Context) -> None:
-    """Not built yet: check the limits of a plan against its results."""
-    raise _not_built("fedxray gate")
+@app.command()
+def gate(
+    folder: Folder,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="A TOML file of [[gate]] tables, in place of the plan's.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
+    sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Pass only where a leak would have been seen.")
+    ] = False,
+) -> None:
+    """Check the limits of an audit on its deployed defence; exit 1 if one fails, 3 if one is inconclusive."""
+    from fedxray.cli_gate import run_gate
+
+    raise typer.Exit(run_gate(folder, policy, junit, sarif, strict))
 
 
 @app.command()

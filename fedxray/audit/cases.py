@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.errors import BadInput
@@ -15,11 +16,12 @@ MOST_CASES = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One honest federation: a defence (its label) and a seed."""
+    """One honest federation: a defence (its label) and a seed; `plant` is the kind of leak planted in it, if any."""
 
     id: str
     defence: str
     seed: int
+    plant: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +35,18 @@ class Case:
     role: str
     client: int
     aware: bool | None
+    plant: str | None = None  # the kind of leak that was planted in the run, if any
 
     @property
     def run(self) -> str:
         """The id of the run that is attacked."""
-        return run_id(self.defence, self.seed)
+        return (
+            run_id(self.defence, self.seed) if self.plant is None else planted_run_id(self.plant, self.seed)
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What results say of it."""
+        return {name: value for name, value in asdict(self).items() if name != "plant" or value is not None}
 
 
 def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
@@ -113,6 +122,26 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
 def run_id(defence: str, seed: int) -> str:
     """A short readable id that is different for different runs."""
     return _identity(f"{defence}.seed{seed}", [defence, seed])
+
+
+def planted_run_id(kind: str, seed: int) -> str:
+    """The same for a run with a planted leak."""
+    return _identity(f"planted-{kind}.seed{seed}", ["planted", kind, seed])
+
+
+def planted_case(seed: int, defence: str, attack: AttackPart, client: int, kind: str) -> Case:
+    """A case of an attack on a client with a planted leak of its kind."""
+    readable = f"planted.{attack.title}.{attack.role}.seed{seed}.client{client}"
+    return Case(
+        id=_identity(readable, ["planted", attack.title, attack.role, kind, seed, client]),
+        seed=seed,
+        defence=defence,
+        attack=attack.title,
+        role=attack.role,
+        client=client,
+        aware=None,
+        plant=kind,
+    )
 
 
 def _case(seed: int, defence: str, attack: AttackPart, client: int, aware: bool | None) -> Case:

@@ -52,8 +52,9 @@ def conduct_with(
     *,
     resume: bool = False,
     progress: Progress = silent,
+    power: bool = True,
 ) -> Ended:
-    """The same with an engine that is running already."""
+    """The same with an engine that is running already; without power checks no row can say "no leak found"."""
     from fedxray.audit.preflight import preflight
     from fedxray.audit.run import finish, galleries
 
@@ -66,6 +67,9 @@ def conduct_with(
         store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
         _work(plan, store, runs, cases, workers, progress)
         document = finish(plan, store)
+        checked = _check_power(plan, store, document, workers, progress) if power else []
+        if checked:
+            document = finish(plan, store, checked)
         store.write_galleries(galleries(plan, store))
         store.write_results(document)
         failed = sum(case["status"] == "failed" for case in document["cases"])
@@ -127,6 +131,21 @@ def _work(
     rest = sorted((one for one in new_cases if one.run not in lost), key=lambda one: one.run)
     for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], then):
         _give_up(store, Case(**death.task.argument["item"]), death.reason)
+
+
+def _check_power(
+    plan: Plan, store: Store, document: Mapping[str, Any], workers: Engine, progress: Progress
+) -> list[dict[str, Any]]:
+    """Run the power checks that verdicts wait for; their rows, none where none waits."""
+    from fedxray.audit.power import planted_work, power_rows, waiting
+
+    attacks = waiting(document["summary"])
+    if not attacks:
+        return []
+    runs, cases = planted_work(plan, attacks)
+    store.log(f"{plan.name}: power checks, {len(runs)} runs, {len(cases)} cases")
+    _work(plan, store, runs, cases, workers, progress)
+    return power_rows(plan, attacks, [store.read_case(case.id) for case in cases])
 
 
 def _forget_failures(store: Store, runs: list[Run], cases: list[Case]) -> None:

@@ -56,9 +56,11 @@ def join(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "plan": {"name": KIND, "plans": [document["plan"] for document in documents]},
         "versions": documents[0]["versions"],
     }
-    for rows in ("cases", "summary", "utility"):
+    for rows in ("cases", "summary", "utility", "power"):
         joined[rows] = [
-            {**row, "plan": document["plan"]["name"]} for document in documents for row in document[rows]
+            {**row, "plan": document["plan"]["name"]}
+            for document in documents
+            for row in document.get(rows, ())
         ]
     keys = [
         tuple(row[name] for name in ("attack", "role", "defence", "aware", "metric"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fedxray.audit.cases import Case
 from fedxray.audit.plan import Plan
-from fedxray.audit.prepare import Prepared, prepare
+from fedxray.audit.plant import prepare_for
+from fedxray.audit.prepare import Prepared
 from fedxray.audit.store import Store
 from fedxray.errors import BadInput
 from fedxray.federation.folder import read_transcript
@@ -35,7 +36,7 @@ def opened(plan: Plan, case: Case, store: Store) -> Opened:
     key = (plan.digest(), str(folder))
     if key not in _open_run:
         _open_run.clear()
-        prepared = prepare(plan, case.defence, case.seed)
+        prepared = prepare_for(plan, case)
         federation = prepared.federation
         transcript = open_run(folder, federation, recorded=prepared.recorded is not None)
         _open_run[key] = prepared, transcript, federation.truth(case.seed)

@@ -12,15 +12,11 @@ from functools import cache
 from importlib.resources import files
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedxray.audit.faults import fault
 from fedxray.errors import BadInput
 from fedxray.files import read_json, write_whole
-
-if TYPE_CHECKING:
-    from fedxray.audit.summary import RowKey
-    from fedxray.audit.verdict import Power
 
 FORMAT = 1
 NAME = "results.json"
@@ -45,13 +41,15 @@ def document(
     *,
     ceilings: Mapping[str, str] | None = None,
     expected: Mapping[str, Sequence[str]] | None = None,
-    power: Mapping[RowKey, Power] | None = None,
+    power: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The results of an audit as plain values; the named arguments are those of the summary."""
+    """The results of an audit as plain values; power holds the rows of its power checks, the rest is the summary's."""
+    from fedxray.audit.power import powers
     from fedxray.audit.summary import summarise
 
-    rows = summarise(cases, ceilings=ceilings, expected=expected, power=power)
+    rows = summarise(cases, ceilings=ceilings, expected=expected, power=powers(power))
     whole = {"plan": plan, "versions": versions, "cases": cases, "summary": rows, "utility": utility}
+    whole |= {"power": power} if power else {}
     made = {"format": FORMAT, **{key: plain(value, key) for key, value in whole.items()}}
     validate(made)
     return made

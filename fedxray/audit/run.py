@@ -7,7 +7,7 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedxray.audit.evaluate import Bench, Outcome, adapts, evaluate
 from fedxray.audit.gallery import pictures
 from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
-from fedxray.audit.prepare import prepare
+from fedxray.audit.plant import prepare_for
 from fedxray.audit.privacy import promise_kept, worst_promise, write_promises
 from fedxray.audit.recorded import recorded_transcript
 from fedxray.audit.store import Store
@@ -55,9 +55,9 @@ def execute_run(plan: Plan, run: Run, store: Store) -> None:
 
 
 def _simulate(plan: Plan, run: Run, store: Store) -> None:
-    prepared = prepare(plan, run.defence, run.seed)
+    prepared = prepare_for(plan, run)
     with store.new_run(run.id) as folder:
-        if plan.transcript is None:
+        if prepared.recorded is None:
             shelf = FolderShelf(folder / TRANSCRIPT)
             transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
             shelf.finish(transcript)
@@ -89,16 +89,16 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
         found = _ended("failed", str(mistake), traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         found = _ended("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
-    store.write_case(case.id, {**asdict(case), **found, "seconds": round(time.perf_counter() - before, 3)})
+    store.write_case(case.id, {**case.facts(), **found, "seconds": round(time.perf_counter() - before, 3)})
 
 
 def lost_case(case: Case, store: Store, reason: str, status: str = "failed") -> None:
     """Keep that a case's worker died, or that its federation came to nothing."""
-    store.write_case(case.id, {**asdict(case), **_ended(status, reason), "seconds": 0.0})
+    store.write_case(case.id, {**case.facts(), **_ended(status, reason), "seconds": 0.0})
 
 
-def finish(plan: Plan, store: Store) -> dict[str, Any]:
-    """Collect all cases in the order of the plan into the document of results."""
+def finish(plan: Plan, store: Store, power: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Collect all cases in the order of the plan into the document of results; power holds its power checks."""
     _, cases = expand(plan)
     ended = [store.read_case(case.id) for case in cases]
     found = {
@@ -119,6 +119,7 @@ def finish(plan: Plan, store: Store) -> dict[str, Any]:
         utility,
         ceilings=oracles_of(kinds, shown),
         expected=metrics_of_the_lost(kinds, shown),
+        power=power,
     )
 
 
@@ -181,6 +182,8 @@ def _promise(plan: Plan, store: Store, defence: str) -> dict[str, Any] | None:
 def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
     prepared, transcript, truth = opened(plan, case, store)
     part = plan.attack_of(case.attack)
+    if case.plant is not None:  # whether a leak is seen, not whose it is
+        part = part.model_copy(update={"controls": []})
     bench = Bench(
         part=part,
         attack=part.make(plan.folder),
@@ -211,7 +214,9 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         "ceilings": outcome.ceilings,
         "rounds_spent": evidence.rounds_spent,
         "worst_record": worst_records(outcome),
-        "pictures": pictures(evidence, truth, case.client, prepared.dataset),
+        "pictures": None
+        if case.plant is not None
+        else pictures(evidence, truth, case.client, prepared.dataset),
     }
 
 
@@ -239,7 +244,7 @@ def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
     """
 
     def on_view(view: View) -> Memo:
-        seen = case.run if view.messages else f"seed {case.seed}"
+        seen = case.run if view.messages or case.plant is not None else f"seed {case.seed}"
         rounds = sorted({one.round for one in view.observations}), sorted(one.round for one in view.globals)
         known, unaware = spell(view.grants), spell(without_defence(view.grants))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 10
 RESAMPLES = 9999
+SEEN = 0.8  # the chance with which a leak of the stated size would have been seen
 # A resample that happens to repeat one value has no spread; without a bound its t-value would be infinite.
 LEAST_SPREAD = 1 / 3
 # Differences that agree to this share of their size are equal, and their spread is rounding.
@@ -45,6 +46,8 @@ class Interval:
     high: float | None
     n: int
     p: float | None
+    error: float | None = field(default=None, compare=False)  # standard error of the mean
+    freedom: int | None = field(default=None, compare=False)  # its degrees of freedom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,8 @@ def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: i
         return Interval(mean=mean, low=None, high=None, n=1, p=None)
     if float(units[-1] - units[0]) <= ROUNDING * float(np.max(np.abs(units))):
         # Nothing varies, so no t-value exists; n equal signs are what a fair coin gives in one of 2^n cases.
-        return Interval(mean=mean, low=mean, high=mean, n=n, p=0.5**n if mean > 0 else 1.0)
+        p = 0.5**n if mean > 0 else 1.0
+        return Interval(mean=mean, low=mean, high=mean, n=n, p=p, error=0.0, freedom=n - 1)
     blocks = _blocks(values, seeds)
     error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
     if error <= ROUNDING * float(np.max(np.abs(units))):
@@ -90,6 +94,23 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, p * (len(known) - rank)))
         adjusted[index] = largest
     return adjusted
+
+
+def smallest_seen(found: Interval, *, margin: float, level: float, looks: int) -> float | None:
+    """The least difference that audits of this spread would call a leak in four of five cases; None if unknown.
+
+    Its interval must lie above the margin and its p-value must stand the strictest of Holm's adjustments.
+    """
+    from scipy.special import nctdtrinc, stdtrit
+
+    if found.error is None or found.freedom is None:
+        return None
+    above, rare = (
+        # how many errors away from zero a difference lies whose t-value passes the limit with the wanted chance
+        float(nctdtrinc(found.freedom, 1 - SEEN, float(stdtrit(found.freedom, limit)))) * found.error
+        for limit in (0.5 + CONFIDENCE / 2, 1 - level / max(looks, 1))
+    )
+    return max(margin + above, rare)
 
 
 def _check(values: Sequence[float], seeds: Sequence[Hashable]) -> None:
@@ -136,7 +157,8 @@ def _by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
     from scipy.special import stdtr, stdtrit
 
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, p=float(stdtr(freedom, -mean / error)))
+    p = float(stdtr(freedom, -mean / error))
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, p=p, error=error, freedom=freedom)
 
 
 def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resamples: int) -> Interval:
@@ -153,7 +175,13 @@ def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resampl
         p = min(p, float(stdtr(len(blocks.sums) - 1, -mean / error)))
     # The mean belongs to its interval, also where a heavily skewed sample puts both quantiles on one side.
     return Interval(
-        mean=mean, low=min(mean, mean - above * error), high=max(mean, mean - below * error), n=n, p=p
+        mean=mean,
+        low=min(mean, mean - above * error),
+        high=max(mean, mean - below * error),
+        n=n,
+        p=p,
+        error=error,
+        freedom=len(blocks.sums) - 1,
     )
 
 

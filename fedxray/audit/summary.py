@@ -20,6 +20,7 @@ from fedxray.metrics.table import metric as metric_named
 Case = Mapping[str, Any]
 Row = dict[str, Any]
 RowKey = tuple[str, str, str, bool | None, str | None]  # attack, role, defence, aware, metric
+PowerKey = tuple[str, str | None]  # attack, and metric or None for all of them
 
 UNIT, RECORD = "client-run", "record"
 ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come with a guess
@@ -48,18 +49,18 @@ def summarise(
     *,
     ceilings: Mapping[str, str] | None = None,
     expected: Mapping[str, Sequence[str]] | None = None,
-    power: Mapping[RowKey, Power] | None = None,
+    power: Mapping[PowerKey, Power] | None = None,
 ) -> list[Row]:
     """Summary rows in the order of the cases.
 
-    ceilings names for an attack's label the label of the oracle that bounds it; expected lists the metrics of
-    an attack's label, so that an attack of which every case failed still gets its rows; power holds the
-    checks that "no leak found" needs.
+    By an attack's label, ceilings names the oracle that bounds it, expected lists its metrics, so that it gets its rows
+    where every case failed, and power holds by metric the checks that "no leak found" needs.
     """
     drafts = []
     for key, group in _groups(cases).items():
         for metric in _metrics_of(key[0], group, cases, expected or {}):
-            drafts.append(_draft((*key, metric), group, (power or {}).get((*key, metric))))
+            check = (power or {}).get((key[0], metric)) or (power or {}).get((key[0], None))
+            drafts.append(_draft((*key, metric), group, check))
     _judge_all(drafts)
     rows = [draft.row for draft in drafts]
     for row in rows:

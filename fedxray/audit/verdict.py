@@ -30,6 +30,8 @@ NO_POWER_CHECK = "no power check shows that this attack would have seen a leak"
 POWER_FAILED = "the power check failed"
 NOT_ALL_ENDED = "not every case ended"
 SMALLEST = "smallest leak this audit would have seen"
+NO_SMALLEST = "how small a leak would have been seen is not known"
+TOO_COARSE = "these few units would have seen a large leak only"
 ONE_RUN = "one run, so this speaks of its clients only"
 ONE_RECORDING = "a recording is one run, so this speaks of the node's own records only"
 NO_SPREAD = "a recording is one run, and this score has no interval over its records"
@@ -42,10 +44,13 @@ PERFECT_GUESSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """What the power check of a row found: whether the attack beats its floor where a leak was planted."""
+    """What the power check of an attack found: whether it beats its floor where a leak was planted.
+
+    `gain` is by how many margins it does.
+    """
 
     passed: bool
-    smallest: float | None
+    gain: float | None
     reason: str
 
 
@@ -165,8 +170,26 @@ def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
         return "inconclusive", f"{seen}, but {POWER_FAILED}: {finding.power.reason}"
     if _losses(finding):
         return "inconclusive", f"{seen}, but {NOT_ALL_ENDED}"
-    smallest = "unknown" if finding.power.smallest is None else number(finding.power.smallest)
-    return "no leak found", f"{seen}; {SMALLEST}: {smallest}"
+    smallest = _smallest(finding)
+    if smallest is None:
+        return "inconclusive", f"{seen}, but {NO_SMALLEST}"
+    if finding.room is not None and smallest > finding.room:
+        least = f"{number(smallest)}, and a perfect attack would gain {number(finding.room)}"
+        return "inconclusive", f"{seen}, but {TOO_COARSE}: {SMALLEST}: {least}"
+    if finding.power.gain is not None and smallest > finding.power.gain * finding.margin:
+        planted = number(finding.power.gain * finding.margin)
+        least = f"{number(smallest)}, and the planted one gives {planted}"
+        return "inconclusive", f"{seen}, but {TOO_COARSE}: {SMALLEST}: {least}"
+    return "no leak found", f"{seen}; {SMALLEST}: {number(smallest)}"
+
+
+def _smallest(finding: Finding) -> float | None:
+    """The least difference that this row would have called a leak, in four of five cases."""
+    from fedxray.audit.statistics import smallest_seen
+
+    if finding.difference is None:
+        return None
+    return smallest_seen(finding.difference, margin=finding.margin, level=LEVEL, looks=finding.family)
 
 
 def _units(finding: Finding) -> str:

@@ -85,7 +85,10 @@ def _interval(samples: Sequence[Sample]) -> Interval:
     error = math.sqrt(math.fsum(float(values.var()) / len(values) for values in parts))
     largest = max(float(values.abs().max()) for values in parts)
     if error <= ROUNDING * largest:
-        return Interval(mean=mean, low=mean, high=mean, n=count, p=0.5**smallest if mean > 0 else 1.0)
+        sign = 0.5**smallest if mean > 0 else 1.0
+        return Interval(mean=mean, low=mean, high=mean, n=count, p=sign, error=0.0, freedom=smallest - 1)
     half = float(stdtrit(smallest - 1, 0.5 + CONFIDENCE / 2)) * error
     tail = float(stdtr(smallest - 1, -mean / error))
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=count, p=tail)
+    return Interval(
+        mean=mean, low=mean - half, high=mean + half, n=count, p=tail, error=error, freedom=smallest - 1
+    )

@@ -14,6 +14,7 @@ Row = Mapping[str, Any]
 PROVES_NOTHING: Mapping[str, str] = {
     verdict.POWER_FAILED: "But this attack did not find a planted leak either, so this proves nothing.",
     verdict.NOT_ALL_ENDED: "But not every case ended, so this proves nothing.",
+    verdict.TOO_COARSE: "But so few client-runs would have seen a large leak only, so this proves nothing.",
 }
 UNTESTED = "But this attack was never tested on a planted leak, so this proves nothing."
 NOBODY_KNOWS_WHOSE = "Whose data it is about was not shown."
@@ -53,8 +54,9 @@ def _leaks(row: Row) -> str:
 
 def _no_leak(row: Row) -> str:
     seen = re.search(rf"{verdict.SMALLEST}: ([0-9.]+)", row["reason"])
-    size = f" of {words.least(float(seen.group(1)), row['metric'])} and more" if seen else ""
-    return f"The gain is below {_least(row)}. The same attack finds planted leaks{size}."
+    size = f" of {words.least(float(seen.group(1)), row['metric'])}" if seen else ""
+    found = f"The same attack finds a planted leak, and this audit would have seen one{size}."
+    return f"The gain is below {_least(row)}. {found}"
 
 
 def _open(row: Row) -> str:

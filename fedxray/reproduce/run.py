@@ -154,7 +154,7 @@ def _audit_rows(
             ended += label in ids
             progress(ended, total, f"{row} {label}")
 
-        conduct_with(workers, plan, folder / row, resume=resume, progress=tell)
+        conduct_with(workers, plan, folder / row, resume=resume, progress=tell, power=False)
         build_report(folder / row)
     return total > 0
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedxray.audit.statistics import Interval, holm, interval, paired
+from fedxray.audit.statistics import Interval, holm, interval, paired, smallest_seen
 from fedxray.errors import BadInput
 
 finite = st.floats(-1e3, 1e3, allow_nan=False).map(lambda value: round(value, 3))
@@ -222,3 +222,23 @@ def test_holm_rejects_exactly_what_its_step_down_procedure_rejects(values: list[
 def test_differences_are_signed_so_that_larger_leaks_more() -> None:
     assert paired([0.9, 0.8], [0.5, 0.6], down=False) == pytest.approx([0.4, 0.2])
     assert paired([0.1, 0.2], [0.5, 0.6], down=True) == pytest.approx([0.4, 0.4])
+
+
+@pytest.mark.parametrize("looks", [1, 20])
+def test_a_leak_of_the_stated_size_is_seen_in_four_of_five_audits(looks: int) -> None:
+    margin, level, seen, least = 0.05, 0.05, 0, 0.0
+    generator = np.random.default_rng(8)
+    noise = generator.normal(0.0, 0.1, size=(1000, 8))
+    sizes = [
+        smallest_seen(interval(list(n), [0] * 8), margin=margin, level=level, looks=looks) for n in noise
+    ]
+    least = float(np.median([size for size in sizes if size is not None]))
+    for units in generator.normal(least, 0.1, size=(1000, 8)):
+        found = interval(list(units), [0] * 8)
+        seen += bounds(found)[0] > margin and probability(found) <= level / looks
+    assert 0.74 < seen / 1000 < 0.88
+
+
+def test_where_nothing_varies_the_smallest_leak_is_the_margin_and_one_unit_knows_none() -> None:
+    assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, looks=3) == 0.05
+    assert smallest_seen(interval([0.0], [0]), margin=0.05, level=0.05, looks=3) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedxray.audit.statistics import interval
-from fedxray.audit.summary import RowKey, summarise
+from fedxray.audit.summary import summarise
 from fedxray.audit.verdict import Power
 from fedxray.errors import BadInput
 from tests.report.synthetic import make_cases
@@ -239,11 +239,11 @@ def test_a_power_check_opens_the_way_to_no_leak_found() -> None:
     values = [0.5, 0.51, 0.49, 0.5, 0.52, 0.5, 0.48, 0.5]
     cases = units(values, floors={"majority": {"accuracy": 0.5}})
     assert summarise(cases)[0]["verdict"] == "inconclusive"
-    power: dict[RowKey, Power] = {
-        ("a", "server", "none", None, "accuracy"): Power(passed=True, smallest=0.03, reason="")
-    }
-    row = summarise(cases, power=power)[0]
-    assert row["verdict"] == "no leak found" and "0.03" in row["reason"]
+    seen = Power(passed=True, gain=5.0, reason="")
+    for key in ("accuracy", None):
+        row = summarise(cases, power={("a", key): seen})[0]
+        assert row["verdict"] == "no leak found" and "would have seen: 0.06" in row["reason"]
+    assert summarise(cases, power={("b", "accuracy"): seen})[0]["verdict"] == "inconclusive"
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest_names() -> None:

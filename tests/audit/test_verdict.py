@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from fedxray.audit.statistics import Interval, holm, interval
 from fedxray.audit.verdict import Finding, Power, count, judge, kind_of, number
 
 
 def spread(low: float, high: float, n: int = 10) -> Interval:
-    return Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001)
+    error = (high - low) / 2 / float(stats.t.ppf(0.975, n - 1)) if n > 1 else 0.0
+    return Interval(
+        mean=(low + high) / 2, low=low, high=high, n=n, p=0.001, error=error, freedom=max(n - 1, 1)
+    )
 
 
 LEAK = Finding(
@@ -28,7 +32,7 @@ LEAK = Finding(
     family=4,
 )
 SAFE = replace(LEAK, difference=spread(-0.02, 0.03), adjusted=0.6)
-PASSED = Power(passed=True, smallest=0.06, reason="")
+PASSED = Power(passed=True, gain=10.0, reason="")
 
 
 def test_an_interval_above_the_margin_with_a_small_adjusted_p_leaks() -> None:
@@ -66,10 +70,11 @@ def test_fewer_than_six_units_never_decide() -> None:
 def test_no_leak_found_needs_a_passed_power_check_and_no_lost_case() -> None:
     assert judge(SAFE)[0] == "inconclusive"
     assert "no power check" in judge(SAFE)[1]
-    failed = replace(SAFE, power=Power(passed=False, smallest=None, reason="planted leak not seen"))
+    failed = replace(SAFE, power=Power(passed=False, gain=None, reason="planted leak not seen"))
     assert judge(failed)[0] == "inconclusive" and "planted leak not seen" in judge(failed)[1]
     verdict, reason = judge(replace(SAFE, power=PASSED))
-    assert verdict == "no leak found" and "would have seen: 0.06" in reason
+    # margin + half a width (0.025) + the 0.8 quantile of t (0.883) times the error (0.025 / 2.262)
+    assert verdict == "no leak found" and reason.endswith("would have seen: 0.0848")
     for lost in ({"ok": 9, "diverged": 1}, {"ok": 9, "truncated": 1}, {"ok": 9, "failed": 1}):
         verdict, reason = judge(replace(SAFE, power=PASSED, statuses=lost))
         assert verdict == "inconclusive" and "of 10 cases: 1 " in reason
@@ -101,7 +106,19 @@ def test_where_the_guess_is_nearly_perfect_nothing_can_be_shown_and_seeds_do_not
     few = replace(full, difference=spread(-0.02, 0.03, n=2), statuses={"ok": 2}, over="majority")
     assert judge(few)[1].endswith("nearly all records have the same value")
     assert judge(replace(full, over="chance"))[1].endswith("could show a leak here")
-    assert judge(replace(full, room=0.051))[0] == "no leak found"
+    assert judge(replace(full, room=0.085))[0] == "no leak found"
+
+
+def test_units_that_would_have_seen_a_large_leak_only_prove_nothing() -> None:
+    wide = replace(SAFE, difference=spread(-0.5, 0.03), power=PASSED)
+    verdict, reason = judge(replace(wide, room=0.3))
+    assert verdict == "inconclusive" and "these few units" in reason
+    assert "seen: 0.422, and a perfect attack would gain 0.3" in reason
+    verdict, reason = judge(replace(wide, power=replace(PASSED, gain=4.0)))
+    assert verdict == "inconclusive" and reason.endswith("seen: 0.422, and the planted one gives 0.2")
+    assert judge(replace(wide, room=0.43))[0] == "no leak found"
+    unknown = replace(SAFE, difference=replace(spread(-0.02, 0.03), error=None), power=PASSED)
+    assert judge(unknown)[0] == "inconclusive" and "is not known" in judge(unknown)[1]
 
 
 @given(

@@ -12,13 +12,14 @@ from fedxray.report.reasons import doubt, reason_words
 from fedxray.report.words import GLUE
 
 POINTS = f"5{GLUE}points"
-SEEN = Power(passed=True, smallest=0.06, reason="")
-BLIND = Power(passed=False, smallest=None, reason="planted leak not seen")
+SEEN = Power(passed=True, gain=10.0, reason="")
+BLIND = Power(passed=False, gain=None, reason="planted leak not seen")
 
 
 def row(low: float, high: float, *, metric: str = "accuracy", n: int = 10, **changes: Any) -> dict[str, Any]:
     """A row with the verdict that the audit itself would give."""
-    spread = Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001)
+    error = (high - low) / 4
+    spread = Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001, error=error, freedom=n - 1)
     given: dict[str, Any] = {"difference": spread, "adjusted": 0.01, "margin": 0.05, "over": "imputation"}
     given |= {"statuses": {"ok": n}, "unscored": 0, "runs": 5, "family": 4}
     given |= {name: value for name, value in changes.items() if name in Finding.__dataclass_fields__}
@@ -76,7 +77,11 @@ BELOW = f"The gain is below {POINTS}."
         ),
         (
             row(0.0, 0.02, power=SEEN),
-            f"{BELOW} The same attack finds planted leaks of 6{GLUE}points and more.",
+            f"{BELOW} The same attack finds a planted leak, and this audit would have seen one of 6.57{GLUE}points.",
+        ),
+        (
+            row(-0.5, 0.02, power=SEEN, room=0.2),
+            f"{BELOW} But so few client-runs would have seen a large leak only, so this proves nothing.",
         ),
         (
             row(0.0, 0.02, room=0.03),

@@ -1,0 +1,255 @@
+"""Limits on what may leak, judged on the results of an audit: passed, failed or inconclusive.
+
+A limit passes when the upper end of the 95 % interval is within it, fails when the lower end is beyond it, and is
+inconclusive otherwise: `m_over_floor` is judged on the interval of the difference, a plain `m` on that of the mean. Of
+several rows that match (seats, attackers who know the defence or not) the worst one counts. A limit never passes on an
+attack of which a case did not end. Everything is read from the results: no code of the plan is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedxray.audit import verdict
+from fedxray.errors import BadInput, unknown_key, unknown_name
+
+OVER_FLOOR = "_over_floor"
+KEYS = ("attack", "role", "defence", "metric", "limit")
+REQUIRED = ("attack", "metric", "limit")
+LARGEST = 1_000_000  # bytes of a policy
+RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
+# Signs in the reason of a row that nothing shows that a leak would have been seen.
+NO_PROOF = (verdict.NO_POWER_CHECK, verdict.POWER_FAILED, verdict.TOO_COARSE, verdict.NO_SMALLEST)
+
+Row = Mapping[str, Any]
+Outcome = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One limit with its outcome, the row that decided, and a doubt where a pass should not be leant on."""
+
+    attack: str
+    metric: str
+    limit: float
+    defence: str
+    role: str | None
+    aware: bool | None
+    outcome: Outcome
+    value: float | None
+    low: float | None
+    high: float | None
+    reason: str
+    doubt: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The limit in words."""
+        seat = f", seat {self.role}" if self.role else ""
+        return f"{self.attack}: {self.metric} at most {self.limit:g} under {self.defence}{seat}"
+
+
+def judge_gates(
+    document: Mapping[str, Any], policy: Sequence[Row] | None = None, *, strict: bool = False
+) -> list[Judged]:
+    """Every limit of the plan, or of a policy in its place, judged on the defence that it names or the deployed one.
+
+    With `strict` a pass also needs that a leak would have been seen.
+    """
+    rules = policy if policy is not None else gates_of(document)
+    if not rules:
+        raise BadInput(
+            "gate",
+            expected="at least one [[gate]], which says what must hold",
+            got="none in the plan",
+            remedy="Add one to the plan, or give --policy FILE.",
+        )
+    return [_judged(document, rule, f"gate[{place}]", strict) for place, rule in enumerate(rules)]
+
+
+def gates_of(document: Mapping[str, Any]) -> list[Row]:
+    """The limits of the plan or plans behind the results."""
+    return [rule for plan in _plans(document).values() for rule in plan.get("gate") or ()]
+
+
+def read_policy(path: Path) -> list[Row]:
+    """The [[gate]] tables of a file of their own."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise _policy(path, f"{path.stat().st_size} bytes", "Check that this is a policy.")
+        found = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as problem:
+        raise _policy(path, problem.strerror or str(problem), "Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise _policy(path, str(problem) or "tables nested too deeply", "Mend it.") from None
+    others = [key for key in found if key not in ("format", "gate")]
+    if others:
+        raise unknown_key(others[0], others[0], {"format", "gate"})
+    rules = found.get("gate")
+    if found.get("format", 1) != 1 or not isinstance(rules, list) or not rules:
+        raise _policy(path, "none of this format", "Write at least one [[gate]] with attack, metric, limit.")
+    return [_checked(rule, f"gate[{place}]") for place, rule in enumerate(rules)]
+
+
+def _policy(path: Path, got: str, remedy: str) -> BadInput:
+    return BadInput(f"policy {path.name}", expected="a TOML file of [[gate]] tables", got=got, remedy=remedy)
+
+
+def _checked(rule: Any, place: str) -> Row:
+    """A rule of a policy whose keys and types are those of a plan's."""
+    if not isinstance(rule, Mapping):
+        raise BadInput(place, expected="a table", got=repr(rule)[:80], remedy="Write it as [[gate]].")
+    for key, value in rule.items():
+        if key not in KEYS:
+            raise unknown_key(f"{place}.{key}", key, set(KEYS))
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not (number if key == "limit" else isinstance(value, str)):
+            expected = "a finite number" if key == "limit" else "a text"
+            raise BadInput(
+                f"{place}.{key}", expected=expected, got=repr(value)[:80], remedy="Change the value."
+            )
+    for key in REQUIRED:
+        if key not in rule:
+            raise BadInput(f"{place}.{key}", expected="a value", got="nothing", remedy="Add the key.")
+    return rule
+
+
+def _judged(document: Mapping[str, Any], rule: Row, place: str, strict: bool) -> Judged:
+    """One limit, by the worst row that matches."""
+    _check_names(document, rule, place)
+    plain = str(rule["metric"]).removesuffix(OVER_FLOOR)
+    own = [row for row in document["summary"] if row["attack"] == rule["attack"]]
+    own = [row for row in own if rule.get("role") in (None, row["role"])]
+    defence = rule.get("defence") or deployed(document, own)
+    matching = [row for row in own if row["defence"] == defence and row["metric"] == plain]
+    if not matching:
+        return _unmeasured(rule, defence)
+    over = plain != rule["metric"]
+    judged = [_by_row(document, rule, row, over=over, strict=strict) for row in matching]
+    return max(judged, key=lambda one: (RANK[one.outcome], one.high is None, one.high or 0.0))
+
+
+def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
+    """Refuse what the results do not know: nothing would ever be judged."""
+    from fedxray.metrics.table import METRICS, metric
+
+    rows = document["summary"]
+    for key in ("attack", "defence", "role"):
+        known = list(dict.fromkeys(row[key] for row in rows))
+        if rule.get(key) is not None and rule[key] not in known:
+            raise unknown_name(f"{place}.{key}", rule[key], known)
+    name = str(rule["metric"])
+    try:
+        found = metric(name.removesuffix(OVER_FLOOR))
+    except BadInput:
+        known = [*METRICS, *(f"{one}{OVER_FLOOR}" for one in METRICS)]
+        raise unknown_name(f"{place}.metric", name, known) from None
+    if found.down and not name.endswith(OVER_FLOOR):
+        raise BadInput(
+            f"{place}.metric",
+            expected="a metric that grows with the leak",
+            got=name,
+            remedy=f"Use {name}{OVER_FLOOR}.",
+        )
+
+
+def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """The label of the defence that is judged: the one marked as deployed, or the only one."""
+    names = {row.get("plan") for row in rows}
+    labels = list(dict.fromkeys(row["defence"] for row in rows))
+    marked = []
+    for name, plan in _plans(document).items():
+        parts = plan.get("defence") or () if name in names else ()
+        marked += [str(part.get("label") or part.get("name") or part.get("factory"))
+                   for part in parts if part.get("deployed")]  # fmt: skip
+    fitting = [
+        label for label in labels if any(label == one or label.startswith(f"{one}[") for one in marked)
+    ]
+    chosen = fitting or ([] if marked else labels)
+    if len(chosen) != 1:
+        raise BadInput(
+            "defence.deployed",
+            expected="one defence that is marked as deployed, or only one in the plan",
+            got=", ".join(labels) or "none",
+            remedy='Mark one with deployed = true, or name it in the limit: defence = "...".',
+        )
+    return str(chosen[0])
+
+
+def _plans(document: Mapping[str, Any]) -> dict[str | None, Mapping[str, Any]]:
+    """Every plan by the name that its rows carry; None where there is only one."""
+    plan = document["plan"]
+    several = plan.get("plans")
+    return {None: plan} if not isinstance(several, list) else {str(one.get("name")): one for one in several}
+
+
+def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, strict: bool) -> Judged:
+    """The limit on one row."""
+    value, low, high = (
+        (row["difference"], row["low"], row["high"])
+        if over
+        else (row["mean"], row["mean_low"], row["mean_high"])
+    )
+    limit = float(rule["limit"])
+    outcome: Outcome = "inconclusive"
+    doubt = None
+    if low is None or high is None:
+        reason = f"no interval: {row['reason']}"
+    elif low > limit:
+        outcome, reason = "fail", f"the whole interval lies above {limit:g}"
+    elif high > limit:
+        reason = f"the interval holds {limit:g}: more seeds or target clients would narrow it"
+    else:
+        doubt = _lost(document, row) or _unproven(row)
+        outcome = "inconclusive" if doubt and (strict or _lost(document, row)) else "pass"
+        reason = doubt if outcome != "pass" and doubt else f"the whole interval lies within {limit:g}"
+    return Judged(
+        **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": limit},
+        **{name: row[name] for name in ("defence", "role", "aware")},
+        outcome=outcome,
+        value=value,
+        low=low,
+        high=high,
+        reason=reason,
+        doubt=doubt if outcome == "pass" else None,
+    )
+
+
+def _lost(document: Mapping[str, Any], row: Row) -> str | None:
+    """Cases behind a row that did not end well, in words: a failed attack is never read as safety."""
+    keys = ("attack", "role", "defence", "aware")
+    own = [case for case in document["cases"] if all(case[key] == row[key] for key in keys)]
+    lost = Counter(case["status"] for case in own if case["status"] != "ok")
+    if not lost:
+        return None
+    listed = ", ".join(f"{found} {status}" for status, found in lost.items())
+    return f"not every case ended: of {len(own)}, {listed}"
+
+
+def _unproven(row: Row) -> str | None:
+    """Why nothing shows that a leak would have been seen, or None."""
+    if row["n"] < verdict.LEAST_UNITS:
+        return f"only {row['n']} units"
+    return row["reason"] if any(sign in row["reason"] for sign in NO_PROOF) else None
+
+
+def _unmeasured(rule: Row, defence: str) -> Judged:
+    return Judged(
+        attack=str(rule["attack"]),
+        metric=str(rule["metric"]),
+        limit=float(rule["limit"]),
+        defence=defence,
+        role=rule.get("role"),
+        aware=None,
+        outcome="inconclusive",
+        value=None,
+        low=None,
+        high=None,
+        reason="it was not measured",
+    )

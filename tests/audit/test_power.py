@@ -1,0 +1,150 @@
+"""The power check: who waits for it, what is run for it, and what it opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit import opening
+from fedxray.audit.conduct import conduct
+from fedxray.audit.plan import make_plan
+from fedxray.audit.power import planted_seeds, planted_work, power_rows, powers, waiting
+from fedxray.audit.results import document, read
+from fedxray.audit.verdict import NO_POWER_CHECK
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+
+
+def planted_case(value: float | None, client: int, **changes: Any) -> dict[str, Any]:
+    """How a planted case ended, with its only floor at one half."""
+    return {
+        "id": f"c{client}",
+        "attack": "a",
+        "role": "server",
+        "defence": "none",
+        "aware": None,
+        "seed": 0,
+        "client": client,
+        "plant": "attributes",
+        "oracle": False,
+        "ledger": {},
+        "status": "ok" if value is not None else "failed",
+        "reason": None if value is not None else "out of memory",
+        "scores": {} if value is None else {"accuracy": value},
+        "floors": {"majority": {"accuracy": 0.5}},
+        "controls": {},
+        **changes,
+    }
+
+
+def plan_of(**changes: Any) -> Any:
+    return make_plan(tiny(**changes), HERE)
+
+
+def test_only_verdicts_that_a_check_could_settle_wait_for_it() -> None:
+    rows = [
+        {"attack": "a", "oracle": False, "reason": f"not above the margin, but {NO_POWER_CHECK}"},
+        {"attack": "b", "oracle": False, "reason": "0.3 better than majority"},
+        {"attack": "a", "oracle": False, "reason": f"not above the margin, but {NO_POWER_CHECK}"},
+        {"attack": "o", "oracle": True, "reason": f"an upper bound; not above, but {NO_POWER_CHECK}"},
+    ]
+    assert waiting(rows) == ["a"]
+
+
+def test_attacks_of_one_kind_share_a_run_and_every_client_is_a_unit() -> None:
+    plan = plan_of(attack=[{"name": "attribute-from-model"}, {"name": "attribute-from-gradients"}])
+    runs, cases = planted_work(plan, ["attribute-from-model", "attribute-from-gradients"])
+    assert len(runs) == 1 and runs[0].plant == "attributes" and len(cases) == 12
+    assert {case.run for case in cases} == {runs[0].id} and len({case.id for case in cases}) == 12
+    assert planted_work(plan, []) == ([], [])
+
+
+def test_too_few_clients_make_several_runs_and_seats_are_spared() -> None:
+    summed = plan_of(attack=[{"name": "membership-loss", "role": "secure-aggregation"}], seeds=[4, 9])
+    runs, cases = planted_work(summed, ["membership-loss"])
+    assert [run.seed for run in runs] == [4, 9, 10, 11] and len(cases) == 8
+    seated = plan_of(attack=[{"name": "membership-loss", "role": "curious-client", "seat": 1}])
+    assert {case.client for case in planted_work(seated, ["membership-loss"])[1]} == {0, 2, 3, 4, 5, 6}
+    assert planted_seeds([3], 3) == [3, 4, 5]
+
+
+def test_a_planted_leak_must_be_found_by_the_margin() -> None:
+    seen = power_rows(plan_of(), ["a"], [planted_case(0.9 + client / 100, client) for client in range(6)])
+    assert (
+        seen[0]["passed"]
+        and seen[0]["planted"] == "attributes"
+        and "finds a planted leak" in seen[0]["reason"]
+    )
+    power = powers(seen)["a", "accuracy"]
+    assert power.passed and power.gain == pytest.approx((0.925 - 0.5) / 0.05)
+    blind = power_rows(plan_of(), ["a"], [planted_case(0.5 + client / 100, client) for client in range(6)])
+    assert not blind[0]["passed"] and "planted leak was not seen: 0.025 over majority" in blind[0]["reason"]
+
+
+def test_a_lost_planted_case_is_no_power() -> None:
+    cases = [planted_case(0.9 + client / 100 if client else None, client) for client in range(6)]
+    row = power_rows(plan_of(), ["a"], cases)[0]
+    assert not row["passed"] and row["reason"] == "a planted case came to nothing: out of memory"
+    nothing = power_rows(plan_of(), ["a"], [planted_case(None, client) for client in range(6)])
+    assert nothing and not any(one["passed"] for one in nothing)
+
+
+def test_an_attack_without_a_plant_has_no_power_in_any_metric() -> None:
+    rows = power_rows(plan_of(), ["attribute-from-model"], [])
+    assert [row["passed"] for row in rows] == [False] and rows[0]["metric"] is None
+    assert ("attribute-from-model", None) in powers(rows)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """An audit in which nobody can tell members: many records, a small network."""
+    opening._open_run.clear()
+    folder = tmp_path_factory.mktemp("power") / "out"
+    plan = make_plan(
+        tiny(
+            data={"records": 1000, "clients": 8, "holdout": 0.4},
+            federation={"rounds": 3, "epochs": 2, "learning_rate": 0.05, "record": "last"},
+            attack=[{"name": "membership-loss", "controls": []}],
+        ),
+        HERE,
+    )
+    return conduct(plan, folder), folder
+
+
+def test_an_audit_checks_its_power_by_itself(audited: tuple[Any, Path]) -> None:
+    ended, folder = audited
+    found = ended.document
+    assert [row["passed"] for row in found["power"] if row["metric"] == "auc"] == [True]
+    rows = [row for row in found["summary"] if row["metric"] == "auc"]
+    assert {row["verdict"] for row in rows} == {"no leak found"}, [row["reason"] for row in rows]
+    assert all("smallest leak this audit would have seen" in row["reason"] for row in rows)
+    assert not any("planted" in case["id"] for case in found["cases"])
+    assert read(folder) == found
+    assert "power checks, 1 runs, 6 cases" in (folder / "log").read_text()
+
+
+def test_planted_cases_are_cases_of_the_store_and_resumed(audited: tuple[Any, Path]) -> None:
+    from fedxray.audit.plan import Plan
+
+    ended, folder = audited
+    kept = sorted((folder / "private" / "cases").glob("planted.*"))
+    assert len(kept) == 6
+    before = [path.stat().st_mtime_ns for path in kept]
+    kept[0].unlink()
+    again = conduct(Plan.from_document(ended.document["plan"], HERE), folder, resume=True)
+    after = [path.stat().st_mtime_ns for path in kept]
+    assert before[1:] == after[1:] and before[0] != after[0]
+    assert again.document["power"] == ended.document["power"]
+    assert again.document["summary"] == ended.document["summary"]
+
+
+def test_without_a_passed_check_nothing_is_safe() -> None:
+    plain = [planted_case(0.5, client) for client in range(8)]
+    cases = [{**one, "rounds_spent": 0, "seconds": 0.0} for one in plain]
+    blind = power_rows(plan_of(), ["a"], [planted_case(0.5 + client / 100, client) for client in range(6)])
+    for power, words in ((blind, "the power check failed"), ((), NO_POWER_CHECK)):
+        row = document({}, {}, cases, [], power=power)["summary"][0]
+        assert row["verdict"] == "inconclusive" and words in row["reason"]

@@ -1,0 +1,79 @@
+"""Limits for machines: JUnit and SARIF that can be read back, whatever names hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit.gate import Judged
+from fedxray.report.checks import junit, sarif
+
+PASSED = Judged(
+    attack="a",
+    metric="accuracy_over_floor",
+    limit=0.1,
+    defence="none",
+    role="server",
+    aware=True,
+    outcome="pass",
+    value=0.02,
+    low=-0.01,
+    high=0.05,
+    reason="the whole interval lies within 0.1",
+)
+FAILED = replace(
+    PASSED, outcome="fail", value=0.3, low=0.2, high=0.4, reason="the whole interval lies above 0.1"
+)
+OPEN = replace(PASSED, outcome="inconclusive", value=None, low=None, high=None, reason="it was not measured")
+MARKUP = '</testcase><script>alert("x")</script>&[link](https://example.org){0}\x1b\ufffe'
+
+
+def test_every_outcome_has_its_element() -> None:
+    root = ElementTree.fromstring(junit([PASSED, FAILED, OPEN], "pilot"))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
+    cases = root.findall("./testsuite/testcase")
+    assert [[child.tag for child in case] for case in cases] == [["system-out"], ["failure"], ["error"]]
+    told = cases[1].find("failure")
+    assert told is not None and told.text == "0.3 (95 % interval 0.2 to 0.4), attacker knows the defence"
+
+
+def test_a_doubt_is_told() -> None:
+    made = [replace(PASSED, doubt="only 3 units")]
+    assert b"doubt: only 3 units" in junit(made, "x") and b"doubt: only 3 units" in sarif(made, "plan.toml")
+
+
+def test_sarif_has_what_its_standard_asks_for() -> None:
+    found = json.loads(sarif([PASSED, FAILED, OPEN], "out/plan.toml"))
+    assert found["version"] == "2.1.0" and found["$schema"].endswith("sarif-2.1.0.json")
+    run = found["runs"][0]
+    assert run["tool"]["driver"]["name"] == "fedxray"
+    assert [(one["kind"], one["level"]) for one in run["results"]] == [
+        ("pass", "none"),
+        ("fail", "error"),
+        ("fail", "warning"),
+    ]
+    for one in run["results"]:
+        assert run["tool"]["driver"]["rules"][one["ruleIndex"]]["id"] == one["ruleId"]
+        place = one["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == "out/plan.toml" and place["region"]["startLine"] == 1
+
+
+def test_markup_in_names_stays_text() -> None:
+    planted = replace(FAILED, attack=MARKUP, defence=MARKUP, reason=MARKUP)
+    root = ElementTree.fromstring(junit([planted], MARKUP))
+    assert [one.tag for one in root.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
+    text = json.loads(sarif([planted], "plan.toml"))["runs"][0]["results"][0]["message"]["text"]
+    assert "](" not in text and "{0}" not in text and "\x1b" not in text and "<script>" in text
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_whatever_a_name_holds_it_can_be_read_back(attack: str, reason: str) -> None:
+    made = [replace(OPEN, attack=attack, reason=reason)]
+    root = ElementTree.fromstring(junit(made, attack))
+    case = root.find("./testsuite/testcase")
+    assert case is not None and [child.tag for child in case] == ["error"]
+    json.loads(sarif(made, "plan.toml"))
