@@ -1,4 +1,4 @@
-"""`fedxray import`: recordings from what other programs saved."""
+"""`fedxray import`: recordings from what other programs saved, and what a recording holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-import_app = typer.Typer(help="Make a recording from saved models.", no_args_is_help=True)
+import_app = typer.Typer(
+    help="Make a recording from saved models, or tell what one holds.", no_args_is_help=True
+)
 
 Out = Annotated[Path, typer.Option("--out", help="A new folder for the recording.")]
 Examples = Annotated[
@@ -63,6 +65,18 @@ def rounds(
     recipe = _recipe(epochs, batch_size, learning_rate, momentum)
     found = import_folder(folder, out, sent=sent, reply=reply or None, examples=examples, recipe=recipe)
     _told(out, found)
+
+
+@import_app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="A recording, by a recorder or by one of these commands.")],
+) -> None:
+    """Tell what a recording holds: nodes, rounds, what the clients were told, arrays."""
+    from fedxray.audit.recorded_holdings import holdings
+    from fedxray.federation.recording.reading import read_recording
+
+    for line in holdings(read_recording(folder)):
+        typer.echo(line)
 
 
 def _recipe(

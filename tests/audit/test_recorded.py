@@ -14,7 +14,8 @@ from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded import chosen_of, rounds_learnt, told_recipe
+from fedxray.audit.recorded import chosen_of, rounds_learnt
+from fedxray.audit.recorded_recipe import told_recipe
 from fedxray.audit.understood import learnt, understood
 from fedxray.cli import main
 from fedxray.errors import BadInput, FedxrayError
@@ -152,7 +153,9 @@ def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, A
 def test_a_plan_without_records_of_the_node(place: Path) -> None:
     found = document()
     del found["data"]
-    assert "data: expected the node's own records" in refusal(place, found)
+    message = refusal(place, found)
+    assert "data: expected the node's own records" in message
+    assert "nothing can be scored; `fedxray import show FOLDER` tells what a recording holds" in message
 
 
 def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:

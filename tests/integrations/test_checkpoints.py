@@ -348,6 +348,15 @@ def test_from_the_command_line(
     found = read_recording("recording").messages[0]
     assert found.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
     assert found.examples == 5
+    assert command(monkeypatch, "import", "show", "recording") == 0
+    told = capsys.readouterr().out
+    assert (
+        "checkpoints side, 1 messages" in told
+        and "node checkpoints 1 rounds (0), 1 replies, 5 examples" in told
+    )
+    assert "told        epochs, batch_size, learning_rate, momentum" in told
+    assert "arrays      4, 11 numbers in all" in told and "0.weight [2, 3] float32" in told
+    assert command(monkeypatch, "import", "show", "nowhere") == 2
     assert command(monkeypatch, "import", "rounds", ".", "--out", "other") == 0
     assert command(monkeypatch, "import", "rounds", ".", "--out", "other") == 2
     assert "a new or empty folder" in capsys.readouterr().err

@@ -28,7 +28,8 @@ def for_recording(document: dict[str, Any]) -> dict[str, Any]:
             "data",
             expected="the node's own records, against which guesses are scored",
             got="nothing",
-            remedy='Add [data] with path = "..." to the plan.',
+            remedy='Add [data] with path = "..." to the plan. Without records nothing can be scored; '
+            "`fedxray import show FOLDER` tells what a recording holds.",
         )
     found = dict(document)
     if isinstance(document["data"], Mapping):

@@ -1,0 +1,56 @@
+"""What a recording holds, in lines for people; nothing is attacked, and no records are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fedxray.audit.recorded_recipe import span
+from fedxray.errors import printable
+from fedxray.federation.recording.form import Heard
+from fedxray.federation.recording.reading import Recording
+
+SHOWN = 12  # nodes, arrays and names
+
+
+def holdings(recording: Recording) -> list[str]:
+    """Side, runs, every node with its rounds and what it was told, and the arrays of a message."""
+    facts = [("recording", f"{recording.side} side, {len(recording.messages)} messages")]
+    runs = recording.runs()
+    if len(runs) > 1:
+        facts.append(("runs", _some(runs)))
+    nodes = recording.nodes()
+    facts += [(f"node {node}", _node(messages)) for node, messages in list(nodes.items())[:SHOWN]]
+    if len(nodes) > SHOWN:
+        facts.append(("", f"and {len(nodes) - SHOWN} more nodes"))
+    told = list(dict.fromkeys(name for message in recording.messages for name in message.config))
+    facts.append(("told", _some(told)))
+    facts += _arrays(recording)
+    facts += [("left out", why) for why in recording.cut[:SHOWN]]
+    facts += [("stopped", why) for why in recording.stops[:SHOWN]]
+    return [f"{printable(word):<11} {printable(text)}".rstrip() for word, text in facts]
+
+
+def _node(messages: Sequence[Heard]) -> str:
+    trained = [message for message in messages if message.what == "train"]
+    replied = sum(message.reply is not None for message in trained)
+    numbers = sorted({message.round - 1 for message in trained if message.round is not None})
+    which = f" ({span(numbers)})" if numbers else ""
+    counts = sorted({message.examples for message in trained if message.examples is not None})
+    examples = f", {' or '.join(map(str, counts[:3]))} examples" if counts else ""
+    return f"{len(trained)} rounds{which}, {replied} replies{examples}"
+
+
+def _arrays(recording: Recording) -> list[tuple[str, str]]:
+    """Names and shapes of the first model that was sent; headers alone are read."""
+    forms = recording.forms(recording.messages[0].sent)
+    total = sum(math.prod(value.shape) for value in forms.values())
+    facts = [("arrays", f"{len(forms)}, {total:,} numbers in all")]
+    for name, value in list(forms.items())[:SHOWN]:
+        facts.append(("", f"{name} {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"))
+    return facts + ([("", f"and {len(forms) - SHOWN} more")] if len(forms) > SHOWN else [])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(names[:SHOWN]) or "nothing") + more
