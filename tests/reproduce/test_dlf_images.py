@@ -1,0 +1,164 @@
+"""Tables 1, 3, 4, 6, 7 and 8 of "Data Leakage in Federated Averaging": printed numbers, recipes and attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fedxray.reproduce.base import Request
+from fedxray.reproduce.dlf import averaging, defences, order, setting, table1, table3, table4, trained
+from fedxray.reproduce.table import find
+
+PAPER = Request(scale="paper")
+COUNTS = ["recipe", "examples", "label-counts"]
+TABLES = ("table1", "table3", "table4", "trained", "order", "averaging", "defences")
+FAMILY = ["dlf", "dlf-no-prior", "shared-simulation", "fedsgd-epoch", "fedsgd-inversion"]
+
+
+def plans(request: Request = PAPER) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Table, row and plan of every row."""
+    for table in TABLES:
+        made = find(f"dlf-{table}")
+        assert made.plan is not None
+        for row in made.rows:
+            yield table, row, made.plan(request, row)
+
+
+def test_every_row_is_the_recipe_that_its_name_says_on_the_network_of_its_data() -> None:
+    seen = set()
+    for table, row, plan in plans():
+        data, recipe = row.split("-")[:2]
+        epochs, batch = (int(part) for part in recipe.split("x"))
+        told = plan["federation"]
+        assert (told["epochs"], told["batch_size"], told["learning_rate"]) == (epochs, batch, 0.004), row
+        assert told["record"] == [told["rounds"] - 1] and (told["rounds"] == 1 or table == "trained"), row
+        assert plan["model"] == {"name": "cnn-cifar" if data == "cifar100" else "cnn-femnist"}
+        assert plan["data"]["name"] in (("cifar100",) if data == "cifar100" else ("femnist", "femnist-like"))
+        assert plan["data"]["limit"] == 50 and plan["seeds"] == [0]
+        seen.add((data, epochs, batch))
+    assert seen == {(data, *recipe) for data in ("femnist", "cifar100") for recipe in
+                    ((1, 5), (5, 5), (10, 10), (10, 5), (10, 1))}  # fmt: skip
+
+
+def test_every_attack_takes_the_steps_of_the_paper_with_the_numbers_of_its_data() -> None:
+    for _, row, plan in plans():
+        for attack in plan["attack"]:
+            assert attack["steps"] == 400 and attack["preset"] == row.split("-")[0], (row, attack)
+            assert attack["controls"] == ["held-out"] and attack["targets"] >= 10
+    small = {row: {attack["steps"] for attack in plan["attack"]} for _, row, plan in plans(Request())}
+    assert small["femnist-1x5"] == {100} and small["femnist-5x5"] == small["cifar100-10x1"] == {40}
+
+
+def test_counts_are_known_in_all_tables_but_the_third_and_the_ends_to_end() -> None:
+    for table, row, plan in plans():
+        grants = {attack.get("label", attack["name"]): attack["grants"] for attack in plan["attack"]}
+        labels = [attack.get("labels") for attack in plan["attack"]]
+        if table == "table3" or row.endswith("-end-to-end"):
+            assert set(map(tuple, grants.values())) == {("recipe", "examples")}, row
+            assert labels == [{"name": "labels-dlf"}] * len(labels), row
+        else:
+            more = {label: told for label, told in grants.items() if told != COUNTS}
+            batches = {"batches-known", "shared-batches-known"} if table == "order" else set()
+            assert set(more) == batches and all(told == [*COUNTS, "batch-labels"] for told in more.values())
+            assert labels == [None] * len(labels), row
+
+
+def test_the_five_attacks_stand_in_the_order_of_the_printed_columns() -> None:
+    for module, row in (
+        (table1, "femnist-5x5"),
+        (table3, "cifar100-10x1"),
+        (trained, "femnist-10x5-after-5"),
+    ):
+        names = [attack["name"] for attack in module.plan(PAPER, row)["attack"]]
+        assert names == FAMILY == list(setting.ATTACKS)
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "column", "rec", "psnr"),
+    [
+        ("table1", "femnist-5x5", "dlf", 0.631, 21.2),
+        ("table1", "femnist-10x10", "dlf-no-prior", 0.585, 20.9),
+        ("table1", "femnist-10x1", "fedsgd-epoch", 0.016, 4.5),
+        ("table1", "cifar100-10x5", "shared-simulation", 0.157, 16.4),
+        ("table1", "cifar100-1x5", "fedsgd-inversion", 0.077, 16.1),
+        ("table3", "femnist-5x5", "dlf", 0.519, 20.3),
+        ("table3", "femnist-10x5", "fedsgd-inversion", 0.072, 16.6),
+        ("table3", "cifar100-10x10", "dlf-no-prior", 0.520, 19.1),
+        ("table4", "femnist-10x5", "l2-mean", 0.655, 21.5),
+        ("table4", "femnist-10x5", "l1-max", 0.368, 19.2),
+        ("table4", "cifar100-10x5", "l2-max-conv", 0.588, 19.8),
+        ("table4", "cifar100-10x5", "l1-mean-conv", 0.560, 19.6),
+    ],
+)
+def test_printed_numbers_stand_in_their_cells(
+    table: str, row: str, column: str, rec: float, psnr: float
+) -> None:
+    told = find(f"dlf-{table}").paper.numbers[row][column]
+    assert told == {"rec": pytest.approx(rec, abs=1e-9), "psnr": psnr}
+
+
+def test_where_nothing_is_printed_no_number_stands() -> None:
+    for table in TABLES:
+        made = find(f"dlf-{table}")
+        assert bool(made.paper.numbers) == (table in ("table1", "table3", "table4"))
+        assert set(made.paper.numbers) in (set(), set(made.rows))
+
+
+def test_with_one_epoch_the_simulating_attacks_were_printed_as_one() -> None:
+    for module in (table1, table3):
+        for row in ("femnist-1x5", "cifar100-1x5"):
+            first, *_, last = told = [module.NUMBERS[row][name] for name in FAMILY]
+            assert told == [first, first, first, last, last] and first["rec"] > last["rec"]
+
+
+def test_the_fourth_table_tries_every_prior_by_its_name() -> None:
+    for row in ("femnist-10x5", "cifar100-10x5"):
+        attacks = table4.plan(PAPER, row)["attack"]
+        assert len(attacks) == 8 and all(one["label"] == one["prior"] for one in attacks)
+        assert [one["prior"] for one in attacks] == list(table4.PRIORS) == list(table4.NUMBERS[row])
+        assert {one["name"] for one in attacks} == {"dlf"}
+
+
+@pytest.mark.parametrize("before", [0, 5, 10])
+def test_the_seventh_table_attacks_the_round_after_those_that_trained(before: int) -> None:
+    plan = trained.plan(PAPER, f"femnist-10x5-after-{before}")
+    assert plan["federation"]["rounds"] == before + 1 and plan["federation"]["record"] == [before]
+    assert [attack["rounds"] for attack in plan["attack"]] == [[before]] * 5
+    assert plan["data"]["clients"] == 10, "as many train in a small run"
+    assert trained.plan(Request(), f"femnist-10x5-after-{before}")["data"]["clients"] == 10
+
+
+@pytest.mark.parametrize("data", ["femnist", "cifar100"])
+def test_the_eighth_table_shuffles_as_its_rows_say(data: str) -> None:
+    for ending, shuffle in (("random", "epoch"), ("static", "once")):
+        plan = order.plan(PAPER, f"{data}-10x5-{ending}")
+        assert plan["federation"]["shuffle"] == shuffle
+        named = {attack["label"]: attack["name"] for attack in plan["attack"]}
+        assert named == {
+            "counts-known": "dlf",
+            "batches-known": "dlf",
+            "shared-counts-known": "shared-simulation",
+            "shared-batches-known": "shared-simulation",
+        }
+    others = [plan for table, _, plan in plans() if table != "order"]
+    assert others and all("shuffle" not in plan["federation"] for plan in others)
+
+
+def test_averages_and_defences_are_settings_of_the_same_attack() -> None:
+    attacks = averaging.plan(PAPER, "femnist-10x5")["attack"]
+    assert [(one["name"], one["label"], one["average"]) for one in attacks] == [
+        ("dlf", name, name) for name in ("matched", "plain", "none")
+    ]
+    plan = defences.plan(PAPER, "femnist-5x5")
+    assert [attack["name"] for attack in plan["attack"]] == ["dlf", "fedsgd-inversion"]
+    told = {one["label"]: (one.get("scale", one.get("share")), one.get("at")) for one in plan["defence"]}
+    assert told.pop("none") == (None, None)
+    assert all(f"-{size}" in label and at == "gradients" for label, (size, at) in told.items())
+    assert [size for size, _ in told.values()] == [0.01, 0.03, 0.01, 0.02, 0.2, 0.5]
+
+
+def test_clients_are_as_many_as_the_data_gives() -> None:
+    assert setting.attacked("cifar100", PAPER) == 20 and setting.attacked("cifar100", Request()) == 2
+    assert setting.attacked("femnist", PAPER) == setting.handwriting()["clients"]
