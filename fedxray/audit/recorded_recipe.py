@@ -67,6 +67,7 @@ def told_recipe(plan: Plan, chosen: Chosen) -> Told:
     for name, one in heard.items():
         if name in given:
             _check_given(name, getattr(plan.federation, name), one)
+    _check_candidates(plan, heard)
     open_fields = {name: one for name, one in heard.items() if name not in given}
     values = {name: next(iter(one.rounds)) for name, one in open_fields.items() if len(one.rounds) == 1}
     varied = {name: one.spelled for name, one in open_fields.items() if len(one.rounds) > 1}
@@ -107,6 +108,19 @@ def _check_given(name: str, given: Any, heard: _Heard) -> None:
         )
 
 
+def _check_candidates(plan: Plan, heard: Mapping[str, _Heard]) -> None:
+    """Refuse candidates for what the clients were told."""
+    part = None if plan.transcript is None else plan.transcript.recipe
+    for name in {} if part is None else part.grid:
+        if heard[name].rounds:
+            raise BadInput(
+                f"transcript.recipe.{name}",
+                expected=f"nothing: the clients were told {heard[name].spelled}",
+                got="candidates",
+                remedy="Leave it out.",
+            )
+
+
 def _hear(chosen: Chosen, name: str, spellings: tuple[str, ...]) -> _Heard:
     rounds: dict[Any, list[int]] = {}
     doubted = None
@@ -141,7 +155,7 @@ def _possible(name: str, value: float) -> bool:
 
 def read_one(rounds: Sequence[int]) -> str:
     """What to do where rounds differ."""
-    whole = list(rounds) == list(range(rounds[0], rounds[-1] + 1))
+    whole = len(rounds) == rounds[-1] - rounds[0] + 1
     asked = f'"{span(rounds)}"' if whole and len(rounds) > 1 else f"[{', '.join(map(str, rounds[:10]))}]"
     return f"Read the rounds of one value only: rounds = {asked} in [transcript]."
 
@@ -153,7 +167,7 @@ def rounds_named(rounds: Sequence[int]) -> str:
 
 def span(rounds: Sequence[int]) -> str:
     """Rounds, the first and the last where none is missing between them."""
-    if list(rounds) == list(range(rounds[0], rounds[-1] + 1)):
+    if len(rounds) == rounds[-1] - rounds[0] + 1:
         return f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
     shown = ", ".join(map(str, rounds[:10]))
     return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown

@@ -22,6 +22,7 @@ NUMPY = "numpy.ndarray"
 ROUND = "server-round"
 MODS = "flwr.client.mod.utils"  # where Flower makes the list of mods
 EXAMPLES = ("num-examples", "num_examples")
+MOST_DIGITS = 7  # of a round that a group is called by; a longer number is something else, such as a time
 MOST_TEXT = 1000  # characters of one value of a config, and entries of a list
 MOST_CONFIG = 300_000  # characters of a whole config, which a message can hold however they are escaped
 
@@ -71,8 +72,7 @@ def round_of(message: Message) -> int | None:
         if value:
             return value
     group = message.metadata.group_id
-    # A group may be called otherwise, by a time for instance.
-    return _count(int(group)) or None if group.isascii() and group.isdigit() and len(group) < 20 else None
+    return int(group) or None if group.isascii() and group.isdigit() and len(group) <= MOST_DIGITS else None
 
 
 def config_of(content: RecordDict) -> dict[str, Any]:

@@ -29,8 +29,10 @@ def message(config: dict[str, Any], group: str = "") -> Message:
         ({"server-round": True}, "9", 9),
         ({"server-round": MOST_COUNT}, "9", 9),
         ({}, "0", None),
-        ({}, str(MOST_COUNT - 1), MOST_COUNT - 1),
-        ({}, "1763260830123456789", None),  # a time
+        ({"server-round": MOST_COUNT - 1}, "", MOST_COUNT - 1),
+        ({}, "0001200", 1200),
+        ({}, "1763260830", None),  # seconds
+        ({}, "1763260830123456789", None),  # nanoseconds
         ({}, "9" * 5000, None),
         ({}, "²", None),
         ({}, "", None),

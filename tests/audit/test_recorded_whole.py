@@ -1,0 +1,107 @@
+"""What is said of a recording: its rounds, what is not in it, and where the recorder stood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedxray.audit.recorded_whole import (
+    NOT_KNOWN,
+    heading,
+    place,
+    recordings_of,
+    shortcomings,
+    whole_facts,
+)
+from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.transcribe import choose
+from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.report.terminal import summary_lines
+from tests.federation.said import said
+from tests.report.synthetic import make_document
+
+WHOLE = {"side": "client", "node": "7", "rounds": [0, 1, 2], "changed_before": [], "changed_after": []}
+
+
+def facts(folder: Path, *messages: Any, side: Any = "client") -> dict[str, Any]:
+    open_folder(folder, side)
+    for message in messages:
+        write_message(folder, message)
+    return whole_facts(choose(read_recording(folder)))
+
+
+def test_a_whole_recording_has_no_shortcomings(tmp_path: Path) -> None:
+    found = facts(tmp_path, *(said(round, inside=(), outside=()) for round in (1, 2, 3)))
+    assert (found["rounds_missing"], found["stopped"], found["cut_off"]) == ([], [], 0)
+    assert shortcomings(found) == []
+    assert place(WHOLE | found) == "training > recorder > network"
+    assert heading(WHOLE) == "client side, node 7, 3 rounds (0 to 2)"
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    bad = {"weight": np.full((1, 2), np.nan, np.float32), "bias": np.zeros(1, np.float32)}
+    open_folder(tmp_path, "client")
+    (tmp_path / "stopped-1.txt").write_text("no space\n")
+    found = facts(tmp_path, said(1), said(4, reply=bad), said(5), said(9))
+    assert found["rounds_missing"] == [[1, 3], [5, 7]]
+    assert shortcomings(found) == [
+        (
+            "rounds missing",
+            "1 to 3, 5 to 7 (the first is 0): the node was not picked then, or was not recorded",
+        ),
+        ("recorder stopped", "no space"),
+        ("message left out", "1 (train of round 4 with node 7: values that are not finite)"),
+    ]
+
+
+def test_long_lists_are_cut_short() -> None:
+    told = {"stopped": list("abcde"), "cut_off": 9, "left_out": ["x", "y", "z"]}
+    assert shortcomings(told) == [
+        ("recorder stopped", "a; b; c; and 2 more"),
+        ("messages left out", "9 (x; y; z; and 6 more)"),
+    ]
+    assert heading({**WHOLE, "rounds": list(range(0, 40, 2))}).endswith("14, 16, 18, ... 38)")
+
+
+def test_mods_stand_in_the_order_in_which_the_update_met_them(tmp_path: Path) -> None:
+    """They are recorded from the network inwards."""
+    found = facts(tmp_path, said(1, inside=("noise", "clip"), outside=("sizes", "secagg")))
+    assert place(WHOLE | found) == "training > clip > noise > recorder > secagg > sizes > network"
+
+
+@pytest.mark.parametrize(
+    ("side", "messages", "wanted"),
+    [
+        ("client", [said(1, inside=(), outside=()), said(2)], NOT_KNOWN),
+        ("client", [said(1, inside=(), outside=None)], NOT_KNOWN),
+        ("server", [said(1)], "at the server"),
+        ("checkpoints", [said(1)], ""),
+    ],
+)
+def test_where_the_recorder_stood(tmp_path: Path, side: str, messages: list[Any], wanted: str) -> None:
+    found = facts(tmp_path, *messages, side=side)
+    assert place({"side": side, **found}) == wanted
+    assert (found["changed_before"] is None) == (wanted == NOT_KNOWN)
+
+
+def test_what_strangers_wrote_does_not_act_upon_a_terminal() -> None:
+    told = {**WHOLE, "node": "7\x1b[2J\n8", "changed_after": ["\x07mod"], "stopped": ["a\u202eb"]}
+    assert heading(told).startswith("client side, node 7\N{REPLACEMENT CHARACTER}[2J 8")
+    assert "\x07" not in place(told) and "\u202e" not in shortcomings(told)[0][1]
+
+
+def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
+    told = {**WHOLE, "rounds_missing": [[3, 4]], "stopped": ["no space"]}
+    found = make_document()
+    for case in found["cases"][1:]:
+        case["ledger"]["recording"] = dict(told)
+    assert recordings_of(found) == [told]
+    lines = summary_lines(found)
+    assert lines[1:4] == [
+        "  recording: client side, node 7, 3 rounds (0 to 2); place: training > recorder > network",
+        "  ! rounds missing: 3 to 4 (the first is 0): the node was not picked then, or was not recorded",
+        "  ! recorder stopped: no space",
+    ]
