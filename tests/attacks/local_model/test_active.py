@@ -112,6 +112,15 @@ def test_every_round_of_a_trial_counts() -> None:
     assert plain.facts["lr"] == pytest.approx(LocalModelActive().boost * usual_entry(view))
 
 
+def test_more_rounds_rise_no_higher() -> None:
+    transcript, truth = played(least_squares(4, rounds=6))
+    view = active_view(transcript, truth, CLIENT)
+    first = {count: run(LocalModelActive(active_rounds=count), view).facts["lr"] for count in (50, 80)}
+    assert 80 * first[80] == pytest.approx(50 * first[50])
+    constant = run(LocalModelActive(active_rounds=80, pace="constant"), view)
+    assert constant.facts["lr"] == pytest.approx(first[50])
+
+
 def test_the_search_keeps_what_made_the_pseudo_gradient_smallest() -> None:
     transcript, truth = played(least_squares(4, rounds=6))
     view = active_view(transcript, truth, CLIENT)
