@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,8 @@ def load(
         return function(**settings)
     if schema is not None:
         _check_settings(f"schema {shown(str(schema))}", by_schema, settings)
-        return by_schema(Path(str(schema)).expanduser(), seed=seed, **settings)
-    own = Path(str(path)).expanduser()
+        return by_schema(Path(os.path.expanduser(str(schema))), seed=seed, **settings)
+    own = Path(os.path.expanduser(str(path)))
     function = _own_loader(own, ready)
     _check_settings(f"file {shown(own.name)}", function, settings)
     return function(own, **settings)

@@ -20,13 +20,13 @@ from fedxray.errors import BadInput
 def cache_folder() -> Path:
     """The folder for downloads: FEDXRAY_CACHE, or ~/.cache/fedxray."""
     named = os.environ.get("FEDXRAY_CACHE", "").strip()
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "fedxray"
+    return Path(os.path.expanduser(named)) if named else Path.home() / ".cache" / "fedxray"
 
 
 def folders() -> list[Path]:
     """The folders to look into, in this order."""
     named = os.environ.get("FEDXRAY_DATA", "").strip()
-    return [*([Path(named).expanduser()] if named else []), cache_folder()]
+    return [*([Path(os.path.expanduser(named))] if named else []), cache_folder()]
 
 
 def locate(name: str, relative: str, *, remedy: str = "") -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ LARGEST = 1_000_000  # bytes of a plan
 
 def read_plan(path: str | Path) -> Plan:
     """The plan in a TOML file, checked against the catalogue; nothing of the user's is imported."""
-    file = Path(path).expanduser()
+    # Not Path.expanduser, which breaks on the home of a user who does not exist.
+    file = Path(os.path.expanduser(path))
     text = _read(file)
     document = _parse(file, text)
     _check_format(document)
