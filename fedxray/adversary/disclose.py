@@ -94,8 +94,7 @@ def membership_records(
 ) -> tuple[Records, torch.Tensor]:
     """Members and non-members, mixed, and which is which (for scoring only), shape [records].
 
-    Non-members are held-out records of the same client, so that telling the two apart is about these records and not
-    about the population.
+    Non-members are held-out records of the same client: telling the two apart is not about the population.
     """
     members = records_in_question(truth, client, seats, "train")
     others = records_in_question(truth, client, seats, "holdout")
@@ -106,9 +105,13 @@ def membership_records(
             got="none",
             remedy="Set holdout = 0.1 in [data].",
         )
-    inside = torch.arange(len(members) + len(others), device="cpu") < len(members)
-    mixed = permutation(len(inside), fork(truth.seed, "membership", -1 if client is None else client))
-    return union((members, others)).take(mixed.to(members.x.device)), inside[mixed]
+    mixed = membership_order(truth, client, len(members) + len(others))
+    return union((members, others)).take(mixed.to(members.x.device)), mixed < len(members)
+
+
+def membership_order(truth: Truth, client: int | None, count: int) -> torch.Tensor:
+    """Where each record stood before the mixing: members first, in the client's own order; for scoring only."""
+    return permutation(count, fork(truth.seed, "membership", -1 if client is None else client))
 
 
 def source_records(
@@ -159,10 +162,12 @@ def attribute_rows(
 ) -> Records:
     """The records in question in a drawn order, since the client's own would tell which of them shared a batch."""
     records = records_in_question(truth, client, seats, rows)
-    drawn = permutation(
-        len(records), fork(truth.seed, "public order", -1 if client is None else client, rows)
-    )
-    return records.take(drawn.to(records.x.device))
+    return records.take(attribute_order(truth, client, len(records), rows).to(records.x.device))
+
+
+def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "train") -> torch.Tensor:
+    """Where each of these records stands in the client's own order; for scoring only."""
+    return permutation(count, fork(truth.seed, "public order", -1 if client is None else client, rows))
 
 
 def _public_attributes(

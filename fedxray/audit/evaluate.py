@@ -30,6 +30,7 @@ from fedxray.audit.comparisons import (
     strongest,
     without_client_model,
 )
+from fedxray.audit.exposure import by_class, exposed_records
 from fedxray.audit.within import Within, within_run
 from fedxray.metrics.scores import Scores
 
@@ -64,6 +65,8 @@ class Outcome:
     controls: dict[str, dict[str, float]]
     ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
     within: dict[str, Within] = field(default_factory=dict)  # intervals over records, of a recording
+    exposed: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # the most exposed records
+    by_class: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
 
 
 def evaluate(bench: Bench) -> Outcome:
@@ -81,6 +84,8 @@ def evaluate(bench: Bench) -> Outcome:
         controls={name: dict(one.scores.means) for name, one in controls.items()},
         ceilings=ceilings_of(bench),
         within=within_run(bench, guess, floors, controls) if bench.transcript.recorded else {},
+        exposed=exposed_records(bench, guess),
+        by_class=by_class(bench, guess, floors),
     )
 
 

@@ -16,11 +16,12 @@ from fedxray.attacks.base import Attack, Memo
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit import results
 from fedxray.audit.cases import Case, Run, expand, run_id
-from fedxray.audit.evaluate import Bench, Outcome, adapts, evaluate
+from fedxray.audit.evaluate import Bench, adapts, evaluate
 from fedxray.audit.gallery import pictures
 from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
 from fedxray.audit.plant import prepare_for
+from fedxray.audit.prepare import Prepared
 from fedxray.audit.privacy import promise_kept, worst_promise, write_promises
 from fedxray.audit.recorded import recorded_transcript
 from fedxray.audit.store import Store
@@ -31,7 +32,6 @@ from fedxray.federation.index import Damaged
 from fedxray.federation.round_loop import simulate
 from fedxray.files import NoSpaceError, read_json
 from fedxray.metrics.table import MAIN_METRIC
-from fedxray.metrics.table import metric as metric_named
 from fedxray.seeds import derive_seed, spell
 
 UTILITY = "utility"
@@ -213,10 +213,25 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         **({"within": outcome.within} if outcome.within else {}),
         "ceilings": outcome.ceilings,
         "rounds_spent": evidence.rounds_spent,
-        "worst_record": worst_records(outcome),
+        "worst_record": {
+            metric: {"record": best[0]["record"], "value": best[0]["value"]}
+            for metric, best in outcome.exposed.items()
+            if metric in outcome.score.records and "sure" not in best[0]
+        },
+        "exposed": outcome.exposed,
+        "by_class": named_classes(outcome.by_class, prepared),
         "pictures": None
         if case.plant is not None
         else pictures(evidence, truth, case.client, prepared.dataset),
+    }
+
+
+def named_classes(found: Mapping[str, Mapping[int, Any]], prepared: Prepared) -> dict[str, dict[str, Any]]:
+    """Classes by their names; of a user's own data by their numbers, since names are values of a column."""
+    names, private = prepared.federation.space.classes, prepared.dataset.private
+    return {
+        metric: {f"class {label}" if private else names[label]: told for label, told in classes.items()}
+        for metric, classes in found.items()
     }
 
 
@@ -232,6 +247,8 @@ def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]
         "ceilings": {},
         "rounds_spent": 0,
         "worst_record": {},
+        "exposed": {},
+        "by_class": {},
         "traceback": trace,
     }
 
@@ -277,15 +294,3 @@ def _remembered(store: Store, key: str, run: Callable[[], Evidence]) -> Evidence
     facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
     store.save_evidence(key, evidence.tensors, results.plain(facts, "evidence"))
     return evidence
-
-
-def worst_records(outcome: Outcome) -> dict[str, dict[str, float]]:
-    """For every metric that grades records, the most exposed one; a metric of hits and misses names none."""
-    found: dict[str, dict[str, float]] = {}
-    for name, values in outcome.score.records.items():
-        known = values.nan_to_num(float("inf") if metric_named(name).down else float("-inf"))
-        if len(values) == 0 or bool(((values == 0) | (values == 1)).all()):
-            continue
-        place = int(known.argmin() if metric_named(name).down else known.argmax())
-        found[name] = {"record": place, "value": float(values[place])}
-    return found

@@ -19,6 +19,7 @@ from fedxray.report.notices import notices
 from fedxray.report.pictures import Exhibition, read_galleries
 from fedxray.report.sections import attack_sections
 from fedxray.report.tradeoffs import tradeoffs
+from fedxray.report.where import by_round, leaking_places, power_lines
 
 NAME = "report.html"
 TEMPLATES = files("fedxray.report").joinpath("templates")
@@ -65,6 +66,9 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         findings=worst_findings(document),
         notices=notices(document),
         attacks=attack_sections(document),
+        places_of_leaks=leaking_places(document),
+        rounds=by_round(document),
+        power=power_lines(document),
         utility=page.utility(document),
         tradeoffs=tradeoffs(document),
         privacy=page.privacy(document),

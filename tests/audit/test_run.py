@@ -20,7 +20,6 @@ from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit import opening
 from fedxray.audit import run as room
 from fedxray.audit.cases import Case, Run, expand
-from fedxray.audit.evaluate import Outcome
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.prepare import prepare
 from fedxray.audit.run import (
@@ -34,14 +33,12 @@ from fedxray.audit.run import (
     stored_answers,
     versions,
     without_defence,
-    worst_records,
 )
 from fedxray.audit.store import Store, open_store
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.index import Damaged
 from fedxray.files import NoSpaceError
-from fedxray.metrics.scores import Scores
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
 
@@ -321,26 +318,6 @@ def test_a_view_that_an_attack_changed_is_no_question_of_the_store(store: Store)
         answer = of_membership(torch.tensor([number]))
         found = memo(MembershipLoss(), replace(view), functools.partial(replace, answer))
         assert found.tensors["scores"].tolist() == [number]
-
-
-def test_the_most_exposed_record() -> None:
-    nan = float("nan")
-    records = {
-        "psnr": torch.tensor([10.0, 30.0, nan]),
-        "mse": torch.tensor([0.3, 0.1, nan]),
-        "accuracy": torch.tensor([1.0, 0.0, 1.0]),  # hits and misses single nobody out
-        "ssim": torch.zeros(0),
-    }
-    outcome = Outcome(
-        evidence=of_membership(torch.zeros(1)),
-        score=Scores(means={}, records=records),
-        ledger={},
-        oracle=False,
-        floors={},
-        controls={},
-    )
-    found = worst_records(outcome)
-    assert found == {"psnr": {"record": 1, "value": 30.0}, "mse": {"record": 1, "value": pytest.approx(0.1)}}
 
 
 def test_ceilings_are_oracles_of_the_same_kind() -> None:

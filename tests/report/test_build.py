@@ -72,6 +72,8 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "worst",
         "about",
         "results",
+        "where",
+        "power",
         "utility",
         "pictures",
         "ledger",
@@ -90,6 +92,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         '"learning_rate": 0.05',
         "2.13.0",
         "Seeds: 0, 1, 2, 3, 4",
+        "psnr by client, inverting-gradients",
     ):
         assert words in page.text
 
