@@ -86,7 +86,8 @@ def acs_income(
         scale_target=bool(scale_target),
         owner=_owner(parts) if state == "all" else None,
         owners=tuple(names) if state == "all" else (),
-        note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out.",
+        note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out."
+        + (f" The {drawn_occupations} occupations are drawn at random." if drawn_occupations else ""),
     )
 
 

@@ -148,6 +148,7 @@ def test_drawn_occupations_make_a_table_wide_and_tell_nothing(data_folder: objec
     plain, wide = once("acs-income"), load("acs-income", drawn_occupations=300)
     drawn = wide.x[:, list(wide.space.column("OCCP").positions)]
     assert wide.x.shape[1] == plain.x.shape[1] + 299 and torch.equal(wide.y, plain.y)
+    assert "drawn at random" in wide.note and "drawn" not in plain.note
     common = (drawn.argmax(1) + 1) * drawn.sum(1)  # the group's number; those of the first have no 1 at all
     fit = torch.stack([common, wide.y]).corrcoef()
     assert abs(float(fit[0, 1])) < 4 / len(wide) ** 0.5
