@@ -24,6 +24,16 @@ def examples_behind(view: View, at: At) -> int | None:
     return observation_at(view, at).examples if view.of_target() else None
 
 
+def is_sum(seen: Observation) -> bool:
+    """Whether several clients may stand behind an update."""
+    return seen.contributors is None or len(seen.contributors) > 1
+
+
+def clients_behind(view: View, seen: Observation) -> int:
+    """How many clients stand behind an update; taken for one where this seat cannot know."""
+    return max(1, len(seen.contributors or view.grants.contributors or ()))
+
+
 def known_examples(at: At) -> Need:
     """The number of examples behind the update."""
     return Need(

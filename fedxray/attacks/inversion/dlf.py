@@ -12,7 +12,8 @@ The client's whole round is simulated, with images of its own in every epoch, an
 
 Paper and authors' code differ, and the published numbers come from the code, so its way is the default:
     - The paper matches by the cosine. The scripts match by squared differences of the summed update that count
-      e^-layer: `match = "l2-by-depth"`, against `match = "cosine"`.
+      e^-layer: `match = "l2-by-depth"`, against `match = "cosine"`. The presets are weighed for the former. With a
+      cosine the other terms are divided by the update's squared length per step, else they would drown it.
     - The paper puts labels into a random order. The code keeps them as the data loader gave them when counts
       are known (an order that says nothing of the client's batches: granted counts are shuffled here) and
       sorted by class when it estimated the counts: `label_order = "given"`, against "random" or "sorted".

@@ -14,7 +14,7 @@ from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence, of_images
 from fedxray.attacks.inversion.aware import aware
-from fedxray.attacks.inversion.distance import Distance, distance_named
+from fedxray.attacks.inversion.distance import BY_DEPTH, Distance, distance_named
 from fedxray.attacks.inversion.dlf_settings import DlfSettings, Numbers, method_of, numbers_of
 from fedxray.attacks.inversion.known import aim_of, labels_known, recipe_of
 from fedxray.attacks.inversion.replay import Replay, replay, schedule_of_epochs, straight_schedule
@@ -56,16 +56,18 @@ def what_is_known(view: View, settings: DlfSettings, context: Context) -> Known:
     observation = observation_at(view, settings.at)
     recipe = recipe_of(view, observation)
     assert recipe is not None
-    labels, facts = labels_known(view, context, settings.labels)
+    steps = (view.grants.batch_labels or {}).get(observation.round)
+    if steps is None:
+        labels, facts = labels_known(view, context, settings.labels)
+    else:
+        every = torch.cat(steps)
+        labels, facts = every[: len(every) // recipe.epochs], {"labels": "granted for every local step"}
     device = next(iter(observation.start.values())).device
     order = settings.label_order
     if order == "given" and facts["labels"] == "granted counts":
         order = "random"  # counts come in no order, and a data loader's tells nothing of the client's batches
     # From the root, so that the whole family works on the same split of the same labels.
     labels = _in_order(labels, order, fork(context.root, "dlf", "label order"))
-    steps = (view.grants.batch_labels or {}).get(observation.round)
-    if steps is not None:
-        facts = {"labels": "granted for every local step"}
     return Known(
         observation=observation,
         recipe=recipe,
@@ -115,7 +117,11 @@ def simulation(
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The loss: weighted match / batches + total variation + range of pixels (+ a prior over epochs)."""
+    """The loss: weighted match / batches + total variation + range of pixels (+ a prior over epochs).
+
+    All but the match is weighed for squared differences. A cosine takes their place as a share of the update's own
+    squared length; `share` brings the other terms to that scale.
+    """
 
     simulation: Simulation
     distance: Distance
@@ -123,6 +129,7 @@ class Objective:
     space: Space
     half: int  # steps over which the weight of the match changes
     penalty: Penalty | None = None
+    share: float | None = None  # None where the match is not a cosine
 
     def value(self, point: dict[str, Tensor], step: int) -> Tensor:
         """The loss after so many steps, of images [sets, n, c, h, w] called "inputs"; scalar."""
@@ -130,10 +137,11 @@ class Objective:
         flat = x.flatten(0, 1)
         told = self.simulation
         update = scaled(told.client.update(flat, told.labels), told.unit)
-        loss = self.match_weight(step) / told.batches * self.distance(update, told.aim)
-        loss = loss + self.numbers.total_variation * squared_total_variation(flat)
-        loss = loss + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
-        return loss if self.penalty is None else loss + self.penalty(x)
+        held = self.numbers.total_variation * squared_total_variation(flat)
+        held = held + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
+        held = held if self.penalty is None else held + self.penalty(x)
+        match = self.match_weight(step) * self.distance(update, told.aim)
+        return match / told.batches + held if self.share is None else match + self.share * held
 
     def match_weight(self, step: int) -> float:
         """From the first weight to the second by equal factors, arriving at half of the steps."""
@@ -153,7 +161,15 @@ def objective(
         space=view.space,
         half=max(1, settings.steps // 2),
         penalty=penalty,
+        share=_share(simulated, names) if settings.match.startswith("cosine") else None,
     )
+
+
+def _share(simulated: Simulation, names: list[str]) -> float:
+    """One over the squared length of the update per batch, layers counted as in the authors' code."""
+    nothing = {name: torch.zeros_like(value) for name, value in simulated.aim.items()}
+    length = float(distance_named(BY_DEPTH, names)(simulated.aim, nothing))
+    return simulated.batches / length if length > 0 else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

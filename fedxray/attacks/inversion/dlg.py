@@ -41,7 +41,7 @@ from fedxray.attacks.inversion.known import (
     check_label_attack,
     drawn_starts,
     image_needs,
-    labels_known,
+    labels_in_batches,
     recipe_of,
     replayable,
     replayed,
@@ -127,7 +127,7 @@ class Dlg(Attack):
         assert examples is not None
         labels, facts = None, {"labels": "sought with the images"}
         if READINGS[self.reading].known_labels:
-            labels, facts = labels_known(view, context, self.labels)
+            labels, facts = labels_in_batches(view, context, self.labels, self.at)
         starts = drawn_starts(view, first_tensor(observation), examples, context, self.restarts)
         if labels is None:
             starts = [one | {"scores": self._scores(view, one["inputs"], context, place)}

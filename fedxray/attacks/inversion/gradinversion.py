@@ -45,7 +45,7 @@ from fedxray.attacks.inversion.known import (
     drawn_starts,
     image_needs,
     into_the_box,
-    labels_known,
+    labels_in_batches,
     recipe_of,
 )
 from fedxray.attacks.inversion.langevin import Langevin
@@ -143,7 +143,7 @@ class GradInversion(Attack):
         """The labels to work with, shape [examples], and where they come from."""
         told = view.grants.labels is not None or view.grants.label_counts is not None
         if told or not self.distinct_labels:
-            labels, facts = labels_known(view, context, self.labels)
+            labels, facts = labels_in_batches(view, context, self.labels, self.at)
             return labels.to(first_tensor(observation).device), facts
         examples = examples_behind(view, self.at)
         assert examples is not None

@@ -30,7 +30,7 @@ from fedxray.attacks.inversion.known import (
     check_label_attack,
     drawn_starts,
     image_needs,
-    labels_known,
+    labels_in_batches,
 )
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
@@ -77,7 +77,7 @@ class Idlg(Attack):
     def attack(self, view: View, context: Context) -> Evidence:
         """The algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
-        labels, facts = labels_known(view, context, self.labels)
+        labels, facts = labels_in_batches(view, context, self.labels, self.at)
         starts = drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
         loss = matching_loss(view, observation, len(labels), labels, "length", self.batch_norm)
         found = restarts(loss, starts, self.method(), report=context.report, what=self.name)

@@ -46,7 +46,7 @@ from fedxray.attacks.inversion.known import (
     drawn_starts,
     image_needs,
     into_the_box,
-    labels_known,
+    labels_in_batches,
     replayed,
 )
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm
@@ -105,7 +105,7 @@ class InvertingGradients(Attack):
     def attack(self, view: View, context: Context) -> Evidence:
         """The algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
-        labels, facts = labels_known(view, context, self.labels)
+        labels, facts = labels_in_batches(view, context, self.labels, self.at)
         like = next(iter(observation.start.values()))
         labels = labels.to(device=like.device)
         client, seen = replayed(view, observation, len(labels), self.batch_norm)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.aim import At, known_examples, observation_at
+from fedxray.attacks.aim import At, clients_behind, is_sum, known_examples, observation_at
 from fedxray.attacks.base import Attack, Context, Need, any_update, images
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.aware import aware
@@ -19,7 +19,7 @@ from fedxray.federation.recipe import Recipe
 from fedxray.minimise import Project
 from fedxray.params import Params, scaled
 from fedxray.priors import clip
-from fedxray.seeds import fork, normal_like, uniform_like
+from fedxray.seeds import fork, normal_like, permutation, uniform_like
 
 # N(0, 1) as the model gets its inputs; evenly over valid inputs; or around their middle.
 Start = Literal["normal", "uniform", "grey"]
@@ -46,6 +46,15 @@ def labels_known(view: View, context: Context, attack: Attack) -> tuple[Tensor, 
     return torch.arange(len(counts), device=counts.device).repeat_interleave(counts), facts
 
 
+def labels_in_batches(view: View, context: Context, attack: Attack, at: At) -> tuple[Tensor, dict[str, Any]]:
+    """Labels as they are cut into batches: counts come in no order, and sorted ones would put alike into one batch."""
+    labels, facts = labels_known(view, context, attack)
+    recipe = recipe_of(view, observation_at(view, at))
+    if facts["labels"] == "granted" or recipe is None or recipe.batch_length(len(labels)) >= len(labels):
+        return labels, facts
+    return labels[permutation(len(labels), fork(context.root, "label order")).to(labels.device)], facts
+
+
 def replayed(
     view: View, observation: Observation, examples: int, batch_norm: BatchNorm
 ) -> tuple[Replay, Params]:
@@ -70,16 +79,22 @@ def as_far_as_told(view: View, observation: Observation, evidence: Evidence) -> 
 
 def aim_of(observation: Observation, recipe: Recipe) -> Params:
     """What a replay should come to; a sum is seen after the server's own step, which is taken back."""
-    is_sum = observation.contributors is None or len(observation.contributors) > 1
     step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
-    return scaled(observation.update, 1 / step) if is_sum else observation.update
+    return scaled(observation.update, 1 / step) if is_sum(observation) else observation.update
 
 
 def recipe_of(view: View, observation: Observation) -> Recipe | None:
-    """How the update was made: one gradient needs no telling."""
+    """How the update was made: one gradient needs no telling, and a sum is read as the round of one large client.
+
+    That client takes as many steps as each of the real ones, on batches of all of them together. Where the seat does
+    not know how many they are (grant `contributors`), it takes them for one, and so for too many steps.
+    """
     if observation.kind == "gradient":
         return Recipe(algorithm="fedsgd", loss=view.loss)
-    return view.grants.recipe
+    recipe = view.grants.recipe
+    if recipe is None or recipe.batch_size == "all" or not is_sum(observation):
+        return recipe
+    return replace(recipe, batch_size=recipe.batch_size * clients_behind(view, observation))
 
 
 def drawn_inputs(

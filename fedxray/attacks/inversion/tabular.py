@@ -37,7 +37,7 @@ from fedxray.attacks.inversion.group import matched_places
 from fedxray.attacks.inversion.known import (
     check_count,
     check_label_attack,
-    labels_known,
+    labels_in_batches,
     replayable,
     replayed,
     unless_labels_granted,
@@ -125,7 +125,7 @@ class TabularInversion(Attack):
     def _targets(self, view: View, context: Context) -> tuple[Tensor | None, dict[str, Any]]:
         """Labels or targets [examples] that are known or found first, and where they come from."""
         if view.space.target == "classification" and not self.jointly:
-            return labels_known(view, context, self.labels)
+            return labels_in_batches(view, context, self.labels, self.at)
         if view.grants.labels is not None and not self.jointly:
             return view.grants.labels, {"labels": "granted"}
         return None, {"labels": "sought with the rows"}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.aim import At, examples_behind, observation_at
+from fedxray.attacks.aim import At, clients_behind, examples_behind, is_sum, observation_at
 from fedxray.attacks.base import Need
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
@@ -78,11 +78,6 @@ def mean_reply(view: View, at: At) -> Observation:
     return replace(seen, update=_without_own(view, seen.round, mean, recipe), kind=recipe.kind)
 
 
-def is_sum(seen: Observation) -> bool:
-    """Whether several clients may stand behind an update."""
-    return seen.contributors is None or len(seen.contributors) > 1
-
-
 def returned(reply: Observation) -> Params:
     """The model that the client ended with; one gradient changes nothing."""
     return reply.start if reply.kind == "gradient" else add(reply.start, reply.update)
@@ -108,8 +103,7 @@ def _examples_of_one(view: View, reply: Observation, examples: int) -> int:
     """How many examples a client held: of a sum, its share of them all."""
     if not is_sum(reply):
         return examples
-    told = len(reply.contributors or view.grants.contributors or ())
-    return -(-examples // max(1, told - len(view.own)))
+    return -(-examples // max(1, clients_behind(view, reply) - len(view.own)))
 
 
 def bias_name(view: View) -> str | None:

@@ -18,8 +18,9 @@ def plan(request: Request, row: str) -> dict[str, Any]:
     before = int(re.findall(r"\d+$", row)[0])
     content = federation_of(row, request, rounds=before + 1)
     attacks = [attack(name, row, request) for name in ATTACKS]
-    content["data"]["clients"] = max(TRAINERS, attacks[0]["targets"])
-    return {**content, "attack": [{**one, "rounds": [before]} for one in attacks]}
+    content["data"]["clients"] = TRAINERS
+    attacks = [{**one, "rounds": [before], "targets": min(TRAINERS, one["targets"])} for one in attacks]
+    return {**content, "attack": attacks}
 
 
 TRAINED = Reproduction(
@@ -35,5 +36,5 @@ TRAINED = Reproduction(
         Difference(left="dlf", right="dlf", rows=(ROWS[0], ROWS[2])),
     ),
     plan=plan,
-    why=f"{STAND_IN}; the same {TRAINERS} clients train in every round, the authors draw new ones",
+    why=f"{STAND_IN}; the same {TRAINERS} clients train in every round and are attacked, the authors draw new ones",
 )

@@ -29,6 +29,7 @@ from fedxray.federation.recipe import Recipe
 from fedxray.priors import EPOCH_PRIORS
 from tests.attacks.inversion.clients import plain_update
 from tests.attacks.inversion.dlf_views import client_view, context
+from tests.attacks.labels.heads import as_sum
 
 recipes = st.builds(
     Recipe,
@@ -210,3 +211,59 @@ def test_the_labels_stand_in_the_order_asked_for() -> None:
     assert guessed.facts["labels"] == "labels-dlf" and guessed.labels.tolist() == sorted(
         guessed.labels.tolist()
     )
+
+
+@pytest.mark.parametrize("way", ["shared", "fedsgd-epoch", "fedsgd"])
+def test_the_loss_of_the_baselines_against_plain_sums(way: str) -> None:
+    """They have one set of images: the match is divided by its batches, and one step counts for several."""
+    recipe, labels = Recipe(epochs=3, batch_size=2, learning_rate=0.2), torch.tensor([0, 1, 2, 0, 1, 2])
+    view, *_ = client_view(recipe, 6, dtype=torch.float64, labels=labels)
+    told, loss = simulated(view, way, total_variation=0.0, clip=0.0, match="l2")
+    x = torch.randn(1, 6, 1, 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    large = replace(recipe, batch_size="all", learning_rate=0.6)
+    slow = {"shared": recipe, "fedsgd-epoch": large, "fedsgd": replace(large, epochs=1, learning_rate=1.8)}[
+        way
+    ]
+    guess = plain_update(view.model, x[0], labels, slow, straight_schedule(6, slow))
+    seen = view.observations[0].update
+    match = sum(float(((seen[name] - guess[name]) ** 2).sum()) for name in seen) / recipe.learning_rate**2
+    assert told.batches == 3
+    assert slope(loss, x, 10**6)[0] == pytest.approx(2.0 * match / 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("way", ["dlf", "shared", "fedsgd-epoch", "fedsgd"])
+def test_a_sum_of_alike_clients_is_simulated_in_as_many_steps_as_each_took(way: str) -> None:
+    recipe = Recipe(epochs=2, batch_size=2, learning_rate=0.01)
+    view, x, y, _ = client_view(recipe, 6, labels=torch.tensor([0, 1, 2, 0, 1, 2]))
+    whole = as_sum(view, 4, recipe, labels=y.repeat(4), contributors=(0, 1, 2, 3))
+    told, _ = simulated(whole, way)
+    sets = told.sets
+    update = told.client.update(x.repeat(4 * sets, 1, 1, 1), y.repeat(4 * sets))
+    length = sum(float((told.unit * one).detach().square().sum()) for one in update.values())
+    assert length / sum(float(one.square().sum()) for one in told.aim.values()) == pytest.approx(1, abs=0.4)
+    assert len(told.client.sizes) == {"dlf": 6, "shared": 6, "fedsgd-epoch": 2, "fedsgd": 1}[way]
+
+
+@pytest.mark.parametrize("match", ["cosine", "cosine-by-layer"])
+def test_with_a_cosine_the_other_terms_are_a_share_of_the_squared_length_of_the_update(match: str) -> None:
+    recipe = Recipe(epochs=2, batch_size=2, learning_rate=0.3)
+    view, *_ = client_view(recipe, 6, dtype=torch.float64, labels=torch.tensor([0, 1, 2, 0, 1, 2]))
+    x = torch.randn(2, 6, 1, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    whole = {name: simulated(view, "dlf", match=name)[1] for name in (match, BY_DEPTH)}
+    bare = {name: simulated(view, "no prior", match=name, total_variation=0.0, clip=0.0)[1] for name in whole}
+    held = {name: slope(whole[name], x)[0] - slope(bare[name], x)[0] for name in whole}
+    layers = list(dict.fromkeys(name.rsplit(".", 1)[0] for name, _ in view.model.named_parameters()))
+    length = sum(
+        math.exp(-layers.index(name.rsplit(".", 1)[0])) * float((value / 0.3).square().sum())
+        for name, value in view.observations[0].update.items()
+    )
+    assert held[match] == pytest.approx(held[BY_DEPTH] / (length / 6), rel=1e-6)
+    assert slope(bare[match], x)[0] == pytest.approx(
+        2 ** (1 / 200) * float(distance_of(bare[match], x)), rel=1e-9
+    )
+
+
+def distance_of(loss: Objective, x: Tensor) -> Tensor:
+    told = loss.simulation
+    update = told.client.update(x.flatten(0, 1), told.labels)
+    return loss.distance({name: told.unit * value for name, value in update.items()}, told.aim).detach()

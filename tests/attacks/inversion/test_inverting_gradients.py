@@ -74,6 +74,19 @@ def test_a_single_image_comes_back() -> None:
     assert evidence.facts["labels"] == "labels-idlg" and evidence.facts["round"] == 0
 
 
+def test_labels_that_were_not_granted_are_cut_into_batches_in_a_drawn_order() -> None:
+    """Sorted, as counts come, they would put alike labels into one batch."""
+    x, y = images(8), torch.arange(8) % 5
+    recipe = Recipe(epochs=1, batch_size=2, learning_rate=0.1)
+    view = view_of(x, y, recipe)
+    view = replace(view, grants=replace(view.grants, label_counts=torch.bincount(y, minlength=5)))
+    labels = attacked(view, steps=1).tensors["labels"].tolist()
+    assert sorted(labels) == sorted(y.tolist()) != labels
+    whole = view_of(x, y, replace(recipe, batch_size="all"))
+    whole = replace(whole, grants=replace(whole.grants, label_counts=torch.bincount(y, minlength=5)))
+    assert attacked(whole, steps=1).tensors["labels"].tolist() == sorted(y.tolist())
+
+
 def test_two_images_come_back() -> None:
     x, y = images(2), torch.tensor([4, 1])
     evidence = attacked(view_of(x, y), steps=400)
@@ -86,6 +99,7 @@ def test_an_update_of_several_local_steps_is_inverted_by_replaying_them(momentum
     x, y = images(3), torch.tensor([0, 2, 4])
     recipe = Recipe(epochs=2, batch_size=2, learning_rate=0.1, momentum=momentum, shuffle="never")
     view = view_of(x, y, recipe)
+    view = replace(view, grants=replace(view.grants, labels=y))
     evidence = attacked(view, steps=250)
     assert evidence.tensors["labels"].tolist() == [0, 2, 4]
     assert error(evidence, x) < 0.03
