@@ -17,6 +17,7 @@ from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.audit.recorded_layers import layer_facts
 from fedxray.audit.recorded_owner import owner_of
 from fedxray.audit.recorded_recipe import Told, listed, span, told_recipe
+from fedxray.audit.recorded_search import Search, find_recipe
 from fedxray.audit.recorded_whole import whole_facts
 from fedxray.data import Dataset, Split, split
 from fedxray.data.records import Records
@@ -71,7 +72,31 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     _check_examples(plan, chosen, len(parts.train[0]))
     facts = facts_of(chosen, told) | layer_facts(chosen, model)
     facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner}
-    return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
+    prepared = Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
+    return _with_found_recipe(plan, prepared)
+
+
+def _with_found_recipe(plan: Plan, prepared: Prepared) -> Prepared:
+    """The same with candidates of the plan judged, where they are all that is missing."""
+    assert plan.transcript is not None and prepared.recorded is not None
+    grid = {} if plan.transcript.recipe is None else plan.transcript.recipe.grid
+    missing = [name for name in prepared.recorded["recipe_missing"] if name not in grid]
+    if not grid or missing:
+        return prepared
+    key = (plan.digest(), chosen_of(plan).recording.digest(), prepared.seed)
+    if key not in _found:  # a process prepares the same run several times
+        _found.clear()
+        transcript = recorded_transcript(plan, prepared)
+        _found[key] = find_recipe(transcript, prepared.federation.recipe, grid, prepared.seed)
+    search = _found[key]
+    recipe = replace(prepared.federation.recipe, **search.chosen)
+    facts = {**prepared.recorded, "recipe_searched": search.facts()}
+    if search.chosen:
+        facts["recipe_missing"] = []
+    return replace(prepared, federation=replace(prepared.federation, recipe=recipe), recorded=facts)
+
+
+_found: dict[tuple[str, str, int], Search] = {}
 
 
 def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:

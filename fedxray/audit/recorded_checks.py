@@ -27,6 +27,8 @@ ABOUT: dict[str, tuple[str, str]] = {
         "how the node trains: plain SGD (with momentum or without) can be replayed",
     ),
 }
+SEARCHABLE = ("epochs", "batch_size", "learning_rate")
+OR_SEARCH = "Give it, or candidates in [transcript.recipe]. "
 
 
 def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
@@ -91,7 +93,7 @@ def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
         place,
         expected=f"{about}; {bench.part.title} needs the recipe, and the recording does not tell it",
         got="nothing" if given is None else repr(given),
-        remedy=("Give it. " if given is None else "")
+        remedy=("" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE else "Give it. ")
         + f"Attacks that work without: {_still_working(bench)}.",
     )
 

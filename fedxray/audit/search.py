@@ -68,6 +68,17 @@ def search(
         points = ask(done, min(batch, trials - len(done)))
         losses = evaluate([dict(point) for point in points])
         done += [Trial(point, _finite(loss)) for point, loss in zip(points, losses, strict=True)]
+    return _found(done)
+
+
+def try_points(objective: Objective, points: Sequence[Point]) -> Found:
+    """Try the given points in their order."""
+    if not points:
+        raise BadInput("points", expected="at least one", got="none", remedy="Name what to try.")
+    return _found([Trial(dict(point), _finite(objective(dict(point)))) for point in points])
+
+
+def _found(done: Sequence[Trial]) -> Found:
     if all(math.isinf(trial.loss) for trial in done):
         return Found(trials=tuple(done), status="undetermined", reason="no trial had a finite loss")
     return Found(trials=tuple(done), status="ok")

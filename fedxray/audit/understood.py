@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedxray.audit.prepare import Prepared
 from fedxray.audit.recorded_whole import heading, place, shortcomings
@@ -48,6 +49,7 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
         facts.append(("", f"that the node is yours: {told['owner']}"))
     if told["recipe_heard"]:
         facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))
+    facts += [("", text) for text in searched(told.get("recipe_searched"))]
     for field, rounds in told["recipe_varied"].items():
         facts.append(("", f"! {field} changes: {rounds}; to replay a training, read rounds of one"))
     for field, value in told["recipe_doubted"].items():
@@ -66,6 +68,19 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     if told["frozen_changed"]:
         moved = _some(told["frozen_changed"], SHOWN_LAYERS)
         facts.append(("", f"! [model] does not train {moved}, yet the recording changes it"))
+    return facts
+
+
+def searched(search: Mapping[str, Any] | None) -> list[str]:
+    """What a search of the recipe came to."""
+    if search is None:
+        return []
+    if not search["chosen"]:
+        return [f"! the search of the recipe came to nothing: {search['reason']}"]
+    chosen = ", ".join(f"{name} {value}" for name, value in search["chosen"].items())
+    facts = [f"searched by the attacker's own loss: {chosen} (best of {len(search['tried'])})"]
+    if search["alike"]:
+        facts.append(f"! not told apart by it: {', '.join(search['alike'])}; others fit nearly as well")
     return facts
 
 

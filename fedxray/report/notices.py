@@ -38,6 +38,14 @@ BY_WORD = (
     "The recording is a server's and holds messages of other nodes too. Nothing in it proves that {} belongs to "
     "whoever gave the records. Scores are only against the records that were given.",
 )
+SEARCHED = (
+    "Part of the recipe was searched.",
+    "Nobody told {}; of the plan's candidates the one was taken under which a short attack explained the first reply "
+    "best. The records played no part in it.",
+)
+ALIKE = (
+    " Not told apart, since other candidates fit nearly as well: {}. If they are wrong, attacks were weaker."
+)
 ABSENT = (
     "Part of the network was not recorded.",
     "No message holds {}; the values that the plan's network gives were taken. If the node had others, the attacks "
@@ -72,6 +80,13 @@ def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
     if named:
         found.append((BY_WORD[0], BY_WORD[1].format(words.listed(named))))
+    searches = [
+        one["recipe_searched"] for one in recordings if (one.get("recipe_searched") or {}).get("chosen")
+    ]
+    if searches:
+        values = words.listed([f"{name} (now {value})" for name, value in searches[0]["chosen"].items()])
+        doubt = ALIKE.format(words.listed(searches[0]["alike"])) if searches[0]["alike"] else ""
+        found.append((SEARCHED[0], SEARCHED[1].format(values) + doubt))
     for key, (headline, text) in (("not_recorded", ABSENT), ("frozen_changed", MOVED)):
         names = list(dict.fromkeys(name for one in recordings for name in one.get(key) or ()))
         more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []

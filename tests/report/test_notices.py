@@ -48,3 +48,11 @@ def test_a_node_on_the_users_word_is_said_to_be_one() -> None:
         "That this node is the auditor's own is taken on the user's word."
     ]
     assert "Nothing in it proves that node 417 belongs to whoever gave the records" in found[1][1]
+
+
+def test_a_searched_recipe_is_said_to_be_one() -> None:
+    search = {"chosen": {"learning_rate": 0.1, "epochs": 2}, "tried": [], "alike": ["epochs"], "reason": ""}
+    _, (headline, text) = notices(document({"path": "a.npz"}, {"recording": {"recipe_searched": search}}))
+    assert headline == "Part of the recipe was searched."
+    assert "Nobody told learning_rate (now 0.1) and epochs (now 2)" in text
+    assert "other candidates fit nearly as well: epochs." in text

@@ -262,41 +262,4 @@ class GatePart(Section):
     limit: float = key(REQUIRED, "a number", "the largest value that passes")
 
 
-class TranscriptPart(Section):
-    """A recording that replaces the simulation; [data] then holds the recording node's own records."""
-
-    path: str = key(REQUIRED, "a folder", "the recording, relative to the plan")
-    run: str | int | None = key(None, "a run's id", "which run, where the folder holds several")
-    own: str | None = key(
-        None,
-        "a folder",
-        "beside a server's recording: the node's own, which proves that the node is yours; else that is your word",
-    )
-    client: Index | None = key(
-        None,
-        "a client of [data]",
-        "which client of a divided data set the node was; default: the partition that it recorded",
-    )
-    optimizer: Literal["sgd", "adam", "other"] | None = key(
-        None,
-        '"sgd", "adam" or "other"',
-        "how the node trains, which no message tells; needed by attacks that replay the training",
-    )
-    examples: Literal["same", "any"] = key(
-        "same",
-        '"same" or "any"',
-        "whether the number of examples that the node reported must be that of its records",
-    )
-    rounds: (
-        Annotated[str, Field(pattern=r"^\d{1,9} to \d{1,9}$")]
-        | Annotated[list[Index], Field(min_length=1)]
-        | None
-    ) = key(
-        None,
-        '"0 to 4", or a list of rounds (the first is 0)',
-        "which recorded rounds are read, for instance those of one learning rate; default: all",
-    )
-    widen: bool = key(False, "true or false", "whether half-precision arrays are read as they are")
-
-
 Sweep = dict[str, dict[str, list[Any]]]

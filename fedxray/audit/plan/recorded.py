@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 FELLOW_SEAT = 1  # of the fellow client that a transcript of a recording holds
 TOLD_BY_IT = ("rounds", "record", "participation")
 ASKED_AGAIN = "active-server"
+MOST_CANDIDATES = 40  # recipes that are tried
 ON_WORD = (
     "on the user's word"  # how a node of a server's recording is known to be the user's, without a proof
 )
@@ -88,8 +90,32 @@ def check_recorded(plan: Plan) -> None:
             got="made-up ones",
             remedy='Give path = "...".',
         )
+    _check_candidates(plan)
     _check_attacks(plan)
     _check_records(plan)
+
+
+def _check_candidates(plan: Plan) -> None:
+    """Refuse candidates for what is given, and more of them than anybody would wait for."""
+    part = None if plan.transcript is None else plan.transcript.recipe
+    grid = {} if part is None else part.grid
+    for name in grid:
+        if name in plan.federation.model_fields_set or plan.federation.algorithm == "fedsgd":
+            given = "algorithm" if plan.federation.algorithm == "fedsgd" else name
+            raise BadInput(
+                f"transcript.recipe.{name}",
+                expected="candidates for what is not known",
+                got=f"federation.{given} = {getattr(plan.federation, given)} beside it",
+                remedy="Leave one of them out.",
+            )
+    points = math.prod(len(values) for values in grid.values())
+    if part is not None and (not grid or points > MOST_CANDIDATES):
+        raise BadInput(
+            "transcript.recipe",
+            expected=f"from 1 to {MOST_CANDIDATES} candidates in all",
+            got=points if grid else "none",
+            remedy="For instance learning_rate = [0.01, 0.03, 0.1].",
+        )
 
 
 def _check_simulated(plan: Plan) -> None:

@@ -13,8 +13,8 @@ from fedxray.audit.plan.parts import (
     FederationPart,
     GatePart,
     ModelPart,
-    TranscriptPart,
 )
+from fedxray.audit.plan.transcript_part import RecipePart, TranscriptPart
 from fedxray.audit.plan.whole import Plan
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -25,6 +25,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[[attack]]", AttackPart),
     ("[[gate]]", GatePart),
     ("[transcript]", TranscriptPart),
+    ("[transcript.recipe]", RecipePart),
 )
 # Settings of what a table names that are worth a line of their own.
 WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {

@@ -19,9 +19,9 @@ from fedxray.audit.plan.parts import (
     GatePart,
     ModelPart,
     Sweep,
-    TranscriptPart,
 )
 from fedxray.audit.plan.spelling import to_toml
+from fedxray.audit.plan.transcript_part import TranscriptPart
 
 FORMAT = 1
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
