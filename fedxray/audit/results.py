@@ -76,10 +76,14 @@ def plain(value: Any, place: str) -> Any:
 
 
 def write(content: Mapping[str, Any], path: Path) -> Path:
-    """Write results.json, or the given file: a reader sees the old or the new one, never a part."""
+    """Write results.json, or the given file: a reader sees the old or the new one, never a part.
+
+    A file that says the same already is left alone, so that what was made from it stays newer.
+    """
     target = path / NAME if path.is_dir() else path
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_whole(target, text.encode("ascii"), "results", fault)
+    text = (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")
+    if not (target.is_file() and target.read_bytes() == text):
+        write_whole(target, text, "results", fault)
     return target
 
 

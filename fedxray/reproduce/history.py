@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +17,31 @@ from fedxray.files import read_json, write_whole
 NAME = "history.json"
 
 
-def begin(folder: Path, command: str) -> None:
-    """Add a command that is about to compute something, so that an interrupted one is told too."""
+@contextmanager
+def noted(folder: Path, command: str) -> Iterator[None]:
+    """Note a command before it computes something, and how long it took once it ends in any way.
+
+    A command that was killed keeps 0 seconds.
+    """
+    mark, before = begin(folder, command), time.perf_counter()
+    try:
+        yield
+    finally:
+        end(folder, mark, time.perf_counter() - before)
+
+
+def begin(folder: Path, command: str) -> str:
+    """Add a command that is about to compute something; the mark by which its end is noted."""
     past = history(folder)
-    again = " --resume" if past else ""
-    _write(folder, [*past, {"command": command + again, "commit": commit(), "seconds": 0.0}])
+    again, mark = " --resume" if past else "", uuid.uuid4().hex
+    _write(folder, [*past, {"id": mark, "command": command + again, "commit": commit(), "seconds": 0.0}])
+    return mark
 
 
-def end(folder: Path, seconds: float) -> None:
-    """Note how long the last command took; one that was interrupted keeps 0."""
-    *past, last = history(folder)
-    _write(folder, [*past, {**last, "seconds": round(seconds, 1)}])
+def end(folder: Path, mark: str, seconds: float) -> None:
+    """Note how long the command of that mark took."""
+    took = {"seconds": round(seconds, 1)}
+    _write(folder, [{**one, **took} if one.get("id") == mark else one for one in history(folder)])
 
 
 def _write(folder: Path, past: list[dict[str, Any]]) -> None:
@@ -39,7 +57,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 
 def told(folder: Path) -> dict[str, Any]:
-    """The commands in one line, the commits of the code that ran, and all seconds."""
+    """The commands in one line, the commits of the code that ran, and the seconds that the commands took together."""
     past = history(folder)
     commits = list(dict.fromkeys(one["commit"] for one in past if one["commit"]))
     return {

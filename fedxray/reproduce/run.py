@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from fedxray.audit.cases import expand
 from fedxray.audit.conduct import conduct_with, silent
 from fedxray.audit.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.lock import NAME as LOCK
+from fedxray.audit.lock import locked
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.results import NAME as RESULTS
 from fedxray.audit.results import read as read_results
@@ -20,6 +22,7 @@ from fedxray.audit.store import Store
 from fedxray.errors import BadInput
 from fedxray.files import read_json, read_object, write_whole
 from fedxray.report import build_report
+from fedxray.report.build import NAME as REPORT
 from fedxray.reproduce import document as documents
 from fedxray.reproduce import history
 from fedxray.reproduce.base import Column, Measured, Reproduction, Request, Unit
@@ -101,16 +104,17 @@ def reproduce(
 ) -> Ended:
     """Run all rows into a folder, set ours beside the paper's and write it down; progress counts cases."""
     plans = asked.plans()
-    before = time.perf_counter()
     with make_engine(engine, jobs) as workers:
-        _enter(asked, folder, resume)
-        if asked.made.plan is None:
-            worked = _measure_rows(asked, folder, workers, progress)
-        else:
-            worked = _audit_rows(asked, plans, folder, workers, progress, resume)
-    if worked:
-        history.end(folder, time.perf_counter() - before)
-    return set_side_by_side(asked.made, asked.request.scale, folder)
+        _check_place(asked, folder, resume)
+        _make_folder(folder)
+        with locked(folder):
+            _check_place(asked, folder, resume)  # another command may have been faster
+            _mark(asked, folder)
+            if asked.made.plan is None:
+                _measure_rows(asked, folder, workers, progress)
+            else:
+                _audit_rows(asked, plans, folder, workers, progress, resume)
+            return set_side_by_side(asked.made, asked.request.scale, folder)
 
 
 def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
@@ -140,23 +144,28 @@ def rebuild(folder: Path) -> Path:
 
 def _audit_rows(
     asked: Job, plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
-) -> bool:
-    """One audit after the other, each in its own folder with its own report; whether anything was left to do."""
+) -> None:
+    """One audit after the other, each in its own folder with its own report."""
     wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in plans.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
-    if total:
-        history.begin(folder, asked.command())
-    for row, plan in wholes.items():
-        ids = {case.id for case in expand(plan)[1]}
+    with history.noted(folder, asked.command()) if total else nullcontext():
+        for row, plan in wholes.items():
+            ids = {case.id for case in expand(plan)[1]}
 
-        def tell(_: int, __: int, label: str, row: str = row, ids: set[str] = ids) -> None:
-            nonlocal ended
-            ended += label in ids
-            progress(ended, total, f"{row} {label}")
+            def tell(_: int, __: int, label: str, row: str = row, ids: set[str] = ids) -> None:
+                nonlocal ended
+                ended += label in ids
+                progress(ended, total, f"{row} {label}")
 
-        conduct_with(workers, plan, folder / row, resume=resume, progress=tell, power=False)
-        build_report(folder / row)
-    return total > 0
+            conduct_with(workers, plan, folder / row, resume=resume, progress=tell, power=False)
+            if not _has_report(folder / row):
+                build_report(folder / row)
+
+
+def _has_report(folder: Path) -> bool:
+    """Whether a row's report is of its present results."""
+    report = folder / REPORT
+    return report.is_file() and report.stat().st_mtime_ns > (folder / RESULTS).stat().st_mtime_ns
 
 
 def _left(plan: Plan, folder: Path) -> int:
@@ -166,8 +175,8 @@ def _left(plan: Plan, folder: Path) -> int:
     return sum(not store.has_case(one) or store.read_case(one)["status"] == "failed" for one in ids)
 
 
-def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress) -> bool:
-    """The rows that were not measured with this request yet, as tasks of the engine; whether there were any."""
+def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress) -> None:
+    """The rows that were not measured with this request yet, as tasks of the engine."""
     tasks = []
     for row in asked.rows:
         argument = {"name": asked.made.name, "request": asdict(asked.request), "row": row}
@@ -176,14 +185,12 @@ def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress)
             continue
         argument["file"] = str(kept)
         tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
-    if tasks:
-        history.begin(folder, asked.command())
-    deaths = workers.run(tasks, progress)
+    with history.noted(folder, asked.command()) if tasks else nullcontext():
+        deaths = workers.run(tasks, progress)
     if deaths:
         raise BadInput(
             f"row {deaths[0].task.label}", expected="an end", got=deaths[0].reason, remedy="Try --resume."
         )
-    return len(tasks) > 0
 
 
 def work_on_row(argument: Mapping[str, Any]) -> None:
@@ -212,30 +219,41 @@ def read_cells(made: Reproduction, folder: Path, row: str) -> list[Cell]:
     return cells_of_measured(made, row, measured)
 
 
-def _enter(asked: Job, folder: Path, resume: bool) -> None:
-    """Refuse a folder of something else, or this reproduction's own without --resume; mark a new one."""
-    marker = {"format": 1, "kind": KIND, "name": asked.made.name, "scale": asked.request.scale}
+def _check_place(asked: Job, folder: Path, resume: bool) -> None:
+    """Refuse a folder of something else, or this reproduction's own without --resume."""
     if folder.exists() and not folder.is_dir():
         raise _not_usable(folder, "a file")
-    held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    if held:
-        if MARKER not in held:
-            raise _not_usable(folder, f"a folder with other files ({held[0]})")
-        if read_object(folder / MARKER) != marker:
-            raise _not_usable(folder, "the folder of another reproduction or scale")
-        if not resume:
-            raise BadInput(
-                "--out",
-                expected="a new folder",
-                got=f"{folder}, which holds this reproduction already",
-                remedy="Go on with --resume, or choose another --out.",
-            )
+    held = sorted(entry.name for entry in folder.iterdir() if entry.name != LOCK) if folder.is_dir() else []
+    if not held:
         return
+    if MARKER not in held:
+        raise _not_usable(folder, f"a folder with other files ({held[0]})")
+    if read_object(folder / MARKER) != _marker(asked):
+        raise _not_usable(folder, "the folder of another reproduction or scale")
+    if not resume:
+        raise BadInput(
+            "--out",
+            expected="a new folder",
+            got=f"{folder}, which holds this reproduction already",
+            remedy="Go on with --resume, or choose another --out.",
+        )
+
+
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise _not_usable(folder, "a file is in the way") from None
-    write_whole(folder / MARKER, (json.dumps(marker) + "\n").encode("ascii"), "marker")
+
+
+def _mark(asked: Job, folder: Path) -> None:
+    """Say whose folder it is, where nothing says so yet."""
+    if not (folder / MARKER).is_file():
+        write_whole(folder / MARKER, (json.dumps(_marker(asked)) + "\n").encode("ascii"), "marker")
+
+
+def _marker(asked: Job) -> dict[str, Any]:
+    return {"format": 1, "kind": KIND, "name": asked.made.name, "scale": asked.request.scale}
 
 
 def _not_usable(folder: Path, got: str) -> BadInput:

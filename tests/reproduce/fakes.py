@@ -14,6 +14,8 @@ from fedxray.reproduce.base import (
     Unit,
 )
 
+OF_GLOBAL = 7  # a grid, unused since the column is no number, that tells this attack from controls
+
 
 def plan(request: Request, row: str) -> dict[str, Any]:
     """A clinic of four clients, of which as many are attacked as were asked for."""
@@ -31,7 +33,8 @@ def plan(request: Request, row: str) -> dict[str, Any]:
         "federation": {"rounds": int(row.removeprefix("rounds-")), "learning_rate": 0.05},
         "attack": [
             {"name": "attribute-from-model", "label": "last", "targets": targets},
-            {"name": "attribute-from-model", "label": "global", "model": "global-model", "targets": targets},
+            {"name": "attribute-from-model", "label": "global", "model": "global-model", "targets": targets}
+            | {"grid": OF_GLOBAL},
         ],
     }
 

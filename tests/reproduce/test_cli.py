@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from fedxray import cli
+from fedxray.adversary.view import View
+from fedxray.attacks.attributes.from_model import AttributeFromModel
+from fedxray.attacks.base import Context
+from fedxray.attacks.evidence import Evidence
+from fedxray.audit.results import read as read_results
 from fedxray.cli_reproduce import line_by_line
+from fedxray.reproduce import document as documents
 from fedxray.reproduce.table import REPRODUCTIONS
+from tests.reproduce import fakes
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +53,42 @@ def test_tables_are_printed_and_written_where_results_go(
     assert run(monkeypatch, "fake-measured", "--engine", "inline", "--resume", "--quiet") == 0
     ended = capsys.readouterr()
     assert ended.out == "" and ended.err == ""
+
+
+def test_failed_cases_are_told_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+    real = AttributeFromModel.attack
+
+    def breaks(self: AttributeFromModel, view: View, context: Context) -> Evidence:
+        if self.grid == fakes.OF_GLOBAL:
+            tried.append(self.model.name)
+            raise ZeroDivisionError("on purpose")
+        return real(self, view, context)
+
+    monkeypatch.setattr(AttributeFromModel, "attack", breaks)
+    told = ("fake-audited", "--engine", "inline", "--quiet")
+    assert run(monkeypatch, *told) == 4
+    said = capsys.readouterr()
+    assert said.out == "" and "2 cases failed; try them again with --resume" in said.err
+    rows = documents.read(Path("fedxray-out", "fake-audited"))["rows"]
+    statuses = {(row["column"], row["metric"]): (row["statuses"], row["ours"]["n"]) for row in rows}
+    assert statuses == {
+        ("last", "accuracy"): ({"ok": 2}, 2),
+        ("last", "balanced_accuracy"): ({"ok": 2}, 2),
+        ("global", "accuracy"): ({"failed": 2}, 0),
+    }
+    results = read_results(Path("fedxray-out", "fake-audited", "rounds-1"))
+    reasons = {case["reason"] for case in results["cases"] if case["status"] == "failed"}
+    assert reasons == {"ZeroDivisionError: on purpose"}
+    assert run(monkeypatch, *told, "--resume") == 4, "they are tried, and fail, again"
+    monkeypatch.setattr(AttributeFromModel, "attack", real)
+    assert run(monkeypatch, *told, "--resume") == 0
+    assert capsys.readouterr().err.count("2 cases failed") == 1
+    mended = documents.read(Path("fedxray-out", "fake-audited"))
+    assert all(row["statuses"] == {"ok": 2} and row["ours"]["n"] == 2 for row in mended["rows"])
+    assert mended["command"].count(" && ") == 2 and tried == ["global-model"] * 4
 
 
 def test_a_dry_run_counts_cases_and_writes_nothing(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
 
 from fedxray.audit.engines import Inline
+from fedxray.audit.lock import locked
 from fedxray.audit.results import read as read_results
 from fedxray.errors import BadInput
 from fedxray.reproduce import document as documents
+from fedxray.reproduce import history
 from fedxray.reproduce.base import Request
 from fedxray.reproduce.run import Ended, is_reproduction, job, rebuild, reproduce
 from fedxray.reproduce.table import REPRODUCTIONS
@@ -100,8 +104,12 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
 
     asked = job("fake-audited", Request(), ("rounds-1", "rounds-2"))
+    monkeypatch.setattr(
+        history, "time", SimpleNamespace(perf_counter=iter([10.0, 17.0, 20.0, 25.0]).__next__)
+    )
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, tmp_path / "cut", progress=stop)
+    assert history.told(tmp_path / "cut")["seconds"] == 7.0, "what was interrupted took time too"
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
@@ -111,6 +119,7 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
     assert again[-1] == (3, 3), "five cases were done before"
     first, second = found.document["command"].split(" && ")
     assert first == asked.command() and second == f"{first} --resume", "the interrupted one computed too"
+    assert found.document["seconds"] == 12.0
     assert without_times(found.document) == without_times(whole.document)
 
 
@@ -150,6 +159,60 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     fresh = run(tmp_path / "fresh", clients=3, columns=("last",))
     mean = cells(fresh)["rounds-1", "last", "accuracy"]["ours"]["mean"]
     assert mean == cells(more)["rounds-1", "last", "accuracy"]["ours"]["mean"]
+
+
+def test_with_nothing_left_results_and_reports_stay_as_they_are(tmp_path: Path) -> None:
+    run(tmp_path / "out")
+    files = [tmp_path / "out" / "rounds-1" / name for name in ("results.json", "report.html")]
+    before = [file.stat().st_mtime_ns for file in files]
+    run(tmp_path / "out", resume=True)
+    assert [file.stat().st_mtime_ns for file in files] == before
+    os.utime(files[1], ns=(before[0] - 10**9, before[0] - 10**9))
+    run(tmp_path / "out", resume=True)
+    assert files[1].stat().st_mtime_ns > files[0].stat().st_mtime_ns, "a report older than its results"
+    files[1].unlink()
+    run(tmp_path / "out", resume=True)
+    assert files[1].is_file()
+
+
+def test_one_command_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    for name, folder in (("fake-audited", tmp_path / "one"), ("fake-measured", tmp_path / "two")):
+        folder.mkdir()
+        with locked(folder), pytest.raises(BadInput, match="in use by process"):
+            run(folder, name)
+        assert [entry.name for entry in folder.iterdir()] == [".lock"]
+        run(folder, name)
+        with locked(folder), pytest.raises(BadInput, match="in use by process"):
+            run(folder, name, resume=True)
+
+
+def test_the_folder_is_locked_until_everything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+    real = documents.write
+
+    def write(content: Any, folder: Path) -> Path:
+        with pytest.raises(BadInput, match="in use"), locked(folder):
+            pass
+        refused.append(folder.name)
+        return real(content, folder)
+
+    monkeypatch.setattr(documents, "write", write)
+    run(tmp_path / "out", "fake-measured")
+    assert refused == ["out"]
+
+
+def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
+    first, second = (history.begin(tmp_path, name) for name in ("first", "second"))
+    history.end(tmp_path, first, 3.0)
+    told = [(one["command"], one["seconds"]) for one in history.history(tmp_path)]
+    assert told == [("first", 3.0), ("second --resume", 0.0)] and first != second
+    old = [{"command": "fedxray", "commit": None, "seconds": 2.0}]
+    (tmp_path / history.NAME).write_text(json.dumps(old))
+    mark = history.begin(tmp_path, "third")
+    history.end(tmp_path, mark, 4.0)
+    assert history.told(tmp_path)["seconds"] == 6.0 and history.history(tmp_path)[0] == old[0]
 
 
 def test_a_page_is_written_again_without_running_anything(tmp_path: Path) -> None:
