@@ -1,0 +1,129 @@
+"""Where our numbers lie beside published ones, and whether the order that a paper found holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedxray.reproduce.base import Column, Difference, Number, Paper, Reproduction, Unit
+from fedxray.reproduce.cells import Cell
+from fedxray.reproduce.document import _place, _side, _verdict, differences
+
+
+@pytest.mark.parametrize(
+    ("side", "expected", "verdict"),
+    [
+        ("above", "above", "holds"),
+        ("below", "below", "holds"),
+        ("above", "below", "reversed"),
+        ("below", "above", "reversed"),
+        ("undecided", "above", "undecided"),
+        ("undecided", "below", "undecided"),
+        ("above", None, None),
+        ("undecided", None, None),
+        (None, "above", None),
+        (None, None, None),
+    ],
+)
+def test_verdicts(side: str | None, expected: str | None, verdict: str | None) -> None:
+    assert _verdict(side, expected) == verdict
+
+
+@pytest.mark.parametrize(
+    ("gap", "side"),
+    [
+        (0.1, "above"),
+        (-0.1, "below"),
+        (1e-3, "above"),
+        (-1e-3, "below"),
+        (0.0, None),
+        (0.423 - 0.423, None),
+        (0.3 - 0.1 - 0.2, None),  # equal but for rounding
+        (0.1 + 0.2 - 0.3, None),
+    ],
+)
+def test_the_order_of_two_published_numbers(gap: float, side: str | None) -> None:
+    assert _side(gap) == side
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "number", "place"),
+    [
+        (0.4, 0.6, 0.5, "around"),
+        (0.4, 0.6, 0.4, "around"),
+        (0.4, 0.6, 0.6, "around"),
+        (0.4, 0.6, 0.61, "below"),
+        (0.4, 0.6, 0.39, "above"),
+        (0.4, 0.6, (0.61, 0.5), "below"),  # a spread over clients is no interval of the mean
+        (0.4, 0.6, (0.5, 0.01), "around"),
+        (-0.6, -0.4, -0.7, "above"),
+        (0.4, 0.6, 0.0, "above"),
+        (None, None, 0.5, None),
+        (0.4, 0.6, None, None),
+    ],
+)
+def test_where_our_interval_lies(
+    low: float | None, high: float | None, number: Number | None, place: str | None
+) -> None:
+    assert _place({"low": low, "high": high}, number) == place
+
+
+def compared(
+    left: list[float], right: list[float], numbers: tuple[Number | None, Number | None], expected: Any
+) -> dict[str, Any]:
+    """The one difference of two columns with these values of clients 0, 1, ... and published numbers."""
+    columns = tuple(Column(attack=name, metric="psnr") for name in ("a", "b"))
+    made = Reproduction(
+        name="x",
+        shows="Nothing.",
+        paper=Paper(title="t", place="p"),
+        rows=("r",),
+        columns=columns,
+        differences=(Difference(left="a", right="b", expected=expected),),
+        plan=lambda request, row: {},
+    )
+    cells = [
+        Cell(
+            row="r",
+            column=column,
+            units=tuple(Unit(seed=0, client=client, value=value) for client, value in enumerate(values)),
+            paper=number,
+        )
+        for column, values, number in zip(columns, (left, right), numbers, strict=True)
+    ]
+    (found,) = differences(made, cells)
+    return found
+
+
+HIGH, LOW, WILD = [5.0, 5.1, 4.9], [1.0, 1.2, 0.9], [0.0, 5.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "numbers", "expected", "told"),
+    [
+        (HIGH, LOW, (None, None), "above", ("above", "above", "holds")),
+        (HIGH, LOW, (None, None), "below", ("above", "below", "reversed")),
+        (LOW, HIGH, (None, None), "above", ("below", "above", "reversed")),
+        (HIGH, LOW, (0.6, 0.5), "above", ("above", "above", "holds")),
+        # In this row the published numbers themselves are the other way round, or equal.
+        (HIGH, LOW, (0.5, 0.6), "above", ("above", "below", "reversed")),
+        (LOW, HIGH, (0.5, 0.6), "above", ("below", "below", "holds")),
+        (HIGH, LOW, (0.5, 0.5), "above", ("above", None, None)),
+        (HIGH, LOW, ((0.6, 0.1), 0.6), "above", ("above", None, None)),
+        (HIGH, WILD, (0.6, 0.5), "above", ("undecided", "above", "undecided")),
+        (HIGH, LOW, (0.6, 0.5), None, ("above", None, None)),
+        (HIGH, LOW, (0.6, None), "below", ("above", "below", "reversed")),
+        (HIGH[:1], LOW[:1], (0.6, 0.5), "above", (None, "above", None)),
+    ],
+)
+def test_differences_beside_the_published_ones(
+    left: list[float], right: list[float], numbers: Any, expected: Any, told: tuple[str | None, ...]
+) -> None:
+    found = compared(left, right, numbers, expected)
+    assert (found["side"], found["expected"], found["verdict"]) == told
+    assert found["n"] == len(left) and found["mean"] == pytest.approx((sum(left) - sum(right)) / len(left))
+
+
+def test_only_clients_that_both_sides_have_are_compared() -> None:
+    assert compared(HIGH, LOW[:2], (None, None), "above")["n"] == 2
