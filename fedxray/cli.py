@@ -241,10 +241,15 @@ def recommend(folder: Folder) -> None:
     raise typer.Exit(run_recommend(folder))
 
 
-@app.command(hidden=True, context_settings=ANYTHING)
-def compare(context: typer.Context) -> None:
-    """Not built yet: compare two audits."""
-    raise _not_built("fedxray compare")
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder of an audit.", metavar="DIR1")],
+    second: Annotated[Path, typer.Argument(help="That of a later or another one.", metavar="DIR2")],
+) -> None:
+    """Tell what leaks more, or is less useful, in DIR2 than in DIR1 beyond the intervals; exit 1 if anything is."""
+    from fedxray.cli_compare import run_compare
+
+    raise typer.Exit(run_compare(first, second))
 
 
 @app.command(name="train-prior", hidden=True, context_settings=ANYTHING)

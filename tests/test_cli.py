@@ -17,8 +17,21 @@ from fedxray.audit.store import open_store
 from tests.audit.plans import tiny, write_toml
 
 ROOT = Path(__file__).parents[1]
-BUILT = ["audit", "demo", "report", "reproduce", "purge", "list", "show", "data", "import", "recommend"]
-LATER = ["gate", "compare", "train-prior"]
+BUILT = [
+    "audit",
+    "demo",
+    "report",
+    "reproduce",
+    "purge",
+    "list",
+    "show",
+    "data",
+    "import",
+    "recommend",
+    "gate",
+    "compare",
+]
+LATER = ["train-prior"]
 
 
 class Ended:

@@ -1,0 +1,104 @@
+"""Two audits side by side: worse, better, the same, and what cannot be matched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit.compare import compare
+from fedxray.cli_compare import lines
+from fedxray.errors import BadInput
+
+
+def row(low: float | None, high: float | None, **changes: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {"attack": "a", "role": "server", "defence": "none", "aware": None}
+    made |= {"metric": "accuracy", "oracle": False, "verdict": "leaks", "over": "majority", "low": low}
+    return (
+        made
+        | {"high": high, "difference": None if low is None or high is None else (low + high) / 2}
+        | changes
+    )
+
+
+def useful(low: float, high: float, metric: str = "accuracy") -> dict[str, Any]:
+    return {"defence": "none", "metric": metric, "value": (low + high) / 2, "low": low, "high": high}
+
+
+def audit(*rows: dict[str, Any], utility: list[Any] | None = None, **plan: Any) -> dict[str, Any]:
+    return {"plan": plan, "summary": list(rows), "utility": utility or []}
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(-1, 1), st.floats(0, 1))
+def test_worse_exactly_where_the_intervals_do_not_touch(
+    low: float, width: float, other: float, other_width: float
+) -> None:
+    found = compare(audit(row(low, low + width)), audit(row(other, other + other_width)))
+    expected = "worse" if other > low + width else "better" if other + other_width < low else "same"
+    assert found.changes[0].outcome == expected and found.worse == (expected == "worse")
+    back = compare(audit(row(other, other + other_width)), audit(row(low, low + width))).changes[0].outcome
+    assert back == {"worse": "better", "better": "worse", "same": "same"}[expected]
+
+
+def test_usefulness_is_worse_on_its_own_side() -> None:
+    for metric, outcome in (("accuracy", "worse"), ("loss", "better"), ("mape", "better")):
+        first = audit(row(0, 1), utility=[useful(0.8, 0.9, metric)])
+        second = audit(row(0, 1), utility=[useful(0.5, 0.6, metric)])
+        assert [one.outcome for one in compare(first, second).changes if one.what == "usefulness"] == [
+            outcome
+        ]
+
+
+def test_rows_are_matched_by_what_they_are_about_and_oracles_are_left_out() -> None:
+    first = audit(row(0, 0.1), row(0, 0.1, aware=True, defence="dp"), row(0, 0.1, attack="old"))
+    second = audit(
+        row(0.2, 0.3),
+        row(0.2, 0.3, aware=False, defence="dp"),
+        row(0.9, 1.0, attack="old", oracle=True),
+    )
+    found = compare(first, second)
+    assert [one.title for one in found.changes] == ["a (server), none: accuracy_over_floor"]
+    assert len(found.only_first) == 2 and found.only_second == (
+        "a (server), dp, does not know the defence: accuracy_over_floor",
+    )
+
+
+def test_a_missing_interval_says_nothing() -> None:
+    found = compare(audit(row(None, None)), audit(row(0.5, 0.6)))
+    assert found.changes[0].outcome == "unknown" and not found.worse
+
+
+def test_nothing_in_common_is_refused() -> None:
+    with pytest.raises(BadInput, match="same labels"):
+        compare(audit(row(0, 1)), audit(row(0, 1, attack="b")))
+
+
+def test_what_differs_in_the_plans_is_named() -> None:
+    first = audit(row(0, 1), name="x", model={"hidden": [4]}, attack=[{"name": "a", "steps": 3}])
+    second = audit(row(0, 1), name="y", model={"hidden": [8], "width": 2}, attack=[{"name": "a", "steps": 4}])
+    assert compare(first, second).plans_differ == ("model.hidden[0]", "model.width", "attack[0].steps")
+
+
+def test_what_is_printed() -> None:
+    first = audit(
+        row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr")
+    )
+    second = audit(row(0.2, 0.3), row(0.1, 0.2, metric="auc"), row(0, 1, metric="psnr", over="mean-image"))
+    text = lines(compare(first, second))
+    assert text == [
+        "Worse, beyond the intervals:",
+        "  a (server), none: accuracy_over_floor: 0.05 (0 to 0.1) → 0.25 (0.2 to 0.3)",
+        "    verdict no leak found → leaks",
+        "Better, beyond the intervals:",
+        "  a (server), none: auc_over_floor: 0.45 (0.4 to 0.5) → 0.15 (0.1 to 0.2)",
+        "The same within the intervals: 1 of 3 rows.",
+        "  a (server), none: psnr_over_floor: 0.5 (0 to 1) → 0.5 (0 to 1)",
+        "    strongest guess majority → mean-image",
+        "Something got worse.",
+    ]
+    many = audit(*(row(0, 1, attack=f"a{place}") for place in range(14)))
+    text = lines(compare(audit(row(0, 1, attack="a0")), many))
+    assert text[-2].startswith("Only in the second: a1 (") and text[-2].endswith("; and 3 more.")
+    assert text[-1] == "Nothing got worse beyond the intervals."
