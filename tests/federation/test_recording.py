@@ -24,6 +24,7 @@ from fedxray.data.space import Space
 from fedxray.errors import BadInput
 from fedxray.federation.folder import read_transcript, write_transcript
 from fedxray.federation.recipe import Recipe
+from fedxray.federation.recording import reading
 from fedxray.federation.recording.form import Said
 from fedxray.federation.recording.reading import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
@@ -414,3 +415,10 @@ def test_names_of_strangers_do_not_act_upon_a_terminal(folder: Path) -> None:
     assert "8\N{REPLACEMENT CHARACTER}[2J 9 (1 rounds" in str(caught.value) and "\x1b" not in str(
         caught.value
     )
+
+
+def test_more_messages_than_can_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_MESSAGES", 2)
+    found = read_recording(folder)
+    assert [one.round for one in found.messages] == [1, 2]
+    assert found.cut == ("1 messages after the first 2: too many to be read",)

@@ -118,7 +118,11 @@ def read_recording(path: str | Path) -> Recording:
     side = _read_head(folder)
     names = _message_files(folder)
     messages, cut, stops = [], [], _stops(folder)
-    for name in names:
+    if len(names) > MOST_MESSAGES:
+        cut.append(
+            f"{len(names) - MOST_MESSAGES:,} messages after the first {MOST_MESSAGES:,}: too many to be read"
+        )
+    for name in names[:MOST_MESSAGES]:
         try:
             heard = _read_message(folder / MESSAGES / name)
         except BadInput as problem:
@@ -172,8 +176,6 @@ def _message_files(folder: Path) -> list[str]:
         found = [one.name for one in place.iterdir()] if place.is_dir() and not place.is_symlink() else []
     except OSError as problem:
         raise damaged(place, "a readable folder", str(problem)) from problem
-    if len(found) > MOST_MESSAGES:
-        raise damaged(place, f"at most {MOST_MESSAGES:,} messages", f"{len(found):,}")
     return sorted(name for name in found if name.endswith(".json") and not is_unfinished(name))
 
 

@@ -193,7 +193,9 @@ def open_folder(folder: Path, side: Side) -> None:
     head = folder / HEAD
     if not head.exists():
         content = {"kind": KIND, "format": FORMAT, "side": side}
-        write_whole(head, json.dumps(content).encode(), "recording", lasting=False)
+        write_whole(
+            head, json.dumps(content).encode(), "recording"
+        )  # lasting: without it nothing can be read
     found = read_object(head)
     if (found.get("kind"), found.get("format"), found.get("side")) != (KIND, FORMAT, side):
         raise BadInput(
