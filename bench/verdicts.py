@@ -1,0 +1,150 @@
+"""How often audits err: null audits, whose messages are noise, and audits of planted leaks.
+
+A null audit is an ordinary audit in which every client sends noise in place of its update. An audit counts as called
+"leaks" where any of its rows is. Planted leaks are those of the power check, as an audit of their own. Every audit has
+seeds that no other has. Wanted: at most 5 % of 200 null audits, at least 95 % of 50 planted ones (`--nulls 200
+--leaks 50`); the default is smaller. The last line is `null: X of N leaks, planted: Y of M leaks`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedxray.audit.cases import Case, Run, planted_case
+from fedxray.audit.conduct import conduct_with
+from fedxray.audit.engines import make_engine
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.run import execute_case, execute_run
+from fedxray.audit.store import open_store
+from fedxray.audit.summary import summarise
+from fedxray.defences.base import Defence, Seams, State, Work
+from fedxray.seeds import normal_like
+
+HERE = Path(__file__).resolve().parent
+SEEDS, CLIENTS = 5, 3
+MOST_FALSE, LEAST_FOUND = 0.05, 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOnly(Defence):
+    """Noise in place of the update."""
+
+    name: ClassVar[str] = "noise-only"
+
+    def seams(self, work: Work) -> Seams:
+        """What leaves has nothing to do with the records."""
+        return Seams(outgoing=_noise)
+
+    def describe(self) -> str:
+        """One line for the ledger."""
+        return "noise in place of every update"
+
+
+def _noise(
+    update: dict[str, Tensor], state: State, generator: torch.Generator
+) -> tuple[dict[str, Tensor], State]:
+    return {name: 0.01 * normal_like(value, generator) for name, value in update.items()}, state
+
+
+def plan_for(number: int, defences: list[dict[str, Any]]) -> Plan:
+    """A small plan with its own seeds: attributes, members and sources of three clinics."""
+    document = {
+        "name": f"audit-{number}",
+        "seeds": [SEEDS * number + place for place in range(SEEDS)],
+        "data": {
+            "name": "clinic",
+            "clients": CLIENTS,
+            "partition": "as-given",
+            "records": 60,
+            "sensitive": "smoker",
+            "holdout": 0.2,
+        },
+        "model": {"name": "mlp", "hidden": [8]},
+        "federation": {"rounds": 3, "epochs": 2, "batch_size": 16, "learning_rate": 0.05, "record": "last"},
+        "defence": defences,
+        "attack": [
+            {"name": "attribute-from-model", "controls": []},
+            {"name": "membership-loss", "controls": []},
+            {"name": "source-majority", "controls": []},
+        ],
+    }
+    return make_plan(document, HERE)
+
+
+def null_audit(number: int, folder: Path) -> list[dict[str, Any]]:
+    """The rows of an audit without any signal."""
+    plan = plan_for(number, [{"factory": "verdicts:NoiseOnly", "label": "noise-only"}])
+    with make_engine("inline", None) as workers:
+        rows: list[dict[str, Any]] = conduct_with(workers, plan, folder, power=False).document["summary"]
+    return rows
+
+
+def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
+    """The rows of an audit in which attributes, in every other one members, were planted."""
+    plan = plan_for(number, [{"name": "none"}])
+    label, kind = (("attribute-from-model", "attributes"), ("membership-loss", "membership"))[number % 2]
+    cases = [
+        planted_case(seed, "none", plan.attack_of(label), client, kind)
+        for seed in plan.seeds
+        for client in range(CLIENTS)
+    ]
+    with open_store(folder, plan.digest()) as store:
+        for seed in plan.seeds:
+            run_id = next(case.run for case in cases if case.seed == seed)
+            execute_run(plan, Run(id=run_id, defence="none", seed=seed, plant=kind), store)
+        return summarise([_ended(plan, case, store) for case in cases])
+
+
+def _ended(plan: Plan, case: Case, store: Any) -> dict[str, Any]:
+    execute_case(plan, case, store)
+    found: dict[str, Any] = store.read_case(case.id)
+    return found
+
+
+def share(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> int:
+    """How many of so many audits are called "leaks"; tells of each that is, and of the time."""
+    called, before = 0, time.perf_counter()
+    for number in range(first, first + count):
+        with tempfile.TemporaryDirectory() as place:
+            rows = audit(number, Path(place) / "out")
+        leaks = [row for row in rows if row["verdict"] == "leaks"]
+        called += bool(leaks)
+        for row in leaks if name == "null" else ():
+            print(f"  {name} audit {number}: {row['attack']} {row['metric']}: {row['reason']}", flush=True)
+        if not leaks and name == "planted":
+            print(f"  {name} audit {number}: {[row['reason'] for row in rows]}", flush=True)
+    spent = (time.perf_counter() - before) / max(count, 1)
+    print(f"{name}: {called} of {count} called leaks, {spent:.1f} s per audit", flush=True)
+    return called
+
+
+def main() -> int:
+    """Run both kinds and compare with what is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nulls", type=int, default=5, help="null audits")
+    parser.add_argument("--leaks", type=int, default=4, help="audits of planted leaks")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first audit, to go on with others"
+    )
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    false = share(null_audit, asked.first, asked.nulls, "null")
+    found = share(planted_audit, 100_000 + asked.first, asked.leaks, "planted")
+    print(f"null: {false} of {asked.nulls} leaks, planted: {found} of {asked.leaks} leaks")
+    few = asked.nulls < 100  # a single false alarm in a few audits says nothing
+    wrong = false > max(MOST_FALSE * asked.nulls, 1 if few else 0)
+    return 1 if wrong or found < LEAST_FOUND * asked.leaks else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
