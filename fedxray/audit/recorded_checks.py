@@ -88,12 +88,16 @@ def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
             )
             + f"Attacks that work without: {_still_working(bench)}.",
         )
+    reason = ((prepared.recorded or {}).get("recipe_searched") or {}).get("reason")
+    lost = f"candidates that could not be judged ({reason})" if reason else ""
     given = plan.transcript.optimizer if missing[0] == "optimizer" else None
     raise BadInput(
         place,
         expected=f"{about}; {bench.part.title} needs the recipe, and the recording does not tell it",
-        got="nothing" if given is None else repr(given),
-        remedy=("" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE else "Give it. ")
+        got=lost or ("nothing" if given is None else repr(given)),
+        remedy=(
+            "" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE and not lost else "Give it. "
+        )
         + f"Attacks that work without: {_still_working(bench)}.",
     )
 

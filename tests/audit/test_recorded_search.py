@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit import recorded_search
+from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
@@ -16,6 +17,7 @@ from fedxray.audit.recorded_search import _judged
 from fedxray.audit.search import Found, Trial, try_points
 from fedxray.audit.understood import understood
 from fedxray.errors import BadInput
+from fedxray.report.notices import notices
 from tests.audit.recordings import record_simulation
 
 NODE: dict[str, Any] = {
@@ -56,10 +58,35 @@ def test_the_learning_rate_is_found(place: Path, monkeypatch: pytest.MonkeyPatch
     assert any("searched by the attacker's own loss: learning_rate 0.1 (best of 3)" in line for line in lines)
 
 
+def test_the_ledger_says_what_was_searched(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_search, "STEPS", 2)
+    ended = conduct(plan(place, {"learning_rate": [0.1, 1.0]}), tmp_path / "out").document
+    case = ended["cases"][0]
+    assert case["status"] == "ok", case["reason"]
+    found = case["ledger"]["recording"]
+    assert found["recipe_missing"] == [] and found["recipe_searched"]["chosen"].keys() == {"learning_rate"}
+    assert [one["learning_rate"] for one in found["recipe_searched"]["tried"]] == [0.1, 1.0]
+    assert "Part of the recipe was searched." in [headline for headline, _ in notices(ended)]
+
+
 def test_nothing_is_searched_while_more_is_missing(place: Path) -> None:
     found = plan(place, {"learning_rate": [0.01, 0.1]}, federation={"epochs": 1})
     with pytest.raises(
         BadInput, match=r"federation.batch_size: .* Give it, or candidates in \[transcript.recipe\]"
+    ):
+        preflight(found)
+
+
+def test_a_search_that_comes_to_nothing_is_told(place: Path) -> None:
+    """The number of examples is taken as unknown, so that nothing can be replayed."""
+    found = plan(place, {"learning_rate": [0.01, 0.1]}, examples="any")
+    prepared = prepare(found, "none", 0)
+    assert prepared.unknown == ("recipe",)
+    assert any("! the search of the recipe came to nothing: " in line for line in understood(prepared))
+    with pytest.raises(
+        BadInput, match=r"federation.learning_rate: .*candidates that could not be judged \(.*examples"
     ):
         preflight(found)
 
