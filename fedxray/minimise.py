@@ -17,6 +17,7 @@ from fedxray.progress import Report, Step, silent
 
 Loss = Callable[[dict[str, Tensor]], Tensor]  # named tensors in, a scalar out
 Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+Keep = Literal["best", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,16 @@ class Outcome:
     reason: str
     steps: int  # steps taken in all, also before a resumption
     state: dict[str, Tensor]  # all that is needed to go on
+
+    def kept(self, keep: Keep) -> dict[str, Tensor]:
+        """The best or the last point."""
+        return self.best if keep == "best" else self.last
+
+    def loss_of(self, keep: Keep) -> float:
+        """The loss at the best or the last point."""
+        if keep == "best":
+            return self.best_loss
+        return next((value for value in reversed(self.curve) if math.isfinite(value)), math.inf)
 
 
 @dataclass
@@ -101,7 +112,7 @@ def minimise(
 
 @dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """Several minimisations and the one whose own loss came out lowest."""
+    """Several minimisations and the one whose own loss, at the point that is kept, came out lowest."""
 
     outcomes: tuple[Outcome, ...]
     chosen: int
@@ -120,8 +131,9 @@ def restarts(
     report: Report = silent,
     project: Project | None = None,
     what: str = "inversion",
+    keep: Keep = "best",
 ) -> Restarts:
-    """Minimise from every start in turn and choose by the lowest own loss; the first wins a tie."""
+    """Minimise from every start in turn and choose by the own loss of what is kept; the first wins a tie."""
     if not starts:
         raise BadInput(
             "starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more."
@@ -137,7 +149,7 @@ def restarts(
     settled = loss.settled if isinstance(loss, Changing) else 0
 
     def rank(place: int) -> tuple[bool, float]:
-        return found[place].steps < settled, found[place].best_loss  # what ended before it settled comes last
+        return found[place].steps < settled, found[place].loss_of(keep)  # what never settled comes last
 
     return Restarts(outcomes=tuple(found), chosen=min(range(len(found)), key=rank))
 

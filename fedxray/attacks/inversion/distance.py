@@ -51,16 +51,6 @@ def where_seen(guess: Params, seen: Params) -> dict[str, Tensor]:
     return {name: value * (seen[name] != 0) for name, value in _paired(guess, seen).items()}
 
 
-def layer_weights(names: Params, by_layer: Weights) -> dict[str, float]:
-    """Weights by parameter name from weights by module name: a layer's weight and bias share theirs."""
-    found = {name: by_layer.get(name.rpartition(".")[0]) for name in names}
-    missing = sorted(name for name, weight in found.items() if weight is None)
-    if missing:
-        raise BadInput("weights", expected="a weight for every layer", got=f"none for {', '.join(missing)}",
-                       remedy="Name the module of each parameter.")  # fmt: skip
-    return {name: weight for name, weight in found.items() if weight is not None}
-
-
 def depth_weights(names: Iterable[str]) -> dict[str, float]:
     """Weights 1, 1/e, 1/e^2, ... from the first layer to the last; a layer's weight and bias share theirs."""
     names = list(names)

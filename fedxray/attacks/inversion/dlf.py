@@ -88,8 +88,10 @@ class Dlf(DlfSettings, Attack):
         return evidence_of(found, known, averaged(found.images, view.space, self.average))
 
     def _prior(self, view: View, context: Context) -> Penalty:
-        """The weighted prior, with a convolution of its own for this client where it has one."""
+        """The weighted prior; a convolution is drawn from the root, so that all settings get the same one."""
         name, weight = prior_of(self.preset, self.prior, self.prior_weight)
-        like = next(iter(view.of_target()[0].start.values()))
-        kernel = random_kernel(like.new_empty(view.space.shape), fork(context.generator, "convolution"))
-        return lambda x: weight * EPOCH_PRIORS[name](x, kernel)
+        prior, kernel = EPOCH_PRIORS[name], None
+        if prior.convolved:
+            like = next(iter(view.of_target()[0].start.values()))
+            kernel = random_kernel(like.new_empty(view.space.shape), fork(context.root, "dlf", "convolution"))
+        return lambda x: weight * prior(x, kernel)

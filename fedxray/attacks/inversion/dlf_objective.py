@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from fedxray.params import Params, scaled
 from fedxray.priors import box_penalty, squared_total_variation
 from fedxray.seeds import fork, normal_like, permutation
 
+UNFIT = "granted, but not used: its batches are not those of the recipe"
 Penalty = Callable[[Tensor], Tensor]  # images [epochs, n, c, h, w] to a scalar
 
 
@@ -57,8 +58,11 @@ def what_is_known(view: View, settings: DlfSettings, context: Context) -> Known:
     recipe = recipe_of(view, observation)
     assert recipe is not None
     steps = (view.grants.batch_labels or {}).get(observation.round)
-    if steps is None:
+    unfit = steps is not None and not _fits(steps, recipe)
+    if steps is None or unfit:
         labels, facts = labels_known(view, context, settings.labels)
+        facts |= {"batch_labels": UNFIT} if unfit else {}
+        steps = None
     else:
         every = torch.cat(steps)
         labels, facts = every[: len(every) // recipe.epochs], {"labels": "granted for every local step"}
@@ -75,6 +79,16 @@ def what_is_known(view: View, settings: DlfSettings, context: Context) -> Known:
         step_labels=None if steps is None else torch.cat(steps).to(device),
         facts=facts | {"round": observation.round, "label_order": order},
     )
+
+
+def _fits(steps: Sequence[Tensor], recipe: Recipe) -> bool:
+    """Whether labels of every step come in the batches of the recipe, as drawn (Poisson) ones do not."""
+    sizes = [len(one) for one in steps]
+    count = sum(sizes) // (1 if recipe.kind == "gradient" else recipe.epochs)
+    if count == 0:
+        return False
+    told = straight_schedule(count, recipe)
+    return sizes == [len(told.used(step)) for step in range(told.steps)]
 
 
 def _in_order(
@@ -197,10 +211,11 @@ def descend(view: View, settings: DlfSettings, context: Context, loss: Objective
         method_of(settings),
         report=context.report,
         what=what,
+        keep=settings.keep,
     )
     end = found.outcome
-    kept = end.last if settings.keep == "last" else end.best
-    facts = {"own_loss": [one.best_loss for one in found.outcomes], "restart": found.chosen}
+    kept = end.kept(settings.keep)
+    facts = {"own_loss": [one.loss_of(settings.keep) for one in found.outcomes], "restart": found.chosen}
     images = told.client.shown(kept["inputs"].flatten(0, 1)).reshape(shape)
     return Found(images=images, outcome=end, facts=facts)
 

@@ -53,7 +53,8 @@ def check_dlf(settings: DlfSettings) -> None:
     _one_of("keep", settings.keep, ("last", "best"))
     check_weight("total_variation", _or(settings.total_variation, 0.0))
     check_weight("clip", _or(settings.clip, 0.0))
-    if not all(0 < weight < float("inf") for weight in settings.match_weight or ()):
+    given = (1.0, 1.0) if settings.match_weight is None else settings.match_weight
+    if len(given) != 2 or not all(0 < weight < float("inf") for weight in given):
         raise BadInput(
             "match_weight",
             expected="two finite numbers above 0",
@@ -75,7 +76,7 @@ def numbers_of(settings: DlfSettings) -> Numbers:
     """The weights of the loss."""
     preset = PRESETS[settings.preset]
     return Numbers(
-        match_weight=settings.match_weight or preset.match_weight,
+        match_weight=preset.match_weight if settings.match_weight is None else settings.match_weight,
         total_variation=_or(settings.total_variation, preset.total_variation),
         clip=_or(settings.clip, preset.clip),
     )

@@ -14,6 +14,7 @@ from fedxray.attacks.base import Attack, Context, Need, any_update, images
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.aware import aware
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
+from fedxray.attacks.labels.dummies import HeadStatistics
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.minimise import Project
@@ -148,9 +149,11 @@ def unless_labels_granted(need: Need) -> Need:
 
 
 def check_label_attack(labels: Attack) -> None:
-    """Refuse a sub-attack that gives something else."""
-    if labels.kind != "labels":
-        raise BadInput("labels", expected="an attack on labels", got=labels.name, remedy="Try labels-idlg.")
+    """Refuse a sub-attack that gives something else, also a mere stage of the label attacks."""
+    if labels.kind != "labels" or isinstance(labels, HeadStatistics):
+        raise BadInput(
+            "labels", expected="an attack on label counts", got=labels.name, remedy="Try labels-idlg."
+        )
 
 
 def check_start(start: str) -> None:

@@ -13,7 +13,6 @@ from fedxray.attacks.inversion.distance import (
     cosine,
     cosine_by_layer,
     l1,
-    layer_weights,
     squared_l2,
 )
 from fedxray.errors import BadInput
@@ -92,13 +91,6 @@ def test_zero_vectors_give_numbers_and_finite_gradients(name: str, dtype: torch.
         assert value.dtype == dtype and bool(torch.isfinite(value))
         assert all(bool(torch.isfinite(one).all()) for one in found)
     assert float(cosine(zero, drawn(1, dtype))) == 1.0
-
-
-def test_a_layers_weight_and_bias_share_its_weight() -> None:
-    found = layer_weights(drawn(1), {"conv": 1.0, "head": math.exp(-1)})
-    assert found == {"conv.weight": 1.0, "conv.bias": 1.0, "head.weight": math.exp(-1)}
-    with pytest.raises(BadInput, match=r"head\.weight"):
-        layer_weights(drawn(1), {"conv": 1.0})
 
 
 def test_a_weight_of_zero_leaves_a_tensor_out() -> None:

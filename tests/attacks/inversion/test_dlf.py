@@ -12,17 +12,18 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.dlf import Dlf
 from fedxray.attacks.inversion.dlf_no_prior import DlfNoPrior
-from fedxray.attacks.inversion.dlf_presets import PRESETS
 from fedxray.attacks.inversion.dlf_settings import method_of, numbers_of, prior_of
 from fedxray.attacks.inversion.fedsgd_epoch import FedsgdEpoch
 from fedxray.attacks.inversion.fedsgd_inversion import FedsgdInversion
 from fedxray.attacks.inversion.shared_simulation import SharedSimulation
+from fedxray.attacks.labels.dummies import HeadStatistics
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.errors import BadInput, Refused
+from fedxray.federation.checkpoint import checkpointed
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule, draw_schedule
-from fedxray.priors import EPOCH_PRIORS
+from fedxray.priors import EPOCH_PRIORS, random_kernel
 from fedxray.progress import Step
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update
@@ -119,6 +120,17 @@ def test_what_is_kept_is_the_last_or_the_best_of_the_second_half() -> None:
     last, best = (attacked(DlfNoPrior(keep=keep, **wild), view) for keep in ("last", "best"))
     assert last.curve == best.curve and best.facts["own_loss"] == [min(best.curve[6:])]
     assert not torch.equal(last.tensors["inputs"], best.tensors["inputs"])
+    assert last.facts["own_loss"] == [last.curve[-1]]
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_restarts_are_ranked_by_what_is_kept(keep: str) -> None:
+    view, *_ = client_view(ROUND, labels=LABELS)
+    wild = {"steps": 8, "learning_rate": 3.0, "restarts": 4, "keep": keep}
+    found = attacked(DlfNoPrior(**wild), view)  # type: ignore[arg-type]
+    losses, chosen = found.facts["own_loss"], found.facts["restart"]
+    assert losses[chosen] == min(losses)
+    assert losses[chosen] == (found.curve[-1] if keep == "last" else min(found.curve[4:]))
 
 
 def test_restarts_are_chosen_by_the_own_loss() -> None:
@@ -139,6 +151,55 @@ def test_the_labels_of_every_step_are_used_where_granted() -> None:
     assert evidence.tensors["labels"].tolist() == torch.cat(steps)[:6].tolist()
 
 
+@pytest.mark.parametrize("drawn", [[3, 1, 2, 2, 2, 2], [2, 2, 2, 2, 2, 1], [2, 2, 2], []])
+def test_labels_of_batches_that_the_recipe_does_not_make_are_not_used(drawn: list[int]) -> None:
+    view, _, y, _ = client_view(ROUND)
+    steps = tuple(torch.zeros(size, dtype=torch.int64) for size in drawn)
+    told = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: steps}))
+    for attack in (Dlf(steps=2), SharedSimulation(steps=2)):
+        evidence = attacked(attack, told)
+        assert evidence.facts["labels"] == "granted" and "not used" in evidence.facts["batch_labels"]
+        assert evidence.tensors["labels"].tolist() == y.tolist()
+    plain = attacked(Dlf(steps=2), replace(view, grants=replace(view.grants, labels=y)))
+    assert "batch_labels" not in plain.facts
+    assert torch.equal(plain.tensors["inputs"], attacked(Dlf(steps=2), told).tensors["inputs"])
+
+
+def test_labels_of_a_smaller_last_batch_are_used() -> None:
+    view, _, y, order = client_view(ROUND, 5)
+    steps = tuple(y[order.used(step)] for step in range(order.steps))
+    evidence = attacked(Dlf(steps=2), replace(view, grants=replace(view.grants, batch_labels={0: steps})))
+    assert evidence.facts["labels"] == "granted for every local step" and "batch_labels" not in evidence.facts
+
+
+def test_the_whole_family_puts_granted_counts_into_the_same_order() -> None:
+    counts = torch.tensor([2, 3, 3])
+    view, *_ = client_view(ROUND, 8, label_counts=counts)
+    found = [attacked(attack(steps=2), view) for attack in FAMILY]  # type: ignore[call-arg]
+    orders = [one.tensors["labels"].tolist() for one in found]
+    assert all(order == orders[0] for order in orders) and sorted(orders[0]) == [0, 0, 1, 1, 1, 2, 2, 2]
+    assert orders[0] != sorted(orders[0]) and {one.facts["labels"] for one in found} == {"granted counts"}
+    assert attacked(Dlf(steps=2), view, seed=2).tensors["labels"].tolist() != orders[0]
+
+
+def test_settings_share_the_random_convolution_and_others_draw_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels: list[Tensor] = []
+
+    def watched(like: Tensor, generator: torch.Generator) -> Tensor:
+        kernels.append(random_kernel(like, generator))
+        return kernels[-1]
+
+    monkeypatch.setattr("fedxray.attacks.inversion.dlf.random_kernel", watched)
+    view, *_ = client_view(ROUND, labels=LABELS)
+    for given in ({}, {"average": "none", "keep": "best", "steps": 3}, {"prior": "l1-mean-conv"}):
+        attacked(Dlf(**{"steps": 2, "prior": "l2-max-conv", **given}), view)  # type: ignore[arg-type]
+    attacked(Dlf(steps=2, prior="l2-mean"), view)
+    attacked(Dlf(steps=2, prior="l1-max"), view)
+    assert len(kernels) == 3 and all(torch.equal(one, kernels[0]) for one in kernels)
+    attacked(Dlf(steps=2, prior="l2-max-conv"), view, seed=2)
+    assert not torch.equal(kernels[3], kernels[0])
+
+
 def test_labels_come_from_a_sub_attack_when_none_are_granted() -> None:
     view, *_ = client_view(ROUND)
     assert attacked(Dlf(steps=2), view).facts["labels"] == "labels-dlf"
@@ -154,9 +215,18 @@ def test_one_gradient_is_a_round_of_one_step() -> None:
 
 def test_long_rounds_are_replayed_in_segments_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     view, *_ = client_view(replace(ROUND, epochs=3), labels=LABELS)
+    taken: list[int] = []
+
+    def watched(walk: Any, tensors: Any) -> Any:
+        taken.append(len(tensors))
+        return checkpointed(walk, tensors)
+
+    monkeypatch.setattr("fedxray.federation.local.checkpointed", watched)
     whole = attacked(Dlf(steps=4), view)
+    assert not taken
     monkeypatch.setattr("fedxray.attacks.inversion.replay.MOST_HELD", 0)
     parts = attacked(Dlf(steps=4), view)
+    assert len(taken) == 5 * 2, "nine local steps in segments of three, of which the last is kept"
     assert parts.curve == pytest.approx(whole.curve, rel=1e-5)
     assert torch.allclose(parts.tensors["inputs"], whole.tensors["inputs"], atol=1e-4)
 
@@ -180,7 +250,6 @@ def test_presets_are_the_authors_numbers() -> None:
     assert prior_of("femnist", None, None) == ("l2-mean", 1000.0)
     assert prior_of("cifar100", None, None) == ("l2-max-conv", 6.075)
     assert prior_of("femnist", "l1-max", None)[1] == 77.298 and prior_of("femnist", "l1-max", 0.0)[1] == 0.0
-    assert all(preset.prior_weights.keys() == EPOCH_PRIORS.keys() for preset in PRESETS.values())
     assert numbers_of(Dlf(total_variation=0.0)).total_variation == 0.0
 
 
@@ -194,10 +263,14 @@ def test_presets_are_the_authors_numbers() -> None:
         {"preset": "mnist"},
         {"match": "l3"},
         {"match_weight": (1.0, 0.0)},
+        {"match_weight": ()},
+        {"match_weight": (1.0,)},
+        {"match_weight": (1.0, 2.0, 2.0)},
         {"total_variation": -1.0},
         {"clip": float("inf")},
         {"label_order": "any"},
         {"labels": LastReturned()},
+        {"labels": HeadStatistics(place="start", samples=3, at="first")},
         {"restarts": 0},
         {"keep": "first"},
         {"at": "middle"},
