@@ -56,3 +56,18 @@ def test_a_searched_recipe_is_said_to_be_one() -> None:
     assert headline == "Part of the recipe was searched."
     assert "Nobody told learning_rate (now 0.1) and epochs (now 2)" in text
     assert "other candidates fit nearly as well: epochs." in text
+
+
+def test_what_is_not_in_a_recording_is_said_before_the_verdict() -> None:
+    told = {"side": "client", "changed_before": None, "changed_after": None, "stopped": ["no space"]}
+    told |= {"rounds_missing": [[2, 4]]}
+    found = dict(notices(document({"path": "a.npz"}, {"recording": told}, {"recording": told})))
+    assert list(found) == [
+        RECORDED[0],
+        "The recording is not whole.",
+        "Where the recorder stood is not known.",
+    ]
+    assert found["The recording is not whole."].startswith(
+        "Rounds missing: 2 to 4 (the first is 0): the node was"
+    )
+    assert found["The recording is not whole."].count("Recorder stopped: no space.") == 1
