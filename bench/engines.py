@@ -1,0 +1,71 @@
+"""Throughput of an audit on two cores: the same inversions of several clients, inline and in two processes.
+
+Both ways run the whole command, start of the workers and simulation included, one thread for every case, in turns.
+The last line is `processes/inline: X`, how many times as many clients two processes attack in the same time.
+
+    python bench/engines.py [clients] [steps] [repeats]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PLAN = """
+format = 1
+name = "engines"
+seeds = [0]
+
+[data]
+name = "digits"
+clients = {clients}
+limit = 50
+public = 0.1
+
+[model]
+name = "cnn-femnist"
+
+[federation]
+rounds = 1
+epochs = 5
+batch_size = 5
+learning_rate = 0.004
+
+[[attack]]
+name = "dlf"
+steps = {steps}
+grants = ["recipe", "examples", "label-counts"]
+controls = ["held-out"]
+"""
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def seconds(plan: Path, folder: Path, *engine: str) -> float:
+    """Wall-clock seconds of one audit."""
+    command = [sys.executable, "-m", "fedxray", "audit", str(plan), "--out", str(folder), *engine]
+    begun = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, env=os.environ | ONE_THREAD)
+    return time.perf_counter() - begun
+
+
+def main(clients: int = 4, steps: int = 25, repeats: int = 2) -> None:
+    ways = {"inline": ("--engine", "inline"), "processes": ("--engine", "processes", "--jobs", "2")}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    with tempfile.TemporaryDirectory() as place:
+        plan = Path(place) / "plan.toml"
+        plan.write_text(PLAN.format(clients=clients, steps=steps), encoding="utf-8")
+        for repeat in range(repeats):
+            for name, engine in ways.items():
+                found[name].append(seconds(plan, Path(place) / f"{name}{repeat}", *engine))
+                print(f"{name}: {found[name][-1]:.1f} s", flush=True)
+    ratio = statistics.median(found["inline"]) / statistics.median(found["processes"])
+    print(f"processes/inline: {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
