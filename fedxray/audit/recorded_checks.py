@@ -35,9 +35,8 @@ def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
     """The recorded transcript, refused by name where its node, rounds or recipe do not fit the plan."""
     chosen = chosen_of(plan)
     transcript = recorded_transcript(plan, prepared)
-    owner = (prepared.recorded or {})["owner"]
-    if owner == ON_WORD:
-        check_word(owner, chosen.node, *rounds_learnt(plan, prepared))
+    if chosen.recording.side == "server" and (prepared.recorded or {})["owner"] == ON_WORD:
+        check_word(chosen.node, *rounds_learnt(plan, prepared))
     for part in plan.attacks:
         _check_rounds(part, chosen.rounds)
         _check_recipe(plan, _bench(plan, part, prepared, transcript), prepared)

@@ -3,6 +3,7 @@
 Other participants' data is never reconstructed from a live recording. In a server's recording the plan's node is taken
 as one's own if the node's own recording is given and holds the same replies to the bit; otherwise on the user's word,
 which the ledger and the report say, and only where the records that were given look like those that it trained on.
+Imported checkpoints are one's own on the user's word too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def owner_of(plan: Plan, chosen: Chosen) -> str:
     """How it is known that the node is the user's own; refused where its own recording says otherwise."""
     assert plan.transcript is not None
     if plan.transcript.own is None:
-        return ON_WORD if chosen.recording.side == "server" else BY_ITSELF
+        return BY_ITSELF if chosen.recording.side == "client" else ON_WORD
     if chosen.recording.side != "server":
         raise BadInput(
             "transcript.own",
@@ -60,9 +61,9 @@ def _check_same(own: Recording, chosen: Chosen, folder: Path) -> None:
         )
 
 
-def check_word(owner: str, node: str, fell: int, rounds: int) -> None:
-    """Refuse records that do not look like those of a node which only the user's word says is theirs."""
-    if owner == ON_WORD and 2 * fell < rounds:
+def check_word(node: str, fell: int, rounds: int) -> None:
+    """Refuse records that do not look like those of a server's node which only the user's word says is theirs."""
+    if 2 * fell < rounds:
         raise BadInput(
             "data",
             expected=f"your own records, and node {node} as yours: no other node's data is reconstructed",

@@ -45,7 +45,7 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     if place(told):
         facts.append(("", f"place: {place(told)}"))
     facts += [("", f"! {word}: {text}") for word, text in shortcomings(told)]
-    if told["side"] == "server":
+    if told["side"] != "client":
         facts.append(("", f"that the node is yours: {told['owner']}"))
     if told["recipe_heard"]:
         facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))

@@ -35,8 +35,8 @@ CHANGED = (
 )
 BY_WORD = (
     "That this node is the auditor's own is taken on the user's word.",
-    "The recording is a server's and holds messages of other nodes too. Nothing in it proves that {} belongs to "
-    "whoever gave the records. Scores are only against the records that were given.",
+    "The node did not record this itself, and nothing in it proves that {} belongs to whoever gave the records. "
+    "Scores are only against the records that were given.",
 )
 SEARCHED = (
     "Part of the recipe was searched.",

@@ -53,6 +53,13 @@ def test_without_a_proof_it_is_the_users_word(place: Path) -> None:
     preflight(make_plan(document(), place))
 
 
+def test_imported_checkpoints_are_the_users_on_word(place: Path) -> None:
+    if not (place / "saved").exists():
+        record_simulation(make_plan(BASE, place), place / "saved", [1], side="checkpoints")
+    found, lines = owner(place, path="saved", node=None)
+    assert found == "on the user's word" and "that the node is yours: on the user's word" in lines
+
+
 def test_the_nodes_own_recording_proves_it(place: Path) -> None:
     assert owner(place, own="node1")[0] == "the node's own recording holds the same replies"
 

@@ -47,7 +47,7 @@ def test_a_node_on_the_users_word_is_said_to_be_one() -> None:
     assert [headline for headline, _ in found][1:] == [
         "That this node is the auditor's own is taken on the user's word."
     ]
-    assert "Nothing in it proves that node 417 belongs to whoever gave the records" in found[1][1]
+    assert "nothing in it proves that node 417 belongs to whoever gave the records" in found[1][1]
 
 
 def test_a_searched_recipe_is_said_to_be_one() -> None:
