@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -209,48 +209,55 @@ class Lbfgs(Method):
             raise BadInput("reach", expected="a number above 0", got=repr(self.reach), remedy="Try 1.0.")
 
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """No pairs of moves and changes of the gradient, each [pairs, entries]."""
+        """No point yet, [0, entries]; pairs of moves and changes, [entries] each, come one by one."""
         none = flatten(point)[None][:0]
-        return {"moves": none, "changes": none, "point": none, "gradient": none}
+        return {"point": none, "gradient": none}
 
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """One quasi-Newton step over all tensors at once."""
         here, slope = flatten(point), flatten(gradient)
-        moves, changes = self._pairs(here, slope, memory)
-        direction = -_inverse_hessian_times(slope, moves, changes)
+        pairs = self._pairs(here, slope, memory)
+        direction = -_inverse_hessian_times(slope, pairs)
         rate = self.lr * self.decay.factor(step, self.steps)
         if step == 0:
             rate *= min(1.0, 1.0 / max(float(slope.abs().sum()), 1e-300))
         if math.isfinite(self.reach):
             rate = min(rate, self.reach / max(float(direction.abs().max()), 1e-300))
         ahead = here + rate * direction if float(slope @ direction) <= -self.least_descent else here
-        kept = {"moves": moves, "changes": changes, "point": here[None], "gradient": slope[None]}
+        kept = {"point": here[None], "gradient": slope[None]}
+        for place, (move, change) in enumerate(pairs):
+            kept |= {f"move/{place}": move, f"change/{place}": change}
         return unflatten(ahead, point), kept
 
-    def _pairs(self, here: Tensor, slope: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
-        """The remembered pairs with the newest added and the oldest dropped."""
-        moves, changes = memory["moves"], memory["changes"]
+    def _pairs(self, here: Tensor, slope: Tensor, memory: Tensors) -> list[tuple[Tensor, Tensor]]:
+        """The remembered pairs, oldest first, with the newest added; tensors are handed on, not copied."""
+        count = (
+            len(memory) - 1
+        ) // 2  # beside the point and its gradient; rounded up, to miss what is missing
+        names = [(f"move/{place}", f"change/{place}") for place in range(count)]
+        if any(name not in memory for both in names for name in both):
+            remedy = "Resume with the method that the state came from."
+            raise BadInput("state", expected="pairs of L-BFGS", got=", ".join(memory), remedy=remedy)
+        pairs = [(memory[move], memory[change]) for move, change in names]
         if not len(memory["point"]):
-            return moves, changes
+            return pairs
         move, change = here - memory["point"][0], slope - memory["gradient"][0]
         if float(move @ change) <= self.least_curvature:
-            return moves, changes
-        keep = self.history - 1
-        older = slice(max(0, len(moves) - keep), None)
-        return torch.cat([moves[older], move[None]]), torch.cat([changes[older], change[None]])
+            return pairs
+        return [*pairs, (move, change)][-self.history :]
 
 
-def _inverse_hessian_times(slope: Tensor, moves: Tensor, changes: Tensor) -> Tensor:
-    """The two-loop recursion: inverse Hessian, known by pairs [pairs, entries], times slope [entries]."""
+def _inverse_hessian_times(slope: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """The two-loop recursion: inverse Hessian, known by pairs of [entries], times slope [entries]."""
     result, shares = slope, []
-    curvatures = (moves * changes).sum(1).tolist()
-    pairs = list(zip(moves.unbind(), changes.unbind(), curvatures, strict=True))
-    for move, change, curvature in reversed(pairs):
+    curvatures = [float(move @ change) for move, change in pairs]
+    for (move, change), curvature in zip(reversed(pairs), reversed(curvatures), strict=True):
         shares.append(float(move @ result) / curvature)
         result = torch.sub(result, change, alpha=shares[-1])
     if pairs:
-        result = result * (curvatures[-1] / float(changes[-1] @ changes[-1]))
-    for (move, change, curvature), share in zip(pairs, reversed(shares), strict=True):
+        newest = pairs[-1][1]
+        result = result * (curvatures[-1] / float(newest @ newest))
+    for (move, change), curvature, share in zip(pairs, curvatures, reversed(shares), strict=True):
         result = torch.add(result, move, alpha=share - float(change @ result) / curvature)
     return result
 

@@ -88,7 +88,7 @@ def minimise(
     walk = (
         _Walk(point, method.fresh(point), point, point, [])
         if state is None
-        else _unpack(state, point, settled)
+        else _unpack(state, point, method, settled)
     )
     stop = method.steps if budget is None else min(method.steps, walk.step + budget)
     value, gradient = _slope(loss, walk) if walk.step < stop or not walk.curve else (walk.curve[-1], None)
@@ -208,23 +208,32 @@ def _pack(walk: _Walk) -> dict[str, Tensor]:
     return packed
 
 
-def _unpack(state: Tensors, start: Tensors, settled: int) -> _Walk:
-    """The walk that a state holds, refused when it belongs to other tensors."""
+def _unpack(state: Tensors, start: Tensors, method: Method, settled: int) -> _Walk:
+    """The walk that a state holds, refused when it belongs to other tensors or to another method."""
     groups: dict[str, dict[str, Tensor]] = {"point": {}, "memory": {}, "best": {}, "last": {}}
     for name, value in state.items():
         group, _, rest = name.partition("/")
         if rest:
-            groups[group][rest] = value
-    if {name: value.shape for name, value in groups["point"].items()} != {
-        n: v.shape for n, v in start.items()
-    }:
-        raise BadInput(
-            "state",
-            expected=f"a state of {', '.join(start)}",
-            got=", ".join(groups["point"]) or "nothing",
-            remedy="Resume with the start and method that the state came from.",
-        )
+            groups.setdefault(group, {})[rest] = value
+    for group in ("point", "best", "last"):
+        if _shapes(groups[group]) != _shapes(start):
+            raise _foreign(f"a {group} of {_shapes(start)}", _shapes(groups[group]) or "nothing")
+    missing = [name for name in ("curve", "step") if name not in state]
+    missing += [f"memory/{name}" for name in method.fresh(start) if name not in groups["memory"]]
+    strange = sorted(groups.keys() - {"point", "memory", "best", "last"})
+    if missing or strange:
+        got = f"nothing called {missing[0]}" if missing else f"something called {strange[0]}"
+        raise _foreign(f"a state of {type(method).__name__}", got)
     curve = state["curve"].tolist()
     finite = [value for value in curve if math.isfinite(value)]  # all but perhaps the last
     lowest = min(finite[settled:], default=finite[-1] if finite else math.inf)
     return _Walk(**groups, curve=curve, step=int(state["step"]), best_loss=lowest)
+
+
+def _shapes(tensors: Tensors) -> str:
+    return ", ".join(f"{name} {list(value.shape)}" for name, value in sorted(tensors.items()))
+
+
+def _foreign(expected: str, got: str) -> BadInput:
+    remedy = "Resume with the start and method that the state came from."
+    return BadInput("state", expected=expected, got=got, remedy=remedy)

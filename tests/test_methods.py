@@ -19,6 +19,7 @@ from fedxray.methods import (
     SignedAdam,
     Stairs,
     WarmUp,
+    _inverse_hessian_times,
 )
 
 
@@ -95,6 +96,39 @@ def test_lbfgs_takes_the_steps_of_torchs_lbfgs(history: int) -> None:
     expected = walk_with_torch(theirs, leaves, 12)
     found = walk(Lbfgs(steps=12, lr=0.8, history=history), start(torch.float64))
     assert all(torch.allclose(found[name], expected[name], rtol=1e-9, atol=1e-9) for name in expected)
+
+
+def test_lbfgs_hands_its_pairs_on_without_copies_and_drops_the_oldest() -> None:
+    method, point = Lbfgs(steps=9, lr=0.5, history=3), start(torch.float64)
+    memory, past = method.fresh(point), []
+    for step in range(6):
+        leaves = {name: value.detach().requires_grad_() for name, value in point.items()}
+        found = torch.autograd.grad(bowl(leaves), list(leaves.values()))
+        point, memory = method.move(point, dict(zip(leaves, found, strict=True)), memory, step)
+        past.append(memory)
+    names = [{name for name in one if "/" in name} for one in past]
+    assert [len(one) for one in names] == [0, 2, 4, 6, 6, 6]
+    before, after = past[-2:]
+    for what in ("move", "change"):
+        assert after[f"{what}/0"] is before[f"{what}/1"] and after[f"{what}/1"] is before[f"{what}/2"]
+    torch.testing.assert_close(after["move/2"], (after["point"] - before["point"])[0])
+    torch.testing.assert_close(after["change/2"], (after["gradient"] - before["gradient"])[0])
+
+
+def test_lbfgs_against_the_formula_with_whole_matrices() -> None:
+    draw = torch.Generator().manual_seed(0)
+    moves = torch.randn(4, 6, generator=draw, dtype=torch.float64)
+    spread = torch.randn(6, 6, generator=draw, dtype=torch.float64)
+    changes = moves @ (spread @ spread.T + torch.eye(6, dtype=torch.float64))
+    slope = torch.randn(6, generator=draw, dtype=torch.float64)
+    identity = torch.eye(6, dtype=torch.float64)
+    inverse = identity * (moves[-1] @ changes[-1]) / (changes[-1] @ changes[-1])
+    for s, y in zip(moves, changes, strict=True):
+        rho = 1 / (s @ y)
+        inverse = (identity - rho * s.outer(y)) @ inverse @ (identity - rho * y.outer(s)) + rho * s.outer(s)
+    found = _inverse_hessian_times(slope, list(zip(moves, changes, strict=True)))
+    torch.testing.assert_close(found, inverse @ slope)
+    assert torch.equal(_inverse_hessian_times(slope, []), slope)
 
 
 def test_lbfgs_goes_no_farther_than_its_reach() -> None:

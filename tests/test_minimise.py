@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, Stairs
-from fedxray.minimise import Changing, minimise, restarts
+from fedxray.minimise import Changing, Keep, minimise, restarts
 from fedxray.progress import Step
 
 
@@ -96,6 +96,37 @@ def test_a_state_of_other_tensors_is_refused() -> None:
     state = minimise(bowl, at(0.0), Sgd(steps=5, lr=0.1), budget=2).state
     with pytest.raises(BadInput, match="state"):
         minimise(bowl, {"x": torch.zeros(4)}, Sgd(steps=5, lr=0.1), state=state)
+
+
+METHODS: list[Method] = [
+    Sgd(steps=9, lr=0.1),
+    Adam(steps=9, lr=0.1),
+    Lbfgs(steps=9, lr=0.1),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("other", METHODS)
+def test_a_state_of_another_method_is_refused(method: Method, other: Method) -> None:
+    state = minimise(bowl, at(0.0), other, budget=3).state
+    if method is other:
+        assert minimise(bowl, at(0.0), method, state=state).status == "ok"
+        return
+    with pytest.raises(BadInput, match="state") as refusal:
+        minimise(bowl, at(0.0), method, state=state)
+    assert type(method).__name__ in refusal.value.expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_state_with_a_part_missing_or_too_much_is_refused(method: Method) -> None:
+    state = minimise(bowl, at(0.0), method, budget=3).state
+    for missing in state:
+        with pytest.raises(BadInput, match="state"):
+            minimise(bowl, at(0.0), method, state={n: v for n, v in state.items() if n != missing})
+    with pytest.raises(BadInput, match="something called other"):
+        minimise(bowl, at(0.0), method, state={**state, "other/x": torch.zeros(3)})
+    with pytest.raises(BadInput, match="nothing"):
+        minimise(bowl, at(0.0), method, state={})
 
 
 def test_progress_is_told_and_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +224,39 @@ def test_a_changing_loss_can_be_resumed(stop: int) -> None:
     rest = minimise(loss, at(1.0), method, state=part.state)
     assert rest.curve == whole.curve and rest.best_loss == whole.best_loss
     assert all(torch.equal(rest.state[name], whole.state[name]) for name in whole.state)
+
+
+def test_a_low_loss_from_before_it_settled_does_not_win() -> None:
+    def loss(point: dict[str, Tensor], step: int) -> Tensor:
+        breaks = bool(point["breaks"] > 0) and step >= 1
+        return (1 + 99 * min(step, 3)) * bowl(point) / (0 if breaks else 1)
+
+    starts = [{**at(2.1), "breaks": torch.ones(())}, {**at(2.5), "breaks": torch.zeros(())}]
+    found = restarts(Changing(at=loss, settled=3), starts, Sgd(steps=5, lr=1e-5))
+    assert found.outcomes[0].best_loss < found.outcomes[1].best_loss and found.chosen == 1
+    assert restarts(Changing(at=loss, settled=0), starts, Sgd(steps=5, lr=1e-5)).chosen == 0
+
+
+@pytest.mark.parametrize(("keep", "chosen"), [("best", 0), ("last", 1)])
+def test_restarts_are_ranked_by_the_loss_of_what_is_kept(keep: Keep, chosen: int) -> None:
+    starts = [at(1.99), at(2.2)]
+    kept = [torch.tensor(rate) for rate in (1.5, 0.1)]  # the first overshoots from its low start
+
+    def loss(point: dict[str, Tensor]) -> Tensor:
+        return point["rate"].detach() * bowl(point)
+
+    begin = [{**start, "rate": rate} for start, rate in zip(starts, kept, strict=True)]
+    found = restarts(loss, begin, Sgd(steps=4, lr=1.0), keep=keep)
+    assert found.chosen == chosen
+    end = found.outcome
+    assert torch.equal(end.kept(keep)["x"], (end.best if keep == "best" else end.last)["x"])
+    assert end.loss_of(keep) == (min(end.curve) if keep == "best" else end.curve[-1])
+    assert float(loss(end.kept(keep))) == pytest.approx(end.loss_of(keep))
+
+
+def test_the_loss_of_the_last_point_is_its_last_finite_one() -> None:
+    outcome = minimise(lambda point: (point["x"] / 0).sum(), at(1.0), Sgd(steps=5, lr=0.1))
+    assert outcome.loss_of("last") == outcome.loss_of("best") == math.inf
 
 
 def test_a_restart_that_ended_before_the_loss_settled_is_chosen_last() -> None:

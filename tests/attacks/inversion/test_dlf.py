@@ -12,7 +12,6 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.dlf import Dlf
 from fedxray.attacks.inversion.dlf_no_prior import DlfNoPrior
-from fedxray.attacks.inversion.dlf_settings import method_of, numbers_of, prior_of
 from fedxray.attacks.inversion.fedsgd_epoch import FedsgdEpoch
 from fedxray.attacks.inversion.fedsgd_inversion import FedsgdInversion
 from fedxray.attacks.inversion.shared_simulation import SharedSimulation
@@ -239,18 +238,6 @@ def test_an_update_that_is_not_finite_is_an_outcome() -> None:
     )
     evidence = attacked(Dlf(steps=5), broken)
     assert evidence.status == "diverged" and bool(torch.isfinite(evidence.tensors["inputs"]).all())
-
-
-def test_presets_are_the_authors_numbers() -> None:
-    femnist, cifar = Dlf(), Dlf(preset="cifar100")
-    assert (method_of(femnist).lr, method_of(cifar).lr) == (0.4, 0.1)
-    assert method_of(femnist).decay.factor(20, 400) == pytest.approx(0.995**2)
-    assert method_of(cifar).decay.factor(20, 400) == pytest.approx(0.997)
-    assert (numbers_of(femnist).total_variation, numbers_of(cifar).clip) == (1e-3, 10.0)
-    assert prior_of("femnist", None, None) == ("l2-mean", 1000.0)
-    assert prior_of("cifar100", None, None) == ("l2-max-conv", 6.075)
-    assert prior_of("femnist", "l1-max", None)[1] == 77.298 and prior_of("femnist", "l1-max", 0.0)[1] == 0.0
-    assert numbers_of(Dlf(total_variation=0.0)).total_variation == 0.0
 
 
 @pytest.mark.parametrize(
