@@ -59,8 +59,8 @@ def test_a_searched_recipe_is_said_to_be_one() -> None:
 
 
 def test_what_is_not_in_a_recording_is_said_before_the_verdict() -> None:
-    told = {"side": "client", "changed_before": None, "changed_after": None, "stopped": ["no space"]}
-    told |= {"rounds_missing": [[2, 4]]}
+    told: dict[str, Any] = {"side": "client", "changed_before": None, "changed_after": None}
+    told |= {"stopped": ["no space"], "rounds_missing": [[2, 4]]}
     found = dict(notices(document({"path": "a.npz"}, {"recording": told}, {"recording": told})))
     assert list(found) == [
         RECORDED[0],
