@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.labels.dlf import LabelsDlf, every_step
-from fedxray.attacks.labels.dummies import Statistics, statistics
-from fedxray.attacks.labels.formula import raw_counts
+from fedxray.attacks.labels.dummies import HeadStatistics, Statistics, statistics
+from fedxray.attacks.labels.formula import _doubt, raw_counts
 from fedxray.attacks.labels.geng import LabelsGengEnd, LabelsGengStart
 from fedxray.attacks.labels.head import HeadGradient
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
 from fedxray.params import add, parameters_of
-from fedxray.seeds import fork
+from fedxray.seeds import fork, normal_like
 from tests.attacks.labels.heads import INPUTS, SameFeatures, as_sum, net, slow_gradient, told_view
 from tests.attacks.views import view_of_update
 
@@ -199,6 +199,66 @@ def test_features_that_cancel_out_are_undetermined(attack: type[Attack]) -> None
     assert evidence.status == "undetermined" and "zero" in evidence.reason
     assert sorted(evidence.tensors["counts"].tolist()) == [2, 3, 3, 3, 3, 3, 3]
     assert run(attack(source="bias"), view).status == "ok"  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("source", "ends", "told"),
+    [
+        ("rows", (5.0, 4.0), False),
+        ("rows", (-5.0, -4.0), False),
+        ("rows", (5.0, -4.0), True),  # on the way from one to the other the formula divides by zero
+        ("rows", (-5.0, 4.0), True),
+        ("rows", (0.0, 0.0), True),
+        ("bias", (5.0, -4.0), False),  # it does not divide
+    ],
+)
+def test_activations_on_both_sides_of_zero_are_doubted(
+    source: str, ends: tuple[float, float], told: bool
+) -> None:
+    one = torch.ones(1, dtype=torch.float64)
+    gradient = HeadGradient(
+        rows=torch.ones(2, 3).double(), bias=torch.ones(2).double(), pulls=one, examples=4
+    )
+    start, end = (exact(torch.tensor([0.5, 0.5]), value) for value in ends)
+    assert ("zero" in _doubt(gradient, start, end, source)) is told  # type: ignore[arg-type]
+
+
+class Normed(nn.Module):
+    """A network whose last layer is entered by what a BatchNorm layer makes of the inputs."""
+
+    def __init__(self) -> None:
+        """Both layers."""
+        nn.Module.__init__(self)
+        self.norm = nn.BatchNorm1d(INPUTS)
+        self.head = nn.Linear(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [n, classes]."""
+        found: Tensor = self.head(self.norm(x).abs())
+        return found
+
+
+def test_the_model_returned_is_tried_with_the_statistics_that_it_returned() -> None:
+    torch.manual_seed(0)
+    model = Normed()
+    view = told_view(model, labels(12, CLASSES, 0), FEDAVG)
+    after = {"norm.running_mean": torch.full((INPUTS,), 3.0), "norm.running_var": torch.full((INPUTS,), 0.2)}
+    seen = replace(view.observations[0], buffers_after=after)
+    view = replace(view, observations=(seen,))
+    sent, end = parameters_of(model), add(parameters_of(model), seen.update)
+
+    def slow(params: Any, buffers: Any) -> Tensor:
+        """Mean over dummies of the sum that enters the last layer, with these statistics."""
+        draw = fork(fork(0, "test"), "dummies of labels", 50)
+        x = normal_like(torch.empty(50, INPUTS), draw)
+        mean, variance = buffers["norm.running_mean"], buffers["norm.running_var"]
+        normed = (x - mean) / (variance + model.norm.eps).sqrt() * params["norm.weight"] + params["norm.bias"]
+        return normed.abs().sum(1).mean()
+
+    for place, expected in (("start", slow(sent, seen.buffers)), ("end", slow(end, seen.buffers | after))):
+        found = run(HeadStatistics(place=place, samples=50, at="first"), view)  # type: ignore[arg-type]
+        torch.testing.assert_close(found.tensors["activation"], expected, rtol=1e-4, atol=0)
+    assert slow(end, seen.buffers | after) > 3 * slow(end, seen.buffers)
 
 
 @pytest.mark.parametrize("attack", ALL)
