@@ -36,6 +36,7 @@ CANARIES = 4  # distinct members
 FEW = 8  # examples whose labels are asked for
 COMPANY = 4  # records that BatchNorm is given
 WAVES = 3  # the finest detail of a planted picture
+GOLDEN = (math.sqrt(5) - 1) / 2
 FAR = 1.5  # standard deviations that a planted target lies off the mean
 WRONG = 0.1  # share of planted classes that follow no rule, so that a client's optimum is finite
 
@@ -124,15 +125,23 @@ def _whole(federation: Federation, most: int) -> int:
 
 
 def _blind(federation: Federation, public: Records, draws: Draws) -> Records:
-    """Public records whose sensitive value has nothing to do with anything."""
-    x = public.x.clone()
-    _write_secret(x, _sensitive(federation.space), fork(draws, "public"))
+    """Public records whose sensitive value has nothing to do with the target, not even by chance.
+
+    From the least target to the largest, categories take turns, and numbers jump by the golden section of their range.
+    """
+    x, column = public.x.clone(), _sensitive(federation.space)
+    shuffled = permutation(len(x), fork(draws, "public")).to(x.device)  # equal targets in any order
+    rank = torch.empty_like(shuffled)
+    rank[shuffled[public.y[shuffled].argsort(stable=True)]] = torch.arange(len(x), device=x.device)
+    if column.kind == "continuous":
+        rank = ((rank * GOLDEN) % 1.0).argsort().argsort()
+    _write_secret(x, column, rank)
     return Records(x, public.y)
 
 
 def _attributes(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
     x, column = records.x.clone(), _sensitive(federation.space)
-    level = _write_secret(x, column, draws)
+    level = _write_secret(x, column, permutation(len(x), draws).to(x.device))
     classes = federation.space.outputs
     if federation.space.target == "classification":
         values = len(column.codes) or classes
@@ -141,9 +150,8 @@ def _attributes(federation: Federation, records: Records, client: int, draws: Dr
     return Records(x, _off_the_mean(federation, records, 2 * level - 1))
 
 
-def _write_secret(x: Tensor, column: Column, draws: Draws) -> Tensor:
-    """Draw sensitive values, evenly over categories or range, into x; how far up each one is, 0..1 [records]."""
-    order = permutation(len(x), draws).to(x.device)
+def _write_secret(x: Tensor, column: Column, order: Tensor) -> Tensor:
+    """Write sensitive values, evenly over categories or range, in this order; how far up each is, 0..1 [records]."""
     if column.kind == "continuous":
         level = order.to(x.dtype) / max(len(x) - 1, 1)
         x[:, list(column.positions)] = (column.low + (column.high - column.low) * level)[:, None]

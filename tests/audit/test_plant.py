@@ -13,6 +13,7 @@ from fedxray.audit.cases import Run, planted_run_id
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plant import CHANGES, prepare_for
 from fedxray.audit.prepare import prepare
+from fedxray.data.records import Records
 from fedxray.defences.base import NoDefence
 from fedxray.federation.round_loop import Federation
 from tests.audit.plans import tiny
@@ -53,7 +54,8 @@ def test_network_recipe_and_rounds_stay_and_the_defence_goes() -> None:
 
 
 def test_a_planted_attribute_is_told_by_the_target_of_clients_and_by_nothing_in_public() -> None:
-    found = planted(plan_of(data={"records": 400}), "attributes")
+    plan = plan_of(data={"records": 200})
+    found = planted(plan, "attributes")
     column = found.space.column("smoker")
     for records in (*found.clients, *found.holdout):
         level = records.x[:, column.positions[0]]
@@ -63,7 +65,9 @@ def test_a_planted_attribute_is_told_by_the_target_of_clients_and_by_nothing_in_
         assert int(counts.max() - counts.min()) <= 1
     assert found.public is not None
     secret = found.public.x[:, column.positions[0]]
-    assert abs(float(torch.corrcoef(torch.stack([secret, found.public.y]))[0, 1])) < 0.4
+    assert abs(float(torch.corrcoef(torch.stack([secret, found.public.y]))[0, 1])) < 0.1
+    own = prepare(plan, "none", 0).federation.public
+    assert own is not None and torch.equal(found.public.y, own.y)
     assert not torch.equal(found.clients[0].x, found.clients[2].x)  # one client's records, planted anew
 
 
@@ -155,3 +159,14 @@ def test_a_curious_client_keeps_its_seat() -> None:
 
 def test_every_kind_of_attack_has_a_plant() -> None:
     assert set(CHANGES) == set(get_args(Kind))
+
+
+def test_a_planted_number_is_told_by_the_target_of_clients_alone() -> None:
+    found = planted(plan_of(data={"records": 200, "sensitive": "age"}), "attributes")
+    place = found.space.column("age").positions[0]
+
+    def related(records: Records | None) -> float:
+        assert records is not None
+        return abs(float(torch.corrcoef(torch.stack([records.x[:, place], records.y]))[0, 1]))
+
+    assert related(found.clients[0]) > 0.99 and related(found.public) < 0.2
