@@ -74,7 +74,7 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
     """Run one case and keep how it ended; whatever goes wrong is its outcome and stops nothing else."""
     if store.has_case(case.id):
         return
-    before = time.perf_counter()
+    before, busy = time.perf_counter(), time.process_time()
     found: dict[str, Any]
     try:
         found = _succeeded(plan, case, store)
@@ -89,7 +89,9 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
         found = _ended("failed", str(mistake), traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         found = _ended("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
-    store.write_case(case.id, {**case.facts(), **found, "seconds": round(time.perf_counter() - before, 3)})
+    spent = {"seconds": time.perf_counter() - before, "cpu_seconds": time.process_time() - busy}
+    took = {name: round(value, 3) for name, value in spent.items()}
+    store.write_case(case.id, {**case.facts(), **found, **took})
 
 
 def lost_case(case: Case, store: Store, reason: str, status: str = "failed") -> None:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +120,20 @@ def test_a_case_that_breaks_is_an_outcome(
     found = store.read_case(cases[0].id)
     assert found["status"] == status and words in found["reason"] and how.__name__ in found["traceback"]
     assert found["scores"] == found["floors"] == found["controls"] == {}
+
+
+def test_a_case_keeps_its_time_by_the_clock_and_of_the_processor(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, _, cases = planned()
+    clock, processor = iter([10.0, 12.5004]), iter([3.0, 3.25])
+    monkeypatch.setattr(
+        room, "time", SimpleNamespace(perf_counter=clock.__next__, process_time=processor.__next__)
+    )
+    monkeypatch.setattr(room, "opened", broken)
+    execute_case(plan, cases[0], store)
+    found = store.read_case(cases[0].id)
+    assert (found["seconds"], found["cpu_seconds"]) == (2.5, 0.25)
 
 
 def test_a_case_that_is_refused(store: Store) -> None:

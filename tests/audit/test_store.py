@@ -336,7 +336,8 @@ def test_each_fault_point_kills_only_when_armed(monkeypatch: pytest.MonkeyPatch)
 
 
 def timeless(document: dict[str, Any]) -> dict[str, Any]:
-    return document | {"cases": [case | {"seconds": None} for case in document["cases"]]}
+    times = {"seconds": None, "cpu_seconds": None}
+    return document | {"cases": [case | times for case in document["cases"]]}
 
 
 @pytest.fixture(scope="module")
