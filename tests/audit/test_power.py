@@ -12,8 +12,11 @@ from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import make_plan
 from fedxray.audit.power import planted_seeds, planted_work, power_rows, powers, waiting
 from fedxray.audit.results import document, read
+from fedxray.audit.run import execute_case, execute_run
+from fedxray.audit.store import open_store
 from fedxray.audit.verdict import NO_POWER_CHECK
 from tests.audit.plans import tiny
+from tests.audit.recordings import record_simulation
 
 HERE = Path(__file__).parent
 
@@ -148,3 +151,23 @@ def test_without_a_passed_check_nothing_is_safe() -> None:
     for power, words in ((blind, "the power check failed"), ((), NO_POWER_CHECK)):
         row = document({}, {}, cases, [], power=power)["summary"][0]
         assert row["verdict"] == "inconclusive" and words in row["reason"]
+
+
+def test_a_recording_is_checked_by_a_simulation_of_its_recipe(tmp_path: Path) -> None:
+    base = tiny(attack=[{"name": "membership-loss"}], federation={"rounds": 2, "batch_size": 8})
+    record_simulation(make_plan(base, tmp_path), tmp_path / "node", [1])
+    known = {"federation": {"epochs": 1, "batch_size": 8, "learning_rate": 0.05}}
+    plan = make_plan(base | known | {"transcript": {"path": "node", "optimizer": "sgd"}}, tmp_path)
+    runs, cases = planted_work(plan, ["membership-loss"])
+    assert len(runs) == 1 and [case.client for case in cases] == list(range(6))
+    opening._open_run.clear()
+    with open_store(tmp_path / "out", plan.digest()) as store:
+        execute_run(plan, runs[0], store)
+        execute_case(plan, cases[0], store)
+        found = store.read_case(cases[0].id)
+    assert found["status"] == "ok" and set(found["scores"]) == {"auc", "tpr_at_1pct_fpr"}, found["reason"]
+    assert "recording" not in found["ledger"] and found["ledger"]["target_name"] == "planted 0"
+    unknown = make_plan(base | {"federation": {}, "transcript": {"path": "node"}}, tmp_path)
+    assert planted_work(unknown, ["membership-loss"]) == ([], [])
+    row = power_rows(unknown, ["membership-loss"], [])[0]
+    assert not row["passed"] and "recipe of the recording is not known" in row["reason"]
