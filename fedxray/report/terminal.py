@@ -59,7 +59,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(column, overflow="fold", min_width=len("tpr_at_1pct_fpr"))
     for column in ("score", "guess", "gain"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=len("no leak found"))
     for row in rows:
         verdict = "upper bound" if row["oracle"] else row["verdict"]
         end = Text(verdict, style=STYLES.get(verdict, "dim"))
