@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedxray.errors import printable
+
 if TYPE_CHECKING:
     from fedxray.audit.compare import Change, Comparison, Spread
 
@@ -47,8 +49,8 @@ def lines(found: Comparison) -> list[str]:
 
 def _told(one: Change) -> list[str]:
     return [
-        f"  {one.title}: {_spread(one.before)} → {_spread(one.after)}",
-        *([f"    {one.note}"] if one.note else []),
+        f"  {printable(one.title)}: {_spread(one.before)} → {_spread(one.after)}",
+        *([f"    {printable(one.note)}"] if one.note else []),
     ]
 
 
@@ -60,5 +62,5 @@ def _spread(one: Spread) -> str:
 
 
 def _some(names: tuple[str, ...]) -> str:
-    shown = "; ".join(names[:MOST_NAMED])
+    shown = printable("; ".join(names[:MOST_NAMED]))
     return shown if len(names) <= MOST_NAMED else f"{shown}; and {len(names) - MOST_NAMED} more"

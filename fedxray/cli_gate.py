@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedxray.errors import printable
+
 if TYPE_CHECKING:
     from fedxray.audit.gate import Judged
 
@@ -39,11 +41,12 @@ def lines(judged: list[Judged]) -> list[str]:
 
     text = []
     for one in judged:
-        text += [f"{WORDS[one.outcome]:<14}{one.title}", f"{'':<14}{measured(one)}: {one.reason}"]
-        text += [f"{'':<14}doubt: {one.doubt}"] if one.doubt else []
+        told = [one.title, f"{measured(one)}: {one.reason}", *([f"doubt: {one.doubt}"] if one.doubt else [])]
+        names = (WORDS[one.outcome], "", "")
+        text += [f"{name:<14}{printable(line)}" for name, line in zip(names, told, strict=False)]
     counts: Counter[str] = Counter(one.outcome for one in judged)
-    told = ", ".join(f"{counts[one]} {WORDS[one].lower()}" for one in EXIT if counts[one])
-    return [*text, f"Limits: {told}."]
+    ends = ", ".join(f"{counts[one]} {WORDS[one].lower()}" for one in EXIT if counts[one])
+    return [*text, f"Limits: {ends}."]
 
 
 def _write(

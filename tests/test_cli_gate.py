@@ -13,6 +13,8 @@ import pytest
 
 from fedxray import cli
 from fedxray.audit import results
+from fedxray.audit.gate import Judged
+from fedxray.cli_gate import lines
 from tests.report.synthetic import make_document
 
 LIMIT = '[[gate]]\nattack = "membership-loss"\nmetric = "auc_over_floor"\ndefence = "{}"\nlimit = {}\n'
@@ -97,3 +99,22 @@ def test_compare_ends_with_1_where_something_got_worse(
     assert "Worse, beyond the intervals:\n  membership-loss (server), none: auc" in capsys.readouterr().out
     assert run(monkeypatch, "compare", other, folder) == 0
     assert run(monkeypatch, "compare", folder, folder.parent / "nowhere") == 2
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    made = Judged(
+        attack="a\x1b[2J",
+        metric="auc",
+        limit=0.1,
+        defence="none",
+        asked=None,
+        role="server",
+        aware=None,
+        outcome="pass",
+        value=0.0,
+        low=0.0,
+        high=0.0,
+        reason="\x1b]0;x\x07",
+        doubt="\x1b",
+    )
+    assert "\x1b" not in "".join(lines([made])) and lines([made])[2].strip().startswith("doubt: ")

@@ -39,7 +39,8 @@ class Judged:
     metric: str
     limit: float
     defence: str
-    role: str | None
+    asked: str | None  # the seat that the limit names
+    role: str | None  # the seat that decided
     aware: bool | None
     outcome: Outcome
     value: float | None
@@ -51,7 +52,7 @@ class Judged:
     @property
     def title(self) -> str:
         """The limit in words."""
-        seat = f", seat {self.role}" if self.role else ""
+        seat = f", seat {self.asked}" if self.asked else ""
         return f"{self.attack}: {self.metric} at most {self.limit:g} under {self.defence}{seat}"
 
 
@@ -212,6 +213,7 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
     return Judged(
         **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": limit},
         **{name: row[name] for name in ("defence", "role", "aware")},
+        asked=rule.get("role"),
         outcome=outcome,
         value=value,
         low=low,
@@ -245,7 +247,8 @@ def _unmeasured(rule: Row, defence: str) -> Judged:
         metric=str(rule["metric"]),
         limit=float(rule["limit"]),
         defence=defence,
-        role=rule.get("role"),
+        asked=rule.get("role"),
+        role=None,
         aware=None,
         outcome="inconclusive",
         value=None,

@@ -63,8 +63,8 @@ def sarif(judged: Sequence[Judged], place: str) -> bytes:
 
 def _result(one: Judged, rules: Sequence[tuple[str, str]], place: str) -> dict[str, object]:
     kind, level = LEVELS[one.outcome]
-    told = f"{one.outcome}: {one.title}. Measured: {measured(one)}. {one.reason}"
-    print_of = hashlib.sha256(f"{one.title} {one.aware}".encode()).hexdigest()
+    told = f"{one.outcome}: {one.title}. Measured: {measured(one)}: {one.reason}"
+    print_of = hashlib.sha256(one.title.encode()).hexdigest()
     return {
         "ruleId": _rule(one.attack, one.metric),
         "ruleIndex": rules.index((one.attack, one.metric)),
@@ -84,8 +84,8 @@ def measured(one: Judged) -> str:
     spread = (
         "" if one.low is None or one.high is None else f" (95 % interval {one.low:.3g} to {one.high:.3g})"
     )
-    told = {None: "", True: ", attacker knows the defence", False: ", attacker does not know the defence"}
-    return f"{one.value:.3g}{spread}{told[one.aware]}"
+    told = {None: "", True: ", knowing the defence", False: ", not knowing the defence"}
+    return f"{one.value:.3g}{spread} by {one.role}{told[one.aware]}"
 
 
 def _rule(attack: str, metric: str) -> str:

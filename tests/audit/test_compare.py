@@ -102,3 +102,8 @@ def test_what_is_printed() -> None:
     text = lines(compare(audit(row(0, 1, attack="a0")), many))
     assert text[-2].startswith("Only in the second: a1 (") and text[-2].endswith("; and 3 more.")
     assert text[-1] == "Nothing got worse beyond the intervals."
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    text = lines(compare(audit(row(0, 0.1, attack="a\x1b[2J")), audit(row(0.2, 0.3, attack="a\x1b[2J"))))
+    assert "\x1b" not in "".join(text)

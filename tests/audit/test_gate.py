@@ -63,7 +63,8 @@ def test_the_worst_seat_and_attacker_counts() -> None:
     found = judge_gates(results(*rows))[0]
     assert (found.outcome, found.role, found.aware) == ("fail", "server", True)
     seated = judge_gates(results(*rows, gate=[RULE | {"role": "eavesdropper"}]))[0]
-    assert seated.outcome == "inconclusive"
+    assert seated.outcome == "inconclusive" and seated.title.endswith(" under none, seat eavesdropper")
+    assert found.title == "a: accuracy_over_floor at most 0.1 under none"  # whichever row decides
     open_row = judge_gates(results(row(0.0, 0.05), row(None, None, role="eavesdropper")))[0]
     assert open_row.outcome == "inconclusive" and open_row.role == "eavesdropper"
 

@@ -17,6 +17,7 @@ PASSED = Judged(
     metric="accuracy_over_floor",
     limit=0.1,
     defence="none",
+    asked=None,
     role="server",
     aware=True,
     outcome="pass",
@@ -38,7 +39,7 @@ def test_every_outcome_has_its_element() -> None:
     cases = root.findall("./testsuite/testcase")
     assert [[child.tag for child in case] for case in cases] == [["system-out"], ["failure"], ["error"]]
     told = cases[1].find("failure")
-    assert told is not None and told.text == "0.3 (95 % interval 0.2 to 0.4), attacker knows the defence"
+    assert told is not None and told.text == "0.3 (95 % interval 0.2 to 0.4) by server, knowing the defence"
 
 
 def test_a_doubt_is_told() -> None:
