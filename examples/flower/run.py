@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,22 +52,26 @@ def prepare(folder: Path) -> Path:
     for place in ("server", "home", *(f"node-{node}" for node in range(NODES))):
         (folder / place).mkdir(mode=0o700)
     for node in range(NODES):
-        write_records(folder / f"node-{node}" / "records.npz", node)
+        write_records(folder / f"node-{node}" / "records.npz", [node])
+    write_records(folder / "everyone.npz", range(NODES))  # only for the simulation beside it
     return folder
 
 
-def write_records(path: Path, node: int) -> None:
-    """Made-up visits to one clinic; a real node has its own file here."""
+def write_records(path: Path, nodes: Sequence[int]) -> None:
+    """Made-up visits to some clinics; a real node has its own file here."""
     from fedxray import load, split
 
     data = load("clinic", clients=NODES, records=200, seed=0)
     parts = split(data, clients=NODES, partition="as-given", holdout=0.4, seed=0)
-    uses = {"train": parts.train[node], "holdout": parts.holdout[node], "public": parts.public}
+    uses = [("public", parts.public, nodes[0])]
+    uses += [("train", parts.train[node], node) for node in nodes]
+    uses += [("holdout", parts.holdout[node], node) for node in nodes]
     np.savez(
         path,
-        x=np.concatenate([data.x[rows].numpy() for rows in uses.values()]),
-        y=np.concatenate([data.y[rows].numpy() for rows in uses.values()]),
-        part=np.concatenate([np.full(len(rows), word) for word, rows in uses.items()]),
+        x=np.concatenate([data.x[rows].numpy() for _, rows, _ in uses]),
+        y=np.concatenate([data.y[rows].numpy() for _, rows, _ in uses]),
+        part=np.concatenate([np.full(len(rows), word) for word, rows, _ in uses]),
+        client=np.concatenate([np.full(len(rows), node) for _, rows, node in uses]),
     )
 
 

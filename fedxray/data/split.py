@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from fedxray.data.checks import share, whole_number
 from fedxray.data.client_names import client_names
 from fedxray.data.partition import PARTITIONS, Division
 from fedxray.data.space import Dataset
+from fedxray.data.uses import USE, USES
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.naming import load
 from fedxray.seeds import fork, permutation
@@ -46,6 +48,8 @@ def split(
     shares = share("holdout", holdout), share("public", public)
     if limit is not None:
         whole_number("limit", limit)
+    if USE in dataset.raw:
+        return _as_used(dataset, clients, partition, limit)
     if clients > len(dataset):
         raise BadInput(
             "clients",
@@ -61,6 +65,35 @@ def split(
     used = torch.unique(torch.cat([common, *train, *held]))
     names = client_names(dataset, partition, parts, options.get("column"))
     return Split(train=train, holdout=held, public=common, names=names, dropped=len(dataset) - len(used))
+
+
+def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) -> Split:
+    """The uses that the data itself names, owner by owner: nothing is drawn, so every seed gets the same records."""
+    if dataset.owner is None or partition != "as-given":
+        got = f"partition = {partition!r}" if dataset.owner is not None else "records without owners"
+        raise BadInput(
+            "use",
+            expected='owners of the records (an array client) and partition = "as-given", or a [transcript]',
+            got=got,
+            remedy="Add them, or leave use out.",
+        )
+    use, every = dataset.raw[USE], torch.arange(len(dataset), device="cpu")
+    train, held, public = (every[torch.from_numpy(np.asarray(use == word))] for word in USES)
+    owners = dataset.owner[train].unique().tolist()
+    if len(owners) != clients:
+        raise BadInput(
+            "clients",
+            expected=f"{len(owners)}, the owners of records for training",
+            got=clients,
+            remedy=f"Set clients = {len(owners)}.",
+        )
+    parts = [train[dataset.owner[train] == owner][:limit] for owner in owners]
+    kept = [held[dataset.owner[held] == owner] for owner in owners]
+    used = len(public) + sum(map(len, [*parts, *kept]))
+    names = client_names(dataset, partition, parts, None)
+    return Split(
+        train=tuple(parts), holdout=tuple(kept), public=public, names=names, dropped=len(dataset) - used
+    )
 
 
 def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What a recording's node did with each record: trained on it, held it out, or it belongs to nobody."""
+"""What a node did with each record: trained on it, held it out, or it belongs to nobody."""
 
 from __future__ import annotations
 

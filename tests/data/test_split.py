@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.data import Dataset, Split, load, split
+from fedxray.data.uses import USE
 from fedxray.errors import BadInput
 from tests.data.tables import labelled
 
@@ -213,3 +214,32 @@ def test_as_given_takes_the_first_owners_with_enough_records() -> None:
 def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         split(labelled(50), seed=0, **settings)  # type: ignore[arg-type]
+
+
+def used_dataset() -> Dataset:
+    """Six records of two owners, whose uses are named."""
+    whole = load("clinic", clients=2, records=10, seed=0)
+    use = np.array(["train", "holdout", "public", "train", "train", "holdout"])
+    owner = torch.tensor([1, 1, 0, 0, 1, 0])
+    return replace(whole, x=whole.x[:6], y=whole.y[:6], raw={USE: use}, owner=owner, owners=("a", "b"))
+
+
+def test_uses_that_the_data_names_are_taken_for_every_seed() -> None:
+    for seed in (0, 7):
+        found = split(used_dataset(), clients=2, partition="as-given", holdout=0.9, seed=seed)
+        assert [part.tolist() for part in found.train] == [[3], [0, 4]]
+        assert [part.tolist() for part in found.holdout] == [[5], [1]]
+        assert found.public.tolist() == [2] and found.names == ("a", "b") and found.dropped == 0
+    few = split(used_dataset(), clients=2, partition="as-given", limit=1, seed=0)
+    assert [part.tolist() for part in few.train] == [[3], [0]] and few.dropped == 1
+
+
+def test_named_uses_need_owners_and_their_number() -> None:
+    for changes, words in (
+        ({"partition": "iid"}, "use: expected owners"),
+        ({"clients": 3}, "clients: expected 2"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            split(used_dataset(), **{"clients": 2, "partition": "as-given", "seed": 0, **changes})
+    with pytest.raises(BadInput, match="records without owners"):
+        split(replace(used_dataset(), owner=None), clients=1, partition="as-given", seed=0)

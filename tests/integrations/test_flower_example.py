@@ -114,9 +114,9 @@ def test_the_same_app_in_this_process(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_recorded_audit_says_what_a_simulated_one_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One recorded run of clinic 0 and ten simulated ones: the same verdicts, and intervals that meet."""
+    """One recorded run of clinic 0 and ten simulated ones on its records: the same verdicts, intervals that meet."""
     folder = in_this_process(tmp_path / "run", monkeypatch)
-    simulated = conduct(read_plan(EXAMPLE / "flower-simulated.toml"), tmp_path / "simulated").document
+    simulated = conduct(read_plan(folder / "flower-simulated.toml"), tmp_path / "simulated").document
     wanted = {(row["attack"], row["metric"]): row for row in simulated["summary"]}
     document = tomllib.loads((folder / "flower-node.toml").read_text())
     document["data"]["node"] = str(NODES[0])

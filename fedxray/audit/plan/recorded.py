@@ -120,9 +120,10 @@ def _check_candidates(plan: Plan) -> None:
 
 def _check_simulated(plan: Plan) -> None:
     """Keys that only a recording gives a meaning to."""
-    for place, given in (("data.node", plan.data.node), ("data.use", plan.data.settings.get("use"))):
-        if given is not None:
-            raise BadInput(place, expected="[transcript] beside it", got=repr(given), remedy="Leave it out.")
+    if plan.data.node is not None:
+        raise BadInput(
+            "data.node", expected="[transcript] beside it", got=repr(plan.data.node), remedy="Leave it out."
+        )
 
 
 def _check_attacks(plan: Plan) -> None:

@@ -41,7 +41,8 @@ WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
         (
             "use",
             "a column or array",
-            "beside [transcript]: says of each record train, holdout or public; without it all were trained on",
+            "says of each record train, holdout or public; beside [transcript], without it all were "
+            "trained on; in a simulation with an array client, whose each record is",
         ),
     )
 }
