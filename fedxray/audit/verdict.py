@@ -164,23 +164,29 @@ def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
 def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
     """The interval lies below the margin: safe only if a leak would have been seen and every case ended."""
     seen = f"not above the margin {number(finding.margin)} ({spread})"
-    if finding.power is None:
-        return "inconclusive", f"{seen}, but {NO_POWER_CHECK}"
-    if not finding.power.passed:
-        return "inconclusive", f"{seen}, but {POWER_FAILED}: {finding.power.reason}"
+    doubt = _cannot_be_safe(finding)
+    if doubt is not None:
+        return "inconclusive", f"{seen}, but {doubt}"
+    return "no leak found", f"{seen}; {SMALLEST}: {number(_smallest(finding) or 0.0)}"
+
+
+def _cannot_be_safe(finding: Finding) -> str | None:
+    """Why a row below its margin does not mean safety, or None; what no power check could mend comes first."""
+    smallest, power = _smallest(finding), finding.power
     if _losses(finding):
-        return "inconclusive", f"{seen}, but {NOT_ALL_ENDED}"
-    smallest = _smallest(finding)
+        return NOT_ALL_ENDED
     if smallest is None:
-        return "inconclusive", f"{seen}, but {NO_SMALLEST}"
+        return NO_SMALLEST
+    coarse = f"{TOO_COARSE}: {SMALLEST}: {number(smallest)}"
     if finding.room is not None and smallest > finding.room:
-        least = f"{number(smallest)}, and a perfect attack would gain {number(finding.room)}"
-        return "inconclusive", f"{seen}, but {TOO_COARSE}: {SMALLEST}: {least}"
-    if finding.power.gain is not None and smallest > finding.power.gain * finding.margin:
-        planted = number(finding.power.gain * finding.margin)
-        least = f"{number(smallest)}, and the planted one gives {planted}"
-        return "inconclusive", f"{seen}, but {TOO_COARSE}: {SMALLEST}: {least}"
-    return "no leak found", f"{seen}; {SMALLEST}: {number(smallest)}"
+        return f"{coarse}, and a perfect attack would gain {number(finding.room)}"
+    if power is None:
+        return NO_POWER_CHECK
+    if not power.passed:
+        return f"{POWER_FAILED}: {power.reason}"
+    if power.gain is not None and smallest > power.gain * finding.margin:
+        return f"{coarse}, and the planted one gives {number(power.gain * finding.margin)}"
+    return None
 
 
 def _smallest(finding: Finding) -> float | None:
