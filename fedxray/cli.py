@@ -26,7 +26,7 @@ app.add_typer(import_app, name="import")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 Engine = Annotated[
-    str, typer.Option("--engine", help="inline (this process) or processes (workers); same results.")
+    str, typer.Option("--engine", help="inline (this process), processes (workers) or ray; same results.")
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="How many workers; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
@@ -74,7 +74,8 @@ def audit(
     engine: Engine = "processes",
     jobs: Jobs = None,
     address: Annotated[
-        str | None, typer.Option("--address", hidden=True, help="Address of a Ray cluster (not built yet).")
+        str | None,
+        typer.Option("--address", help="With --engine ray: an existing cluster, HOST:PORT or auto."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted audit of the same plan.")
@@ -90,10 +91,9 @@ def audit(
     """Run an audit: simulate the federation, attack it, write results.json and report.html."""
     from fedxray.cli_audit import run_audit
 
-    for option, given in (("--address", address), ("--budget", budget)):
-        if given is not None:
-            raise _not_built(option)
-    raise typer.Exit(run_audit(plan, out, engine, jobs, resume, dry_run, quiet))
+    if budget is not None:
+        raise _not_built("--budget")
+    raise typer.Exit(run_audit(plan, out, engine, jobs, address, resume, dry_run, quiet))
 
 
 @app.command()

@@ -20,7 +20,14 @@ FAILED, INTERRUPTED = 4, 130
 
 
 def run_audit(
-    file: Path, out: Path | None, engine: str, jobs: int | None, resume: bool, dry_run: bool, quiet: bool
+    file: Path,
+    out: Path | None,
+    engine: str,
+    jobs: int | None,
+    address: str | None,
+    resume: bool,
+    dry_run: bool,
+    quiet: bool,
 ) -> int:
     """Audit a plan; returns the exit code."""
     compute_with_one_thread()
@@ -30,14 +37,16 @@ def run_audit(
     folder = out if out is not None else Path("fedxray-out", plan.name)
     _tell_factories(plan)
     if dry_run:
-        return _print_needs(plan, folder, engine, jobs)
+        return _print_needs(plan, folder, engine, jobs, address)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _tell_understood(plan, sys.stderr)
     from fedxray.audit.conduct import conduct
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct(plan, folder, engine=engine, jobs=jobs, resume=resume, progress=progress)
+            ended = conduct(
+                plan, folder, engine=engine, jobs=jobs, address=address, resume=resume, progress=progress
+            )
     except KeyboardInterrupt:
         print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
         return INTERRUPTED
@@ -116,7 +125,7 @@ def _tell_understood(plan: Plan, where: TextIO) -> None:
         print(learnt(*rounds_learnt(plan, prepared)), file=where)
 
 
-def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int:
+def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None, address: str | None) -> int:
     """How the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.cases import expand
     from fedxray.audit.conduct import check_room, megabytes
@@ -124,7 +133,7 @@ def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None) -> int
     from fedxray.audit.preflight import preflight
 
     runs, cases = expand(plan)
-    with make_engine(engine, jobs):
+    with make_engine(engine, jobs, address):
         needed = preflight(plan)
     hands = 1 if engine == "inline" else jobs or cores()
     _tell_understood(plan, sys.stdout)

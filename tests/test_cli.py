@@ -140,12 +140,12 @@ def test_a_user_s_mistake_is_one_clean_message_and_exit_2(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--engine", "ray"], "not built yet"),
         (["--engine", "proceses"], "processes"),
         (["--engine", "inline", "--jobs", "2"], "--jobs"),
         (["--jobs", "0"], "--jobs"),
         (["--budget", "10m"], "--budget is not built yet"),
-        (["--address", "x"], "--address is not built yet"),
+        (["--address", "x"], "--address: expected none, got x. It needs --engine ray."),
+        (["--engine", "ray", "--address", "ray://x:1"], "HOST:PORT of a Ray cluster, or auto, got ray://x:1"),
         (["--out", "tiny.toml"], "a file"),
         (["--out", "tiny.toml/deep"], "a file"),
     ],

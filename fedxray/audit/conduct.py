@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -37,11 +38,12 @@ def conduct(
     *,
     engine: str = "inline",
     jobs: int | None = None,
+    address: str | None = None,
     resume: bool = False,
     progress: Progress = silent,
 ) -> Ended:
     """Run an audit into a folder; what is refused is refused before anything is written."""
-    with make_engine(engine, jobs) as workers:
+    with make_engine(engine, jobs, address) as workers:
         return conduct_with(workers, plan, folder, resume=resume, progress=progress)
 
 
@@ -168,8 +170,8 @@ def _give_up(store: Store, case: Case, reason: str, status: str = "failed") -> N
 def _task(plan: Plan, store: Store, function: str, item: Run | Case) -> Task:
     argument = {
         "plan": plan.to_document(),
-        "plan_folder": str(plan.folder),
-        "store": str(store.folder),
+        "plan_folder": str(plan.folder.absolute()),  # a worker may be at home elsewhere
+        "store": str(store.folder.absolute()),
         "item": asdict(item),
     }
     return Task(label=item.id, function=f"{__name__}:{function}", argument=argument)
@@ -192,4 +194,12 @@ def work_on_case(argument: Mapping[str, Any]) -> None:
 
 
 def _opened(argument: Mapping[str, Any]) -> tuple[Plan, Store]:
-    return Plan.from_document(argument["plan"], Path(argument["plan_folder"])), Store(Path(argument["store"]))
+    store = Store(Path(argument["store"]))
+    if not store.private.is_dir():
+        raise BadInput(
+            "--out",
+            expected="a folder that every worker sees",
+            got=f"{store.folder}, which is not there on {platform.node() or 'a worker'}",
+            remedy="Choose an --out on storage that all nodes share.",
+        )
+    return Plan.from_document(argument["plan"], Path(argument["plan_folder"])), store

@@ -1,8 +1,9 @@
-"""Where tasks are worked on: in this process, or in spawned workers; what comes out is the same."""
+"""Where tasks are worked on: here, in spawned workers, or on a Ray cluster; what comes out is the same."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ from fedxray.naming import load
 
 Progress = Callable[[int, int, str], None]  # done, total, label of the task that ended
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-ENGINES = ("inline", "processes")
-NOT_BUILT = ("ray",)
+ENGINES = ("inline", "processes", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """A task whose worker died twice, the second time alone."""
+    """A task whose worker died, and how; of a whole run: twice, the second time alone."""
 
     task: Task
     reason: str
@@ -51,14 +51,18 @@ class Engine(Protocol):
         """Work on all tasks and return once every one has ended; an exception of a task is raised here."""
 
 
-def make_engine(name: str, jobs: int | None) -> Engine:
-    """The engine of that name; `jobs` workers, one per core unless told."""
-    if name in NOT_BUILT:
-        raise BadInput(
-            "--engine", expected="inline or processes", got=name, remedy="This engine is not built yet."
-        )
+def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engine:
+    """The engine of that name; `jobs` workers, one per core unless told; `address` is that of a Ray cluster."""
     if name not in ENGINES:
         raise unknown_name("--engine", name, ENGINES)
+    if address is not None and name != "ray":
+        raise BadInput("--address", expected="none", got=address, remedy="It needs --engine ray.")
+    if name == "ray":
+        from fedxray.audit.ray_cluster import check
+        from fedxray.audit.ray_engine import RayCluster
+
+        check(address)
+        return RayCluster(jobs=jobs, address=address)
     if name == "inline":
         if jobs not in (None, 1):
             raise BadInput(
@@ -110,3 +114,25 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+def try_twice(
+    tasks: Sequence[Task],
+    progress: Progress,
+    *,
+    attempt: Callable[[deque[Task], Callable[[Task], None]], list[Death]],
+    attempt_alone: Callable[[deque[Task], Callable[[Task], None]], list[Death]],
+) -> list[Death]:
+    """Work on all tasks; those whose worker died are repeated at the end, each alone; returns what died again."""
+    ended: list[Task] = []
+
+    def note(task: Task) -> None:
+        ended.append(task)
+        progress(len(ended), len(tasks), task.label)
+
+    deaths: list[Death] = []
+    for first in attempt(deque(tasks), note):
+        for second in attempt_alone(deque([first.task]), note):
+            deaths.append(Death(task=second.task, reason=f"{second.reason}, also when tried again alone"))
+            note(second.task)
+    return deaths

@@ -10,10 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from fedxray.audit.engines import ONE_THREAD, Death, Progress, Task
+from fedxray.audit.engines import ONE_THREAD, Death, Progress, Task, try_twice
 from fedxray.errors import FedxrayError
 
 if TYPE_CHECKING:
@@ -21,15 +23,17 @@ if TYPE_CHECKING:
 
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 5.0  # seconds that a worker gets to end by itself
+GLANCE = 0.2  # seconds between two looks at the memory of those who work
 
 
 @dataclass
 class Worker:
-    """One process and the pipe to it; `task` is what it works on."""
+    """One process and the pipe to it; `task` is what it works on, `peak` the most bytes it was seen to hold."""
 
     process: SpawnProcess
     pipe: Connection
     task: Task | None = None
+    peak: int = 0
 
     def give(self, task: Task) -> None:
         """Hand over a task; a worker that is dead already is noticed when it is waited for."""
@@ -48,13 +52,19 @@ class Worker:
             raise answer
         return True
 
+    def look(self) -> None:
+        """Note how much memory it has taken, while there is somebody to ask."""
+        if self.process.pid is not None:
+            self.peak = max(self.peak, peak_memory(self.process.pid))
+
     def obituary(self) -> str:
-        """How the process ended."""
+        """How the process ended, and the most memory that it was seen to hold."""
         self.process.join(PATIENCE)
         code = self.process.exitcode
+        held = f" (it held up to {self.peak / 1e6:,.0f} MB of memory)" if self.peak else ""
         if code is not None and code < 0:
-            return f"its process was killed by {signal.Signals(-code).name}, also when tried again alone"
-        return f"its process ended with code {code}, also when tried again alone"
+            return f"its process was killed by {signal.Signals(-code).name}{held}"
+        return f"its process ended with code {code}{held}"
 
     def end(self) -> None:
         """Stop the process, by force if need be."""
@@ -85,23 +95,14 @@ class Processes:
 
     def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
         """Work on all tasks; those whose worker died are repeated at the end, each alone."""
-        ended: list[Task] = []
+        return try_twice(
+            tasks,
+            progress,
+            attempt=partial(self.work_off, jobs=self.jobs),
+            attempt_alone=self._work_off_alone,
+        )
 
-        def note(task: Task) -> None:
-            ended.append(task)
-            progress(len(ended), len(tasks), task.label)
-
-        again = self._work_off(deque(tasks), self.jobs, note)
-        deaths: list[Death] = []
-        for first in again:
-            self.__exit__()  # nobody else takes memory while it is tried again
-            second = self._work_off(deque([first.task]), 1, note)
-            deaths += second
-            for death in second:
-                note(death.task)
-        return deaths
-
-    def _work_off(self, waiting: deque[Task], jobs: int, note: Callable[[Task], None]) -> list[Death]:
+    def work_off(self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int) -> list[Death]:
         """Let at most `jobs` workers work until nothing waits; returns the tasks whose worker died."""
         deaths: list[Death] = []
         while waiting or self._busy():
@@ -116,6 +117,10 @@ class Processes:
                     self.workers.remove(worker)
                     worker.end()
         return deaths
+
+    def _work_off_alone(self, waiting: deque[Task], note: Callable[[Task], None]) -> list[Death]:
+        self.__exit__()  # nobody else takes memory while it is tried again
+        return self.work_off(waiting, note, jobs=1)
 
     def _busy(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.task is not None]
@@ -136,7 +141,7 @@ def start_worker() -> Worker:
     """A new worker to which Ctrl-C says nothing; the variables give every library in it one thread."""
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=_serve, args=(there,), daemon=True)
-    with _environment(dict.fromkeys(ONE_THREAD, "1")), _deaf_to_interrupts():
+    with environment(dict.fromkeys(ONE_THREAD, "1")), _deaf_to_interrupts():
         process.start()
     there.close()
     return Worker(process=process, pipe=here)
@@ -166,15 +171,27 @@ def _follow_parent() -> None:
 
 
 def _ready(workers: list[Worker]) -> list[Worker]:
-    """Wait until a worker answers or dies."""
+    """Wait until a worker answers or dies, or a moment has passed."""
     signs: list[Connection | int] = [worker.pipe for worker in workers]
     signs += [worker.process.sentinel for worker in workers]
-    found = wait(signs)
+    found = wait(signs, GLANCE)
+    for worker in workers:
+        worker.look()
     return [worker for worker in workers if worker.pipe in found or worker.process.sentinel in found]
 
 
+def peak_memory(pid: int) -> int:
+    """The most bytes that a living process has held so far; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    told = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(told[0]) * 1024 if told else 0
+
+
 @contextlib.contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
+def environment(changes: dict[str, str]) -> Iterator[None]:
     """Variables that a new process inherits; put back afterwards."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)

@@ -36,6 +36,29 @@ def die(argument: Mapping[str, Any]) -> None:
     note(argument)
 
 
+def swell(argument: Mapping[str, Any]) -> None:
+    """Take memory, stay a while, and be killed for it."""
+    import time
+
+    held = bytearray(argument["megabytes"] * 10**6)
+    held[::4096] = b"x" * len(held[::4096])
+    time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lose_the_host(argument: Mapping[str, Any]) -> None:
+    """Kill the parent as a lost node would; `times` says how often before it goes well."""
+    import time
+
+    tries = Path(argument["folder"], f"{argument['name']}.tries")
+    before = int(tries.read_text()) if tries.exists() else 0
+    tries.write_text(str(before + 1))
+    if before < argument["times"]:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+    note(argument)
+
+
 def leave(argument: Mapping[str, Any]) -> None:
     """End the process without a word."""
     os._exit(7)

@@ -69,7 +69,7 @@ def test_a_demo_overwrites_nothing_but_a_demo(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="--out"):
             demo.conduct_demo(folder)
     with pytest.raises(BadInput, match="--engine"):
-        demo.conduct_demo(tmp_path / "new", engine="ray")
+        demo.conduct_demo(tmp_path / "new", engine="raay")
     assert (tmp_path / "audit" / "results.json").read_bytes() == before
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["text.tex"]
     assert not (tmp_path / "new").exists()

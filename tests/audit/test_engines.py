@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,12 +96,27 @@ def test_a_task_that_kills_two_workers_is_given_up_with_the_signal(
     heard = Heard()
     tasks = [task(tmp_path, "die", "a", times=9), task(tmp_path, "leave", "b"), task(tmp_path, "note", "c")]
     deaths = two_workers.run(tasks, heard)
-    assert {death.task.label: death.reason for death in deaths} == {
+    assert {death.task.label: without_memory(death.reason) for death in deaths} == {
         "a": "its process was killed by SIGKILL, also when tried again alone",
         "b": "its process ended with code 7, also when tried again alone",
     }
     assert (tmp_path / "a.tries").read_text() == "2" and (tmp_path / "c.txt").exists()
     assert len(heard.told) == 3
+
+
+def without_memory(reason: str) -> str:
+    return re.sub(r" \(it held up to [\d,]+ MB of memory\)", "", reason)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system tells nobody's memory")
+def test_a_task_that_dies_of_its_memory_is_given_up_with_the_peak(tmp_path: Path) -> None:
+    with Processes(1) as engine:
+        deaths = engine.run([task(tmp_path, "swell", "a", megabytes=300)], Heard())
+    told = re.fullmatch(
+        r"its process was killed by SIGKILL \(it held up to (\d+) MB of memory\), also when tried again alone",
+        deaths[0].reason,
+    )
+    assert told and 300 < int(told[1]) < 600
 
 
 def test_what_a_user_can_mend_stops_the_work_with_its_own_message(
@@ -169,13 +185,21 @@ def test_engines_by_name() -> None:
     assert isinstance(make_engine("inline", None), Inline)
     assert make_engine("processes", 3).jobs == 3  # type: ignore[attr-defined]
     assert make_engine("processes", None).jobs == cores()  # type: ignore[attr-defined]
+    assert make_engine("ray", 3, "auto").address == "auto"  # type: ignore[attr-defined]
     for name, jobs, words in (
-        ("ray", None, "not built yet"),
         ("proceses", None, "processes"),
         ("inline", 2, "--jobs"),
     ):
         with pytest.raises(BadInput, match=words):
             make_engine(name, jobs)
+    with pytest.raises(BadInput, match=r"--address.*--engine ray"):
+        make_engine("processes", None, "127.0.0.1:6379")
+
+
+def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"fedxray\[ray\]"):
+        make_engine("ray", None)
 
 
 def plan_for_both() -> Any:
