@@ -157,6 +157,13 @@ def _case(
         "rounds_spent": 0,
         "seconds": 3.5,
         "worst_record": {m: {"record": int(draw.integers(0, 100)), "value": scores[m]} for m in metrics},
+        "exposed": {m: [{"record": 7 * client + seed, "value": scores[m]}] for m in metrics},
+        "by_class": {
+            m: {
+                "three": {"mean": scores[m], "n": 4, "floors": {name: one[m] for name, one in floors.items()}}
+            }
+            for m in metrics
+        },
     }
 
 

@@ -93,6 +93,8 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "2.13.0",
         "Seeds: 0, 1, 2, 3, 4",
         "psnr by client, inverting-gradients",
+        "psnr by class, inverting-gradients",
+        "Most exposed records",
     ):
         assert words in page.text
 
