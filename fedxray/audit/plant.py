@@ -52,7 +52,11 @@ def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
     if item.plant is None:
         return prepared
     clients = planted_clients(plan, item.plant, prepared.federation.space)
-    federation = plant(prepared.federation, item.plant, clients=clients, seed=item.seed)
+    plain = prepared.federation
+    if prepared.recorded is not None and not isinstance(plain.record, str):
+        # As many rounds as the recording holds: their numbers are whatever a server wrote.
+        plain = replace(plain, rounds=len(plain.record), record="all")
+    federation = plant(plain, item.plant, clients=clients, seed=item.seed)
     names = tuple(f"planted {client}" for client in range(clients))
     return replace(
         prepared,

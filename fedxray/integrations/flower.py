@@ -166,9 +166,10 @@ class RecordingGrid:
         """Pair answers with what they answer: by message id, or by node where a grid gives no ids."""
         by_id = {reply.metadata.reply_to_message_id: reply for reply in replies}
         by_node = {str(reply.metadata.src_node_id): reply for reply in replies}
-        for key, one in sent:
-            if one is not None:
-                self._note(one, by_id.get(key) if key else by_node.get(one.node))
+        with self.writer.burst():
+            for key, one in sent:
+                if one is not None:
+                    self._note(one, by_id.get(key) if key else by_node.get(one.node))
 
     def _note(self, sent: Taken, reply: Message | None) -> None:
         hidden = self.secure or reply is None

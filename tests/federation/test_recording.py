@@ -131,9 +131,15 @@ def test_a_missing_round_is_a_gap(folder: Path) -> None:
 
 
 def test_rounds_are_counted_where_nobody_numbers_them(tmp_path: Path) -> None:
-    add(tmp_path / "r", said(None), said(None), said(None, what="evaluate", reply=None))
+    early, late = (said(None, what="evaluate", reply=None) for _ in range(2))
+    add(tmp_path / "r", early, said(None), said(None), late)
     chosen = choose(read_recording(tmp_path / "r"))
-    assert chosen.rounds == [0, 1] and list(chosen.ended) == [0]
+    assert chosen.rounds == [0, 1] and list(chosen.ended) == [1], (
+        "an evaluation follows the training before it"
+    )
+    add(tmp_path / "n", said(5), said(None, what="evaluate", reply=None), said(6))
+    chosen = choose(read_recording(tmp_path / "n"))
+    assert chosen.rounds == [4, 5] and list(chosen.ended) == [4]
 
 
 def test_a_node_that_joined_late_has_its_own_rounds(folder: Path) -> None:

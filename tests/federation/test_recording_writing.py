@@ -62,6 +62,23 @@ def test_too_much_that_waits_ends_a_recording_but_is_written(tmp_path: Path) -> 
     assert notes(tmp_path)[0].startswith("the disk is slower than the training: 12 bytes wait")
 
 
+def test_what_was_written_no_longer_waits_and_one_large_message_is_let_in(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path, "client", most_waiting=13)
+    for round, size in ((1, 6), (2, 6), (3, 6), (4, 99)):
+        writer.submit(lambda round=round: said(round), size)  # type: ignore[misc]
+        writer.wait()
+    assert [one.round for one in read_recording(tmp_path).messages] == [1, 2, 3, 4] and notes(tmp_path) == []
+
+
+def test_messages_that_come_at_once_are_let_in_together(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path, "server", most_waiting=13)
+    with writer.burst():
+        for node in range(12):
+            writer.submit(lambda node=node: said(1, node=str(node)), 6)  # type: ignore[misc]
+    writer.wait()
+    assert len(read_recording(tmp_path).messages) == 12 and notes(tmp_path) == []
+
+
 def test_a_stop_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = RecordingWriter(tmp_path, "client")
     with caplog.at_level(logging.WARNING, logger="fedxray.recorder"):

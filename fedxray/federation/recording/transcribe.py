@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ from fedxray.federation.transcript import Parts, Transcript
 from fedxray.params import scaled, subtract
 
 NODE, FELLOW = 0, 1  # clients of the transcript
+MOST_LISTED = 20  # nodes or runs that a refusal names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
     run = _one("transcript.run", "run", run, recording.runs())
     messages = [message for message in recording.messages if message.run == run]
     named = list(dict.fromkeys(message.node for message in messages))
-    node = _one("data.node", "node", node, named, {one: _rounds_of(messages, one) for one in named})
+    node = _one("data.node", "node", node, named, lambda name: _rounds_of(messages, name))
     mine = [message for message in messages if message.node == node]
     lost = list(recording.cut)
     trained = _trainings(_sound(recording, mine, "train", lost), node)
@@ -199,19 +200,33 @@ def _sound(
     recording: Recording, messages: Sequence[Heard], what: str, lost: list[str]
 ) -> dict[int, list[Heard]]:
     """Messages of one kind by round, counted from 0; those whose arrays cannot be used are noted as lost."""
-    asked = [message for message in messages if message.what == what]
-    # By their order where the framework does not number rounds.
-    numbered = all(message.round is not None for message in asked)
     found: dict[int, list[Heard]] = {}
-    for place, message in enumerate(asked):
+    for round, message in _by_round(messages):
+        if message.what != what:
+            continue
         parts = [kept for kept in (message.sent, message.reply) if kept is not None]
         faults = [fault for kept in parts if (fault := recording.fault(kept)) is not None]
         if faults:
             lost.append(f"{title(message)}: {faults[0]}")
         else:
-            round = (message.round or 1) - 1 if numbered else place
             found.setdefault(round, []).append(message)
     return found
+
+
+def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
+    """Messages with their round, counted from 0: as numbered, or by their order where a framework does not number.
+
+    An evaluation without a number belongs to the training before it; before the first one it ends no round.
+    """
+    numbered = all(message.round is not None for message in messages if message.what == "train")
+    place = -1
+    for message in messages:
+        told = (message.round or 1) - 1 if numbered and message.round is not None else None
+        if message.what == "train":
+            place = place + 1 if told is None else told
+            yield place, message
+        elif told is not None or place >= 0:
+            yield place if told is None else told, message
 
 
 def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
@@ -252,13 +267,20 @@ def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, i
 
 
 def _one(
-    argument: str, noun: str, given: str | None, known: Sequence[str], more: dict[str, str] | None = None
+    argument: str,
+    noun: str,
+    given: str | None,
+    known: Sequence[str],
+    more: Callable[[str], str] | None = None,
 ) -> str:
-    """The given one of several, or the only one."""
-    listed = "; ".join(printable(f"{name} ({more[name]})" if more else name) for name in known)
+    """The given one of several, or the only one; `more` says something about each."""
     if given is None and len(known) == 1:
         return known[0]
     if given is None or given not in known:
+        listed = "; ".join(
+            printable(f"{name} ({more(name)})" if more else name) for name in known[:MOST_LISTED]
+        )
+        listed += f"; and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
         got = "nothing" if given is None else repr(given)
         short = argument.rpartition(".")[2]
         raise BadInput(

@@ -71,6 +71,7 @@ class RecordingWriter:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Callable[[], Said], int]] = deque()
         self._waiting_bytes = 0
+        self._in_burst = False
         self._thread: threading.Thread | None = None
         self._note: str | None = None  # to be left in the folder
 
@@ -84,12 +85,22 @@ class RecordingWriter:
             if self.stopped is not None:
                 return
             waiting = self._waiting_bytes
-            if waiting + size <= self._most_waiting or not self._waiting:
+            if waiting + size <= self._most_waiting or not self._waiting or self._in_burst:
                 self._waiting.append((message, size))
                 self._waiting_bytes += size
                 self._start()
                 return
         self._stop(f"the disk is slower than the training: {waiting} bytes wait", keep=True)
+
+    @contextmanager
+    def burst(self) -> Iterator[None]:
+        """A block whose messages are let in together, unless too much waits already: they came at once, in memory."""
+        with self._held():
+            self._in_burst = self._waiting_bytes <= self._most_waiting
+        try:
+            yield
+        finally:
+            self._in_burst = False
 
     def wait(self) -> None:
         """Return when everything that was submitted is written or given up."""
