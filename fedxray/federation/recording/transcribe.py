@@ -158,6 +158,7 @@ class _RecordedShelf:
 
     def __init__(self, chosen: Chosen, model: nn.Module, recipe: Recipe, widen: bool) -> None:
         self._chosen, self._model, self._recipe, self._widen = chosen, model, recipe, widen
+        self._sent = functools.lru_cache(maxsize=1)(self._read_sent)  # a reply is read after what it answers
 
     def put(self, key: str, parts: Parts) -> None:
         """Refuse, since a recording does not change."""
@@ -173,14 +174,16 @@ class _RecordedShelf:
         round = int(text)
         if what == "after":
             return self._fit(self._chosen.ended[round].sent, f"model after round {round + 1}")
-        heard = self._chosen.trained[round]
-        sent = self._fit(heard.sent, f"model sent in round {round + 1}")
+        heard, sent = self._chosen.trained[round], self._sent(round)
         if what == "sent" or heard.reply is None:
             return sent
         back = self._fit(heard.reply, f"reply of round {round + 1}")
         if self._recipe.kind == "gradient":
             return Parts(scaled(back.params, -1.0), back.buffers)
         return Parts(subtract(back.params, sent.params), back.buffers)
+
+    def _read_sent(self, round: int) -> Parts:
+        return self._fit(self._chosen.trained[round].sent, f"model sent in round {round + 1}")
 
     def _fit(self, kept: Kept, what: str) -> Parts:
         return fit(self._chosen.recording.arrays(kept), self._model, widen=self._widen, what=what)
