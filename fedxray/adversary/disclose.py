@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -68,8 +68,8 @@ def disclose(
                 remedy="It belongs to attacks that are not built yet.",
             )
         value = (
-            _bn_statistics(truth, _single(name, client), transcript)
-            if name == "bn-statistics"
+            _BY_ROUND[name](truth, _single(name, client), transcript)
+            if name in _BY_ROUND
             else _GIVE[name](truth, client, tuple(seats), rows)
         )
         if name.startswith("oracle-"):
@@ -205,13 +205,17 @@ def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows
     return torch.bincount(y, minlength=len(truth.space.classes))
 
 
+def _rounds(truth: Truth, transcript: Transcript | None) -> Iterable[int]:
+    """All rounds of a run; of a recording those that it holds, since the number of its last is a stranger's word."""
+    return range(truth.rounds) if transcript is None or not transcript.recorded else transcript.rounds()
+
+
 def _batch_labels(
-    truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
+    truth: Truth, client: int, transcript: Transcript | None
 ) -> dict[int, tuple[torch.Tensor, ...]]:
-    owner = _single("batch-labels", client)
-    y, found = truth.train[owner].y, {}
-    for round in range(truth.rounds):
-        schedule = truth.schedule(owner, round)
+    y, found = truth.train[client].y, {}
+    for round in _rounds(truth, transcript):
+        schedule = truth.schedule(client, round)
         found[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
     return found
 
@@ -221,14 +225,10 @@ def _bn_statistics(
 ) -> dict[int, dict[str, torch.Tensor]]:
     """By recorded round, from the model that the client was sent in it."""
     if transcript is None or not has_batch_norm(truth.model):
-        raise BadInput(
-            "grants",
-            expected="for bn-statistics a network with BatchNorm and the transcript of its run",
-            got="no transcript" if transcript is None else "a network without BatchNorm",
-            remedy="Call disclose(..., transcript=transcript)."
-            if transcript is None
-            else "Leave bn-statistics out.",
-        )
+        expected = "for bn-statistics a network with BatchNorm and the transcript of its run"
+        lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
+        got, remedy = lacking if transcript is None else ("a network without BatchNorm", "Leave it out.")
+        raise BadInput("grants", expected=expected, got=got, remedy=remedy)
     sent = {
         one.round: one.parts for one in transcript.messages if (one.what, one.client) == ("broadcast", client)
     }
@@ -241,9 +241,8 @@ def _bn_statistics(
     }
 
 
-def _order(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> dict[int, torch.Tensor]:
-    owner = _single("oracle-order", client)
-    return {round: truth.schedule(owner, round).index for round in range(truth.rounds)}
+def _order(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, torch.Tensor]:
+    return {round: truth.schedule(client, round).index for round in _rounds(truth, transcript)}
 
 
 def _oracle_loss(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> LossOracle:
@@ -284,7 +283,6 @@ _GIVE: dict[str, _Give] = {
     "defence": lambda truth, client, seats, rows: truth.defence,
     "labels": _labels,
     "label-counts": _label_counts,
-    "batch-labels": _batch_labels,
     "public-attributes": _public_attributes,
     "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats)[0],
     "source-records": lambda truth, client, seats, rows: source_records(truth, client, seats, rows)[0],
@@ -294,6 +292,10 @@ _GIVE: dict[str, _Give] = {
     "oracle-records": lambda truth, client, seats, rows: records_in_question(truth, client, seats, rows),
     "oracle-groups": lambda truth, client, seats, rows: truth.train,
     "oracle-loss": _oracle_loss,
+}
+_BY_ROUND: dict[str, Callable[[Truth, int, Transcript | None], Any]] = {
+    "batch-labels": _batch_labels,
+    "bn-statistics": _bn_statistics,
     "oracle-order": _order,
 }
-_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - {"bn-statistics"}
+_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - frozenset(_BY_ROUND)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedxray.attacks.base import compute
 from fedxray.audit import catalog
-from fedxray.audit.bench import Bench, make_view
+from fedxray.audit.bench import Bench, grant_names, make_view
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
@@ -27,6 +27,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "how the node trains: plain SGD (with momentum or without) can be replayed",
     ),
 }
+OF_THE_ORDER = ("batch-labels", "bn-statistics", "oracle-order")  # a simulation knows them
 SEARCHABLE = ("epochs", "batch_size", "learning_rate")
 OR_SEARCH = "Give it, or candidates in [transcript.recipe]. "
 
@@ -39,7 +40,8 @@ def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
         check_word(chosen.node, *rounds_learnt(plan, prepared))
     for part in plan.attacks:
         _check_rounds(part, chosen.rounds)
-        _check_recipe(plan, _bench(plan, part, prepared, transcript), prepared)
+        _check_order(bench)
+        _check_recipe(plan, bench, prepared)
     return transcript
 
 
@@ -68,6 +70,18 @@ def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
 
 def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
     """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
+def _check_order(bench: Bench) -> None:
+    """Refuse grants that would have to be made up."""
+    for name in grant_names(bench.part, bench.attack, None):
+        if name in OF_THE_ORDER:
+            raise BadInput(
+                f"attack {bench.part.title}: grants",
+                expected="what a recording tells; in which order the node used its records is in no message",
+                got=repr(name),
+                remedy="Leave it out, or simulate the federation.",
+            )
+
+
     assert plan.transcript is not None
     asked = "recipe" in (bench.part.grants or ())
     if not prepared.unknown or (not asked and works(bench)) or not works(replace(bench, unknown=())):

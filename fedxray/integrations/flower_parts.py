@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import MOST_COUNT, Arrays
+from fedxray.federation.recording.form import MOST_COUNT, MOST_ROUNDS, Arrays
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -69,7 +69,7 @@ def round_of(message: Message) -> int | None:
     """The number of the round: from the config, else from the message's group; None where neither tells."""
     for record in message.content.config_records.values():
         value = _count(record.get(ROUND))
-        if value:
+        if value and value < MOST_ROUNDS:
             return value
     group = message.metadata.group_id
     return int(group) or None if group.isascii() and group.isdigit() and len(group) <= MOST_DIGITS else None

@@ -21,8 +21,9 @@ from fedxray.adversary.disclose import (
 from fedxray.adversary.view import Grants
 from fedxray.data.records import Records
 from fedxray.errors import BadInput
+from fedxray.federation.message import Message
 from fedxray.federation.round_loop import simulate
-from fedxray.federation.transcript import Transcript
+from fedxray.federation.transcript import MemoryShelf, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.params import parameters_of
 from tests.adversary.clinics import SENSITIVE, federation, numbers
@@ -189,6 +190,23 @@ def test_oracles_by_hand(truth: Truth) -> None:
     assert found.oracle["oracle-loss"].of(model, parameters_of(model)) == pytest.approx(wanted, rel=1e-6)
     assert list(found.oracle["oracle-order"]) == [0, 1, 2]
     assert torch.equal(found.oracle["oracle-order"][2], truth.schedule(1, 2).index)
+
+
+def test_rounds_of_a_recording_are_those_it_holds(classes: Truth) -> None:
+    """A recording may say that its last round was any, so nothing is counted up to it."""
+    far = replace(classes, rounds=10**15)
+    heard = Message(what="broadcast", round=7, client=1, parts="sent/7", readers=frozenset())
+    told = Transcript(
+        messages=(heard,),
+        shelf=MemoryShelf(),
+        model=far.model,
+        space=far.space,
+        loss="mse",
+        clients=2,
+        recorded=True,
+    )
+    found = disclose(far, ["batch-labels", "oracle-order"], client=1, transcript=told)
+    assert list(found.oracle["oracle-order"]) == [7] and list(found.batch_labels or ()) == [7]
 
 
 def test_own_data_is_for_whoever_has_a_seat(truth: Truth) -> None:

@@ -144,6 +144,9 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
         ({"path": "nowhere"}, "expected a recording with recording.json, got none"),
         ({"transcript": {"optimiser": "sgd"}}, "Did you mean optimizer?"),
         ({"attack": [{"name": "source-majority"}]}, "records of another client"),
+        ({"attack": [{**ATTACKS[0], "grants": ["batch-labels"]}]}, "in which order the node used its records"),
+        ({"attack": [{**ATTACKS[0], "grants": ["oracle-order"]}]}, "is in no message, got 'oracle-order'. Leave"),
+        ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected what a recording tells"),
     ],
 )  # fmt: skip
 def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], told: str) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedxray.federation.recording.form import MOST_COUNT, MOST_FACTS
+from fedxray.federation.recording.form import MOST_FACTS, MOST_ROUNDS
 from fedxray.integrations.flower_parts import config_of, examples_of, node_partition, round_of
 
 
@@ -27,9 +27,9 @@ def message(config: dict[str, Any], group: str = "") -> Message:
         ({"server-round": 3}, "9", 3),
         ({"server-round": 0}, "9", 9),
         ({"server-round": True}, "9", 9),
-        ({"server-round": MOST_COUNT}, "9", 9),
+        ({"server-round": MOST_ROUNDS}, "9", 9),
         ({}, "0", None),
-        ({"server-round": MOST_COUNT - 1}, "", MOST_COUNT - 1),
+        ({"server-round": MOST_ROUNDS - 1}, "", MOST_ROUNDS - 1),
         ({}, "0001200", 1200),
         ({}, "1763260830", None),  # seconds
         ({}, "1763260830123456789", None),  # nanoseconds

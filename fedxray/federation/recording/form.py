@@ -25,7 +25,8 @@ HEAD = "recording.json"
 MESSAGES, ARRAYS = "messages", "arrays"
 STOPPED = "stopped"  # beginning of the name of a note on why a recorder stopped
 MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
-MOST_COUNT = 2**53  # what counts and rounds stay below, as other readers of JSON hold numbers as floats
+MOST_COUNT = 2**53  # what counts stay below, as other readers of JSON hold numbers as floats
+MOST_ROUNDS = 10**9
 
 Side = Literal["client", "server", "checkpoints"]
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -74,7 +75,7 @@ class Heard(_Strict):
     what: Literal["train", "evaluate"]
     node: Text
     run: Text
-    round: Annotated[int, Field(ge=1, lt=MOST_COUNT)] | None
+    round: Annotated[int, Field(ge=1, lt=MOST_ROUNDS)] | None
     sent: Kept
     reply: Kept | None
     examples: Count | None
