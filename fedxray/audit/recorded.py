@@ -73,7 +73,8 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     facts = facts_of(chosen, told) | layer_facts(chosen, model)
     facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner}
     prepared = Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
-    return _with_found_recipe(plan, prepared)
+    found = _with_found_recipe(plan, prepared)
+    return replace(found, recorded={**(found.recorded or {}), "learnt": list(rounds_learnt(plan, found))})
 
 
 def _with_found_recipe(plan: Plan, prepared: Prepared) -> Prepared:

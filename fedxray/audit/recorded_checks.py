@@ -10,7 +10,7 @@ from fedxray.audit.bench import Bench, grant_names, make_view
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
-from fedxray.audit.recorded import chosen_of, recorded_transcript, rounds_learnt
+from fedxray.audit.recorded import chosen_of, recorded_transcript
 from fedxray.audit.recorded_owner import check_word
 from fedxray.audit.recorded_recipe import span
 from fedxray.errors import BadInput, Refused
@@ -36,8 +36,9 @@ def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
     """The recorded transcript, refused by name where its node, rounds or recipe do not fit the plan."""
     chosen = chosen_of(plan)
     transcript = recorded_transcript(plan, prepared)
-    if chosen.recording.side == "server" and (prepared.recorded or {})["owner"] == ON_WORD:
-        check_word(chosen.node, *rounds_learnt(plan, prepared))
+    told = prepared.recorded or {}
+    if told["owner"] == ON_WORD:
+        check_word(chosen.node, *told["learnt"])
     for part in plan.attacks:
         _check_rounds(part, chosen.rounds)
         _check_order(bench)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
 from fedxray.audit.recorded_whole import heading, place, shortcomings
 from fedxray.data import Column, Dataset, Split
@@ -45,7 +46,7 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     if place(told):
         facts.append(("", f"place: {place(told)}"))
     facts += [("", f"! {word}: {text}") for word, text in shortcomings(told)]
-    if told["side"] != "client":
+    if told["side"] != "client" or told["owner"] == ON_WORD:
         facts.append(("", f"that the node is yours: {told['owner']}"))
     if told["recipe_heard"]:
         facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))

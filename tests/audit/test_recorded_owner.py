@@ -27,6 +27,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record_simulation(plan, folder / "server", [0, 1], side="server")
     for client in (0, 1):
         record_simulation(plan, folder / f"node{client}", [client])
+    record_simulation(plan, folder / "saved", [1], side="checkpoints")
+    record_simulation(plan, folder / "both", [0, 1])
+    changed = make_plan({**BASE, "federation": {"rounds": 2, "epochs": 1}}, folder)
+    record_simulation(changed, folder / "other", [1])
     return folder
 
 
@@ -54,9 +58,12 @@ def test_without_a_proof_it_is_the_users_word(place: Path) -> None:
 
 
 def test_imported_checkpoints_are_the_users_on_word(place: Path) -> None:
-    if not (place / "saved").exists():
-        record_simulation(make_plan(BASE, place), place / "saved", [1], side="checkpoints")
     found, lines = owner(place, path="saved", node=None)
+    assert found == "on the user's word" and "that the node is yours: on the user's word" in lines
+
+
+def test_a_folder_of_several_nodes_is_the_users_on_word(place: Path) -> None:
+    found, lines = owner(place, path="both")
     assert found == "on the user's word" and "that the node is yours: on the user's word" in lines
 
 
@@ -64,14 +71,25 @@ def test_the_nodes_own_recording_proves_it(place: Path) -> None:
     assert owner(place, own="node1")[0] == "the node's own recording holds the same replies"
 
 
+def test_one_round_or_several_nodes_prove_little(place: Path) -> None:
+    """Replies are passed around: what holds those of others, or a single one, does not show whose node it is."""
+    assert owner(place, own="both")[0] == "on the user's word"
+    assert owner(place, own="node1", rounds=[1])[0] == "on the user's word"
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         (
             {"own": "node0"},
-            "expected the replies of node 101 in the server's recording, got others in round 1",
+            "expected replies of node 101 in the same run and rounds, got none of them",
         ),
-        ({"own": "server"}, "expected a recording of the node's own side, got a server's in server"),
+        (
+            {"own": "other"},
+            "expected the replies of node 101 in the server's recording, got others in round 0 (the first is 0)",
+        ),
+        ({"own": "server"}, "a recording of the node's own side, got one of the side server in server"),
+        ({"own": "saved"}, "a recording of the node's own side, got one of the side checkpoints in saved"),
         ({"own": "nowhere"}, "expected a recording with recording.json, got none"),
         ({"path": "node1", "node": None, "own": "node1"}, "expected a server's recording beside it"),
     ],
@@ -82,7 +100,8 @@ def test_another_nodes_recording_is_no_proof(place: Path, changes: dict[str, Any
     assert told in str(caught.value)
 
 
-def test_records_that_the_node_did_not_train_on_are_refused_on_word_alone(place: Path) -> None:
+@pytest.mark.parametrize("path", ["server", "saved", "both"])
+def test_records_that_the_node_did_not_train_on_are_refused_on_word_alone(place: Path, path: str) -> None:
     """With other targets the training makes these records worse; a proof by its own recording outweighs that."""
     prepared = prepare(make_plan(BASE, place), "none", 0)
     index = prepared.split.train[1]
@@ -95,5 +114,8 @@ def test_records_that_the_node_did_not_train_on_are_refused_on_word_alone(place:
     with pytest.raises(
         BadInput, match=r"node 101 as yours: no other node.s data is reconstructed, got records on"
     ):
-        preflight(make_plan({**document(), "data": data}, place))
+        preflight(make_plan({**document(path), "data": data}, place))
     preflight(make_plan({**document(own="node1"), "data": data}, place))
+    facts = prepare(make_plan({**document(own="node1"), "data": data}, place), "none", 0).recorded or {}
+    fell, rounds = facts["learnt"]
+    assert 2 * fell < rounds == 2, "said in the ledger even where the node is proved"
