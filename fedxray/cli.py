@@ -81,7 +81,8 @@ def audit(
         bool, typer.Option("--resume", help="Go on with an interrupted audit of the same plan.")
     ] = False,
     budget: Annotated[
-        str | None, typer.Option("--budget", hidden=True, help="Time limit, as 10m (not built yet).")
+        str | None,
+        typer.Option("--budget", help="Time to stay within, as 90s, 10m or 1h30m: less is done, and told."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print how the data was read, cases, time and disk needed.")
@@ -89,11 +90,10 @@ def audit(
     quiet: Quiet = False,
 ) -> None:
     """Run an audit: simulate the federation, attack it, write results.json and report.html."""
-    from fedxray.cli_audit import run_audit
+    from fedxray.cli_audit import Workers, run_audit
 
-    if budget is not None:
-        raise _not_built("--budget")
-    raise typer.Exit(run_audit(plan, out, engine, jobs, address, resume, dry_run, quiet))
+    workers = Workers(engine=engine, jobs=jobs, address=address)
+    raise typer.Exit(run_audit(plan, out, workers, resume, budget, dry_run, quiet))
 
 
 @app.command()

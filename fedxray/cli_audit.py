@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from fedxray.errors import FedxrayError
+from fedxray.errors import FedxrayError, printable
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from fedxray.audit.conduct import Ended
     from fedxray.audit.engines import Progress
     from fedxray.audit.plan import Plan
@@ -19,13 +23,21 @@ if TYPE_CHECKING:
 FAILED, INTERRUPTED = 4, 130
 
 
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """The options that say where it is computed."""
+
+    engine: str
+    jobs: int | None
+    address: str | None
+
+
 def run_audit(
     file: Path,
     out: Path | None,
-    engine: str,
-    jobs: int | None,
-    address: str | None,
+    workers: Workers,
     resume: bool,
+    budget: str | None,
     dry_run: bool,
     quiet: bool,
 ) -> int:
@@ -37,16 +49,14 @@ def run_audit(
     folder = out if out is not None else Path("fedxray-out", plan.name)
     _tell_factories(plan)
     if dry_run:
-        return _print_needs(plan, folder, engine, jobs, address)
+        return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _tell_understood(plan, sys.stderr)
     from fedxray.audit.conduct import conduct
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct(
-                plan, folder, engine=engine, jobs=jobs, address=address, resume=resume, progress=progress
-            )
+            ended = conduct(plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress)
     except KeyboardInterrupt:
         print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
         return INTERRUPTED
@@ -125,22 +135,31 @@ def _tell_understood(plan: Plan, where: TextIO) -> None:
         print(learnt(*rounds_learnt(plan, prepared)), file=where)
 
 
-def _print_needs(plan: Plan, folder: Path, engine: str, jobs: int | None, address: str | None) -> int:
+def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None) -> int:
     """How the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.cases import expand
     from fedxray.audit.conduct import check_room, megabytes
-    from fedxray.audit.engines import cores, make_engine
+    from fedxray.audit.engines import hands_of, make_engine
     from fedxray.audit.preflight import preflight
 
-    runs, cases = expand(plan)
-    with make_engine(engine, jobs, address):
+    hands = hands_of(workers.engine, workers.jobs)
+    with make_engine(workers.engine, workers.jobs, workers.address):
         needed = preflight(plan)
-    hands = 1 if engine == "inline" else jobs or cores()
+    seconds, lines = needed.seconds, []
+    if budget is not None:
+        from fedxray.audit.budget import decide, left_out, parse_budget, within_budget
+
+        chosen = decide(plan, needed, parse_budget(budget, hands))
+        seconds, lines = chosen["estimate"]["chosen"], list(left_out(plan, chosen))
+        plan = within_budget(plan, chosen)
+    runs, cases = expand(plan)
     _tell_understood(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
-    print(f"{'time':<12}about {duration(needed.seconds / hands)}")
+    print(f"{'time':<12}about {duration(seconds / hands)}")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
+    for line in lines:
+        print(f"{'left out':<12}{line}")
     check_room(folder, needed.bytes)
     return 0
 
@@ -156,14 +175,42 @@ def _tell_end(ended: Ended, quiet: bool) -> int:
     from fedxray.report import build_report, print_summary
 
     report = build_report(ended.folder)
+    for line in ended.document.get("budget", {}).get("left_out", ()):
+        print(f"fedxray: left out to stay within the budget: {printable(line)}", file=sys.stderr)
     if not quiet:
         print_summary(ended.document)
         print(f"Report: {report}")
+    cut = [case for case in ended.document["cases"] if case["status"] == "truncated" and not case["scores"]]
+    if cut:
+        print(
+            f"fedxray: {len(cut)} cases were cut off, the time was over; go on with --resume", file=sys.stderr
+        )
     if ended.failed:
         reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
         print(f"fedxray: {ended.failed} cases failed, the first because: {reason}", file=sys.stderr)
         return FAILED
     return 0
+
+
+@dataclass
+class Meter:
+    """Progress as a bar, in which every run and case is as long as it is thought to take."""
+
+    bar: Bar
+    line: TaskID
+    costs: dict[str, float] = field(default_factory=dict)
+    passed: float = 0.0
+
+    def weigh(self, seconds: Mapping[str, float]) -> None:
+        """Begin anew with what is to come."""
+        self.costs, self.passed = dict(seconds), 0.0
+        self.bar.reset(self.line, total=sum(self.costs.values()) or None, count="")
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """One has ended; where nobody said what it takes, all count the same."""
+        self.passed += self.costs.get(label, 0.0)
+        completed, end = (self.passed, sum(self.costs.values())) if self.costs else (done, total)
+        self.bar.update(self.line, completed=completed, total=end, description=label, count=f"{done}/{total}")
 
 
 @contextmanager
@@ -175,15 +222,14 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}", markup=False),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        line = bar.add_task("starting", total=None)
-        yield lambda done, total, label: bar.update(line, completed=done, total=total, description=label)
+        yield Meter(bar, bar.add_task("starting", total=None, count=""))

@@ -143,7 +143,8 @@ def test_a_user_s_mistake_is_one_clean_message_and_exit_2(
         (["--engine", "proceses"], "processes"),
         (["--engine", "inline", "--jobs", "2"], "--jobs"),
         (["--jobs", "0"], "--jobs"),
-        (["--budget", "10m"], "--budget is not built yet"),
+        (["--budget", "10"], "--budget: expected a time such as 90s, 10m or 1h30m"),
+        (["--engine", "inline", "--budget", "1s"], "--budget: expected at least 2s"),
         (["--address", "x"], "--address: expected none, got x. It needs --engine ray."),
         (["--engine", "ray", "--address", "ray://x:1"], "HOST:PORT of a Ray cluster, or auto, got ray://x:1"),
         (["--out", "tiny.toml"], "a file"),
@@ -405,6 +406,30 @@ def test_the_bar_shows_progress_only_to_someone_who_looks(
             progress(3, 7, "a case [bold]")
         said = capsys.readouterr().err
         assert ("3/7" in said and "a case [bold]" in said) is (terminal and not quiet)
+
+
+def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
+    from rich.progress import Progress
+
+    from fedxray.audit.conduct import Meter as Weighing
+    from fedxray.cli_audit import Meter
+
+    bar = Progress(disable=True)
+    meter = Meter(bar, bar.add_task("starting", total=None, count=""))
+    assert isinstance(meter, Weighing)
+    meter.weigh({"short": 1.0, "long": 9.0})
+    meter(1, 2, "short")
+    (line,) = bar.tasks
+    assert (line.completed, line.total, line.fields["count"]) == (1.0, 10.0, "1/2")
+    meter(2, 2, "long")
+    assert line.finished
+    meter.weigh({"planted": 2.0})
+    assert (line.completed, line.total) == (0, 2.0)
+
+
+def test_a_dry_run_says_what_a_budget_leaves_out(fedxray: Any, plan: Path) -> None:
+    ended = fedxray("audit", plan, "--dry-run", "--engine", "inline", "--budget", "2s")
+    assert ended.code == 0 and "left out    attribute-from-model: 1 of 2 clients" in ended.out
 
 
 def test_an_interrupt_before_the_work_begins_is_130_too(

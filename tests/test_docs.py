@@ -182,7 +182,7 @@ def test_plans_are_valid(snippet: str) -> None:
         assert make_plan({**whole, "attack": [{"name": "membership-loss"}], **document}, ROOT)
 
 
-@pytest.mark.parametrize("part", ["case", "row", "utility", "power"])
+@pytest.mark.parametrize("part", ["case", "row", "utility", "power", "budget"])
 def test_every_field_of_the_results_is_explained(part: str) -> None:
     page = text_of(DOCS / "results.md")
     assert [name for name in schema()["$defs"][part]["properties"] if f"`{name}`" not in page] == []

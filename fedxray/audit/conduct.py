@@ -8,15 +8,23 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedxray.audit.cases import Case, Run, expand
-from fedxray.audit.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.engines import Engine, Over, Progress, Task, hands_of, make_engine, never
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.arguments import own_path, schema_path
 from fedxray.audit.store import Store, check_folder, open_store
 from fedxray.data.identity import content_digest
 from fedxray.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedxray.audit.budget import Budget
+    from fedxray.audit.preflight import Estimate
+
+TENTHS = 10  # lines of the log on how far it is
+AGAIN = ("failed", "truncated")  # statuses of cases that are tried again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +34,17 @@ class Ended:
     folder: Path
     document: dict[str, Any]
     failed: int
+
+
+@runtime_checkable
+class Meter(Protocol):
+    """Progress that reckons the time left from what every run and case is thought to take."""
+
+    def weigh(self, seconds: Mapping[str, float]) -> None:
+        """Hear what is to come, by label."""
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Hear that one has ended."""
 
 
 def silent(done: int, total: int, label: str) -> None:
@@ -40,11 +59,17 @@ def conduct(
     jobs: int | None = None,
     address: str | None = None,
     resume: bool = False,
+    budget: str | None = None,
     progress: Progress = silent,
 ) -> Ended:
     """Run an audit into a folder; what is refused is refused before anything is written."""
+    limit = None
+    if budget is not None:
+        from fedxray.audit.budget import parse_budget
+
+        limit = parse_budget(budget, hands_of(engine, jobs))
     with make_engine(engine, jobs, address) as workers:
-        return conduct_with(workers, plan, folder, resume=resume, progress=progress)
+        return conduct_with(workers, plan, folder, resume=resume, progress=progress, budget=limit)
 
 
 def conduct_with(
@@ -55,28 +80,62 @@ def conduct_with(
     resume: bool = False,
     progress: Progress = silent,
     power: bool = True,
+    budget: Budget | None = None,
 ) -> Ended:
     """The same with an engine that is running already; without power checks no row can say "no leak found"."""
     from fedxray.audit.preflight import preflight
     from fedxray.audit.run import finish, galleries
 
+    began, digest, records = monotonic(), plan.digest(), digest_of_inputs(plan)
+    check_folder(folder, digest, resume=resume, records=records)
+    estimate = preflight(plan)
+    plan, chosen = _fitted(plan, estimate, folder, budget, resume)
+    check_room(folder, estimate.bytes)
     runs, cases = expand(plan)
-    records = digest_of_inputs(plan)
-    check_folder(folder, plan.digest(), resume=resume, records=records)
-    check_room(folder, preflight(plan).bytes)
-    with open_store(folder, plan.digest(), resume=resume, records=records) as store:
+    with open_store(folder, digest, resume=resume, records=records) as store:
         store.write_plan(plan.text)
         store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
-        _work(plan, store, runs, cases, workers, progress)
+        over = _keep_budget(store, chosen, began)
+        shift = Shift(workers=workers, estimate=estimate, progress=progress, over=over)
+        _work(plan, store, runs, cases, shift)
         document = finish(plan, store)
-        checked = _check_power(plan, store, document, workers, progress) if power else []
+        checked = _check_power(plan, store, document, shift) if power else []
         if checked:
             document = finish(plan, store, checked)
+        document |= {} if chosen is None else {"budget": chosen}
         store.write_galleries(galleries(plan, store))
         store.write_results(document)
         failed = sum(case["status"] == "failed" for case in document["cases"])
         store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
     return Ended(folder=folder, document=document, failed=failed)
+
+
+def _fitted(
+    plan: Plan, estimate: Estimate, folder: Path, budget: Budget | None, resume: bool
+) -> tuple[Plan, dict[str, Any] | None]:
+    """The plan that fits into the budget, and the choice: the one that was made when the audit began."""
+    from fedxray.audit.budget import decide, kept_budget, left_out, within_budget
+
+    chosen = kept_budget(folder, budget, resume)
+    if chosen is None:
+        if budget is None:
+            return plan, None
+        chosen = decide(plan, estimate, budget)
+        chosen["left_out"] = list(left_out(plan, chosen))
+    return within_budget(plan, chosen), chosen
+
+
+def _keep_budget(store: Store, chosen: dict[str, Any] | None, began: float) -> Over:
+    """Write the choice down, and tell when the time is over."""
+    if chosen is None:
+        return never
+    from fedxray.audit.budget import write_budget
+
+    write_budget(store.folder, chosen)
+    for line in chosen["left_out"]:
+        store.log(f"left out by --budget {chosen['budget']}: {line}")
+    until = began + float(chosen["seconds"])
+    return lambda: monotonic() > until
 
 
 def digest_of_inputs(plan: Plan) -> str | None:
@@ -108,36 +167,56 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
 
 
-def _work(
-    plan: Plan, store: Store, runs: list[Run], cases: list[Case], workers: Engine, progress: Progress
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """Who works, what it is thought to take, who hears of it, and until when."""
+
+    workers: Engine
+    estimate: Estimate
+    progress: Progress
+    over: Over
+
+    def announce(self, runs: list[Run], cases: list[Case]) -> None:
+        """Tell whoever reckons the time left what every run and case will take, in seconds."""
+        if isinstance(self.progress, Meter):
+            costs = {one.id: self.estimate.run_seconds for one in runs}
+            self.progress.weigh(costs | {one.id: self.estimate.case_seconds(one.attack) for one in cases})
+
+
+def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: Shift) -> None:
     """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
     _forget_failures(store, runs, cases)
     new_runs = [one for one in runs if not store.has_run(one.id)]
     new_cases = [one for one in cases if not store.has_case(one.id)]
     total = len(new_runs) + len(new_cases)
+    shift.announce(new_runs, new_cases)
 
     def first(done: int, _: int, label: str) -> None:
-        progress(done, total, label)
+        shift.progress(done, total, label)
+        if done * TENTHS // total > (done - 1) * TENTHS // total:
+            store.log(f"{done} of {total} runs and cases have ended")
 
     def then(done: int, _: int, label: str) -> None:
-        progress(len(new_runs) + done, total, label)
+        first(len(new_runs) + done, total, label)
 
-    for death in workers.run([_task(plan, store, "work_on_run", one) for one in new_runs], first):
-        store.write_lost_run(death.task.argument["item"]["id"], death.reason, "")
+    run, over = shift.workers.run, shift.over
+    for death in run([_task(plan, store, "work_on_run", one) for one in new_runs], first, over):
+        if not store.has_run(death.task.label):  # it may have ended in the moment when the time was over
+            status = "truncated" if death.cut else "failed"
+            store.write_lost_run(death.task.label, death.reason, "", status)
     lost = {one.id: known for one in new_runs if (known := store.lost_run(one.id)) is not None}
     for case in [one for one in new_cases if one.run in lost]:
         known = lost[case.run]
         _give_up(store, case, f"the federation could not be run: {known['reason']}", known["status"])
     # Cases of one run follow each other, so that its transcript is opened and verified once.
     rest = sorted((one for one in new_cases if one.run not in lost), key=lambda one: one.run)
-    for death in workers.run([_task(plan, store, "work_on_case", one) for one in rest], then):
-        _give_up(store, Case(**death.task.argument["item"]), death.reason)
+    for death in run([_task(plan, store, "work_on_case", one) for one in rest], then, over):
+        if not store.has_case(death.task.label):
+            status = "truncated" if death.cut else "failed"
+            _give_up(store, Case(**death.task.argument["item"]), death.reason, status)
 
 
-def _check_power(
-    plan: Plan, store: Store, document: Mapping[str, Any], workers: Engine, progress: Progress
-) -> list[dict[str, Any]]:
+def _check_power(plan: Plan, store: Store, document: Mapping[str, Any], shift: Shift) -> list[dict[str, Any]]:
     """Run the power checks that verdicts wait for; their rows, none where none waits."""
     from fedxray.audit.power import planted_work, power_rows, waiting
 
@@ -146,16 +225,16 @@ def _check_power(
         return []
     runs, cases = planted_work(plan, attacks)
     store.log(f"{plan.name}: power checks, {len(runs)} runs, {len(cases)} cases")
-    _work(plan, store, runs, cases, workers, progress)
+    _work(plan, store, runs, cases, shift)
     return power_rows(plan, attacks, [store.read_case(case.id) for case in cases])
 
 
 def _forget_failures(store: Store, runs: list[Run], cases: list[Case]) -> None:
-    """What failed is tried again when an audit goes on: there may be more memory this time."""
+    """What failed or was cut off is tried again when an audit goes on: there may be more memory or time."""
     for run in runs:
         store.forget_lost_run(run.id)
     for case in cases:
-        if store.has_case(case.id) and store.read_case(case.id)["status"] == "failed":
+        if store.has_case(case.id) and store.read_case(case.id)["status"] in AGAIN:
             store.forget_case(case.id)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from fedxray.errors import BadInput, unknown_name
 from fedxray.naming import load
 
 Progress = Callable[[int, int, str], None]  # done, total, label of the task that ended
+Over = Callable[[], bool]  # whether the time is over
+TIME_IS_OVER = "the time of --budget was over"
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ENGINES = ("inline", "processes", "ray")
 
@@ -32,10 +34,21 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """A task whose worker died, and how; of a whole run: twice, the second time alone."""
+    """A task whose worker died, and how (of a whole run: twice, the second time alone), or that was cut off."""
 
     task: Task
     reason: str
+    cut: bool = False  # whether the time was over
+
+
+def never() -> bool:
+    """There is time."""
+    return False
+
+
+def cut_off(tasks: Iterable[Task]) -> list[Death]:
+    """Tasks for which there was no time."""
+    return [Death(task=task, reason=TIME_IS_OVER, cut=True) for task in tasks]
 
 
 class Engine(Protocol):
@@ -47,8 +60,8 @@ class Engine(Protocol):
     def __exit__(self, *error: object) -> None:
         """End all workers."""
 
-    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
-        """Work on all tasks and return once every one has ended; an exception of a task is raised here."""
+    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
+        """Work on all tasks until every one has ended or the time is over; an exception of a task is raised here."""
 
 
 def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engine:
@@ -74,6 +87,11 @@ def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engi
     return Processes(jobs or cores())
 
 
+def hands_of(engine: str, jobs: int | None) -> int:
+    """How many tasks are worked on at a time, as far as can be told beforehand."""
+    return 1 if engine == "inline" else jobs or cores()
+
+
 def cores() -> int:
     """How many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only: cores that a container leaves us
@@ -90,12 +108,14 @@ class Inline:
     def __exit__(self, *error: object) -> None:
         """Nothing to end."""
 
-    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
-        """Work on all tasks here."""
+    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
+        """Work on all tasks here; one that has begun is not cut off."""
         with one_thread():
-            for done, task in enumerate(tasks, start=1):
+            for done, task in enumerate(tasks):
+                if over():
+                    return cut_off(tasks[done:])
                 task.work()
-                progress(done, len(tasks), task.label)
+                progress(done + 1, len(tasks), task.label)
         return []
 
 
@@ -132,7 +152,8 @@ def try_twice(
 
     deaths: list[Death] = []
     for first in attempt(deque(tasks), note):
-        for second in attempt_alone(deque([first.task]), note):
-            deaths.append(Death(task=second.task, reason=f"{second.reason}, also when tried again alone"))
+        for second in [first] if first.cut else attempt_alone(deque([first.task]), note):
+            again = "" if second.cut else ", also when tried again alone"
+            deaths.append(replace(second, reason=f"{second.reason}{again}"))
             note(second.task)
     return deaths

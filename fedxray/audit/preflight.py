@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 
@@ -39,6 +39,13 @@ class Estimate:
     cases: int
     seconds: float
     bytes: int
+    run_seconds: float  # of one run
+    fixed_seconds: float  # of one case, whatever its attack
+    optimising_seconds: Mapping[str, float]  # of one case on top, by attack
+
+    def case_seconds(self, attack: str) -> float:
+        """Of one case of an attack."""
+        return self.fixed_seconds + self.optimising_seconds[attack]
 
 
 def preflight(plan: Plan) -> Estimate:
@@ -158,15 +165,19 @@ def _timed(work: Callable[[], object]) -> float:
 def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared, seconds: float) -> Estimate:
     federation = prepared.federation
     steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
-    training = len(runs) * federation.rounds * steps * seconds if plan.transcript is None else 0.0
+    training = federation.rounds * steps * seconds if plan.transcript is None else 0.0
     needed = {part.title: _local_steps(part, part.make(plan.folder), federation) for part in plan.attacks}
     kinds = [part.make(plan.folder).kind for part in plan.attacks]
-    attacking = sum(needed[case.attack] for case in cases) * REPLAY * seconds
+    optimising = {label: count * REPLAY * seconds for label, count in needed.items()}
+    attacking = sum(optimising[case.attack] for case in cases)
     return Estimate(
         runs=len(runs),
         cases=len(cases),
         bytes=math.ceil((len(runs) + planted_share(plan, kinds, prepared)) * transcript_bytes(federation)),
-        seconds=training + attacking + SECONDS_PER_CASE * len(cases),
+        seconds=len(runs) * training + attacking + SECONDS_PER_CASE * len(cases),
+        run_seconds=training,
+        fixed_seconds=SECONDS_PER_CASE,
+        optimising_seconds=optimising,
     )
 
 
@@ -178,8 +189,18 @@ def _local_steps(part: AttackPart, attack: Attack, federation: Federation) -> in
     return _attack_steps(attack) * replayed * (1 + len(again))
 
 
+def planned_steps(attack: Attack) -> int:
+    """Optimisation steps of one attempt of an attack, 0 where it has no such setting."""
+    return _whole_number(attack, "steps", 0)
+
+
 def _attack_steps(attack: Attack) -> int:
-    """Optimisation steps of an attack over all restarts, where it has such settings."""
+    """The same over all restarts."""
+    return planned_steps(attack) * _whole_number(attack, "restarts", 1)
+
+
+def _whole_number(attack: Attack, name: str, otherwise: int) -> int:
+    """A setting that is a whole number, where the attack has it."""
     named = {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
-    steps, restarts = named.get("steps", 0), named.get("restarts", 1)
-    return steps * restarts if isinstance(steps, int) and isinstance(restarts, int) else 0
+    found = named.get(name, otherwise)
+    return found if isinstance(found, int) else otherwise

@@ -17,9 +17,9 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, Self
 
-from fedxray.audit.engines import Death, Progress, Task, cores, try_twice
+from fedxray.audit.engines import Death, Over, Progress, Task, cores, cut_off, never, try_twice
 from fedxray.audit.ray_cluster import LOCAL, QUIET, find_cluster, last_line, start_cluster, without_warnings
-from fedxray.audit.workers import Processes, environment
+from fedxray.audit.workers import GLANCE, Processes, environment
 from fedxray.errors import BadInput, FedxrayError
 
 LOSSES = 3  # hosts that a task may lose, and hosts in a row that may fail to start
@@ -96,13 +96,14 @@ class RayCluster:
             shutil.rmtree(self.place, ignore_errors=True)
             self.place = None
 
-    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
         """Work on all tasks; those whose worker died are repeated at the end, each alone."""
         if not tasks:
             return []
         self._connect()
-        attempt = partial(self._work_off, jobs=self._hands())
-        return try_twice(tasks, progress, attempt=attempt, attempt_alone=self._work_off_alone)
+        attempt = partial(self._work_off, jobs=self._hands(), over=over)
+        alone = partial(self._work_off_alone, over=over)
+        return try_twice(tasks, progress, attempt=attempt, attempt_alone=alone)
 
     def _connect(self) -> None:
         with environment(QUIET if self.address is not None else QUIET | LOCAL), without_warnings():
@@ -122,28 +123,36 @@ class RayCluster:
 
         return self.jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def _work_off(self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int) -> list[Death]:
+    def _work_off(
+        self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int, over: Over
+    ) -> list[Death]:
         """Let at most `jobs` hosts work until nothing waits; returns the tasks whose worker died."""
         import ray
 
         deaths: list[Death] = []
         while waiting or self.busy:
+            if over():
+                begun = [task for _, task in self.busy.values()]
+                self._dismiss()
+                return deaths + cut_off([*begun, *waiting])
             while waiting and self.idle:
                 host, task = self.idle.pop(), waiting.popleft()
                 self.busy[host.work.remote(task)] = host, task
             here = len(self.coming) + len(self.idle) + len(self.busy)
             for _ in range(min(jobs - here, len(waiting) - len(self.coming))):
                 self._invite()
-            for answer in ray.wait([*self.coming, *self.busy], num_returns=1)[0]:
+            for answer in ray.wait([*self.coming, *self.busy], num_returns=1, timeout=GLANCE)[0]:
                 if answer in self.coming:
                     self._greet(answer)
                 else:
                     self._hear(answer, waiting, deaths, note)
         return deaths
 
-    def _work_off_alone(self, waiting: deque[Task], note: Callable[[Task], None]) -> list[Death]:
+    def _work_off_alone(
+        self, waiting: deque[Task], note: Callable[[Task], None], *, over: Over
+    ) -> list[Death]:
         self._dismiss()  # nobody else takes memory while it is tried again
-        return self._work_off(waiting, note, jobs=1)
+        return self._work_off(waiting, note, jobs=1, over=over)
 
     def _invite(self) -> None:
         """Ask for a host; Ray starts it when a core is free."""

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from fedxray.audit.engines import ONE_THREAD, Death, Progress, Task, try_twice
+from fedxray.audit.engines import ONE_THREAD, Death, Over, Progress, Task, cut_off, never, try_twice
 from fedxray.errors import FedxrayError
 
 if TYPE_CHECKING:
@@ -93,19 +93,25 @@ class Processes:
         while self.workers:
             self.workers.pop().end()
 
-    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
         """Work on all tasks; those whose worker died are repeated at the end, each alone."""
         return try_twice(
             tasks,
             progress,
-            attempt=partial(self.work_off, jobs=self.jobs),
-            attempt_alone=self._work_off_alone,
+            attempt=partial(self.work_off, jobs=self.jobs, over=over),
+            attempt_alone=partial(self._work_off_alone, over=over),
         )
 
-    def work_off(self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int) -> list[Death]:
+    def work_off(
+        self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int, over: Over = never
+    ) -> list[Death]:
         """Let at most `jobs` workers work until nothing waits; returns the tasks whose worker died."""
         deaths: list[Death] = []
         while waiting or self._busy():
+            if over():
+                begun = [worker.task for worker in self._busy() if worker.task is not None]
+                self.__exit__()
+                return deaths + cut_off([*begun, *waiting])
             self._hand_out(waiting, jobs)
             for worker in _ready(self._busy()):
                 task = worker.task
@@ -118,9 +124,11 @@ class Processes:
                     worker.end()
         return deaths
 
-    def _work_off_alone(self, waiting: deque[Task], note: Callable[[Task], None]) -> list[Death]:
+    def _work_off_alone(
+        self, waiting: deque[Task], note: Callable[[Task], None], *, over: Over
+    ) -> list[Death]:
         self.__exit__()  # nobody else takes memory while it is tried again
-        return self.work_off(waiting, note, jobs=1)
+        return self.work_off(waiting, note, jobs=1, over=over)
 
     def _busy(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.task is not None]

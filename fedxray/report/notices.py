@@ -57,12 +57,21 @@ MOVED = (
     "for all. If the node trains it, the attacks were weaker than they could be.",
 )
 SHOWN = 6  # names of parameters
+LESS = (
+    "Less was done than planned.",
+    "The audit had to end within {}. So, before it began: {}. A leak that it would have taken more to see is not seen.",
+)
+CUT = (
+    "The time was over.",
+    "{} of {} cases were cut off by --budget; a row with such a case is never called safe. Go on with --resume.",
+)
 
 
 def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Pairs of a headline and what follows from it."""
     plans = list(plans_of(document).values())
-    found = [MADE_UP] if any("schema" in table(plan, "data") for plan in plans) else []
+    found = _short_of_time(document)
+    found += [MADE_UP] if any("schema" in table(plan, "data") for plan in plans) else []
     recordings = [case["ledger"]["recording"] for case in document["cases"] if "recording" in case["ledger"]]
     if recordings:
         found.append(RECORDED)
@@ -95,4 +104,16 @@ def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     later = list(dict.fromkeys(mod for one in recordings for mod in one.get("changed_after") or ()))
     if later:
         found.append(("What was attacked is not what was sent.", CHANGED.format(words.listed(later))))
+    return found
+
+
+def _short_of_time(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a limit on time took from an audit, before it began and when the time was over."""
+    chosen, cases = document.get("budget") or {}, document["cases"]
+    found = []
+    if chosen.get("left_out"):
+        found.append((LESS[0], LESS[1].format(chosen["budget"], "; ".join(chosen["left_out"]))))
+    cut = sum(case.get("status") == "truncated" and not case.get("scores") for case in cases)
+    if cut:
+        found.append((CUT[0], CUT[1].format(cut, len(cases))))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.conduct import conduct, conduct_with, megabytes
-from fedxray.audit.engines import Death, Progress, Task
+from fedxray.audit.engines import Death, Over, Progress, Task, never
 from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.prepare import prepare
 from fedxray.errors import BadInput
@@ -94,7 +94,7 @@ class Deadly:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def run(self, tasks: Sequence[Task], progress: Progress) -> list[Death]:
+    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
         for task in tasks:
             if self.doomed not in task.label:
                 task.work()

@@ -85,6 +85,14 @@ def test_what_a_user_can_mend_stops_the_work(tmp_path: Path, cluster: RayCluster
         cluster.run([task(tmp_path, "refuse", "a")], Heard())
 
 
+def test_nothing_goes_on_when_the_time_is_over(tmp_path: Path, cluster: RayCluster) -> None:
+    begun = tmp_path / "a.began"
+    tasks = [task(tmp_path, "sleep", "a"), task(tmp_path, "sleep", "b"), task(tmp_path, "note", "c")]
+    deaths = cluster.run(tasks, Heard(), begun.exists)
+    assert sorted(one.task.label for one in deaths) == list("abc") and all(one.cut for one in deaths)
+    assert has_gone(int(wait_for(begun)))
+
+
 def test_a_local_cluster_listens_to_this_computer_only(tmp_path: Path, cluster: RayCluster) -> None:
     ray = pytest.importorskip("ray")
     cluster.run([task(tmp_path, "note", "a")], Heard())
@@ -190,7 +198,8 @@ def test_nothing_of_a_local_cluster_is_left_when_its_owner_ends(
         os.killpg(owner.pid, number) if number == signal.SIGINT else owner.kill()
         owner.wait()
     assert has_gone(worker)
-    assert all(has_gone(pid) for pid in members)
+    # After a kill the helpers of Ray notice it one after the other.
+    assert all(any(has_gone(pid) for _ in range(6)) for pid in members)
 
 
 def of_session(leader: int) -> list[int]:

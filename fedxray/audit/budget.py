@@ -1,0 +1,240 @@
+"""A limit on time, turned into step counts and a choice of cases before anything starts.
+
+What is given up, in this order, always from the attack that costs most: target clients, while six units are left for
+a verdict; steps of an optimisation, down to a quarter; more target clients; at last seeds. The choice is kept in the
+audit's folder, so that a resumed audit makes the same one. The clock itself only aborts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedxray.audit.cases import targets
+from fedxray.audit.plan import Plan
+from fedxray.audit.preflight import Estimate, planned_steps
+from fedxray.errors import BadInput
+from fedxray.files import read_object, write_whole
+
+NAME = "budget.json"
+SPARE = 0.75  # share of the time that is planned with: estimates are rough, and power checks come on top
+LEAST_UNITS = 6  # fewer client-runs get no verdict
+LEAST_STEPS = 0.25  # share of an attack's steps that is left at least
+SHORTER = 0.8  # how much the steps go down at once
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """So many seconds of the clock with so many workers; `said` is how the user wrote it."""
+
+    said: str
+    seconds: float
+    hands: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one attack of a plan takes: clients attacked, share of its steps, and seconds of a case per share."""
+
+    clients: tuple[int, ...]
+    groups: int  # cases of every client and seed: one per defence, aware and not
+    fixed: float  # seconds of a case that do not depend on steps
+    optimising: float  # seconds of a case with all its steps
+    share: float = 1.0  # of its steps
+
+    def seconds(self, seeds: int) -> float:
+        """Of all of its cases."""
+        return len(self.clients) * self.groups * seeds * (self.fixed + self.optimising * self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What is left of a plan."""
+
+    costs: Mapping[str, Cost]
+    seeds: tuple[int, ...]
+    run_seconds: float  # all federations of one seed
+
+    def seconds(self) -> float:
+        """What it takes in all, with one worker."""
+        return len(self.seeds) * self.run_seconds + sum(
+            one.seconds(len(self.seeds)) for one in self.costs.values()
+        )
+
+
+def parse_budget(said: str, hands: int = 1) -> Budget:
+    """A time such as 90s, 10m, 1h30m."""
+    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", said.strip())
+    seconds = sum(
+        int(count or 0) * UNITS[unit]
+        for count, unit in zip(parts.groups() if parts else (), "hms", strict=bool(parts))
+    )
+    if not seconds:
+        raise BadInput(
+            "--budget", expected="a time such as 90s, 10m or 1h30m", got=said, remedy="Add a unit."
+        )
+    return Budget(said=said.strip(), seconds=float(seconds), hands=hands)
+
+
+def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
+    """Everything that the plan asks for."""
+    groups = sum(1 if defence.is_none else 2 for defence in plan.defences)
+    return Choice(
+        costs={
+            part.title: Cost(
+                clients=tuple(targets(part, plan.clients)),
+                groups=groups,
+                fixed=estimate.fixed_seconds,
+                optimising=estimate.optimising_seconds[part.title],
+            )
+            for part in plan.attacks
+        },
+        seeds=tuple(plan.seeds),
+        run_seconds=estimate.run_seconds * len(plan.defences),
+    )
+
+
+def choose(whole: Choice, budget: Budget) -> Choice:
+    """As much of a plan as fits into the budget, or BadInput where not even the least does."""
+    room, found = budget.seconds * budget.hands * SPARE, whole
+    for shrink in (_enough_clients, _fewer_steps, _fewer_clients, _fewer_seeds):
+        while found.seconds() > room:
+            smaller = shrink(found)
+            if smaller is None:
+                break
+            found = smaller
+    if found.seconds() > room:
+        least = found.seconds() / SPARE / budget.hands
+        raise BadInput(
+            "--budget",
+            expected=f"at least {words(least)}, for one client and one seed of every attack",
+            got=budget.said,
+            remedy="Give more time, or take attacks or defences out of the plan.",
+        )
+    return found
+
+
+def _dearest(found: Choice, can: Callable[[Cost], bool]) -> str | None:
+    """The attack that takes longest of those that can be made smaller."""
+    able = [name for name, cost in found.costs.items() if can(cost)]
+    return max(able, key=lambda name: found.costs[name].seconds(len(found.seeds)), default=None)
+
+
+def _changed(found: Choice, name: str | None, change: Callable[[Cost], Cost]) -> Choice | None:
+    if name is None:
+        return None
+    return replace(found, costs={**found.costs, name: change(found.costs[name])})
+
+
+def _without_last(cost: Cost) -> Cost:
+    return replace(cost, clients=cost.clients[:-1])
+
+
+def _enough_clients(found: Choice) -> Choice | None:
+    """One client less, where a verdict keeps enough units."""
+    least = max(1, -(-LEAST_UNITS // len(found.seeds)))
+    return _changed(found, _dearest(found, lambda cost: len(cost.clients) > least), _without_last)
+
+
+def _fewer_clients(found: Choice) -> Choice | None:
+    """One client less, whatever that means for the verdict."""
+    return _changed(found, _dearest(found, lambda cost: len(cost.clients) > 1), _without_last)
+
+
+def _fewer_steps(found: Choice) -> Choice | None:
+    """Fewer steps of an attack that optimises."""
+
+    def can(cost: Cost) -> bool:
+        return cost.optimising > 0 and cost.share > LEAST_STEPS
+
+    def shorter(cost: Cost) -> Cost:
+        return replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER))
+
+    return _changed(found, _dearest(found, can), shorter)
+
+
+def _fewer_seeds(found: Choice) -> Choice | None:
+    """One seed less, with its federations."""
+    return replace(found, seeds=found.seeds[:-1]) if len(found.seeds) > 1 else None
+
+
+def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:
+    """The choice as plain values: the calibration that it rests on, and what is left."""
+    whole = whole_choice(plan, estimate)
+    found = choose(whole, budget)
+    steps = {part.title: planned_steps(part.make(plan.folder)) for part in plan.attacks}
+    return {
+        "budget": budget.said,
+        "seconds": budget.seconds,
+        "workers": budget.hands,
+        "estimate": {"planned": round(whole.seconds(), 3), "chosen": round(found.seconds(), 3)},
+        "calibration": {
+            "run_seconds": estimate.run_seconds,
+            "case_seconds": {name: cost.fixed + cost.optimising for name, cost in whole.costs.items()},
+        },
+        "seeds": list(found.seeds),
+        "targets": {name: list(cost.clients) for name, cost in found.costs.items()},
+        "steps": {
+            name: max(1, round(steps[name] * cost.share))
+            for name, cost in found.costs.items()
+            if cost.share < 1
+        },
+    }
+
+
+def kept_budget(folder: Path, budget: Budget | None, resume: bool) -> dict[str, Any] | None:
+    """What an audit that goes on decided when it began; another limit than then is refused."""
+    if not resume or not (folder / "audit.json").is_file():
+        return None
+    kept = read_object(folder / NAME) if (folder / NAME).is_file() else None
+    began = None if kept is None else str(kept["budget"])
+    if budget is not None and budget.said != began:
+        raise BadInput(
+            "--budget",
+            expected=f"{began}, with which this audit began" if began else "none, as when this audit began",
+            got=budget.said,
+            remedy="Leave it out to go on as it began, or choose another --out.",
+        )
+    return kept
+
+
+def write_budget(folder: Path, chosen: Mapping[str, Any]) -> None:
+    """Keep a choice beside the results."""
+    write_whole(folder / NAME, (json.dumps(chosen, indent=1, allow_nan=False) + "\n").encode(), "budget")
+
+
+def within_budget(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
+    """The plan that is really carried out."""
+    document = plan.to_document()
+    document["seeds"] = list(chosen["seeds"])
+    for table, part in zip(document["attack"], plan.attacks, strict=True):
+        if len(chosen["targets"][part.title]) < len(targets(part, plan.clients)):
+            table["targets"] = chosen["targets"][part.title]
+        if part.title in chosen["steps"]:
+            table["steps"] = chosen["steps"][part.title]
+    return Plan.from_document(document, plan.folder, plan.text)
+
+
+def left_out(plan: Plan, chosen: Mapping[str, Any]) -> Iterator[str]:
+    """What a budget takes from a plan, in words, one line each."""
+    for part in plan.attacks:
+        planned, kept = targets(part, plan.clients), chosen["targets"][part.title]
+        if len(kept) < len(planned):
+            few = " (too few for a verdict)" if len(kept) * len(chosen["seeds"]) < LEAST_UNITS else ""
+            yield f"{part.title}: {len(kept)} of {len(planned)} clients are attacked{few}"
+        if part.title in chosen["steps"]:
+            steps = planned_steps(part.make(plan.folder))
+            yield f"{part.title}: {chosen['steps'][part.title]} of {steps} steps, so it is weaker than planned"
+    if len(chosen["seeds"]) < len(plan.seeds):
+        yield f"{len(chosen['seeds'])} of {len(plan.seeds)} seeds are run"
+
+
+def words(seconds: float) -> str:
+    """A time for people, never too short."""
+    whole = max(1, int(-(-seconds // 1)))
+    return f"{whole}s" if whole < 120 else f"{-(-whole // 60)}m"

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedxray.audit import budget as budgets
+from fedxray.audit.budget import Budget, Choice, Cost, choose, parse_budget
+from fedxray.audit.conduct import conduct, conduct_with
+from fedxray.audit.engines import TIME_IS_OVER, Death, Inline, Over, Progress, Task, cut_off, never
+from fedxray.audit.plan import make_plan
+from fedxray.audit.results import read
+from fedxray.audit.workers import Processes
+from fedxray.errors import BadInput
+from fedxray.report.notices import notices
+from tests.audit.plans import tiny
+from tests.audit.test_engines import Heard, has_gone, task, timeless, wait_for
+
+SECONDS = {"inversion": 100.0, "membership": 0.0}
+
+
+def whole(clients: int = 10, seeds: int = 2) -> Choice:
+    """An expensive attack that optimises, and a cheap one that does not."""
+    costs = {
+        name: Cost(clients=tuple(range(clients)), groups=1, fixed=1.0, optimising=seconds)
+        for name, seconds in SECONDS.items()
+    }
+    return Choice(costs=costs, seeds=tuple(range(seeds)), run_seconds=10.0)
+
+
+def chosen(seconds: float, **more: int) -> Choice:
+    return choose(whole(**more), Budget(said="x", seconds=seconds / budgets.SPARE))
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), ("1m5s", 65)]
+)
+def test_times_in_words(said: str, seconds: float) -> None:
+    assert parse_budget(said, 3) == Budget(said=said, seconds=seconds, hands=3)
+
+
+@pytest.mark.parametrize("said", ["", "10", "ten", "0m", "-5m", "5m 3h", "1.5h", "m"])
+def test_what_is_no_time_is_refused(said: str) -> None:
+    with pytest.raises(BadInput, match="--budget: expected a time such as 90s, 10m or 1h30m"):
+        parse_budget(said)
+
+
+def test_where_there_is_time_nothing_is_left_out() -> None:
+    assert chosen(2 * 10 + 2 * 10 * 102) == whole()
+
+
+def test_first_clients_go_then_steps_then_clients_then_seeds() -> None:
+    """Reckoned by hand: 2 seeds cost 20 s of training, a client's case of the inversion 101 s, of the other 1 s."""
+    some = chosen(20 + 2 * 10 * 1 + 2 * 5 * 101)
+    assert len(some.costs["inversion"].clients) == 5 and some.costs["inversion"].share == 1.0
+    assert len(some.costs["membership"].clients) == 10, "what costs nothing stays"
+    shorter = chosen(20 + 2 * 3 * 1 + 2 * 3 * 90)
+    assert len(shorter.costs["inversion"].clients) == 3 and shorter.costs["inversion"].share == 0.8
+    fewer = chosen(20 + 2 * 1 + 2 * 26)
+    assert [len(one.clients) for one in fewer.costs.values()] == [1, 1] and len(fewer.seeds) == 2
+    assert fewer.costs["inversion"].share == 0.25
+    assert len(chosen(10 + 1 + 26).seeds) == 1
+    with pytest.raises(BadInput, match=r"--budget: expected at least 50s, for one client.*got x"):
+        chosen(36)
+
+
+@given(
+    seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), hands=st.integers(1, 4)
+)
+def test_what_is_chosen_fits_and_more_time_never_means_less(
+    seconds: float, clients: int, seeds: int, hands: int
+) -> None:
+    plan = whole(clients, seeds)
+    asked = Budget(said="x", seconds=seconds, hands=hands)
+    try:
+        found = choose(plan, asked)
+    except BadInput:
+        return
+    assert found.seconds() <= seconds * hands * budgets.SPARE
+    assert found == plan or found.seconds() < plan.seconds()
+    assert choose(plan, replace(asked, seconds=2 * seconds)).seconds() >= found.seconds()
+
+
+@pytest.fixture
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A computer on which a local step takes a hundredth of a second, and a clock that stands still."""
+    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda _: 0.01)
+    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
+
+
+def two_attacks() -> dict[str, Any]:
+    found = tiny(attack=[{"name": "tabular-inversion", "steps": 8}, {"name": "membership-loss"}])
+    found["data"] |= {"records": 24}
+    return found
+
+
+@pytest.mark.usefixtures("slow_clock")
+def test_a_budget_takes_its_share_and_says_so_and_a_resumed_audit_takes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(two_attacks(), tmp_path)
+    first = conduct(plan, tmp_path / "out", budget="5s")
+    kept = json.loads((tmp_path / "out" / "budget.json").read_bytes())
+    assert first.document["budget"] == kept and kept["estimate"]["chosen"] <= 5 * budgets.SPARE
+    assert [(one["attack"], one["client"]) for one in first.document["cases"]] == [
+        ("tabular-inversion", 0),
+        ("membership-loss", 0),
+        ("membership-loss", 1),
+    ]
+    assert 1 < kept["steps"]["tabular-inversion"] < 8, "steps go before the last clients"
+    assert any(line.startswith("tabular-inversion: 1 of 2 clients") for line in kept["left_out"])
+    assert "left out by --budget 5s: tabular-inversion" in (first.folder / "log").read_text()
+    assert [headline for headline, _ in notices(read(first.folder))] == ["Less was done than planned."]
+
+    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda _: 10.0)
+    for again in (None, "5s"):
+        resumed = conduct(plan, tmp_path / "out", resume=True, budget=again)
+        assert resumed.document == first.document
+    with pytest.raises(BadInput, match="--budget: expected 5s, with which this audit began, got 1h"):
+        conduct(plan, tmp_path / "out", resume=True, budget="1h")
+    with pytest.raises(BadInput, match="--budget: expected at least"):
+        conduct(plan, tmp_path / "new", budget="5s")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("slow_clock")
+def test_an_audit_that_began_without_a_limit_goes_on_without(tmp_path: Path) -> None:
+    plan = make_plan(tiny(), tmp_path)
+    assert "budget" not in conduct(plan, tmp_path / "out").document
+    with pytest.raises(BadInput, match="--budget: expected none, as when this audit began"):
+        conduct(plan, tmp_path / "out", resume=True, budget="1h")
+
+
+@pytest.mark.usefixtures("slow_clock")
+def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(tiny(attack=[{"name": "membership-loss"}]), tmp_path)
+    undisturbed = conduct(plan, tmp_path / "whole", budget="1h")
+    ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
+    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
+    ended = conduct(plan, tmp_path / "out", budget="1h")
+    assert [case["status"] for case in ended.document["cases"]] == ["ok", "truncated"] and ended.failed == 0
+    assert ended.document["cases"][1]["reason"] == TIME_IS_OVER
+    assert {row["verdict"] for row in ended.document["summary"]} == {"inconclusive"}
+    assert [headline for headline, _ in notices(read(ended.folder))] == ["The time was over."]
+    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
+    resumed = conduct(plan, tmp_path / "out", resume=True)
+    assert timeless(resumed.document)["cases"] == timeless(undisturbed.document)["cases"]
+    assert resumed.document["summary"] == undisturbed.document["summary"]
+
+
+@pytest.mark.usefixtures("slow_clock")
+def test_no_time_for_a_federation_is_the_outcome_of_its_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: Iterator[float] = iter([0.0, *[1e9] * 100])
+    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
+    ended = conduct(make_plan(tiny(), tmp_path), tmp_path / "out", budget="1h")
+    assert {case["status"] for case in ended.document["cases"]} == {"truncated"}
+
+
+class Late:
+    """An engine that says too late that the time was over."""
+
+    def __enter__(self) -> Late:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
+        for one in tasks:
+            one.work()
+        return cut_off(tasks)
+
+
+def test_what_ended_in_the_last_moment_is_kept(tmp_path: Path) -> None:
+    ended = conduct_with(Late(), make_plan(tiny(), tmp_path), tmp_path / "out")
+    assert {case["status"] for case in ended.document["cases"]} == {"ok"}
+
+
+def test_engines_stop_when_the_time_is_over(tmp_path: Path) -> None:
+    begun = tmp_path / "a.began"
+    with Processes(1) as engine:
+        tasks = [task(tmp_path, "sleep", "a"), task(tmp_path, "note", "b")]
+        deaths = engine.run(tasks, Heard(), begun.exists)
+    assert [(one.task.label, one.reason, one.cut) for one in deaths] == [
+        ("a", TIME_IS_OVER, True),
+        ("b", TIME_IS_OVER, True),
+    ]
+    assert has_gone(int(wait_for(begun))) and not (tmp_path / "b.txt").exists()
+    with Inline() as inline:
+        over = (tmp_path / "c.txt").exists
+        deaths = inline.run([task(tmp_path, "note", name) for name in "cd"], Heard(), over)
+    assert [one.task.label for one in deaths] == ["d"]
