@@ -40,6 +40,7 @@ def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
     if told["owner"] == ON_WORD:
         check_word(chosen.node, *told["learnt"])
     for part in plan.attacks:
+        bench = _bench(plan, part, prepared, transcript)
         _check_rounds(part, chosen.rounds)
         _check_order(bench)
         _check_recipe(plan, bench, prepared)
@@ -69,8 +70,6 @@ def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
         )
 
 
-def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
-    """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
 def _check_order(bench: Bench) -> None:
     """Refuse grants that would have to be made up."""
     for name in grant_names(bench.part, bench.attack, None):
@@ -83,6 +82,8 @@ def _check_order(bench: Bench) -> None:
             )
 
 
+def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
+    """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
     assert plan.transcript is not None
     asked = "recipe" in (bench.part.grants or ())
     if not prepared.unknown or (not asked and works(bench)) or not works(replace(bench, unknown=())):
