@@ -93,6 +93,18 @@ def test_the_rounds_of_one_rate_can_be_audited(
     assert ended["cases"][0]["ledger"]["rounds_seen"] == read
 
 
+def test_what_other_rounds_ended_with_is_not_read_either(tmp_path: Path) -> None:
+    recording(tmp_path, SCHEDULE)
+    state = {name: value.numpy() for name, value in small(SPACE).state_dict().items()}
+    for round in (1, 2, 3):
+        told = Said(
+            what="evaluate", node="1", run="1", round=round, sent=state, reply=None, examples=8, config={}
+        )
+        write_message(tmp_path / "recording", told)
+    assert set(chosen_of(plan(tmp_path, federation=KNOWN)).ended) == {0, 1, 2}
+    assert set(chosen_of(plan(tmp_path, federation=KNOWN, rounds="0 to 0")).ended) == {0}
+
+
 @pytest.mark.parametrize("rounds", [[0, 3], "5 to 9"])
 def test_rounds_that_were_not_recorded_are_refused(tmp_path: Path, rounds: Any) -> None:
     recording(tmp_path, SCHEDULE)

@@ -187,6 +187,18 @@ def test_the_place_among_other_mods_is_recorded(tmp_path: Path) -> None:
     }
 
 
+def test_mods_outside_are_told_from_the_network_inwards(tmp_path: Path) -> None:
+    def first(message: Message, context: Any, call_next: Any) -> Message:
+        return call_next(message, context)
+
+    def second(message: Message, context: Any, call_next: Any) -> Message:
+        return call_next(message, context)
+
+    recorded(tmp_path / "r", mods=lambda mine: [first, second, mine])
+    found = read_recording(tmp_path / "r" / "client").messages
+    assert {tuple(one.outside or ()) for one in found} == {("first", "second")}
+
+
 def test_a_place_that_is_not_recognised_is_not_known(tmp_path: Path) -> None:
     """Called by a mod of the user's own, or by a framework whose list of mods looks otherwise."""
     mine = record(tmp_path)
