@@ -13,13 +13,10 @@ import os
 from pathlib import Path
 
 from fedxray.audit.plan import Plan
-from fedxray.audit.plan.recorded import ON_WORD
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
 from fedxray.errors import BadInput
 from fedxray.federation.recording.reading import Recording, read_recording
 from fedxray.federation.recording.transcribe import Chosen
-
-BY_ITSELF = "recorded by the node itself"
-SAME = "the node's own recording holds the same replies"
 
 
 def owner_of(plan: Plan, chosen: Chosen) -> str:

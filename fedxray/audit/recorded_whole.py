@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
 from fedxray.errors import printable
 
 if TYPE_CHECKING:
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
 SHOWN = 3  # messages and reasons that are named
 NOT_KNOWN = "not known, as the list of mods was not recognised"
+WHOSE = {
+    BY_ITSELF: "recorded by the node itself",
+    SAME: "proved by the node's own recording, which holds the same replies",
+    ON_WORD: "taken for the auditor's own on the user's word",
+}
 Told = Mapping[str, Any]
 
 
@@ -44,6 +50,19 @@ def heading(told: Told) -> str:
     return printable(f"{told.get('side')} side, node {told.get('node')}, {count}{span}")
 
 
+def whose(told: Told) -> str:
+    """Which node it is, and on what ground it is taken for the auditor's own; empty where that was not noted."""
+    ground = WHOSE.get(str(told.get("owner")))
+    return "" if ground is None else printable(f"node {told.get('node')}, {ground}")
+
+
+def unlike(told: Told) -> str:
+    """That the records do not look like what was trained on; empty where they do, or where nothing came back."""
+    fell, rounds = told.get("learnt") or (0, 0)
+    seen = f"the loss on them fell in {fell} of {rounds} rounds"
+    return f"These records do not look like what the node trained on: {seen}" if 2 * fell < rounds else ""
+
+
 def place(told: Told) -> str:
     """Where the recorder stood between the training and the network; empty where there is no such place."""
     if told.get("side") != "client":
@@ -68,6 +87,12 @@ def shortcomings(told: Told) -> list[tuple[str, str]]:
         named = "; ".join(told.get("left_out") or ())
         found.append((f"message{'' if lost == 1 else 's'} left out", f"{lost} ({named}{_more(lost)})"))
     return [(word, printable(text)) for word, text in found]
+
+
+def spoken(told: Told) -> str:
+    """Which rounds were recorded, in words."""
+    rounds = list(told.get("rounds") or ())
+    return f"round{'' if len(rounds) == 1 else 's'} {stretches(_runs(rounds))}" if rounds else "no rounds"
 
 
 def stretches(pairs: Iterable[Sequence[int]]) -> str:

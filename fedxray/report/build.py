@@ -15,7 +15,7 @@ from fedxray.errors import BadInput
 from fedxray.files import write_whole
 from fedxray.report import page, words
 from fedxray.report.findings import defence_verdicts, worst_findings
-from fedxray.report.notices import notices
+from fedxray.report.notices import notices, recorded_notice
 from fedxray.report.pictures import Exhibition, read_galleries
 from fedxray.report.sections import attack_sections
 from fedxray.report.tradeoffs import tradeoffs
@@ -65,6 +65,7 @@ def render(document: Mapping[str, Any], exhibition: Exhibition, *, show_private:
         defences=defence_verdicts(document),
         findings=worst_findings(document),
         notices=notices(document),
+        recorded=recorded_notice(document),
         attacks=attack_sections(document),
         places_of_leaks=leaking_places(document),
         rounds=by_round(document),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedxray.audit.plan.recorded import ON_WORD
-from fedxray.audit.recorded_whole import NOT_KNOWN, place, shortcomings
+from fedxray.audit.recorded_whole import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.report import words
 from fedxray.report.plans import plans_of, table
 
@@ -22,6 +22,10 @@ RECORDED = (
     "The scores are over that node's own records, and the intervals too: another run, node or set of records may "
     "leak more or less. A fellow client is assumed to be sent the same global models. Nothing was reconstructed from "
     "what other nodes sent.",
+)
+UNLIKE = (
+    "Whatever is said below is about these records and that node's messages, so it may say nothing about either. Are "
+    "they all that it trained on and nothing else, as its network got them?"
 )
 NOT_WHOLE = "The recording is not whole."
 ONLY_THERE = "Attacks read what is there, so they may have been weaker than they could be."
@@ -67,14 +71,22 @@ CUT = (
 )
 
 
+def recorded_notice(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Whose node was recorded and what that means, where a recording was audited; it warns of nothing."""
+    recordings = recordings_of(document)
+    if not recordings:
+        return None
+    named = [f"{words.capital(whose(one))}, {spoken(one)}." for one in recordings if whose(one)]
+    return (" ".join(named), " ".join(RECORDED)) if named else RECORDED
+
+
 def notices(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Pairs of a headline and what follows from it."""
+    """Warnings: pairs of a headline and what follows from it."""
     plans = list(plans_of(document).values())
     found = _short_of_time(document)
     found += [MADE_UP] if any("schema" in table(plan, "data") for plan in plans) else []
     recordings = [case["ledger"]["recording"] for case in document["cases"] if "recording" in case["ledger"]]
-    if recordings:
-        found.append(RECORDED)
+    found += [(f"{text}.", UNLIKE) for text in dict.fromkeys(map(unlike, recordings)) if text]
     gone = list(
         dict.fromkeys(
             f"{words.capital(word)}: {text}." for one in recordings for word, text in shortcomings(one)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings
+from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings, whose
 from fedxray.report import stakes, words
 from fedxray.report.pictures import Gallery
 from fedxray.report.plans import plan_of, plans_of, table
@@ -88,6 +88,7 @@ def _recording(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         for told in recordings_of({"cases": cases})
         for fact in (
             ("Recording", heading(told)),
+            ("Whose node", whose(told)),
             ("Recorder's place", place(told)),
             *((words.capital(word), text) for word, text in shortcomings(told)),
         )

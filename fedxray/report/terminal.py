@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings
+from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
 from fedxray.report import words
 from fedxray.report.findings import defence_verdicts, worst_findings
@@ -29,6 +29,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
     for told in recordings_of(document):
         stood = f"; place: {place(told)}" if place(told) else ""
         lines.append(f"  recording: {heading(told)}{stood}")
+        lines += [f"  whose node: {whose(told)}"] if whose(told) else []
+        lines += [f"  ! {unlike(told)}"] if unlike(told) else []
         lines += [f"  ! {word}: {text}" for word, text in shortcomings(told)]
     verdicts = defence_verdicts(document)
     names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]

@@ -338,6 +338,11 @@ def test_what_is_not_in_a_recording_is_told_everywhere(
         assert text in " ".join(told.err.split()), "before the audit"
         assert text in " ".join(told.out.split()), "after it"
         assert words in report
+    assert (
+        '<p class="note" role="note"><strong>Node 101, recorded by the node itself, rounds 0, 2.</strong>'
+        in report
+    )
+    assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in told.out
     assert "The recording is not whole." in report and "Where the recorder stood is not known." in report
     assert (
         "\x1b" not in told.err + told.out + report

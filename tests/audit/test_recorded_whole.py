@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedxray.audit.plan.recorded import BY_ITSELF
 from fedxray.audit.recorded_whole import (
     NOT_KNOWN,
     heading,
@@ -94,14 +95,22 @@ def test_what_strangers_wrote_does_not_act_upon_a_terminal() -> None:
 
 
 def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
-    told = {**WHOLE, "rounds_missing": [[3, 4]], "stopped": ["no space"]}
+    told = {
+        **WHOLE,
+        "rounds_missing": [[3, 4]],
+        "stopped": ["no space"],
+        "learnt": [1, 3],
+        "owner": BY_ITSELF,
+    }
     found = make_document()
     for case in found["cases"][1:]:
         case["ledger"]["recording"] = dict(told)
     assert recordings_of(found) == [told]
     lines = summary_lines(found)
-    assert lines[1:4] == [
+    assert lines[1:6] == [
         "  recording: client side, node 7, 3 rounds (0 to 2); place: training > recorder > network",
+        "  whose node: node 7, recorded by the node itself",
+        "  ! These records do not look like what the node trained on: the loss on them fell in 1 of 3 rounds",
         "  ! rounds missing: 3 to 4 (the first is 0): the node was not picked then, or was not recorded",
         "  ! recorder stopped: no space",
     ]

@@ -16,9 +16,10 @@ FELLOW_SEAT = 1  # of the fellow client that a transcript of a recording holds
 TOLD_BY_IT = ("rounds", "record", "participation")
 ASKED_AGAIN = "active-server"
 MOST_CANDIDATES = 40  # recipes that are tried
-ON_WORD = (
-    "on the user's word"  # how a node of a server's recording is known to be the user's, without a proof
-)
+# How a node is known to be the user's own.
+BY_ITSELF = "recorded by the node itself"
+SAME = "the node's own recording holds the same replies"
+ON_WORD = "on the user's word"
 
 
 def for_recording(document: dict[str, Any]) -> dict[str, Any]:
