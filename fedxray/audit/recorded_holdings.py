@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from fedxray.audit.recorded_recipe import span
-from fedxray.errors import printable
+from fedxray.errors import BadInput, printable
 from fedxray.federation.recording.form import Heard
-from fedxray.federation.recording.reading import Recording
+from fedxray.federation.recording.reading import Recording, title
 
 SHOWN = 12  # nodes, arrays and names
 
@@ -25,8 +25,12 @@ def holdings(recording: Recording) -> list[str]:
         facts.append(("", f"and {len(nodes) - SHOWN} more nodes"))
     told = list(dict.fromkeys(name for message in recording.messages for name in message.config))
     facts.append(("told", _some(told)))
-    facts += _arrays(recording)
-    facts += [("left out", why) for why in recording.cut[:SHOWN]]
+    faults = [_fault(recording, message) for message in recording.messages]
+    facts += _arrays(recording, faults)
+    left = [*recording.cut, *(why for why in faults if why is not None)]
+    facts += [("left out", why) for why in left[:SHOWN]]
+    if len(left) > SHOWN:
+        facts.append(("", f"and {len(left) - SHOWN} more messages"))
     facts += [("stopped", why) for why in recording.stops[:SHOWN]]
     return [f"{printable(word):<11} {printable(text)}".rstrip() for word, text in facts]
 
@@ -41,9 +45,24 @@ def _node(messages: Sequence[Heard]) -> str:
     return f"{len(trained)} rounds{which}, {replied} replies{examples}"
 
 
-def _arrays(recording: Recording) -> list[tuple[str, str]]:
-    """Names and shapes of the first model that was sent; headers alone are read."""
-    forms = recording.forms(recording.messages[0].sent)
+def _fault(recording: Recording, message: Heard) -> str | None:
+    """Why one message cannot be used, None where it can."""
+    for kept in (message.sent, message.reply):
+        try:
+            why = None if kept is None else recording.fault(kept)
+        except BadInput as problem:  # too large to be read
+            why = f"{problem.got}; {problem.remedy}"
+        if why is not None:
+            return f"{title(message)}: {why}"
+    return None
+
+
+def _arrays(recording: Recording, faults: Sequence[str | None]) -> list[tuple[str, str]]:
+    """Names and shapes of the first model that can be used."""
+    whole = [message for message, why in zip(recording.messages, faults, strict=True) if why is None]
+    if not whole:
+        return [("arrays", "none that can be used")]
+    forms = recording.forms(whole[0].sent)
     total = sum(math.prod(value.shape) for value in forms.values())
     facts = [("arrays", f"{len(forms)}, {total:,} numbers in all")]
     for name, value in list(forms.items())[:SHOWN]:

@@ -139,7 +139,7 @@ def _hear(chosen: Chosen, name: str, spellings: tuple[str, ...]) -> _Heard:
 
 def _plain(name: str, value: float) -> float:
     """A number as a plan would hold it."""
-    return int(value) if name in WHOLE and float(value).is_integer() else value
+    return int(value) if name in WHOLE and isinstance(value, float) and value.is_integer() else value
 
 
 def _possible(name: str, value: float) -> bool:

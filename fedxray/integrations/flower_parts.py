@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import MOST_COUNT, MOST_ROUNDS, Arrays
+from fedxray.federation.recording.form import MOST_COUNT, MOST_KEY, MOST_ROUNDS, MOST_WHOLE, Arrays
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -24,6 +25,7 @@ MODS = "flwr.client.mod.utils"  # where Flower makes the list of mods
 EXAMPLES = ("num-examples", "num_examples")
 MOST_DIGITS = 7  # of a round that a group is called by; a longer number is something else, such as a time
 MOST_TEXT = 1000  # characters of one value of a config, and entries of a list
+LONE = re.compile("[\ud800-\udfff]")  # halves of characters, which no UTF-8 holds
 MOST_CONFIG = 300_000  # characters of a whole config, which a message can hold however they are escaped
 
 
@@ -81,8 +83,10 @@ def config_of(content: RecordDict) -> dict[str, Any]:
     room = MOST_CONFIG
     for record in content.config_records.values():
         for key, value in record.items():
-            size = len(str(key)) + len(repr(value)) if _is_plain(value) else room
-            if len(str(key)) <= MOST_TEXT and size < room and key not in found:
+            entries = value if isinstance(value, list) and len(value) <= MOST_TEXT else [value]
+            plain = all(_is_plain(one) for one in [key, *entries])
+            size = len(str(key)) + len(repr(value)) if plain else room
+            if len(str(key)) <= MOST_KEY and size < room and key not in found:
                 found[str(key)] = value
                 room -= size
     return found
@@ -157,10 +161,9 @@ def _count(value: object) -> int | None:
 
 
 def _is_plain(value: object) -> bool:
+    """Whether a recording can hold this entry of a config."""
     if isinstance(value, bool | int):
-        return abs(value) < 2**64
+        return abs(value) < MOST_WHOLE
     if isinstance(value, float):
         return math.isfinite(value)
-    if isinstance(value, str):
-        return len(value) <= MOST_TEXT
-    return isinstance(value, list) and len(value) <= MOST_TEXT and all(_is_plain(one) for one in value)
+    return isinstance(value, str) and len(value) <= MOST_TEXT and not LONE.search(value)

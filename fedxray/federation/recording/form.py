@@ -27,6 +27,8 @@ STOPPED = "stopped"  # beginning of the name of a note on why a recorder stopped
 MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
 MOST_COUNT = 2**53  # what counts stay below, as other readers of JSON hold numbers as floats
 MOST_ROUNDS = 10**9
+MOST_WHOLE = 2**64  # what a whole number in a config stays below, in size
+MOST_KEY = 1000  # characters of a name in a config
 
 Side = Literal["client", "server", "checkpoints"]
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -55,6 +57,14 @@ class Said:
 
 Count = Annotated[int, Field(ge=0, lt=MOST_COUNT)]
 Text = Annotated[str, Field(max_length=500)]
+Key = Annotated[str, Field(max_length=MOST_KEY)]
+# A limit on its length makes a text one that UTF-8 can hold: without any, lone surrogates would pass.
+Plain = (
+    bool
+    | Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=MOST_COUNT)]
+)
 
 
 class _Strict(BaseModel):
@@ -79,7 +89,7 @@ class Heard(_Strict):
     sent: Kept
     reply: Kept | None
     examples: Count | None
-    config: dict[str, Any]
+    config: dict[Key, Plain | list[Plain]]
     partition: Count | None
     inside: list[Text] | None
     outside: list[Text] | None

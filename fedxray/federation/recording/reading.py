@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -33,6 +34,7 @@ from fedxray.files import is_unfinished, read_json
 
 MOST_MESSAGES = 1_000_000
 MOST_NOTES, MOST_NOTE = 100, 500  # notes that are read, and bytes of each
+MOST_DIMENSIONS = 64  # of an array that can be worked with
 MOST_CHECKED = 100_000  # files of arrays of which it is remembered that they are whole
 RECORD_AGAIN = "Record again, or ask for a whole copy."
 
@@ -84,12 +86,8 @@ class Recording:
         try:
             with safe_open(path, framework="pt", device="cpu") as handle:
                 names: list[str] = handle.keys()
-                pieces = {name: handle.get_slice(name) for name in names}
-                found = {
-                    name: torch.empty(piece.get_shape(), dtype=DTYPES[piece.get_dtype()], device="meta")
-                    for name, piece in pieces.items()
-                }
-        except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as problem:
+                found = {name: _form(path, name, handle.get_slice(name)) for name in names}
+        except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, OverflowError) as problem:
             raise damaged(path, "a file of arrays", str(problem)) from problem
         if set(found) != set(kept.names):
             raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))
@@ -109,7 +107,8 @@ class Recording:
     def digest(self) -> str:
         """A text that is equal for equal recordings; the messages name their arrays by content."""
         told = [message.model_dump_json() for message in self.messages]
-        return hashlib.sha256("\n".join([self.side, *told, *self.cut, *self.stops]).encode()).hexdigest()
+        whole = "\n".join([self.side, *told, *self.cut, *self.stops])
+        return hashlib.sha256(whole.encode(errors="backslashreplace")).hexdigest()
 
 
 def read_recording(path: str | Path) -> Recording:
@@ -126,7 +125,7 @@ def read_recording(path: str | Path) -> Recording:
         try:
             heard = _read_message(folder / MESSAGES / name)
         except BadInput as problem:
-            cut.append(f"message {name}: {problem.got}")
+            cut.append(printable(f"message {name}: {problem.got}"))
             continue
         whole = [kept for kept in (heard.sent, heard.reply) if kept is not None]
         if all(_is_there(folder / ARRAYS / f"{kept.sha256}.safetensors", kept.bytes) for kept in whole):
@@ -210,6 +209,11 @@ def _fault(path: Path, size: int, sha256: str, stamp: int) -> str | None:
         found = _load(path, size, sha256)
     except BadInput as problem:
         return problem.got
+    for name, value in found.items():
+        if value.dtype not in DTYPES.values():
+            return f"{str(value.dtype).removeprefix('torch.')} in array {printable(name)}, which is not read"
+        if value.ndim > MOST_DIMENSIONS:
+            return f"{value.ndim} dimensions of array {printable(name)}"
     floats = (value for value in found.values() if value.is_floating_point())
     return None if all(value.isfinite().all() for value in floats) else "values that are not finite"
 
@@ -221,8 +225,23 @@ def _load(path: Path, size: int, sha256: str) -> dict[str, Tensor]:
         raise damaged(path, "the bytes that were written", "others: it was altered")
     try:
         return load(content)
-    except (SafetensorError, ValueError, RuntimeError, KeyError) as problem:
+    except KeyError as problem:  # a dtype that this version of torch does not have
+        got = printable(f"numbers of {problem}, which are not read")
+        raise damaged(path, f"numbers of {', '.join(DTYPES)}", got) from problem
+    except (SafetensorError, ValueError, RuntimeError, OverflowError) as problem:
         raise damaged(path, "a file of arrays", str(problem)) from problem
+
+
+def _form(path: Path, name: str, piece: Any) -> Tensor:
+    """Shape and dtype of one array by the header of its file."""
+    shape, dtype = piece.get_shape(), piece.get_dtype()
+    if dtype not in DTYPES:
+        expected = f"numbers of {', '.join(DTYPES)} in array {printable(name)}"
+        raise damaged(path, expected, printable(str(dtype)))
+    if len(shape) > MOST_DIMENSIONS:
+        expected = f"at most {MOST_DIMENSIONS} dimensions of array {printable(name)}"
+        raise damaged(path, expected, f"{len(shape)}")
+    return torch.empty(shape, dtype=DTYPES[dtype], device="meta")
 
 
 def _is_there(path: Path, size: int) -> bool:
