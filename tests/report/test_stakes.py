@@ -112,7 +112,10 @@ def test_the_page_leaves_out_what_nothing_has(tmp_path: Path, clinic: dict[str, 
     assert "a leak starts here" in legend and "control: another client's messages" in legend
     assert "no leak found" not in legend and "upper bound" not in legend
     assert "Privacy budget" not in page.text and "none promised" not in page.text
-    assert page.all("details") == [{}, {}, {}], "long parts are closed"
+    parts = page.all("details")
+    assert parts.count({}) == len(parts) - 1 >= 3, (
+        "long parts are closed, but for the strongest of where it leaks"
+    )
 
 
 def test_a_leak_of_no_kind_is_not_said_to_be_of_the_population(
