@@ -71,7 +71,8 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     cast = in_dtype(federation, plan.federation.dtype)
     _check_examples(plan, chosen, len(parts.train[0]))
     facts = facts_of(chosen, told) | layer_facts(chosen, model)
-    facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner}
+    counts = [len(parts.train[0]), len(parts.holdout[0]), len(parts.public)]
+    facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner, "records": counts}
     prepared = Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
     found = _with_found_recipe(plan, prepared)
     return replace(found, recorded={**(found.recorded or {}), "learnt": list(rounds_learnt(plan, found))})

@@ -177,6 +177,5 @@ def worst_words(row: Row) -> tuple[str, str] | None:
     worst = row["worst"]
     if worst is None:
         return None
-    client = "" if worst["client"] is None else f"client {worst['client']}, "
-    record = "" if worst["record"] is None else f", record {worst['record']}"
-    return words.value(worst["value"], row["metric"]), f"{client}seed {worst['seed']}{record}"
+    parts = [f"{name} {worst[name]}" for name in ("client", "seed", "record") if worst[name] is not None]
+    return words.value(worst["value"], row["metric"]), ", ".join(parts)

@@ -63,16 +63,34 @@ def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[
         *_recording(cases),
         ("Learns", stakes.learns(plan, cases)),
         ("Must not leak", stakes.must_not_leak(plan, cases)),
-        ("Split", _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))),
+        ("Split", _split(plan, cases)),
         ("Model", _joined(model.get("name") or model.get("factory"), _hidden(model))),
         ("Training", _training(federation)),
         ("Attacks", _names(case["attack"] for case in cases)),
         ("Seats", _names(words.role_words(case["role"]) for case in cases)),
         ("Defences", _names(words.defence_words(case["defence"]) for case in cases)),
-        ("Runs", f"seeds {_names(str(case['seed']) for case in cases)}" if cases else ""),
+        ("Runs", _runs(plan, cases)),
         ("Size", f"{words.count(len(cases), 'case')} (one attack on one client in one run)"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _split(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> str:
+    """How records were divided: as a column says, or as a recording's node did, or drawn."""
+    data = table(plan, "data")
+    told = f"as the column `{data['use']}` says" if data.get("use") else ""
+    counts = [one["records"] for one in recordings_of({"cases": cases}) if one.get("records")]
+    numbers = ["{:,} trained on, {:,} held out, {:,} public".format(*one) for one in counts]
+    if told or "transcript" in plan:
+        return ": ".join(part for part in (told, "; ".join(numbers)) if part)
+    return _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))
+
+
+def _runs(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> str:
+    """The seeds of simulated runs."""
+    if not cases or "transcript" in plan:
+        return ""
+    return f"seeds {_names(str(case['seed']) for case in cases)}"
 
 
 def _source(data: Mapping[str, Any]) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedxray.report.plans import plan_of
+from fedxray.report.plans import plan_of, plans_of
 
 Row = Mapping[str, Any]
 
@@ -14,7 +14,11 @@ EITHER = "either"  # in place of true or false, where both attackers reached the
 
 def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Rows in order; one that is equal whether or not the attacker knows the defence stands once."""
-    rows = {(*_key(row), row["aware"]): row for row in document["summary"]}
+    recorded = {name for name, plan in plans_of(document).items() if "transcript" in plan}
+    rows = {
+        (*_key(row), row["aware"]): _of_one_node(row) if plan_of(row) in recorded else row
+        for row in document["summary"]
+    }
     found: list[Row] = []
     for (*key, aware), row in rows.items():
         twin = None if aware is None else rows.get((*key, not aware))
@@ -23,6 +27,13 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
         elif not aware:
             found.append({**row, "aware": EITHER})
     return found
+
+
+def _of_one_node(row: Row) -> Row:
+    """A row of a recording: there is one node and one run, so that only a record can be the most exposed."""
+    worst = row["worst"]
+    single = worst is not None and worst["record"] is not None
+    return {**row, "worst": {**worst, "client": None, "seed": None} if single else None}
 
 
 def _key(row: Row) -> tuple[Any, ...]:

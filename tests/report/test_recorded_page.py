@@ -1,0 +1,51 @@
+"""What a report of a recording says of its records, and what it leaves out: clients and seeds, of which it has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedxray.report.findings import worst_findings
+from fedxray.report.page import setups
+from tests.report.synthetic import STORIES, make_cases, make_document
+
+
+def recorded(record: int | None, **data: Any) -> dict[str, Any]:
+    """Made-up results as of a recording, with the most exposed record where there is one."""
+    made = make_document(make_cases(STORIES[2:3]))
+    made["plan"] = {**made["plan"], "transcript": {"path": "r"}, "data": {**made["plan"]["data"], **data}}
+    for case in made["cases"]:
+        case["ledger"]["recording"] = {"side": "client", "node": "7", "rounds": [0], "records": [80, 30, 10]}
+    for row in made["summary"]:
+        row["worst"] = {"client": 0, "seed": 0, "record": record, "value": 0.9}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        ({"use": "part"}, "as the column `part` says: 80 trained on, 30 held out, 10 public"),
+        ({}, "80 trained on, 30 held out, 10 public"),
+    ],
+)
+def test_the_split_is_that_of_the_node(data: dict[str, Any], wanted: str) -> None:
+    ((_, facts),) = setups(recorded(None, **data))
+    assert dict(facts)["Split"] == wanted and "Runs" not in dict(facts)
+
+
+def test_a_simulation_with_named_uses_draws_no_shares() -> None:
+    made = make_document(make_cases(STORIES[2:3]))
+    made["plan"] = {**made["plan"], "data": {**made["plan"]["data"], "use": "part"}}
+    ((_, facts),) = setups(made)
+    assert dict(facts)["Split"] == "as the column `part` says" and dict(facts)["Runs"].startswith("seeds 0")
+
+
+@pytest.mark.parametrize(("record", "wanted"), [(None, None), (17, "record 17")])
+def test_only_a_record_can_be_the_most_exposed_of_one_node(record: int | None, wanted: str | None) -> None:
+    made = recorded(record)
+    (finding, *_) = worst_findings(made)
+    assert (finding.worst[1] if finding.worst else None) == wanted
+    del made["plan"]["transcript"]
+    (simulated, *_) = worst_findings(made)
+    assert simulated.worst is not None and simulated.worst[1].startswith("client 0, seed 0")
