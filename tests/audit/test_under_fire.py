@@ -1,0 +1,173 @@
+"""Audits that are killed again and again end with the results of an undisturbed one, and do nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit import run
+from fedxray.audit.conduct import conduct
+from fedxray.audit.faults import POINTS, VARIABLE
+from fedxray.audit.plan import make_plan
+from fedxray.audit.store import Store
+from fedxray.files import TEMPORARY
+from tests.audit.plans import tiny
+from tests.audit.test_engines import timeless
+
+KILLS = int(os.environ.get("FEDXRAY_KILLS", "200"))
+HERE = Path(__file__).parent
+
+
+def plan() -> Any:
+    """Two runs and eight cases, one attack built on another's answer, so that evidence is written and shared."""
+    attacks = [{"name": "attribute-from-model"}, {"name": "membership-loss"}]
+    return make_plan(tiny(seeds=[0, 1], attack=attacks), HERE)
+
+
+class Watch:
+    """Which runs and cases were worked on (but in spawned workers); what has ended must not be among them later."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, place: Path, folder: Path) -> None:
+        self.notes, self.store = place / "begun", Store(folder)
+        self.notes.touch()
+        for name in ("_simulate", "_succeeded"):
+            monkeypatch.setattr(run, name, self.noting(getattr(run, name)))
+
+    def noting(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(plan: Any, item: Any, store: Any) -> Any:
+            with self.notes.open("a") as stream:
+                stream.write(f"{item.id}\n")
+            return work(plan, item, store)
+
+        return noted
+
+    def ended(self) -> dict[str, tuple[int, int]]:
+        """Runs and cases in the store, with what would change if they were written again."""
+        rooms = [self.store.private / name for name in ("runs", "cases")]
+        entries = [entry for room in rooms if room.is_dir() for entry in room.iterdir()]
+        return {
+            entry.name.removesuffix(".json"): (entry.stat().st_ino, entry.stat().st_mtime_ns)
+            for entry in entries
+            if TEMPORARY not in entry.name
+        }
+
+    def begun(self) -> list[str]:
+        return self.notes.read_text().splitlines()
+
+
+def start(work: Callable[[], object]) -> int:
+    """The id of a forked process that does the work."""
+    with warnings.catch_warnings():  # newer Pythons warn of threads, which the child does not use
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def killed_after(delay: float, work: Callable[[], object]) -> bool:
+    """Whether the work was killed after so many seconds; otherwise it has ended well before."""
+    child = start(work)
+    timer = threading.Timer(delay, os.kill, (child, signal.SIGKILL))
+    timer.start()
+    # The child is not collected before the timer is silent, so the signal cannot reach a stranger.
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    timer.cancel()
+    timer.join()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return timeless(conduct(plan(), tmp_path_factory.mktemp("whole") / "out").document)
+
+
+def results(folder: Path) -> dict[str, Any]:
+    return timeless(json.loads((folder / "results.json").read_bytes()))
+
+
+@pytest.mark.parametrize("number", range(1, len(POINTS) + 1))
+def test_what_had_ended_at_a_fault_point_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, Any], number: int
+) -> None:
+    folder = tmp_path / "out"
+    watch = Watch(monkeypatch, tmp_path, folder)
+    monkeypatch.setenv(VARIABLE, str(number))
+    assert os.waitstatus_to_exitcode(os.waitpid(start(lambda: conduct(plan(), folder)), 0)[1]) == -9
+    monkeypatch.delenv(VARIABLE)
+    ended, before = watch.ended(), len(watch.begun())
+    conduct(plan(), folder, resume=True)
+    again = watch.begun()[before:]
+    assert not ended.keys() & set(again) and len(again) == len(set(again))
+    assert len(again) == 10 - len(ended), "two runs and eight cases, each once"
+    assert results(folder) == undisturbed
+
+
+def end_under_fire(
+    folder: Path, watch: Watch, draw: random.Random, reach: float, most: int, **engine: Any
+) -> tuple[int, float]:
+    """Kill and resume until the audit ends, at most so often; how often, and how long a life may be next time."""
+    kills = 0
+    while True:
+        ended, before = watch.ended(), len(watch.begun())
+        resume = (folder / "audit.json").is_file()
+
+        def work(resume: bool = resume) -> object:
+            return conduct(plan(), folder, resume=resume, **engine)
+
+        if kills == most:
+            work()
+            killed = False
+        else:
+            killed = killed_after(draw.uniform(0.0, reach), work)
+        assert not ended.keys() & set(watch.begun()[before:]), "what has ended is not done again"
+        assert ended.items() <= watch.ended().items(), "nor written again"
+        if not killed:
+            return kills, reach * 0.8
+        kills, reach = kills + 1, reach * 1.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kills", "reach", "engine"),
+    [
+        (KILLS - KILLS // 10, 0.5, {"engine": "inline"}),
+        (KILLS // 10, 8.0, {"engine": "processes", "jobs": 2}),
+    ],
+    ids=["inline", "processes"],
+)
+def test_audits_killed_at_any_moment_end_with_the_same_results(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    undisturbed: dict[str, Any],
+    kills: int,
+    reach: float,
+    engine: dict[str, Any],
+) -> None:
+    draw, done, audits = random.Random(0), 0, 0
+    while done < kills:
+        place = tmp_path / str(audits)
+        place.mkdir()
+        with monkeypatch.context() as patch:
+            watch = Watch(patch, place, place / "out")
+            more, reach = end_under_fire(place / "out", watch, draw, reach, kills - done, **engine)
+        assert results(place / "out") == undisturbed
+        assert not [path for path in (place / "out").rglob("*") if TEMPORARY in path.name]
+        done, audits = done + more, audits + 1
+    print(f"{done} kills in {audits} audits")
