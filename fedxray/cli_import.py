@@ -40,7 +40,7 @@ def checkpoints(
 
     recipe = _recipe(epochs, batch_size, learning_rate, momentum)
     import_pair(before, after, out, round=round, examples=examples, recipe=recipe)
-    _told(out, [round])
+    _told(out)
 
 
 @import_app.command()
@@ -63,8 +63,8 @@ def rounds(
     from fedxray.integrations.checkpoints import import_folder
 
     recipe = _recipe(epochs, batch_size, learning_rate, momentum)
-    found = import_folder(folder, out, sent=sent, reply=reply or None, examples=examples, recipe=recipe)
-    _told(out, found)
+    import_folder(folder, out, sent=sent, reply=reply or None, examples=examples, recipe=recipe)
+    _told(out)
 
 
 @import_app.command()
@@ -91,6 +91,14 @@ def _recipe(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _told(out: Path, rounds: list[int]) -> None:
-    typer.echo(f"{out}: {len(rounds)} rounds ({rounds[0]} to {rounds[-1]})")
+def _told(out: Path) -> None:
+    """What is in a new recording; rounds are counted from 0, as everywhere."""
+    from fedxray.audit.recorded_recipe import span
+    from fedxray.federation.recording.reading import read_recording
+
+    messages = read_recording(out).messages
+    rounds = sorted(one.round - 1 for one in messages if one.round is not None)
+    replied = sum(one.reply is not None for one in messages)
+    count = f"{len(rounds)} round{'' if len(rounds) == 1 else 's'}"
+    typer.echo(f"{out}: {count} ({span(rounds)}, the first is 0), {replied} with a reply")
     typer.echo(f'Audit it: [transcript] path = "{out}" in a plan, with [data] and [model] (docs/flower.md).')

@@ -22,7 +22,7 @@ Told = Mapping[str, Any]
 
 
 def whole_facts(chosen: Chosen) -> dict[str, Any]:
-    """Rounds that are missing, why the recorder stopped, what is left out, and mods before and after the recorder."""
+    """Rounds and replies that are missing, why the recorder stopped, what is left out, and mods around the recorder."""
     messages = [heard for _, heard in sorted(chosen.trained.items())]
     unknown = chosen.recording.side == "client" and any(
         heard.inside is None or heard.outside is None for heard in messages
@@ -33,6 +33,9 @@ def whole_facts(chosen: Chosen) -> dict[str, Any]:
     )
     return {
         "rounds_missing": [list(stretch) for stretch in chosen.missing],
+        "unanswered": [
+            round for round, one in sorted(chosen.trained.items()) if one.reply is None and not one.secure
+        ],
         "stopped": list(chosen.recording.stops),
         "cut_off": len(chosen.lost),
         "left_out": list(chosen.lost[:SHOWN]),
@@ -81,6 +84,10 @@ def shortcomings(told: Told) -> list[tuple[str, str]]:
     if missing:
         text = f"{stretches(missing)} (the first is 0): the node was not picked then, or was not recorded"
         found.append(("rounds missing", text))
+    unanswered = told.get("unanswered")
+    if unanswered:
+        text = f"{stretches(_runs(unanswered))}: nothing came back, or it was not recorded"
+        found.append(("replies missing", text))
     if stopped:
         found.append(("recorder stopped", "; ".join(stopped[:SHOWN]) + _more(len(stopped))))
     if lost:

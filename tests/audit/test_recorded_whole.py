@@ -58,6 +58,14 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     ]
 
 
+def test_rounds_without_a_reply_are_said_unless_replies_are_hidden(tmp_path: Path) -> None:
+    found = facts(tmp_path / "open", said(1), said(2, reply=None), said(3, reply=None))
+    assert found["unanswered"] == [1, 2]
+    assert shortcomings(found) == [("replies missing", "1 to 2: nothing came back, or it was not recorded")]
+    hidden = (said(round, reply=None, secure=True) for round in (1, 2))
+    assert shortcomings(facts(tmp_path / "hidden", *hidden, side="server")) == []
+
+
 def test_long_lists_are_cut_short() -> None:
     told = {"stopped": list("abcde"), "cut_off": 9, "left_out": ["x", "y", "z"]}
     assert shortcomings(told) == [

@@ -344,7 +344,7 @@ def test_from_the_command_line(
     assert (
         command(monkeypatch, "import", "checkpoints", "before.safetensors", "after.safetensors", *recipe) == 0
     )
-    assert "recording: 1 rounds (1 to 1)" in capsys.readouterr().out
+    assert "recording: 1 round (0, the first is 0), 1 with a reply" in capsys.readouterr().out
     found = read_recording("recording").messages[0]
     assert found.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
     assert found.examples == 5
@@ -357,6 +357,9 @@ def test_from_the_command_line(
     assert "told        epochs, batch_size, learning_rate, momentum" in told
     assert "arrays      4, 11 numbers in all" in told and "0.weight [2, 3] float32" in told
     assert command(monkeypatch, "import", "show", "nowhere") == 2
+    for round in (2, 3):
+        write(tmp_path / f"global-{round}.safetensors", network(round))
     assert command(monkeypatch, "import", "rounds", ".", "--out", "other") == 0
+    assert "other: 3 rounds (0 to 2, the first is 0), 1 with a reply" in capsys.readouterr().out
     assert command(monkeypatch, "import", "rounds", ".", "--out", "other") == 2
     assert "a new or empty folder" in capsys.readouterr().err
