@@ -17,6 +17,7 @@ from fedxray.data.limits import check_size
 from fedxray.errors import BadInput
 from fedxray.federation.recording.form import Arrays
 from fedxray.federation.recording.writing import DTYPES
+from fedxray.integrations.pickle_scan import Strange, look_through
 
 INSIDE = ("state_dict", "model_state_dict", "model")  # where a saved dictionary may hold the weights
 WRAPPED = "module."  # put before every name by DataParallel
@@ -31,7 +32,7 @@ def read_checkpoint(path: Path) -> Arrays:
     if path.suffix.lower() not in readers:
         raise _bad(path, f"a file of {', '.join(readers)}", f"{path.suffix or 'no ending'}")
     if not path.is_file():
-        raise _bad(path, "a file", "none")
+        raise _bad(path, "a file", "none", "Check the path.")
     check_size(f"checkpoint {str(path)!r}", path.stat().st_size)
     arrays = readers[path.suffix.lower()](path)
     if not arrays:
@@ -39,6 +40,9 @@ def read_checkpoint(path: Path) -> Arrays:
     for name, value in arrays.items():
         if value.dtype.str not in DTYPES:
             raise _bad_tensor(path, name, f"numbers of {', '.join(DTYPES.values())}", value.dtype, AS_FLOAT)
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            got = "NaN or infinity: the training had broken down"
+            raise _bad_tensor(path, name, "finite numbers", got, "Give the checkpoint of an earlier round.")
     if all(name.startswith(WRAPPED) for name in arrays):
         arrays = {name.removeprefix(WRAPPED): value for name, value in arrays.items()}
     return arrays
@@ -61,6 +65,10 @@ def _torch(path: Path) -> Arrays:
     from torch import serialization
 
     _check_unpacked(path)
+    try:
+        look_through(path)
+    except Strange as problem:
+        raise _bad(path, STATE, problem) from problem
     wrong: Any = serialization.pickle.UnpicklingError  # type: ignore[attr-defined]
     damaged = (RuntimeError, EOFError, OSError, ValueError, LookupError, AttributeError, TypeError)
     try:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from fedxray.audit.plan.keys import values_of
 from fedxray.audit.plan.parts import FederationPart
 from fedxray.errors import BadInput
+from fedxray.federation.recording.fitting import by_position
 from fedxray.federation.recording.form import ARRAYS, HEAD, MESSAGES, Arrays, Said
 from fedxray.federation.recording.writing import open_folder, write_message
 from fedxray.files import TEMPORARY
@@ -186,6 +187,15 @@ def _regex(text: str) -> str:
 
 
 def _check_alike(before: Path, sent: Arrays, after: Path, reply: Arrays) -> None:
+    unnamed = [by_position(list(side)) for side in (sent, reply)]
+    if unnamed[0] != unnamed[1]:
+        words = {True: "by position", False: "by name"}
+        raise BadInput(
+            f"checkpoint {str(after)!r}",
+            expected=f"arrays {words[unnamed[0]]}, as in {before.name}",
+            got=f"arrays {words[unnamed[1]]}",
+            remedy="Save both the same way.",
+        )
     for name in {**sent, **reply}:
         there = [None if name not in side else list(side[name].shape) for side in (sent, reply)]
         if there[0] != there[1]:

@@ -181,6 +181,75 @@ def test_damaged_files_of_torch_are_bad_input(tmp_path: Path) -> None:
                 read_checkpoint(file)
 
 
+def archive(path: Path, instructions: bytes) -> Path:
+    """A file as torch packs it, with these instructions."""
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("archive/data.pkl", instructions)
+        packed.writestr("archive/version", "3\n")
+        packed.writestr("archive/byteorder", "little")
+    return path
+
+
+TWICE = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 40  # a tuple that holds the one before it twice
+
+
+@pytest.mark.parametrize(
+    ("instructions", "told"),
+    [
+        (TWICE + b"}h\x00K\x01s.", "a tuple of more than 1000 parts"),
+        (b"\x80\x02" + b"(" + b"K\x01" * 2000 + b"t.", "a tuple of more than 1000 parts"),
+        (b"\x80\x02}(K\x01\x85K\x02u.", "names that are neither text nor number"),
+        (b"\x80\x02}\x8a\x0c" + b"\x01" * 12 + b"K\x01s.", "names that are neither text nor number"),
+        (b"\x80\x02ccollections\nOrderedDict\n]\x85R.", "OrderedDict that is filled"),
+        (b"\x80\x02" + b"N" * 5_000_000 + b".", "5000003 bytes of instructions"),
+        (b"\x80\x02h\x07.", "damaged or cut-off content"),
+        (b"\x80\x02u.", "damaged or cut-off content"),
+        (b"\x80\x02R.", "damaged or cut-off content"),
+    ],
+)
+def test_instructions_that_would_never_end_are_refused(
+    tmp_path: Path, instructions: bytes, told: str
+) -> None:
+    with pytest.raises(BadInput, match=told):
+        read_checkpoint(archive(tmp_path / "a.pt", instructions))
+    if b"N" * 5_000_000 not in instructions:
+        (tmp_path / "old.pt").write_bytes(instructions)  # without an archive, as torch once wrote it
+        with pytest.raises(BadInput, match=f"{told}|damaged"):
+            read_checkpoint(tmp_path / "old.pt")
+
+
+def test_what_training_scripts_save_is_read(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    whole = {"epoch": 3, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "best": 0.5}
+    for old in (False, True):
+        torch.save(whole, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)  # noqa: TID251
+        assert set(read_checkpoint(tmp_path / "a.pt")) == set(model.state_dict())
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    state = network(0).state_dict()
+    name = next(iter(state))
+    save_file({**state, name: torch.full_like(state[name], float("nan"))}, tmp_path / "a.safetensors")
+    with pytest.raises(BadInput, match=f"finite numbers in tensor '{name}', got NaN or infinity"):
+        read_checkpoint(tmp_path / "a.safetensors")
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"expected a file, got none\. Check the path\."):
+        read_checkpoint(tmp_path / "a.pt")
+
+
+def test_positions_are_not_compared_with_names(tmp_path: Path) -> None:
+    state = network(0).state_dict()
+    np.savez(tmp_path / "a.npz", *[value.numpy() for value in state.values()])
+    save_file(state, tmp_path / "b.safetensors")
+    with pytest.raises(BadInput, match=r"arrays by position, as in a.npz, got arrays by name\. Save both"):
+        import_pair(tmp_path / "a.npz", tmp_path / "b.safetensors", tmp_path / "out")
+
+
 def test_names_must_be_text(tmp_path: Path) -> None:
     torch.save({1: torch.zeros(2), "1": torch.zeros(3)}, tmp_path / "a.pt")  # noqa: TID251
     with pytest.raises(BadInput, match="1 in place of a name"):
