@@ -135,7 +135,7 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
         ({"attack": [{**ATTACKS[0], "targets": [1]}]}, "no other node's data is reconstructed"),
         ({"attack": [{**ATTACKS[0], "targets": 2}]}, "no other node's data is reconstructed"),
         ({"attack": [{**ATTACKS[0], "rounds": [0, 5]}]}, "rounds of the recording (0 to 2, the first is 0), got [0"),
-        ({"data": {"node": 7}}, "data.node: expected a node of this recording: 101 (3 rounds from 1 to 3), got '7'"),
+        ({"data": {"node": 7}}, "data.node: expected a node of this recording: 101 (3 rounds from 0 to 2), got '7'"),
         ({"transcript": {"run": 9}}, "transcript.run: expected a run of this recording: 1, got '9'"),
         ({"transcript": {"client": 0}}, "the node recorded partition 1, got 0"),
         ({"transcript": {"client": 5}}, "a client of [data] from 0 to 1"),
@@ -168,7 +168,7 @@ def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
 
 def test_several_nodes_of_a_server_must_be_told_apart(place: Path) -> None:
     told = refusal(place, document("server"))
-    assert "data.node: expected a node of this recording: 100 (3 rounds from 1 to 3); 101 (3 rounds" in told
+    assert "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in told
 
 
 def recipe(place: Path, **changes: Any) -> Any:

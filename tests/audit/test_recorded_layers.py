@@ -85,7 +85,8 @@ def test_recorded_values_of_frozen_layers_are_taken(tmp_path: Path, by_position:
 def test_a_frozen_layer_of_another_shape_is_refused(tmp_path: Path) -> None:
     recording(tmp_path, [state_of(half_frozen(SPACE))])
     with pytest.raises(
-        BadInput, match=r"model sent in round 1: expected '0.weight' of shape \[5, 3\], as in the"
+        BadInput,
+        match=r"model sent in round 0 \(Flower's round 1\): expected '0.weight' of shape \[5, 3\], as in the",
     ):
         prepare(plan(tmp_path, "wider"), "none", 0)
 

@@ -54,7 +54,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
             "1 to 3, 5 to 7 (the first is 0): the node was not picked then, or was not recorded",
         ),
         ("recorder stopped", "no space"),
-        ("message left out", "1 (train of round 4 with node 7: values that are not finite)"),
+        ("message left out", "1 (train of round 3 with node 7: values that are not finite)"),
     ]
 
 

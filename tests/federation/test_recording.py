@@ -97,7 +97,7 @@ def test_a_recording_cut_off_is_read_up_to_there(folder: Path) -> None:
     reply.write_bytes(reply.read_bytes()[:-3])
     found = read_recording(folder)
     assert [one.round for one in found.messages] == [1, 2]
-    assert found.cut == ("train of round 3 with node 7: arrays that are missing or cut off",)
+    assert found.cut == ("train of round 2 with node 7: arrays that are missing or cut off",)
     reply.unlink()
     assert rounds_of(folder) == [0, 1]
     last.rename(last.with_name(".part-" + "a" * 32))  # what a dying process leaves
@@ -145,7 +145,7 @@ def test_rounds_are_counted_where_nobody_numbers_them(tmp_path: Path) -> None:
 def test_a_node_that_joined_late_has_its_own_rounds(folder: Path) -> None:
     add(folder, said(3, node="8"))
     assert rounds_of(folder, node="8") == [2]
-    expected = r"data.node: expected a node of this recording: 7 \(3 rounds from 1 to 3\); 8 \(1 rounds from 3 to 3\)"
+    expected = r"data.node: expected a node of this recording: 7 \(3 rounds from 0 to 2\); 8 \(1 round: 2\)"
     with pytest.raises(BadInput, match=expected + ', got nothing. Name it: node = "7"'):
         choose(read_recording(folder))
     with pytest.raises(BadInput, match="got '9'"):
@@ -166,7 +166,7 @@ def test_two_runs_in_one_folder(folder: Path) -> None:
         choose(read_recording(folder))
     assert rounds_of(folder, run="2") == [0]
     add(folder, said(2, run="1"))
-    with pytest.raises(BadInput, match="two for round 2"):
+    with pytest.raises(BadInput, match="two for round 1"):
         choose(read_recording(folder), run="1")
 
 
@@ -203,7 +203,7 @@ def linked(path: Path) -> None:
         (lambda folder: change(folder / "recording.json", format=2), "newer fedxray"),
         (lambda folder: change(folder / "recording.json", side="moon"), "side client, server or checkpoints"),
         (lambda folder: shutil.rmtree(folder / "messages"), "at least one whole message, got none"),
-        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are not whole, first train of round 1"),
+        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are not whole, first train of round 0"),
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused(
@@ -263,7 +263,7 @@ def test_arrays_that_are_not_what_was_written_lose_their_round_alone(folder: Pat
     torn.write_bytes(content[:-4] + bytes(4))
     chosen = choose(read_recording(folder))
     assert chosen.rounds == [0, 2]
-    assert chosen.lost == ("train of round 2 with node 7: others: it was altered",)
+    assert chosen.lost == ("train of round 1 with node 7: others: it was altered",)
     add(folder, said(4, sent=said(2).reply))  # the recording goes on, and needs these arrays again
     assert torn.read_bytes() == content
     assert choose(read_recording(folder)).rounds == [0, 1, 2, 3]
@@ -275,7 +275,7 @@ def test_arrays_that_are_not_what_was_written_lose_their_round_alone(folder: Pat
 
 def test_a_recording_without_a_whole_training(folder: Path) -> None:
     altered(folder)
-    with pytest.raises(BadInput, match="at least one whole training of node 7, got none; train of round 3"):
+    with pytest.raises(BadInput, match="at least one whole training of node 7, got none; train of round 2"):
         choose(read_recording(folder))
 
 
@@ -286,7 +286,7 @@ def test_values_that_are_not_finite_lose_their_round_alone(folder: Path, part: s
     add(folder, said(4, **{part: bad}), said(5))
     chosen = choose(read_recording(folder))
     assert chosen.rounds == [0, 1, 2, 4]
-    assert chosen.lost == ("train of round 4 with node 7: values that are not finite",)
+    assert chosen.lost == ("train of round 3 with node 7: values that are not finite",)
 
 
 def test_a_lost_message_does_not_shift_rounds_that_nobody_numbers(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_two_evaluations_in_one_round(folder: Path) -> None:
     chosen = choose(read_recording(folder))
     assert list(chosen.ended) == [0] and chosen.rounds == [0, 1, 2]
     assert chosen.lost == (
-        "evaluate of round 2 with node 7: 2 different models, of which one ended the round",
+        "evaluate of round 1 with node 7: 2 different models, of which one ended the round",
     )
 
 
@@ -418,9 +418,7 @@ def test_names_of_strangers_do_not_act_upon_a_terminal(folder: Path) -> None:
     add(folder, said(1, node="8\x1b[2J\n9"))
     with pytest.raises(BadInput) as caught:
         choose(read_recording(folder))
-    assert "8\N{REPLACEMENT CHARACTER}[2J 9 (1 rounds" in str(caught.value) and "\x1b" not in str(
-        caught.value
-    )
+    assert "8\N{REPLACEMENT CHARACTER}[2J 9 (1 round" in str(caught.value) and "\x1b" not in str(caught.value)
 
 
 def test_more_messages_than_can_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,9 +136,9 @@ def test_strange_arrays_cost_their_message(folder: Path, content: bytes, names: 
     found = read_recording(folder)
     chosen = choose(found)
     assert chosen.rounds == [1]
-    assert chosen.lost[0].startswith("train of round 1 with node 7: ") and told in chosen.lost[0]
+    assert chosen.lost[0].startswith("train of round 0 with node 7: ") and told in chosen.lost[0]
     lines = holdings(found)
-    assert any(line.startswith("left out    train of round 1 with node 7: ") for line in lines)
+    assert any(line.startswith("left out    train of round 0 with node 7: ") for line in lines)
     assert any("weight [1, 2] float32" in line for line in lines)
 
 

@@ -384,7 +384,7 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
     recorded(tmp_path, app={"pack": pack}, rounds=1)
     found = read_recording(tmp_path / "client")
     with pytest.raises(
-        BadInput, match=r"reply of round 1: expected '0.weight' of float32.*half precision \(float16\)"
+        BadInput, match=r"reply of round 0: expected '0.weight' of float32.*half precision \(float16\)"
     ):
         dict(roles.server(transcript(found), client=0).of(0)[0].update)
     wide = roles.server(transcript(found, widen=True), client=0).of(0)[0]

@@ -140,8 +140,9 @@ def read_recording(path: str | Path) -> Recording:
 
 
 def title(heard: Heard) -> str:
-    """What a message is called where it is left out."""
-    return f"{heard.what} of round {'?' if heard.round is None else heard.round} with node {printable(heard.node)}"
+    """What a message is called where it is left out; rounds are counted from 0."""
+    round = "?" if heard.round is None else heard.round - 1
+    return f"{heard.what} of round {round} with node {printable(heard.node)}"
 
 
 def _read_head(folder: Path) -> Side:

@@ -128,11 +128,15 @@ def transcribe(
 
 def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
     """Refuse a message whose arrays are not the network's, by its round; only headers are read."""
-    told = [(f"model sent in round {round + 1}", heard.sent) for round, heard in chosen.trained.items()]
-    told += [
-        (f"reply of round {round + 1}", heard.reply) for round, heard in chosen.trained.items() if heard.reply
-    ]
-    told += [(f"model after round {round + 1}", heard.sent) for round, heard in chosen.ended.items()]
+
+    def named(round: int, heard: Heard) -> str:
+        counted = chosen.recording.side != "checkpoints" and heard.round is not None
+        return f"round {round} (Flower's round {heard.round})" if counted else f"round {round}"
+
+    trained, ended = chosen.trained.items(), chosen.ended.items()
+    told = [(f"model sent in {named(*one)}", one[1].sent) for one in trained]
+    told += [(f"reply of {named(*one)}", one[1].reply) for one in trained if one[1].reply]
+    told += [(f"model after {named(*one)}", one[1].sent) for one in ended]
     seen: dict[str, str] = {}
     for what, kept in told:
         if kept.sha256 not in seen:
@@ -173,17 +177,17 @@ class _RecordedShelf:
         what, _, text = key.partition("/")
         round = int(text)
         if what == "after":
-            return self._fit(self._chosen.ended[round].sent, f"model after round {round + 1}")
+            return self._fit(self._chosen.ended[round].sent, f"model after round {round}")
         heard, sent = self._chosen.trained[round], self._sent(round)
         if what == "sent" or heard.reply is None:
             return sent
-        back = self._fit(heard.reply, f"reply of round {round + 1}")
+        back = self._fit(heard.reply, f"reply of round {round}")
         if self._recipe.kind == "gradient":
             return Parts(scaled(back.params, -1.0), back.buffers)
         return Parts(subtract(back.params, sent.params), back.buffers)
 
     def _read_sent(self, round: int) -> Parts:
-        return self._fit(self._chosen.trained[round].sent, f"model sent in round {round + 1}")
+        return self._fit(self._chosen.trained[round].sent, f"model sent in round {round}")
 
     def _fit(self, kept: Kept, what: str) -> Parts:
         return fit(self._chosen.recording.arrays(kept), self._model, widen=self._widen, what=what)
@@ -241,7 +245,7 @@ def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
             raise BadInput(
                 "transcript",
                 expected=f"one train message for each round of node {node}",
-                got=f"two for round {round + 1}",
+                got=f"two for round {round} (the first is 0)",
                 remedy="Record every run into a folder of its own, or with a run id.",
             )
         chosen[round] = answered[0] if len(messages) > 1 else messages[0]
@@ -297,12 +301,13 @@ def _one(
 
 def _rounds_of(messages: Sequence[Heard], node: str) -> str:
     rounds = [m.round for m in messages if m.node == node and m.what == "train"]
-    numbers = [round for round in rounds if round is not None]
+    numbers = [round - 1 for round in rounds if round is not None]
     if not rounds:
         return "never trained"
     if len(numbers) < len(rounds):
         return f"{len(rounds)} rounds"
-    return f"{len(rounds)} rounds from {min(numbers)} to {max(numbers)}"
+    first, last, count = min(numbers), max(numbers), len(rounds)
+    return f"1 round: {first}" if count == 1 else f"{count} rounds from {first} to {last}"
 
 
 def _trainers(messages: Sequence[Heard]) -> list[str]:
