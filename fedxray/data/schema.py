@@ -22,7 +22,7 @@ must hold it; there is little noise. Images are smooth, of high contrast, and no
 from __future__ import annotations
 
 import math
-import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -35,11 +35,11 @@ from fedxray.data.checks import plain_name, shown
 from fedxray.data.columns import make_table
 from fedxray.data.images import make_images
 from fedxray.data.limits import check_size, read_bytes
+from fedxray.data.schema_text import LARGEST, bad_field, parse
 from fedxray.data.space import Dataset
 from fedxray.errors import BadInput, unknown_name
 from fedxray.seeds import derive_seed
 
-LARGEST = 1_000_000  # bytes of a schema
 SECRET_EFFECT = 2.0  # of the secret on the target, in deviations of what the other columns do to it
 NOISE = 0.1
 LARGEST_NUMBER = 1e15  # up to which whole numbers are exact
@@ -102,16 +102,16 @@ def read_schema(path: Path) -> TableForm | ImageForm:
     if len(content) > LARGEST:
         raise _bad(path, f"at most {LARGEST} bytes", f"{len(content)}")
     try:
-        plain: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
+        plain = parse(content)
         form: TableForm | ImageForm = (
             ImageForm.model_validate(plain)
             if plain.get("kind") == "image"
             else TableForm.model_validate(plain)
         )
     except ValidationError as problem:
-        first = problem.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise _bad(path, f"a schema: {where or 'the file'}", str(first["msg"])) from problem
+        whole = ImageForm if plain.get("kind") == "image" else TableForm
+        known: dict[int, Iterable[str]] = {1: whole.model_fields, 3: ColumnForm.model_fields}
+        raise bad_field(_title(path), problem, known, REMEDY) from problem
     except (ValueError, RecursionError) as problem:
         raise _bad(path, "valid TOML in UTF-8", str(problem)) from problem
     if isinstance(form, TableForm):
@@ -161,7 +161,7 @@ def _table(
     path: Path, form: TableForm, clients: int, sensitive: str | None, draw: np.random.Generator
 ) -> Dataset:
     count = form.records * clients
-    check_size("made-up table", 8 * count * len(form.columns))
+    check_size("made-up table", count * sum(_bytes_of(column) for column in form.columns.values()))
     owner = np.repeat(np.arange(clients, dtype=np.int64), form.records)
     features = {name: column for name, column in form.columns.items() if name != form.target}
     for name, column in form.columns.items():
@@ -189,6 +189,12 @@ def _table(
         owner=owner,
         note=NOTE,
     )
+
+
+def _bytes_of(column: ColumnForm) -> int:
+    """Of one record's value: as it was drawn, and with a number for each category when it is encoded."""
+    values = column.values or ()
+    return 16 + 4 * max((len(value) for value in values), default=0) + 8 * len(values)
 
 
 def _draw_column(column: ColumnForm, count: int, draw: np.random.Generator) -> _Drawn:
@@ -231,7 +237,9 @@ def _images(path: Path, form: ImageForm, clients: int, draw: np.random.Generator
     """Smooth pictures: half of each is its class's pattern, half its own."""
     channels, height, width = form.shape
     count = form.records * clients
-    check_size("made-up images", 8 * count * channels * height * width)
+    if form.classes > count:
+        raise _bad(path, f"a record for each of {form.classes} classes", f"{count} records")
+    check_size("made-up images", 8 * (count + form.classes) * channels * height * width)
     labels = np.arange(count) % form.classes
     patterns = _smooth(form.classes, channels, height, width, draw)
     pixels = 0.5 * patterns[labels] + 0.5 * _smooth(count, channels, height, width, draw)
@@ -259,4 +267,8 @@ def _smooth(
 
 
 def _bad(path: Path, expected: str, got: str) -> BadInput:
-    return BadInput(f"schema {shown(str(path), longest=400)}", expected=expected, got=got, remedy=REMEDY)
+    return BadInput(_title(path), expected=expected, got=got, remedy=REMEDY)
+
+
+def _title(path: Path) -> str:
+    return f"schema {shown(str(path), longest=400)}"

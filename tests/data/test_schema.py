@@ -137,7 +137,22 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         (TABLE.replace("high = 45.0", "high = 10.0"), "low below high in column 'bmi'"),
         (TABLE.replace("shares = [0.7, 0.3]", "shares = [0.7]"), "a share for each value of 'smoker'"),
         (TABLE.replace('"south"', '"north"'), "different values in 'region'"),
-        (TABLE.replace("whole = true", "integer = true"), "columns.age.integer"),
+        (
+            TABLE.replace("whole = true", "integer = true"),
+            "columns.age: expected a known key, got the unknown key",
+        ),
+        (TABLE.replace("whole = true", "whol = true"), "Did you mean whole?"),
+        (TABLE.replace("records = 300", "record = 300"), "Did you mean records?"),
+        (IMAGES.replace("classes", "clases"), "Did you mean classes?"),
+        (
+            TABLE.replace('["no", "yes"]', "[0, 1]"),
+            'text in columns.smoker.values, got 0. Write them as text: "0".',
+        ),
+        (".".join(["a"] * 40_000) + " = 1", "a key with more than 100 dots"),
+        ("a = '\"'\n[" + " . ".join(['"!"'] * 10_000) + "]", "a key with more than 100 dots"),
+        ("x = 1\n" * 20_000, "at most 100000 bytes"),
+        (IMAGES.replace("classes = 4", "classes = 21"), "a record for each of 21 classes, got 20 records"),
+        (IMAGES.replace("[3, 12, 10]", "[3, 4096, 4096]"), "made-up images: expected at most"),
         (TABLE.replace("records = 300", "records = 0"), "records"),
         (
             TABLE.replace("low = 15.0\nhigh = 45.0", "low = -1e308\nhigh = 1e308"),
@@ -164,6 +179,20 @@ def test_a_bad_schema_is_refused(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(BadInput) as caught:
         load(schema=written(tmp_path, text))
     assert told in str(caught.value)
+
+
+def test_what_is_encoded_is_measured_before_it_is_drawn(tmp_path: Path) -> None:
+    many = str([f"v{number}" for number in range(1000)]).replace("'", '"')
+    text = TABLE.replace('["north", "south", "west"]', many).replace("300", "1000000")
+    with pytest.raises(BadInput, match="made-up table: expected at most"):
+        load(schema=written(tmp_path, text), clients=4)
+
+
+def test_dots_in_values_and_numbers_are_no_keys(tmp_path: Path) -> None:
+    values = str([f"v{number}.{number}" for number in range(150)]).replace("'", '"')
+    shares = str([0.5] * 150)
+    text = TABLE.replace('["north", "south", "west"]', f"{values}\nshares = {shares} # {'.' * 200}")
+    assert len(load(schema=written(tmp_path, text))) == 300
 
 
 def test_what_else_does_not_go(tmp_path: Path) -> None:
