@@ -28,7 +28,7 @@ def checkpoints(
     ],
     after: Annotated[Path, typer.Argument(help="The model that it sent back.")],
     out: Out = Path("recording"),
-    round: Annotated[int, typer.Option("--round", min=1, help="Which round it was.")] = 1,
+    round: Annotated[int, typer.Option("--round", min=1, help="Which round it was, counted from 1.")] = 1,
     examples: Examples = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,

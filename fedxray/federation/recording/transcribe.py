@@ -15,7 +15,7 @@ from itertools import pairwise
 from torch import nn
 
 from fedxray.data.space import Space
-from fedxray.errors import BadInput, printable
+from fedxray.errors import BadInput
 from fedxray.federation.message import (
     SERVER,
     WIRE,
@@ -27,12 +27,12 @@ from fedxray.federation.message import (
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.fitting import fit, frozen
 from fedxray.federation.recording.form import Heard, Kept
+from fedxray.federation.recording.picking import one_of, rounds_of, trainers
 from fedxray.federation.recording.reading import Recording, damaged, title
 from fedxray.federation.transcript import Parts, Transcript
 from fedxray.params import scaled, subtract
 
 NODE, FELLOW = 0, 1  # clients of the transcript
-MOST_LISTED = 20  # nodes or runs that a refusal names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,10 @@ class Chosen:
 
 def choose(recording: Recording, *, node: str | None = None, run: str | None = None) -> Chosen:
     """The messages of one node; it must be named where there are several, and so must a run."""
-    run = _one("transcript.run", "run", run, recording.runs())
+    run = one_of("transcript.run", "run", run, recording.runs())
     messages = [message for message in recording.messages if message.run == run]
     named = list(dict.fromkeys(message.node for message in messages))
-    node = _one("data.node", "node", node, named, lambda name: _rounds_of(messages, name))
+    node = one_of("data.node", "node", node, named, lambda name: rounds_of(messages, name))
     mine = [message for message in messages if message.node == node]
     lost = list(recording.cut)
     trained = _trainings(_sound(recording, mine, "train", lost), node)
@@ -71,7 +71,7 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
             "data.node",
             expected="a node that was sent a model to train",
             got=f"{node}, which only evaluated",
-            remedy=f"Nodes that trained: {', '.join(_trainers(messages)) or 'none'}.",
+            remedy=f"Nodes that trained: {', '.join(trainers(messages)) or 'none'}.",
         )
     ended = _ends(_sound(recording, mine, "evaluate", lost), lost)
     return Chosen(
@@ -271,44 +271,3 @@ def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, i
     known = [heard.round - 1 for heard in run if heard.round is not None] if counted else []
     edges = [-1, *sorted(trained), max([*trained, *known]) + 1]
     return tuple((before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1)
-
-
-def _one(
-    argument: str,
-    noun: str,
-    given: str | None,
-    known: Sequence[str],
-    more: Callable[[str], str] | None = None,
-) -> str:
-    """The given one of several, or the only one; `more` says something about each."""
-    if given is None and len(known) == 1:
-        return known[0]
-    if given is None or given not in known:
-        listed = "; ".join(
-            printable(f"{name} ({more(name)})" if more else name) for name in known[:MOST_LISTED]
-        )
-        listed += f"; and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
-        got = "nothing" if given is None else repr(given)
-        short = argument.rpartition(".")[2]
-        raise BadInput(
-            argument,
-            expected=f"a {noun} of this recording: {listed}",
-            got=got,
-            remedy=f'Name it: {short} = "{printable(known[0])}".',
-        )
-    return given
-
-
-def _rounds_of(messages: Sequence[Heard], node: str) -> str:
-    rounds = [m.round for m in messages if m.node == node and m.what == "train"]
-    numbers = [round - 1 for round in rounds if round is not None]
-    if not rounds:
-        return "never trained"
-    if len(numbers) < len(rounds):
-        return f"{len(rounds)} rounds"
-    first, last, count = min(numbers), max(numbers), len(rounds)
-    return f"1 round: {first}" if count == 1 else f"{count} rounds from {first} to {last}"
-
-
-def _trainers(messages: Sequence[Heard]) -> list[str]:
-    return list(dict.fromkeys(message.node for message in messages if message.what == "train"))
