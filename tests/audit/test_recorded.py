@@ -161,6 +161,16 @@ def test_a_plan_without_records_of_the_node(place: Path) -> None:
     assert "nothing can be scored; `fedxray import show FOLDER` tells what a recording holds" in message
 
 
+def test_a_plan_without_the_network(place: Path) -> None:
+    found = document()
+    del found["model"]
+    message = refusal(place, found)
+    assert (
+        "its order names arrays that came by position (NumPy), got nothing. Add [model] with factory"
+        in message
+    )
+
+
 def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
     with pytest.raises(BadInput, match=r"data.node: expected \[transcript\] beside it"):
         make_plan(tiny(data={"node": 3}), place)

@@ -165,7 +165,7 @@ def test_two_runs_in_one_folder(folder: Path) -> None:
     ):
         choose(read_recording(folder))
     assert rounds_of(folder, run="2") == [0]
-    add(folder, said(2, run="1"))
+    add(folder, said(2, run="1", reply=said(3).reply))
     with pytest.raises(BadInput, match="two for round 1"):
         choose(read_recording(folder), run="1")
 
@@ -314,6 +314,15 @@ def test_two_evaluations_in_one_round(folder: Path) -> None:
 def test_a_training_that_was_tried_again(folder: Path) -> None:
     add(folder, said(4, reply=None), said(4))
     assert choose(read_recording(folder)).trained[3].reply is not None
+
+
+def test_two_recorders_of_one_node_count_once(folder: Path) -> None:
+    add(folder, said(1), said(2), said(4, reply=None), said(4, reply=None))
+    chosen = choose(read_recording(folder))
+    assert chosen.rounds == [0, 1, 2, 3] and chosen.lost == ()
+    add(folder, said(2, reply=said(3).reply))
+    with pytest.raises(BadInput, match="got two for round 1"):
+        choose(read_recording(folder))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,13 @@ def for_recording(document: dict[str, Any]) -> dict[str, Any]:
             remedy='Add [data] with path = "..." to the plan. Without records nothing can be scored; '
             "`fedxray import show FOLDER` tells what a recording holds.",
         )
+    if "model" not in document:
+        raise BadInput(
+            "model",
+            expected="the network that was trained; its order names arrays that came by position (NumPy)",
+            got="nothing",
+            remedy='Add [model] with factory = "module:function" to the plan.',
+        )
     found = dict(document)
     if isinstance(document["data"], Mapping):
         found["data"] = {"clients": 1, **document["data"]}

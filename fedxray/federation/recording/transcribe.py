@@ -237,9 +237,14 @@ def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
 
 
 def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
-    """One training for each round; of one that was tried again, the one that was answered."""
+    """One training for each round; of one that was tried again, the one that was answered.
+
+    What two recorders of one node wrote into the same folder counts once.
+    """
     chosen: dict[int, Heard] = {}
-    for round, messages in found.items():
+    for round, everything in found.items():
+        by_content = {(one.sent.sha256, one.reply and one.reply.sha256): one for one in reversed(everything)}
+        messages = list(by_content.values())
         answered = [message for message in messages if message.reply is not None]
         if len(messages) > 1 and len(answered) != 1:
             raise BadInput(
