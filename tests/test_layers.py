@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
 
 # From the ground up: a module may import from its own room and from those before it.
 ROOMS = (
-    "errors", "files", "naming", "seeds", "progress", "params", "methods", "minimise", "imaging", "losses",
+    "errors", "files", "naming", "seeds", "progress", "params", "decays", "methods", "minimise", "imaging", "losses",
     "data", "models", "defences", "federation",
     "adversary", "priors", "attacks", "restore", "metrics", "theory", "audit", "report", "reproduce",
     "integrations", "cli",

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedxray.decays import Stairs
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, Stairs
+from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam
 from fedxray.minimise import Changing, Keep, minimise, restarts
 from fedxray.progress import Step
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.data.records import Records
+from fedxray.decays import Cosine
 from fedxray.federation.local import Batch, Objective, objective
-from fedxray.methods import Adam, Cosine
+from fedxray.methods import Adam
 from fedxray.minimise import Loss, Outcome, minimise
 from fedxray.params import Params, each
 from fedxray.progress import Report, silent

@@ -12,8 +12,9 @@ from fedxray.attacks.inversion.dlf_presets import PRESETS
 from fedxray.attacks.inversion.known import check_count, check_label_attack, check_weight
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.dlf import LabelsDlf
+from fedxray.decays import Exponential
 from fedxray.errors import BadInput, unknown_name
-from fedxray.methods import Adam, Exponential
+from fedxray.methods import Adam
 from fedxray.priors import EPOCH_PRIORS
 
 

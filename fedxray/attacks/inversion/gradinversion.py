@@ -52,8 +52,8 @@ from fedxray.attacks.inversion.langevin import Langevin
 from fedxray.attacks.inversion.norm_match import known_statistics, statistics_loss
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
+from fedxray.decays import Cosine, WarmUp
 from fedxray.errors import BadInput
-from fedxray.methods import Cosine, WarmUp
 from fedxray.minimise import Changing, Loss, minimise
 from fedxray.models.inspect import head
 from fedxray.priors import l2, total_variation

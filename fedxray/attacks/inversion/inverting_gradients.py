@@ -51,8 +51,9 @@ from fedxray.attacks.inversion.known import (
 )
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
+from fedxray.decays import Stairs
 from fedxray.errors import unknown_name
-from fedxray.methods import SignedAdam, Stairs
+from fedxray.methods import SignedAdam
 from fedxray.minimise import restarts
 from fedxray.params import Params
 from fedxray.priors import total_variation

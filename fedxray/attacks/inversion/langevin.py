@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from fedxray.methods import Adam, Constant, Decay, Method, Moved, Tensors
+from fedxray.decays import Constant, Decay
+from fedxray.methods import Adam, Method, Moved, Tensors
 from fedxray.seeds import fork, normal_like
 
 

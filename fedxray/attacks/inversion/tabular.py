@@ -45,8 +45,9 @@ from fedxray.attacks.inversion.known import (
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm
 from fedxray.attacks.inversion.row_parameters import NUMBERS, Point, RowParameters, row_parameters
 from fedxray.attacks.labels.idlg import LabelsIdlg
+from fedxray.decays import Cosine
 from fedxray.errors import unknown_name
-from fedxray.methods import Adam, Cosine
+from fedxray.methods import Adam
 from fedxray.minimise import Loss, Restarts, restarts
 from fedxray.params import Params
 from fedxray.seeds import fork, normal_like

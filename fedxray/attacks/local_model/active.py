@@ -41,8 +41,9 @@ from fedxray.attacks.local_model.steer import (
     spaced_rounds,
     walk_from,
 )
+from fedxray.decays import Constant, RiseAndFall
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, Constant, RiseAndFall, check_settings
+from fedxray.methods import Adam, check_settings
 from fedxray.params import flatten, is_finite
 from fedxray.seeds import fork
 

@@ -21,10 +21,10 @@ from fedxray.attacks.inversion.norm_match import known_statistics, statistics_lo
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.data.records import Records
 from fedxray.data.space import Space
+from fedxray.decays import Constant
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import Federation, simulate
-from fedxray.methods import Constant
 from fedxray.minimise import minimise
 from fedxray.models.statistics import batch_statistics
 from fedxray.params import buffers_of, parameters_of
