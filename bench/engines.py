@@ -1,13 +1,15 @@
-"""Throughput of an audit on two cores: the same inversions of several clients, inline and in two processes.
+"""Throughput of an audit on two cores: the same inversions inline, in two processes and on a local Ray cluster.
 
-Both ways run the whole command, start of the workers and simulation included, one thread for every case, in turns.
-The last line is `processes/inline: X`, how many times as many clients two processes attack in the same time.
+Every way runs the whole command, start of the workers and simulation included, one thread for every case, in turns.
+The last lines are `ray/inline: X` (where Ray is installed) and `processes/inline: X`, how many times as many clients
+two workers attack in the same time.
 
     python bench/engines.py [clients] [steps] [repeats]
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -55,6 +57,8 @@ def seconds(plan: Path, folder: Path, *engine: str) -> float:
 
 def main(clients: int = 4, steps: int = 25, repeats: int = 2) -> None:
     ways = {"inline": ("--engine", "inline"), "processes": ("--engine", "processes", "--jobs", "2")}
+    if importlib.util.find_spec("ray") is not None:
+        ways["ray"] = ("--engine", "ray", "--jobs", "2")
     found: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as place:
         plan = Path(place) / "plan.toml"
@@ -63,8 +67,9 @@ def main(clients: int = 4, steps: int = 25, repeats: int = 2) -> None:
             for name, engine in ways.items():
                 found[name].append(seconds(plan, Path(place) / f"{name}{repeat}", *engine))
                 print(f"{name}: {found[name][-1]:.1f} s", flush=True)
-    ratio = statistics.median(found["inline"]) / statistics.median(found["processes"])
-    print(f"processes/inline: {ratio:.2f}")
+    for name in [name for name in ("ray", "processes") if name in ways]:
+        ratio = statistics.median(found["inline"]) / statistics.median(found[name])
+        print(f"{name}/inline: {ratio:.2f}")
 
 
 if __name__ == "__main__":

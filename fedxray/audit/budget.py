@@ -1,8 +1,9 @@
 """A limit on time, turned into step counts and a choice of cases before anything starts.
 
 What is given up, in this order, always from the attack that costs most: target clients, while six units are left for
-a verdict; steps of an optimisation, down to a quarter; more target clients; at last seeds. The choice is kept in the
-audit's folder, so that a resumed audit makes the same one. The clock itself only aborts.
+a verdict; steps of an optimisation, down to a quarter; more target clients; at last seeds. An attack that takes less
+than its share of the time is spared as long as that helps. The choice is kept in the audit's folder, so that a resumed
+audit makes the same one. The clock itself only aborts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SPARE = 0.75  # share of the time that is planned with: estimates are rough, and
 LEAST_UNITS = 6  # fewer client-runs get no verdict
 LEAST_STEPS = 0.25  # share of an attack's steps that is left at least
 SHORTER = 0.8  # how much the steps go down at once
+ROUNDING = 0.999  # so that what is added up fits
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -102,9 +104,10 @@ def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
 def choose(whole: Choice, budget: Budget) -> Choice:
     """As much of a plan as fits into the budget, or BadInput where not even the least does."""
     room, found = budget.seconds * budget.hands * SPARE, whole
-    for shrink in (_enough_clients, _fewer_steps, _fewer_clients, _fewer_seeds):
+    shares = [room / len(whole.costs)] * 3 + [0.0] * 4
+    for shrink, share in zip((*SHRINKING, *SHRINKING, _fewer_seeds), shares, strict=True):
         while found.seconds() > room:
-            smaller = shrink(found)
+            smaller = shrink(found, share)
             if smaller is None:
                 break
             found = smaller
@@ -116,13 +119,23 @@ def choose(whole: Choice, budget: Budget) -> Choice:
             got=budget.said,
             remedy="Give more time, or take attacks or defences out of the plan.",
         )
+    return _with_the_rest(found, room)
+
+
+def _with_the_rest(found: Choice, room: float) -> Choice:
+    """Give time that is left over back to attacks whose steps were cut."""
+    for name, cost in found.costs.items():
+        if cost.share < 1:
+            each = replace(cost, fixed=0.0, share=1.0).seconds(len(found.seeds))
+            more = min(1.0, cost.share + (room - found.seconds()) / each * ROUNDING)
+            found = replace(found, costs={**found.costs, name: replace(cost, share=more)})
     return found
 
 
-def _dearest(found: Choice, can: Callable[[Cost], bool]) -> str | None:
-    """The attack that takes longest of those that can be made smaller."""
-    able = [name for name, cost in found.costs.items() if can(cost)]
-    return max(able, key=lambda name: found.costs[name].seconds(len(found.seeds)), default=None)
+def _dearest(found: Choice, share: float, can: Callable[[Cost], bool]) -> str | None:
+    """The attack that takes longest, and longer than its share, of those that can be made smaller."""
+    times = {name: cost.seconds(len(found.seeds)) for name, cost in found.costs.items() if can(cost)}
+    return max((name for name in times if times[name] > share), key=lambda name: times[name], default=None)
 
 
 def _changed(found: Choice, name: str | None, change: Callable[[Cost], Cost]) -> Choice | None:
@@ -135,18 +148,18 @@ def _without_last(cost: Cost) -> Cost:
     return replace(cost, clients=cost.clients[:-1])
 
 
-def _enough_clients(found: Choice) -> Choice | None:
+def _enough_clients(found: Choice, share: float) -> Choice | None:
     """One client less, where a verdict keeps enough units."""
     least = max(1, -(-LEAST_UNITS // len(found.seeds)))
-    return _changed(found, _dearest(found, lambda cost: len(cost.clients) > least), _without_last)
+    return _changed(found, _dearest(found, share, lambda cost: len(cost.clients) > least), _without_last)
 
 
-def _fewer_clients(found: Choice) -> Choice | None:
+def _fewer_clients(found: Choice, share: float) -> Choice | None:
     """One client less, whatever that means for the verdict."""
-    return _changed(found, _dearest(found, lambda cost: len(cost.clients) > 1), _without_last)
+    return _changed(found, _dearest(found, share, lambda cost: len(cost.clients) > 1), _without_last)
 
 
-def _fewer_steps(found: Choice) -> Choice | None:
+def _fewer_steps(found: Choice, share: float) -> Choice | None:
     """Fewer steps of an attack that optimises."""
 
     def can(cost: Cost) -> bool:
@@ -155,12 +168,15 @@ def _fewer_steps(found: Choice) -> Choice | None:
     def shorter(cost: Cost) -> Cost:
         return replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER))
 
-    return _changed(found, _dearest(found, can), shorter)
+    return _changed(found, _dearest(found, share, can), shorter)
 
 
-def _fewer_seeds(found: Choice) -> Choice | None:
+def _fewer_seeds(found: Choice, _: float) -> Choice | None:
     """One seed less, with its federations."""
     return replace(found, seeds=found.seeds[:-1]) if len(found.seeds) > 1 else None
+
+
+SHRINKING = (_enough_clients, _fewer_steps, _fewer_clients)
 
 
 def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:

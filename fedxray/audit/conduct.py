@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -105,8 +106,11 @@ def conduct_with(
         document |= {} if chosen is None else {"budget": chosen}
         store.write_galleries(galleries(plan, store))
         store.write_results(document)
-        failed = sum(case["status"] == "failed" for case in document["cases"])
-        store.log(f"{plan.name}: ended, {failed} of {len(cases)} cases failed")
+        counts = Counter(case["status"] for case in document["cases"])
+        failed, cut = counts["failed"], counts["truncated"]
+        store.log(
+            f"{plan.name}: ended, {failed} of {len(cases)} cases failed" + (f", {cut} cut off" if cut else "")
+        )
     return Ended(folder=folder, document=document, failed=failed)
 
 
@@ -182,6 +186,10 @@ class Shift:
             costs = {one.id: self.estimate.run_seconds for one in runs}
             self.progress.weigh(costs | {one.id: self.estimate.case_seconds(one.attack) for one in cases})
 
+    def turn(self, case: Case) -> tuple[float, str]:
+        """Cases of one run follow each other, so that its transcript is opened once; short ones go first on a clock."""
+        return 0.0 if self.over is never else self.estimate.case_seconds(case.attack), case.run
+
 
 def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: Shift) -> None:
     """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
@@ -208,8 +216,7 @@ def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: S
     for case in [one for one in new_cases if one.run in lost]:
         known = lost[case.run]
         _give_up(store, case, f"the federation could not be run: {known['reason']}", known["status"])
-    # Cases of one run follow each other, so that its transcript is opened and verified once.
-    rest = sorted((one for one in new_cases if one.run not in lost), key=lambda one: one.run)
+    rest = sorted((one for one in new_cases if one.run not in lost), key=shift.turn)
     for death in run([_task(plan, store, "work_on_case", one) for one in rest], then, over):
         if not store.has_case(death.task.label):
             status = "truncated" if death.cut else "failed"
@@ -242,7 +249,8 @@ def _give_up(store: Store, case: Case, reason: str, status: str = "failed") -> N
     """Keep that a case came to nothing."""
     from fedxray.audit.run import lost_case
 
-    store.log(f"{case.id}: {reason}")
+    if status != "truncated":  # of those one line tells
+        store.log(f"{case.id}: {reason}")
     lost_case(case, store, reason, status)
 
 

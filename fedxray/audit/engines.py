@@ -155,5 +155,6 @@ def try_twice(
         for second in [first] if first.cut else attempt_alone(deque([first.task]), note):
             again = "" if second.cut else ", also when tried again alone"
             deaths.append(replace(second, reason=f"{second.reason}{again}"))
-            note(second.task)
+            if not second.cut:
+                note(second.task)
     return deaths
