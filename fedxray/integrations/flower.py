@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 What = Literal["train", "evaluate"]
+MOST_HELD = 1_000_000_000  # bytes of arrays that wait for their answer, beside those of the last push
 
 
 def record(folder: str | Path, *, arrays: str | None = None) -> ClientRecorder:
@@ -110,6 +111,7 @@ class RecordingGrid:
     writer: RecordingWriter
     arrays: str | None
     secure: bool
+    most_held: int = MOST_HELD
 
     def __post_init__(self) -> None:
         """No message is under way."""
@@ -141,9 +143,9 @@ class RecordingGrid:
         sent = [self._take(message) for message in listed]
         ids = list(self.grid.push_messages(listed))
         with self.writer.guarded():
-            self._under_way.update(
-                {key: one for key, one in zip(ids, sent, strict=True) if key and one is not None}
-            )
+            fresh = {key: one for key, one in zip(ids, sent, strict=True) if key and one is not None}
+            self._give_up(fresh)
+            self._under_way.update(fresh if self.writer.stopped is None else {})
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -155,6 +157,23 @@ class RecordingGrid:
                 if sent is not None:
                     self._note(sent, reply)
         return replies
+
+    def _give_up(self, fresh: Mapping[str, Taken]) -> None:
+        """Note without an answer what will hardly get one: its node is sent a later round, or too much is held."""
+        newest = {(one.run, one.node): one.round or 0 for one in fresh.values()}
+        held: set[int] = set()
+        size = 0
+        old = []
+        for key, one in reversed([*self._under_way.items(), *fresh.items()]):
+            for array in one.arrays.values():  # one model that is sent to many is held once
+                size += 0 if id(array.data) in held else len(array.data)
+                held.add(id(array.data))
+            late = one.round is not None and one.round < newest.get((one.run, one.node), 0)
+            if key not in fresh and (late or size > self.most_held):
+                old.append(key)
+        with self.writer.burst():
+            for key in reversed(old):
+                self._note(self._under_way.pop(key), None)
 
     def _take(self, message: Message) -> Taken | None:
         sent: Taken | None = None

@@ -321,6 +321,51 @@ def test_messages_that_are_pushed_and_pulled(tmp_path: Path) -> None:
     assert all(one.reply is not None for one in found.messages)
 
 
+class SilentGrid:
+    """A grid from which no answer comes."""
+
+    def __init__(self) -> None:
+        self.pushed = 0
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        self.pushed += len(messages)
+        return [f"{self.pushed}-{place}" for place, _ in enumerate(messages)]
+
+    def pull_messages(self, message_ids: list[str]) -> list[Message]:
+        return []
+
+
+@pytest.mark.parametrize(("nodes", "most"), [([7, 7, 7, 7], 10**9), ([1, 2, 3, 4], 150)])
+def test_what_is_never_answered_is_written_and_not_held(tmp_path: Path, nodes: list[int], most: int) -> None:
+    """A node that is sent a later round does not answer the earlier one; nor is more held than the bound."""
+    from flwr.app import ConfigRecord
+
+    grid: Any = record_grid(SilentGrid(), tmp_path)  # type: ignore[arg-type]
+    grid.most_held = most
+    for round, node in enumerate(nodes, 1):
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord([np.full(2, round, np.float32)]),  # 136 bytes as they travel
+                "config": ConfigRecord({"server-round": round}),
+            }
+        )
+        grid.push_messages([Message(content, dst_node_id=node, message_type="train")])
+        assert len(grid._under_way) == 1
+    grid.writer.wait()
+    found = read_recording(tmp_path).messages
+    assert [(one.round, one.reply) for one in found] == [(1, None), (2, None), (3, None)]
+
+
+def test_one_model_under_way_to_many_nodes_is_held_once(tmp_path: Path) -> None:
+    grid: Any = record_grid(SilentGrid(), tmp_path)  # type: ignore[arg-type]
+    grid.most_held = 150
+    arrays = ArrayRecord([np.zeros(2, np.float32)])
+    for node in range(1, 6):
+        content = RecordDict({"arrays": arrays})
+        grid.push_messages([Message(content, dst_node_id=node, message_type="train")])
+    assert len(grid._under_way) == 5
+
+
 def test_several_sets_of_arrays_need_a_name(tmp_path: Path) -> None:
     def pack(app: ClientApp) -> None:
         @app.train()
