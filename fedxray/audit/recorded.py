@@ -35,6 +35,7 @@ from fedxray.federation.recording.transcribe import (
 from fedxray.federation.round_loop import Federation, in_dtype
 from fedxray.federation.transcript import Transcript
 from fedxray.losses import default_loss, example_loss
+from fedxray.params import Params
 from fedxray.seeds import fork
 
 MOST_TRIED = 10  # rounds
@@ -122,23 +123,30 @@ def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
     Records that were not trained on, or not as the network got them, show here before any attack is run.
     """
     transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(prepared.seed)
-    replies = [one for one in transcript.messages if one.what == "reply" and one.kind == "weights"][
-        -MOST_TRIED:
-    ]
+    replies = [one for one in transcript.messages if one.what == "reply"][-MOST_TRIED:]
     fell, records = 0, truth.train[0]
     for reply in replies:
         sent, back = transcript.shelf.get(f"sent/{reply.round}"), transcript.shelf.get(reply.parts)
-        ends = {name: value + back.params[name] for name, value in sent.params.items()}
+        step = 1.0 if reply.kind == "weights" else _short_step(sent.params, back.params)
+        ends = {name: value + step * back.params[name] for name, value in sent.params.items()}
         before, after = (
             float(
                 losses(
                     truth.model, params, buffers, records.x, records.y, example_loss(truth.recipe.loss)
                 ).mean()
             )
-            for params, buffers in ((sent.params, sent.buffers), (ends, back.buffers))
+            for params, buffers in ((sent.params, sent.buffers), (ends, back.buffers or sent.buffers))
         )
         fell += after < before
     return fell, len(replies)
+
+
+def _short_step(params: Params, direction: Params) -> float:
+    """How far to follow a gradient so that the network moves by a thousandth of its own size."""
+    size, length = (
+        float(sum(value.double().square().sum() for value in one.values())) for one in (params, direction)
+    )
+    return float(1e-3 * (size / length) ** 0.5) if length > 0 else 0.0
 
 
 def recording_path(plan: Plan) -> Path:
