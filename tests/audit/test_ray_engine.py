@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -171,6 +172,13 @@ def test_an_address_at_which_there_is_no_cluster_is_named(
         ray_cluster.find_cluster(address)
 
 
+@pytest.fixture
+def short_place() -> Iterator[Path]:
+    """A folder for what a killed process leaves, with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="fx", ignore_cleanup_errors=True) as place:
+        yield Path(place)
+
+
 STAY = """
 import os, sys
 from fedxray.audit.engines import Task
@@ -185,12 +193,12 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_of_a_local_cluster_is_left_when_its_owner_ends(
-    tmp_path: Path, extra: Callable[[str], ModuleType], number: int
+    tmp_path: Path, short_place: Path, extra: Callable[[str], ModuleType], number: int
 ) -> None:
     extra("ray")
     (tmp_path / "stay.py").write_text(STAY)
     command = [sys.executable, tmp_path / "stay.py", tmp_path]
-    surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
+    surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1]), "TMPDIR": str(short_place)}
     with subprocess.Popen(command, env=surroundings, stderr=subprocess.PIPE, start_new_session=True) as owner:
         worker = int(wait_for(tmp_path / "a.began"))
         members = of_session(owner.pid)
