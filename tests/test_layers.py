@@ -24,7 +24,7 @@ ROOMS = (
 
 # The only places that may name Truth: the federation that makes it, where grants are copied out of it, where
 # guesses are scored, and the audit that carries it from the one to the other.
-MAY_USE_TRUTH = ("federation", "adversary.disclose", "metrics.scoring", "audit")
+MAY_USE_TRUTH = ("federation", "adversary.disclose", "adversary.by_round", "metrics.scoring", "audit")
 TRUTH = "federation.truth"
 
 # What a room must never import, beyond the order of the rooms.
@@ -33,7 +33,7 @@ NEVER = {
         TRUTH, "federation.optimum", "federation.setting", "federation.checks", "federation.round_loop",
         "federation.recorder", "federation.transcript", "federation.folder", "federation.index", "federation.shards",
         "federation.message", "federation.cohort",
-        "adversary.disclose", "adversary.roles",
+        "adversary.disclose", "adversary.by_round", "adversary.roles",
     ),
     "priors": ("federation", "adversary"),
     "restore": ("federation", "adversary"),

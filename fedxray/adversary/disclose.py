@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 
+from fedxray.adversary.by_round import BY_ROUND
 from fedxray.adversary.view import Grants, LossOracle, PublicAttributes, SourceRecords
 from fedxray.data.records import Records, union
 from fedxray.errors import BadInput, unknown_name
-from fedxray.federation.norm_statistics import statistics_of_round
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
-from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
 Rows = Literal["train", "holdout"]
@@ -68,8 +67,8 @@ def disclose(
                 remedy="It belongs to attacks that are not built yet.",
             )
         value = (
-            _BY_ROUND[name](truth, _single(name, client), transcript)
-            if name in _BY_ROUND
+            BY_ROUND[name](truth, _single(name, client), transcript)
+            if name in BY_ROUND
             else _GIVE[name](truth, client, tuple(seats), rows)
         )
         if name.startswith("oracle-"):
@@ -205,46 +204,6 @@ def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows
     return torch.bincount(y, minlength=len(truth.space.classes))
 
 
-def _rounds(truth: Truth, transcript: Transcript | None) -> Iterable[int]:
-    """All rounds of a run; of a recording those that it holds, since the number of its last is a stranger's word."""
-    return range(truth.rounds) if transcript is None or not transcript.recorded else transcript.rounds()
-
-
-def _batch_labels(
-    truth: Truth, client: int, transcript: Transcript | None
-) -> dict[int, tuple[torch.Tensor, ...]]:
-    y, found = truth.train[client].y, {}
-    for round in _rounds(truth, transcript):
-        schedule = truth.schedule(client, round)
-        found[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
-    return found
-
-
-def _bn_statistics(
-    truth: Truth, client: int, transcript: Transcript | None
-) -> dict[int, dict[str, torch.Tensor]]:
-    """By recorded round, from the model that the client was sent in it."""
-    if transcript is None or not has_batch_norm(truth.model):
-        expected = "for bn-statistics a network with BatchNorm and the transcript of its run"
-        lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
-        got, remedy = lacking if transcript is None else ("a network without BatchNorm", "Leave it out.")
-        raise BadInput("grants", expected=expected, got=got, remedy=remedy)
-    sent = {
-        one.round: one.parts for one in transcript.messages if (one.what, one.client) == ("broadcast", client)
-    }
-    records = truth.train[client]
-    return {
-        round: statistics_of_round(
-            truth.model, truth.recipe, records, transcript.shelf.get(parts), truth.schedule(client, round)
-        )
-        for round, parts in sent.items()
-    }
-
-
-def _order(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, torch.Tensor]:
-    return {round: truth.schedule(client, round).index for round in _rounds(truth, transcript)}
-
-
 def _oracle_loss(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> LossOracle:
     return LossOracle(records=records_in_question(truth, client, seats, rows), loss=truth.recipe.loss)
 
@@ -293,9 +252,4 @@ _GIVE: dict[str, _Give] = {
     "oracle-groups": lambda truth, client, seats, rows: truth.train,
     "oracle-loss": _oracle_loss,
 }
-_BY_ROUND: dict[str, Callable[[Truth, int, Transcript | None], Any]] = {
-    "batch-labels": _batch_labels,
-    "bn-statistics": _bn_statistics,
-    "oracle-order": _order,
-}
-_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - frozenset(_BY_ROUND)
+_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - frozenset(BY_ROUND)

@@ -135,9 +135,9 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     worked: list[str] = []
     real = Inline.run
 
-    def watched(self: Inline, tasks: Any, progress: Any) -> Any:
+    def watched(self: Inline, tasks: Any, *more: Any) -> Any:
         worked.extend(task.label for task in tasks if "client" in task.label)
-        return real(self, tasks, progress)
+        return real(self, tasks, *more)
 
     monkeypatch.setattr(Inline, "run", watched)
     more = run(tmp_path / "out", resume=True, clients=3, columns=("last",))
