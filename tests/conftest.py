@@ -22,7 +22,14 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-EXTRAS = {"optuna": "tune", "PIL": "images", "skimage": "images", "flwr": "flower", "opacus": "dp", "ray": "ray"}
+EXTRAS = {
+    "optuna": "tune",
+    "PIL": "images",
+    "skimage": "images",
+    "flwr": "flower",
+    "opacus": "dp",
+    "ray": "ray",
+}
 # How a skip for a missing requirement begins: ours, and that of pytest.importorskip.
 MISSING = ("needs", "could not import")
 

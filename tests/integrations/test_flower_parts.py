@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
@@ -12,8 +15,9 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedxray.errors import BadInput
 from fedxray.federation.recording.form import MOST_FACTS, MOST_ROUNDS
-from fedxray.integrations.flower_parts import config_of, examples_of, node_partition, round_of
+from fedxray.integrations.flower_parts import config_of, examples_of, node_partition, round_of, to_numpy
 
 
 def message(config: dict[str, Any], group: str = "") -> Message:
@@ -70,3 +74,29 @@ def test_a_config_beyond_all_measure_is_taken_as_far_as_it_fits() -> None:
     found = config_of(content)
     assert found["lr"] == 0.5 and "list" not in found and "nan" not in found
     assert 100 < len(found) < 2000 and len(json.dumps(found)) < MOST_FACTS
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.asfortranarray(np.arange(6, dtype=np.float64).reshape(2, 3)),
+        np.array(3, dtype=np.int64),
+        np.zeros((0, 4), dtype=np.float16),
+    ],
+    ids=["rows", "columns", "single", "empty"],
+)
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_arrays_come_as_numpy_wrote_them(value: np.ndarray[Any, Any], version: tuple[int, int]) -> None:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, value, version=version, allow_pickle=False)
+    sent = SimpleNamespace(stype="numpy.ndarray", data=stream.getvalue())
+    found = to_numpy({"w": sent})["w"]
+    assert found.dtype == value.dtype and found.shape == value.shape and np.array_equal(found, value)
+
+
+def test_arrays_of_python_objects_are_refused() -> None:
+    stream = io.BytesIO()
+    np.save(stream, np.array([{}, []], dtype=object), allow_pickle=True)
+    with pytest.raises(BadInput, match="array: expected numbers, got Python objects"):
+        to_numpy({"w": SimpleNamespace(stype="numpy.ndarray", data=stream.getvalue())})
