@@ -35,6 +35,7 @@ class Measure:
     ceiling: str | None
     kind: str | None
     units: int
+    unit: str  # what is counted: client-run, or record in a recording
     worst: tuple[str, str] | None
     verdict: str
     reason: str
@@ -147,6 +148,7 @@ def _measure(row: Row) -> Measure:
         ceiling=None if row["ceiling"] is None else words.value(row["ceiling"], metric),
         kind=words.KINDS.get(row["kind"] or ""),
         units=row["n"],
+        unit=row["unit"],
         worst=worst_words(row),
         verdict=row["verdict"],
         reason=reason_words(row),

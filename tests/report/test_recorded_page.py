@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedxray.audit import results
+from fedxray.report import build_report
 from fedxray.report.findings import worst_findings
 from fedxray.report.page import setups
+from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 
 
@@ -49,3 +53,12 @@ def test_only_a_record_can_be_the_most_exposed_of_one_node(record: int | None, w
     del made["plan"]["transcript"]
     (simulated, *_) = worst_findings(made)
     assert simulated.worst is not None and simulated.worst[1].startswith("client 0, seed 0")
+
+
+@pytest.mark.parametrize("unit", ["client-run", "record"])
+def test_a_score_says_what_it_was_counted_over(tmp_path: Path, unit: str) -> None:
+    made = make_document(make_cases(STORIES[2:3]))
+    made["summary"] = [{**row, "n": 41, "unit": unit} for row in made["summary"]]
+    results.write(made, tmp_path)
+    text = read_page(build_report(tmp_path).read_text()).text
+    assert f"41 {unit}s" in text and f"41 {'record' if unit == 'client-run' else 'client-run'}s" not in text
