@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedxray.errors import printable
+from fedxray.errors import printable, some
 
 if TYPE_CHECKING:
     from fedxray.audit.compare import Change, Comparison, Spread
@@ -34,7 +34,7 @@ def lines(found: Comparison) -> list[str]:
     """What is printed: differences of the plans, changes by outcome, rows that only one audit has."""
     text = []
     if found.plans_differ:
-        text.append(f"The plans differ in {_some(found.plans_differ)}.")
+        text.append(f"The plans differ in {printable(some(found.plans_differ, MOST_NAMED, between='; '))}.")
     for outcome, heading in HEADINGS.items():
         own = [one for one in found.changes if one.outcome == outcome]
         text += [heading, *(line for one in own for line in _told(one))] if own else []
@@ -43,7 +43,9 @@ def lines(found: Comparison) -> list[str]:
         text.append(f"The same within the intervals: {len(same)} of {len(found.changes)} rows.")
         text += [line for one in same if one.note for line in _told(one)]
     for name, titles in (("first", found.only_first), ("second", found.only_second)):
-        text += [f"Only in the {name}: {_some(titles)}."] if titles else []
+        text += (
+            [f"Only in the {name}: {printable(some(titles, MOST_NAMED, between='; '))}."] if titles else []
+        )
     return [*text, "Something got worse." if found.worse else "Nothing got worse beyond the intervals."]
 
 
@@ -59,8 +61,3 @@ def _spread(one: Spread) -> str:
         return "nothing"
     between = "" if one.low is None or one.high is None else f" ({one.low:.3g} to {one.high:.3g})"
     return f"{one.value:.3g}{between}"
-
-
-def _some(names: tuple[str, ...]) -> str:
-    shown = printable("; ".join(names[:MOST_NAMED]))
-    return shown if len(names) <= MOST_NAMED else f"{shown}; and {len(names) - MOST_NAMED} more"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 
 
 class FedxrayError(Exception):
@@ -75,3 +75,10 @@ def unknown_key(
 def _nearest(got: str, names: list[str], what: str, most: int, *, cutoff: float) -> str:
     near = difflib.get_close_matches(got, names, n=most, cutoff=cutoff)
     return f"Did you mean {' or '.join(near)}?" if near else f"Known {what}: {', '.join(names) or 'none'}."
+
+
+def some(names: Sequence[str], most: int = 5, *, between: str = ", ", nothing: str = "none") -> str:
+    """The first of many names, and how many more there are."""
+    if len(names) <= most:
+        return between.join(names) or nothing
+    return f"{between.join(names[:most])}{between if between != ', ' else ' '}and {len(names) - most} more"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
-from fedxray.errors import BadInput, Refused, unknown_key, unknown_name
+from fedxray.errors import BadInput, Refused, some, unknown_key, unknown_name
 
 
 def test_names_that_are_near_are_offered_and_otherwise_all() -> None:
@@ -44,3 +45,16 @@ def test_one_wording_for_unknown_keys(key: str, known: object, more: dict[str, s
 )
 def test_a_refusal_survives_the_way_between_processes(error: Exception) -> None:
     assert str(copy.copy(error)) == str(error) and type(copy.copy(error)) is type(error)
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "wanted"),
+    [
+        ([], {}, "none"),
+        (["a"], {"nothing": "nothing"}, "a"),
+        (["a", "b", "c"], {"most": 2}, "a, b and 1 more"),
+        (["a", "b", "c"], {"most": 2, "between": "; "}, "a; b; and 1 more"),
+    ],
+)
+def test_the_first_of_many_names(names: list[str], words: dict[str, Any], wanted: str) -> None:
+    assert some(names, **words) == wanted

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedxray.attacks.predict import losses
@@ -21,7 +20,7 @@ from fedxray.audit.recorded_search import Search, find_recipe
 from fedxray.audit.recorded_whole import whole_facts
 from fedxray.data import Dataset, Split, split
 from fedxray.data.records import Records
-from fedxray.data.uses import USE
+from fedxray.data.uses import USE, rows_by_use
 from fedxray.errors import BadInput
 from fedxray.federation.recording.form import ARRAYS, MESSAGES
 from fedxray.federation.recording.reading import Recording, read_recording
@@ -206,14 +205,11 @@ def hidden(plan: Plan, chosen: Chosen) -> bool:
 
 def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
     """Which records the node trained on, held out, and which belong to nobody."""
-    every = torch.arange(len(dataset), device="cpu")
     if USE in dataset.raw:
-        use = dataset.raw[USE]
-        train, held, public = (
-            every[torch.from_numpy(np.asarray(use == word))] for word in ("train", "holdout", "public")
-        )
+        train, held, public = rows_by_use(dataset.raw[USE])
         return Split(train=(train,), holdout=(held,), public=public, names=("",))
     if plan.data.clients == 1 and plan.data.path is not None:
+        every = torch.arange(len(dataset), device="cpu")
         return Split(train=(every,), holdout=(every[:0],), public=every[:0], names=("",))
     whole = split(dataset, **split_arguments(plan.data, seed))
     client = _client(plan, chosen)

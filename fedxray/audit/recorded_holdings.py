@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fedxray.audit.recorded_recipe import span
-from fedxray.errors import BadInput, printable
+from fedxray.errors import BadInput, printable, some
 from fedxray.federation.recording.form import Heard
 from fedxray.federation.recording.reading import Recording, title
 
@@ -18,13 +18,13 @@ def holdings(recording: Recording) -> list[str]:
     facts = [("recording", f"{recording.side} side, {len(recording.messages)} messages")]
     runs = recording.runs()
     if len(runs) > 1:
-        facts.append(("runs", _some(runs)))
+        facts.append(("runs", some(runs, SHOWN, nothing="nothing")))
     nodes = recording.nodes()
     facts += [(f"node {node}", _node(messages)) for node, messages in list(nodes.items())[:SHOWN]]
     if len(nodes) > SHOWN:
         facts.append(("", f"and {len(nodes) - SHOWN} more nodes"))
     told = list(dict.fromkeys(name for message in recording.messages for name in message.config))
-    facts.append(("told", _some(told)))
+    facts.append(("told", some(told, SHOWN, nothing="nothing")))
     faults = [_fault(recording, message) for message in recording.messages]
     facts += _arrays(recording, faults)
     left = [*recording.cut, *(why for why in faults if why is not None)]
@@ -68,8 +68,3 @@ def _arrays(recording: Recording, faults: Sequence[str | None]) -> list[tuple[st
     for name, value in list(forms.items())[:SHOWN]:
         facts.append(("", f"{name} {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"))
     return facts + ([("", f"and {len(forms) - SHOWN} more")] if len(forms) > SHOWN else [])
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (", ".join(names[:SHOWN]) or "nothing") + more

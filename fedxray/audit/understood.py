@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
 from fedxray.audit.recorded_whole import heading, place, shortcomings
 from fedxray.data import Column, Dataset, Split
-from fedxray.errors import printable
+from fedxray.errors import printable, some
 
 SHOWN_CLIENTS = 12
 SHOWN_NAMES = 30
@@ -64,10 +64,10 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
         )
     if told["not_recorded"]:
         facts.append(
-            ("", f"! no message holds {_some(told['not_recorded'], SHOWN_LAYERS)}: [model] gives its own")
+            ("", f"! no message holds {some(told['not_recorded'], SHOWN_LAYERS)}: [model] gives its own")
         )
     if told["frozen_changed"]:
-        moved = _some(told["frozen_changed"], SHOWN_LAYERS)
+        moved = some(told["frozen_changed"], SHOWN_LAYERS)
         facts.append(("", f"! [model] does not train {moved}, yet the recording changes it"))
     return facts
 
@@ -95,7 +95,7 @@ def learnt(fell: int, rounds: int) -> str:
 def _target(dataset: Dataset) -> str:
     space = dataset.space
     name = space.target_name or "the class"
-    return f"{name} ({_some(space.classes, SHOWN_VALUES)})" if space.classes else f"{name} (a number)"
+    return f"{name} ({some(space.classes, SHOWN_VALUES)})" if space.classes else f"{name} (a number)"
 
 
 def _images(dataset: Dataset) -> list[tuple[str, str]]:
@@ -108,13 +108,13 @@ def _columns(dataset: Dataset) -> list[tuple[str, str]]:
     others = [column for column in space.columns if column.name != space.sensitive]
     numbers = [column.name for column in others if column.kind == "continuous"]
     groups = [_group(column, len(dataset)) for column in others if column.kind == "categorical"]
-    facts = [("numbers", _some(numbers, SHOWN_NAMES)), ("categories", _some(groups, SHOWN_NAMES))]
+    facts = [("numbers", some(numbers, SHOWN_NAMES)), ("categories", some(groups, SHOWN_NAMES))]
     if any(group.endswith("!)") for group in groups):
         facts.append(("", WARNING))
     if space.sensitive is None:
         return facts
     secret = space.column(space.sensitive)
-    values = _some(secret.categories, SHOWN_VALUES) if secret.kind == "categorical" else "a number"
+    values = some(secret.categories, SHOWN_VALUES) if secret.kind == "categorical" else "a number"
     return [("secret", f"{secret.name} ({values})"), *facts]
 
 
@@ -137,8 +137,3 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
             ("", f"and {len(counts) - SHOWN_CLIENTS} more; all train on {min(sizes):,} to {max(sizes):,}")
         )
     return facts
-
-
-def _some(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) or "none") + more

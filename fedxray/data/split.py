@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from fedxray.data.checks import share, whole_number
 from fedxray.data.client_names import client_names
 from fedxray.data.partition import PARTITIONS, Division
 from fedxray.data.space import Dataset
-from fedxray.data.uses import USE, USES
+from fedxray.data.uses import USE, rows_by_use
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.naming import load
 from fedxray.seeds import fork, permutation
@@ -77,8 +76,7 @@ def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) 
             got=got,
             remedy="Add them, or leave use out.",
         )
-    use, every = dataset.raw[USE], torch.arange(len(dataset), device="cpu")
-    train, held, public = (every[torch.from_numpy(np.asarray(use == word))] for word in USES)
+    train, held, public = rows_by_use(dataset.raw[USE])
     owners = dataset.owner[train].unique().tolist()
     if len(owners) != clients:
         raise BadInput(

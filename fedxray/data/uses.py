@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedxray.data.checks import shown
 from fedxray.errors import BadInput
@@ -35,3 +37,10 @@ def check_uses(path: Path, name: str, values: NDArray[Any], count: int) -> NDArr
 
 def _remedy() -> str:
     return 'Say "train", "holdout" or "public" for each record.'
+
+
+def rows_by_use(use: NDArray[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The records to train on, held out, and of nobody, each [records] int64."""
+    every = torch.arange(len(use), device="cpu")
+    train, held, public = (every[torch.from_numpy(np.asarray(use == word))] for word in USES)
+    return train, held, public

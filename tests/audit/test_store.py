@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from fedxray.audit.purge import clear, purge
 from fedxray.audit.store import MARKER, Store, check_folder, open_store, safe_name
 from fedxray.errors import BadInput
 from fedxray.files import TEMPORARY, NoSpaceError, write_whole
+from tests.audit.forks import start
 from tests.audit.plans import tiny
 from tests.report.synthetic import make_cases
 
@@ -289,17 +289,7 @@ def test_a_lock_by_name_is_held_freed_and_taken_over_from_the_dead(tmp_path: Pat
 
 def in_a_child(work: Callable[[], None]) -> int:
     """Run work in a forked process; its exit code, or minus the signal that killed it."""
-    with warnings.catch_warnings():  # newer Pythons warn of threads, which the child does not use
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1])
 
 
 def test_a_file_size_limit_ends_in_a_clear_message_and_no_half_written_file(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from fedxray.audit.faults import POINTS, VARIABLE
 from fedxray.audit.plan import make_plan
 from fedxray.audit.store import Store
 from fedxray.files import TEMPORARY
+from tests.audit.forks import start
 from tests.audit.plans import tiny
 from tests.audit.test_engines import timeless
 
@@ -62,21 +62,6 @@ class Watch:
 
     def begun(self) -> list[str]:
         return self.notes.read_text().splitlines()
-
-
-def start(work: Callable[[], object]) -> int:
-    """The id of a forked process that does the work."""
-    with warnings.catch_warnings():  # newer Pythons warn of threads, which the child does not use
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
 
 
 def killed_after(delay: float, work: Callable[[], object]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, some
 from fedxray.federation.transcript import Parts
 from fedxray.params import buffers_of
 
@@ -29,7 +29,7 @@ def fit(
     arrays = named(arrays, model)
     for name in arrays:
         if name not in state:
-            raise _misfit(what, f"arrays of the network ({_some(list(state))})", f"one called {name!r}")
+            raise _misfit(what, f"arrays of the network ({some(list(state))})", f"one called {name!r}")
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     missing = [name for name in trained if name not in arrays]
     if missing:
@@ -113,7 +113,3 @@ def _dtype(value: Tensor) -> str:
 
 def _misfit(what: str, expected: str, got: object) -> BadInput:
     return BadInput(what, expected=expected, got=got, remedy="Give the network that was trained, in [model].")
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

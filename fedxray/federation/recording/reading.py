@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedxray.data.limits import check_size
-from fedxray.errors import BadInput, printable
+from fedxray.errors import BadInput, printable, some
 from fedxray.federation.recording.form import (
     ARRAYS,
     FORMAT,
@@ -67,7 +66,7 @@ class Recording:
         path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
         found = _load(path, kept.bytes, kept.sha256)
         if set(found) != set(kept.names):
-            raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))
+            raise damaged(path, f"the arrays {some(kept.names)}", some(sorted(found)))
         return {name: found[name] for name in kept.names}
 
     def fault(self, kept: Kept) -> str | None:
@@ -90,7 +89,7 @@ class Recording:
         except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, OverflowError) as problem:
             raise damaged(path, "a file of arrays", str(problem)) from problem
         if set(found) != set(kept.names):
-            raise damaged(path, f"the arrays {_some(kept.names)}", _some(sorted(found)))
+            raise damaged(path, f"the arrays {some(kept.names)}", some(sorted(found)))
         return {name: found[name] for name in kept.names}
 
     def nodes(self) -> dict[str, list[Heard]]:
@@ -262,7 +261,3 @@ def _plain_file(path: Path, size: int) -> bytes:
 def damaged(path: Path, expected: str, got: str, remedy: str = RECORD_AGAIN) -> BadInput:
     """The refusal of a part of a recording."""
     return BadInput(f"recording {str(path)!r}", expected=expected, got=got[:300], remedy=remedy)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
