@@ -18,6 +18,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "softplus": nn.Softplus,
 }
 NORMS = ("none", "batch")
+RESIDUAL_NORMS = (*NORMS, "running")
 WIDEST = 65_536  # units or channels of a layer
 DEEPEST = 64  # hidden layers
 

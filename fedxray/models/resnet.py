@@ -5,6 +5,10 @@ The stem decides how an image enters and how the last feature maps are pooled:
   004       7x7 convolution with stride 2; pooled to 8x8 (smaller maps are repeated), so the head is wide
   imagenet  7x7 convolution with stride 2, 3x3 max pooling with stride 2; pooled to one value per channel
   cifar     3x3 convolution with stride 1; pooled to one value per channel
+The norm decides what follows every convolution:
+  none      nothing
+  batch     BatchNorm: clients train with the statistics of their batch
+  running   BatchNorm as it is in evaluation mode, at all times: running statistics, which stay at 0 and 1
 The usual ResNet18 for CIFAR is norm = "batch", stem = "cifar", head_bias = true.
 """
 
@@ -16,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedxray.data.space import Space
-from fedxray.models.checks import NORMS, check_choice, check_flag, check_size, image_shape
+from fedxray.models.checks import RESIDUAL_NORMS, check_choice, check_flag, check_size, image_shape
+from fedxray.models.norms import RunningNorm2d
 from fedxray.models.starting import started
 
 POOLED_SIZE = {"004": 8, "imagenet": 1, "cifar": 1}
@@ -67,7 +72,7 @@ def _resnet(
     space: Space, name: str, blocks: int, *, norm: str, width: int, stem: str, head_bias: bool
 ) -> nn.Module:
     channels, _, _ = image_shape(space, name, least=1)
-    check_choice("norm", norm, NORMS)
+    check_choice("norm", norm, RESIDUAL_NORMS)
     check_size("width", width)
     pooled = POOLED_SIZE[check_choice("stem", stem, POOLED_SIZE)]
     layers = OrderedDict(stem=_stem(stem, channels, width, norm))
@@ -105,4 +110,6 @@ def _block(inside: int, outside: int, stride: int, norm: str) -> nn.Module:
 
 def _conv(inside: int, outside: int, kernel: int, stride: int, norm: str) -> list[nn.Module]:
     conv = nn.Conv2d(inside, outside, kernel, stride=stride, padding=kernel // 2, bias=False)
-    return [conv, nn.BatchNorm2d(outside)] if norm == "batch" else [conv]
+    if norm == "none":
+        return [conv]
+    return [conv, nn.BatchNorm2d(outside) if norm == "batch" else RunningNorm2d(outside)]

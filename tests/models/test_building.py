@@ -13,6 +13,7 @@ from torch.func import functional_call, vmap
 from fedxray.errors import BadInput
 from fedxray.models import MODELS, build, settings_of
 from fedxray.models.convnet import cnn_cifar, cnn_femnist
+from fedxray.models.inspect import has_batch_norm, layer_kinds
 from fedxray.models.lenet import lenet
 from fedxray.models.resnet import resnet9, resnet18
 from fedxray.seeds import fork
@@ -85,6 +86,23 @@ def test_batch_norm_resnet18_has_the_tensors_that_papers_count() -> None:
     kinds = [type(layer) for layer in model.modules()]
     assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d), kinds.count(nn.Linear)) == (20, 20, 1)
     assert len(list(model.parameters())) == 62
+
+
+def test_running_norm_is_batch_norm_in_evaluation_mode_at_all_times() -> None:
+    settings = {"width": 2, "stem": "cifar", "head_bias": True}
+    frozen, usual = (
+        build("resnet18", images(10, 3, 8), generator=fork(0), norm=norm, **settings)
+        for norm in ("running", "batch")
+    )
+    assert frozen.state_dict().keys() == usual.state_dict().keys() and not has_batch_norm(frozen)
+    assert layer_kinds(frozen) == layer_kinds(usual)
+    for name, value in usual.named_buffers():
+        if value.is_floating_point():
+            value.copy_(torch.rand(value.shape, generator=fork(1, name)) + 0.5)
+    frozen.load_state_dict(usual.state_dict())
+    x = torch.rand(3, 3, 8, 8, generator=fork(2))
+    torch.testing.assert_close(frozen.train()(x), usual.eval()(x))
+    assert all(torch.equal(value, usual.get_buffer(name)) for name, value in frozen.named_buffers())
 
 
 @pytest.mark.parametrize(("builder", "convolutions"), [(resnet9, 12), (resnet18, 20)])
