@@ -11,6 +11,7 @@ from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack, Memo
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.channel import open_channel
+from fedxray.audit.extras import scored_with
 from fedxray.audit.plan import AttackPart
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import Transcript
@@ -128,6 +129,15 @@ def run_on(bench: Bench, attack: Attack, view: View) -> Evidence:
     return memo(attack, view, lambda: attack.run(view, generator=root, memo=memo, report=bench.report))
 
 
-def score_on(bench: Bench, evidence: Evidence, rows: Rows = "train") -> Scores:
-    """The guess held against the client's records."""
-    return score(evidence, bench.truth, client=bench.client, seats=bench.part.seats, rows=rows)
+def score_on(bench: Bench, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None) -> Scores:
+    """The guess held against the client's records, or the first few of them."""
+    more = scored_with(bench.part.metrics or ())
+    return score(
+        evidence,
+        bench.truth,
+        client=bench.client,
+        seats=bench.part.seats,
+        rows=rows,
+        limit=limit,
+        **more,
+    )

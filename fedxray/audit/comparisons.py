@@ -17,7 +17,7 @@ from fedxray.audit.bench import Bench, grant_names, make_view, run_on, score_on,
 from fedxray.audit.plan import AttackPart
 from fedxray.errors import Refused
 from fedxray.metrics.scores import Scores
-from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
+from fedxray.metrics.scoring import other_optimum, same_client_other_seed
 from fedxray.metrics.table import metric as metric_named
 
 FROM_NOTHING = ("images", "rows")  # kinds whose guesses are about no records in particular
@@ -104,7 +104,7 @@ def _held_out(bench: Bench) -> Scored | None:
         # The same guesses, held against as many records that nobody trained on.
         same = run_on(bench, bench.attack, make_view(bench, bench.attack))
         limit = len(bench.truth.train[bench.client])
-        found = score(same, bench.truth, client=bench.client, rows="holdout", limit=limit)
+        found = score_on(bench, same, "holdout", limit=limit)
         return Scored(evidence=same, scores=found, rows="holdout")
     view = make_view(bench, bench.attack, rows="holdout")
     return _scored(bench, run_on(bench, bench.attack, view), "holdout")

@@ -13,6 +13,7 @@ from fedxray.attacks.base import Attack, compute
 from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.comparisons import FROM_NOTHING
 from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, make_view
+from fedxray.audit.extras import check_usable
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.power import planted_share
@@ -96,6 +97,7 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         memos=lambda view: compute,
         unknown=prepared.unknown,
     )
+    check_usable(f"attack {part.title}: metrics", part.metrics or (), attack, prepared.federation.space)
     view = make_view(bench, attack)
     attack.check(view)
     if view.target is None and attack.kind in ABOUT_WHOLE_SUMS:

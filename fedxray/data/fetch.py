@@ -30,8 +30,8 @@ Built = Mapping[str, Mapping[str, NDArray[Any]] | str]
 
 def fetch(name: str, *, report: Report = silent) -> list[Path]:
     """Download, verify and store a data set; gives the files made, none where nothing has to be downloaded."""
-    if name not in DATASETS:
-        raise unknown_name("data set", str(name), DATASETS)
+    if name not in DATASETS and name not in SOURCES:  # weights of metrics are fetched alike
+        raise unknown_name("data set", str(name), [*DATASETS, *SOURCES])
     if name not in SOURCES:
         load(name)  # made here or bundled; FEMNIST, which has no public file, says how to make it
         return []

@@ -229,4 +229,18 @@ SOURCES: Mapping[str, Recipe] = {
             ),
         ),
     ),
+    "lpips": Recipe(
+        megabytes=235,
+        sources=(
+            Source(urls=("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth",)),
+            Source(
+                urls=("https://files.pythonhosted.org/packages/py3/l/lpips/lpips-0.1.4-py3-none-any.whl",),
+                sha256="fd537af5828b69d2e6ffc0a397bd506dbc28ca183543617690844c08e102ec5e",
+            ),
+        ),
+        build="fedxray.data.perceptual:build",
+        fingerprints={
+            "lpips/lpips_alex_v0.1.npz": "bd29b9a8a927eb1ebb7368765d83d5523d7e5741968a5224cb77e48d138b5822"
+        },
+    ),
 }

@@ -1,4 +1,4 @@
-"""How well images were reconstructed: psnr, ssim, mse, rec and retrieval, on pixels in 0..1.
+"""How well images were reconstructed: psnr, ssim, mse, rec, retrieval and, where asked, lpips, on pixels in 0..1.
 
 Each original is compared with the guess that the optimal matching gives it. With fewer guesses than originals
 the rest have no psnr, ssim and mse, and count as misses in rec and retrieval.
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedxray import imaging
 from fedxray.errors import BadInput
+from fedxray.metrics.lpips import Lpips
 from fedxray.metrics.paper_images import variants
 from fedxray.metrics.scores import Scores, from_records
 
@@ -24,13 +25,14 @@ def image_scores(
     recognised_above: float,
     others: Tensor | None = None,
     papers: Sequence[str] = (),
+    lpips: Lpips | None = None,
 ) -> Scores:
     """Scores of guess [g, c, h, w] matched to truth [t, c, h, w]; retrieval is among others [m, c, h, w].
 
-    `papers` adds the variants of those papers, as psnr_002.
+    `papers` adds the variants of those papers, as psnr_002; weights of `lpips` add that distance.
     """
     places = imaging.match(guess, truth)
-    return from_records(image_records(guess, truth, places, recognised_above, others, papers))
+    return from_records(image_records(guess, truth, places, recognised_above, others, papers, lpips))
 
 
 def image_scores_by_index(
@@ -40,13 +42,14 @@ def image_scores_by_index(
     recognised_above: float,
     others: Tensor | None = None,
     papers: Sequence[str] = (),
+    lpips: Lpips | None = None,
 ) -> Scores:
     """The same scores with guess i compared with truth i; names end in _by_index."""
     if len(guess) != len(truth):
         remedy = "Match by content where the order or the number of originals is unknown."
         raise BadInput("guess", expected=f"{len(truth)} images", got=len(guess), remedy=remedy)
     places = torch.arange(len(truth), device=truth.device)
-    records = image_records(guess, truth, places, recognised_above, others, papers)
+    records = image_records(guess, truth, places, recognised_above, others, papers, lpips)
     return from_records({f"{name}_by_index": values for name, values in records.items()})
 
 
@@ -76,6 +79,7 @@ def image_records(
     recognised_above: float,
     others: Tensor | None,
     papers: Sequence[str] = (),
+    lpips: Lpips | None = None,
 ) -> dict[str, Tensor]:
     """Every metric for each truth, places [t] being its guess or -1; retrieval only if there are others."""
     given = places >= 0
@@ -90,6 +94,8 @@ def image_records(
     if others is not None and len(others):
         found = imaging.retrieved(chosen, wanted, others)
         records["retrieval"] = _spread(found.to(psnr.dtype), given, 0.0)
+    if lpips is not None:
+        records["lpips"] = _spread(lpips.distance(chosen, wanted), given, float("nan"))
     for paper in papers:
         for name, measure in variants(paper).items():
             records[name] = _spread(measure(chosen, wanted), given, float("nan"))

@@ -26,6 +26,7 @@ from fedxray.federation.truth import Truth
 from fedxray.metrics.attributes import balanced_accuracy, category_scores, continuous_scores
 from fedxray.metrics.images import class_image_scores, image_scores
 from fedxray.metrics.labels import label_scores
+from fedxray.metrics.lpips import Lpips
 from fedxray.metrics.membership import membership_scores
 from fedxray.metrics.models import distance_scores, fit_scores
 from fedxray.metrics.rows import row_scores
@@ -46,6 +47,7 @@ class _Question:
     rows: Rows
     limit: int | None
     papers: tuple[str, ...]
+    lpips: Lpips | None
 
     def records(self) -> Records:
         found = records_in_question(self.truth, self.client, self.seats, self.rows)
@@ -61,11 +63,12 @@ def score(
     rows: Rows = "train",
     limit: int | None = None,
     papers: Sequence[str] = (),
+    lpips: Lpips | None = None,
 ) -> Scores:
     """Scores of a guess about one client's records; by default the client whose messages were read.
 
     `limit` caps how many images or rows a set of reconstructions is held against; `papers` adds to the scores of images
-    the variants of those papers, as psnr_002.
+    the variants of those papers, as psnr_002, and the weights of `lpips` add that distance.
     """
     about = evidence.target if client is None else client
     question = _Question(
@@ -75,6 +78,7 @@ def score(
         rows=rows,
         limit=limit,
         papers=tuple(papers),
+        lpips=lpips,
     )
     if evidence.kind not in _BY_KIND:
         raise BadInput(
@@ -152,6 +156,7 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
         recognised_above=space.recognised_above,
         others=others,
         papers=asked.papers,
+        lpips=asked.lpips,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit import catalog
+from fedxray.audit.extras import check_metrics
 from fedxray.audit.plan.arguments import keywords, loader_options, partition_options
 from fedxray.audit.plan.keys import key_names
 from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
@@ -134,6 +135,7 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
             raise not_built(f"{place}.{later}", later.capitalize())
         check_controls(place, attack, catalog.make_attack(str(attack.name), attack.settings, place))
     _check_grants(place, attack)
+    check_metrics(f"{place}.metrics", attack.metrics or ())
     if attack.seat is not None and attack.role != "curious-client":
         raise BadInput(
             f"{place}.seat",

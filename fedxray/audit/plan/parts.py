@@ -228,6 +228,11 @@ class AttackPart(OpenSection):
         "a list of the attack's controls, perhaps empty",
         "which controls are run; some repeat the whole attack; default: all (`fedxray show NAME`)",
     )
+    metrics: list[str] | None = key(
+        None,
+        "a list of lpips, psnr_002, ssim_002, psnr_004 and ssim_004",
+        "scores of images beyond the usual ones; lpips needs its weights (`fedxray data get lpips`)",
+    )
 
     @property
     def title(self) -> str:

@@ -1,0 +1,63 @@
+"""Metrics that a plan asks for beyond the usual ones: LPIPS, whose weights are loaded here, and papers' variants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from fedxray.errors import BadInput, unknown_name
+
+if TYPE_CHECKING:
+    from fedxray.attacks.base import Attack
+    from fedxray.data import Space
+    from fedxray.metrics.lpips import Lpips
+
+LPIPS = "lpips"
+
+
+def check_metrics(place: str, wanted: Sequence[str]) -> None:
+    """Refuse a metric that is scored anyway, or unknown."""
+    for name in wanted:
+        if name not in extra_names():
+            raise unknown_name(place, name, extra_names())
+
+
+def check_usable(place: str, wanted: Sequence[str], attack: Attack, space: Space) -> None:
+    """Refuse what cannot be measured on this attack's guesses, or without weights, before anything starts."""
+    if not wanted:
+        return
+    if attack.kind != "images":
+        raise BadInput(
+            place,
+            expected="an attack that gives images",
+            got=f"{attack.name}, which gives {attack.kind}",
+            remedy="Leave metrics out.",
+        )
+    if LPIPS in wanted:
+        from fedxray.metrics.lpips import check_shape
+
+        check_shape(space.shape)
+        perceptual()
+
+
+def extra_names() -> list[str]:
+    """All that can be asked for."""
+    from fedxray.metrics.paper_images import VARIANTS
+
+    return [LPIPS, *(name for variants in VARIANTS.values() for name in variants)]
+
+
+def scored_with(wanted: Sequence[str]) -> dict[str, Any]:
+    """What `score` must be given so that it measures these."""
+    papers = sorted({name.rpartition("_")[2] for name in wanted if name != LPIPS})
+    return {"papers": tuple(papers), "lpips": perceptual() if LPIPS in wanted else None}
+
+
+@lru_cache(maxsize=1)
+def perceptual() -> Lpips:
+    """The real weights of LPIPS, read once."""
+    from fedxray.data.perceptual import lpips_weights
+    from fedxray.metrics.lpips import from_arrays
+
+    return from_arrays(lpips_weights())
