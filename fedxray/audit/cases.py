@@ -12,6 +12,8 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.errors import BadInput
 
 MOST_CASES = 200_000
+SUMS = ("curious-client", "secure-aggregation")  # seats that see sums over all clients, whatever the protocol
+ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
 
 
 @dataclass(frozen=True, kw_only=True)

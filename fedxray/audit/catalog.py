@@ -38,6 +38,8 @@ ATTACKS: dict[str, str] = {
     "shared-simulation": "fedxray.attacks.inversion.shared_simulation:SharedSimulation",
     "fedsgd-epoch": "fedxray.attacks.inversion.fedsgd_epoch:FedsgdEpoch",
     "fedsgd-inversion": "fedxray.attacks.inversion.fedsgd_inversion:FedsgdInversion",
+    "curious-client": "fedxray.attacks.inversion.curious_client:CuriousClient",
+    "curious-client-oracle": "fedxray.attacks.inversion.curious_client_oracle:CuriousClientOracle",
     "model-inversion": "fedxray.attacks.model_inversion:ModelInversion",
     "source-majority": "fedxray.attacks.source:SourceMajority",
     "source-from-model": "fedxray.attacks.source:SourceFromModel",
@@ -88,8 +90,6 @@ NOT_BUILT: dict[str, list[str]] = {
     "attacks": [
         "agic",
         "awa",
-        "curious-client",
-        "curious-client-oracle",
         "fedinverse",
     ],
     "floors": ["other-optimum"],

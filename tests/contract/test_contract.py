@@ -211,21 +211,31 @@ def scores_over_floor(attack: Attack, spoil: bool) -> tuple[list[float], str]:
                 if spoil
                 else plain(attack.name, seed, client)
             )
-            found = score(evidence, world.truth, client=client).means[metric]
-            floors = [floor_value(name, attack.kind, world, client, metric) for name in attack.floors]
-            down = METRICS[metric].down
-            differences += paired([found], [min(floors) if down else max(floors)], down=down)
+            about, seats = worlds.asked(attack, attack.roles[0], client)
+            found = score(evidence, world.truth, client=about, seats=seats).means[metric]
+            differences += paired(
+                [found], [strongest_floor(attack, world, client)], down=METRICS[metric].down
+            )
     return differences, metric
 
 
+def strongest_floor(attack: Attack, world: worlds.World, client: int) -> float:
+    """What the best of the attack's floors scores, about the same records."""
+    metric, role = MAIN_METRIC[attack.kind], attack.roles[0]
+    role = "server" if worlds.asked(attack, role, client)[0] is not None else role
+    floors = [floor_value(name, attack.kind, world, client, metric, role) for name in attack.floors]
+    return min(floors) if METRICS[metric].down else max(floors)
+
+
 @functools.lru_cache(maxsize=256)
-def floor_value(name: str, kind: str, world: worlds.World, client: int, metric: str) -> float:
+def floor_value(name: str, kind: str, world: worlds.World, client: int, metric: str, role: str) -> float:
     """What a floor scores."""
     if name == "other-optimum":
         return score(other_optimum(world.truth, client), world.truth, client=client).means[metric]
     floor = catalog.floor_for(name, kind)
-    view = worlds.view_of(floor, world, client=client, role="server").without_messages()
-    return score(run(floor, view), world.truth, client=client).means[metric]
+    view = worlds.view_of(floor, world, client=client, role=role).without_messages()
+    about, seats = worlds.asked(floor, role, client)
+    return score(run(floor, view), world.truth, client=about, seats=seats).means[metric]
 
 
 def test_beats_its_floors_where_it_should(attack: Attack) -> None:
@@ -246,10 +256,14 @@ def test_noise_gives_nothing(attack: Attack) -> None:
 def test_knowing_the_seed_of_the_federation_does_not_help(attack: Attack) -> None:
     """Handed the federation's own seed, it finds what it finds with any other."""
     metric, world = MAIN_METRIC[attack.kind], worlds.world_of(attack)
-    view = worlds.view_of(attack, world)
-    with_seed = score(attack.run(view, generator=fork(world.truth.seed)), world.truth, client=1).means[metric]
-    others = [score(run(attack, view, seed), world.truth, client=1).means[metric] for seed in (11, 12)]
-    others.append(score(plain(attack.name), world.truth, client=1).means[metric])
+    view, (about, seats) = worlds.view_of(attack, world), worlds.asked(attack, attack.roles[0], 1)
+
+    def value(evidence: Evidence) -> float:
+        return score(evidence, world.truth, client=about, seats=seats).means[metric]
+
+    with_seed = value(attack.run(view, generator=fork(world.truth.seed)))
+    others = [value(run(attack, view, seed)) for seed in (11, 12)]
+    others.append(value(plain(attack.name)))
     gain = min(others) - with_seed if METRICS[metric].down else with_seed - max(others)
     assert gain <= max(METRICS[metric].margin, max(others) - min(others))
 

@@ -14,6 +14,7 @@ from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import Channel, Exchange, View
 from fedxray.attacks.base import Attack
 from fedxray.audit import catalog
+from fedxray.audit.cases import ABOUT_WHOLE_SUMS, SUMS
 from fedxray.audit.channel import open_channel
 from fedxray.audit.evaluate import declared_grants
 from fedxray.data import load, split
@@ -179,16 +180,28 @@ def view_of(
     """The view of the attack's first role (or another) with what the attack declares to need."""
     names = sorted(declared_grants(attack)) if grants is None else grants
     seat = role or attack.roles[0]
-    seats = (0,) if seat == "curious-client" else ()
-    given = disclose(world.truth, names, client=client, seats=seats)
+    about, seats = asked(attack, seat, client)
+    given = disclose(world.truth, names, client=about, seats=seats)
     if seat == "curious-client":
-        return roles.curious_client(world.transcript, seat=seats, own=[world.truth.train[0]], grants=given)
+        own = [world.truth.train[one] for one in seats]
+        return roles.curious_client(world.transcript, seat=seats, own=own, grants=given)
     if seat == "secure-aggregation":
         return roles.secure_aggregation(world.transcript, grants=given)
     if seat == "active-server":
         return roles.active_server(world.transcript, client=client, channel=channel_of(world), grants=given)
     take = {"server": roles.server, "eavesdropper": roles.eavesdropper}[seat]
     return take(world.transcript, client=client, grants=given)
+
+
+def asked(attack: Attack, role: str, client: int) -> tuple[int | None, tuple[int, ...]]:
+    """Whose records are asked for, None for everyone's, and which clients sit in the seat.
+
+    Where a sum is read about everyone, the client before the named one sits in the seat, so that seats differ too.
+    """
+    whole = role in SUMS and attack.kind in ABOUT_WHOLE_SUMS
+    if role != "curious-client":
+        return None if whole else client, ()
+    return (None, ((client - 1) % CLIENTS,)) if whole else (client, (0,))
 
 
 def channel_of(world: World) -> Channel | None:

@@ -15,6 +15,7 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.aware import aware
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.attacks.labels.dummies import HeadStatistics
+from fedxray.attacks.sums import server_step
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.minimise import Project
@@ -80,7 +81,7 @@ def as_far_as_told(view: View, observation: Observation, evidence: Evidence) -> 
 
 def aim_of(observation: Observation, recipe: Recipe) -> Params:
     """What a replay should come to; a sum is seen after the server's own step, which is taken back."""
-    step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
+    step = server_step(recipe)
     return scaled(observation.update, 1 / step) if is_sum(observation) else observation.update
 
 

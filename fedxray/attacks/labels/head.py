@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.aim import At, clients_behind, examples_behind, is_sum, observation_at
 from fedxray.attacks.base import Need
+from fedxray.attacks.sums import mean_of_others, server_step
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
 from fedxray.params import Params, add, scaled
@@ -73,8 +74,7 @@ def mean_reply(view: View, at: At) -> Observation:
     seen, recipe = observation_at(view, at), view.grants.recipe
     if seen.kind == "gradient" or not is_sum(seen) or recipe is None:
         return seen
-    step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
-    mean = scaled(seen.update, 1 / step)
+    mean = scaled(seen.update, 1 / server_step(recipe))
     return replace(seen, update=_without_own(view, seen.round, mean, recipe), kind=recipe.kind)
 
 
@@ -93,10 +93,7 @@ def _without_own(view: View, round: int, mean: Params, recipe: Recipe) -> Params
     by_examples = recipe.weighting == "examples"
     weights = [float(size) if by_examples else 1.0 for size in sizes]
     left = float(others) if by_examples else float(len(everyone) - len(own))
-    total = scaled(mean, (left + sum(weights)) / left)
-    for one, weight in zip(own, weights, strict=True):
-        total = add(total, one.update, -weight / left)
-    return total
+    return mean_of_others(mean, [one.update for one in own], weights, left)
 
 
 def _examples_of_one(view: View, reply: Observation, examples: int) -> int:
