@@ -207,8 +207,9 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
     elif high > limit:
         reason = f"the interval holds {limit:g}: more seeds or target clients would narrow it"
     else:
-        doubt = _lost(document, row) or _unproven(row)
-        outcome = "inconclusive" if doubt and (strict or _lost(document, row)) else "pass"
+        lost = lost_cases(document, row)
+        doubt = lost or _unproven(row)
+        outcome = "inconclusive" if doubt and (strict or lost) else "pass"
         reason = doubt if outcome != "pass" and doubt else f"the whole interval lies within {limit:g}"
     return Judged(
         **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": limit},
@@ -223,7 +224,7 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
     )
 
 
-def _lost(document: Mapping[str, Any], row: Row) -> str | None:
+def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
     """Cases behind a row that did not end well, in words: a failed attack is never read as safety."""
     keys = ("attack", "role", "defence", "aware")
     own = [case for case in document["cases"] if all(case[key] == row[key] for key in keys)]

@@ -1,7 +1,8 @@
 """Chooses among the defences of an audit: the best utility of those under which every gated score keeps its limit.
 
 A limit is kept when the upper end of the 95 % interval lies within it, for the worst seat and attacker that match; a
-score that could not be measured keeps nothing. Everything is read from the results: no code of the plan is imported.
+score that could not be measured keeps nothing, nor does one of which a case did not end: a failed attack is never read
+as safety. Everything is read from the results: no code of the plan is imported.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedxray.audit.gate import OVER_FLOOR, lost_cases
 from fedxray.errors import BadInput
 
-OVER_FLOOR = "_over_floor"
 # In the order in which they are preferred; smaller is better for those that are marked.
 UTILITY: Mapping[str, bool] = {"accuracy": False, "mape": True, "loss": True}
 
@@ -60,7 +61,7 @@ def recommend(document: Mapping[str, Any]) -> Recommendation:
     names = list(dict.fromkeys(row["defence"] for row in document["summary"]))
     metric = next((one for one in UTILITY if any(row["metric"] == one for row in document["utility"])), None)
     worth = {row["defence"]: row for row in document["utility"] if row["metric"] == metric}
-    settings = tuple(_setting(name, gates, document["summary"], worth, metric) for name in names)
+    settings = tuple(_setting(name, gates, document, worth, metric) for name in names)
     held = [one for one in settings if one.holds and one.cost is not None]
     best = min(held, key=lambda one: one.cost or 0.0, default=None)
     # Without held-out records nothing is known of utility; then the first that holds is as good as any.
@@ -70,10 +71,10 @@ def recommend(document: Mapping[str, Any]) -> Recommendation:
 
 
 def _setting(
-    name: str, gates: Sequence[Row], rows: Sequence[Row], worth: Mapping[str, Row], metric: str | None
+    name: str, gates: Sequence[Row], document: Row, worth: Mapping[str, Row], metric: str | None
 ) -> Setting:
-    own = [row for row in rows if row["defence"] == name and not row["oracle"]]
-    broken = tuple(reason for gate in gates if (reason := _broken(gate, own)) is not None)
+    own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
+    broken = tuple(reason for gate in gates if (reason := _broken(gate, own, document)) is not None)
     found = worth.get(name)
     if found is None or metric is None:
         return Setting(defence=name, broken=broken)
@@ -97,7 +98,7 @@ def _cost(value: float | None, worth: Mapping[str, Row], metric: str) -> float |
     return float(value - min(known) if UTILITY[metric] else max(known) - value)
 
 
-def _broken(gate: Row, rows: Sequence[Row]) -> str | None:
+def _broken(gate: Row, rows: Sequence[Row], document: Row) -> str | None:
     """Why a limit is not kept, of the worst row that matches; None where it is kept."""
     plain = str(gate["metric"]).removesuffix(OVER_FLOOR)
     matching = [
@@ -113,9 +114,10 @@ def _broken(gate: Row, rows: Sequence[Row]) -> str | None:
     if any(high is None for _, high in ends):
         return f"{gate['attack']} {gate['metric']} has no interval: add seeds or target clients"
     mean, high = max(ends, key=lambda end: end[1] or 0.0)
-    if high is not None and high <= gate["limit"]:
-        return None
-    return f"{gate['attack']} {gate['metric']} {_short(mean)}, up to {_short(high)}"
+    if high is None or high > gate["limit"]:
+        return f"{gate['attack']} {gate['metric']} {_short(mean)}, up to {_short(high)}"
+    lost = next((found for row in matching if (found := lost_cases(document, row)) is not None), None)
+    return None if lost is None else f"{gate['attack']} {gate['metric']}: {lost}"
 
 
 def _ends(row: Row, *, over_floor: bool) -> tuple[float | None, float | None]:

@@ -36,7 +36,8 @@ def worth(
 
 
 def document(rows: list[Any], utility: list[Any], gates: list[Any] | None = None) -> dict[str, Any]:
-    return {"plan": {"gate": [GATE] if gates is None else gates}, "summary": rows, "utility": utility}
+    plan = {"gate": [GATE] if gates is None else gates}
+    return {"plan": plan, "cases": [], "summary": rows, "utility": utility}
 
 
 def chosen(*arguments: Any) -> str | None:
@@ -75,6 +76,21 @@ def test_what_was_not_measured_keeps_nothing_and_an_oracle_does_not_count() -> N
     assert chosen([row("weak", None)], [worth("weak", 0.9)]) is None
     assert chosen([row("weak", 0.0, metric="auc")], [worth("weak", 0.9)]) is None
     assert chosen([row("weak", 0.0), row("weak", 0.9, oracle=True)], [worth("weak", 0.9)]) == "weak"
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged", "undetermined", "truncated", "refused"])
+def test_an_attack_that_did_not_end_keeps_nothing(status: str) -> None:
+    rows, utility = [row("weak", 0.0), row("strong", 0.0)], [worth("weak", 0.9), worth("strong", 0.8)]
+    case = {"attack": "a", "role": "server", "defence": "weak", "aware": None}
+    cases = [
+        {**case, "status": "ok"},
+        {**case, "status": status},
+        {**case, "defence": "strong", "status": "ok"},
+    ]
+    found = recommend({**document(rows, utility), "cases": cases})
+    assert found.chosen is not None and found.chosen.defence == "strong"
+    assert found.settings[0].broken == (f"a accuracy_over_floor: not every case ended: of 2, 1 {status}",)
+    assert chosen(rows, utility) == "weak"
 
 
 def test_plain_metrics_and_several_limits() -> None:
