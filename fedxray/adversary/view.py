@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -105,6 +105,17 @@ class Grants:
     def is_oracle(self) -> bool:
         """Whether anything was granted that no adversary could have."""
         return any(name.startswith("oracle-") for name in self.names)
+
+    def only(self, names: Sequence[str]) -> Grants:
+        """Those of these names, nothing else."""
+        values = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("names", "oracle")
+        }
+        return Grants(
+            names=tuple(name for name in self.names if name in names),
+            oracle={name: value for name, value in self.oracle.items() if name in names},
+            **{name: value for name, value in values.items() if name.replace("_", "-") in names},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,8 @@ class Attack(ABC):
     kind: ClassVar[Kind]
     roles: ClassVar[tuple[str, ...]]
     grants: ClassVar[tuple[str, ...]]
+    # The grants that its answer can depend on: callers who hold different others share one. None where any may matter.
+    reads: ClassVar[tuple[str, ...] | None] = None
     floors: ClassVar[tuple[str, ...]] = ()
     controls: ClassVar[tuple[str, ...]] = ()
     small: ClassVar[Mapping[str, Any]] = MappingProxyType({})

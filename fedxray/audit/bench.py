@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+import torch
+
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import Rows, disclose
 from fedxray.adversary.view import Grants, View
@@ -122,10 +124,14 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
     return recorded[-1:] if part.rounds == "last" else list(part.rounds)
 
 
+def root_for(seed: int, target: int | None) -> torch.Generator:
+    """What all attacks about one client draw from, each by its own name and settings."""
+    return fork(seed, "attacks of an audit", -1 if target is None else target)
+
+
 def run_on(bench: Bench, attack: Attack, view: View) -> Evidence:
     """The attack's evidence, from the store where it is there already."""
-    root = fork(bench.truth.seed, "attacks of an audit", -1 if view.target is None else view.target)
-    memo = bench.memos(view)
+    memo, root = bench.memos(view), root_for(bench.truth.seed, view.target)
     return memo(attack, view, lambda: attack.run(view, generator=root, memo=memo, report=bench.report))
 
 

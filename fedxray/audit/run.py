@@ -6,17 +6,14 @@ import json
 import platform
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from fedxray.adversary.view import Grants, View
-from fedxray.attacks.base import Attack, Memo
-from fedxray.attacks.evidence import Evidence
 from fedxray.audit import results
+from fedxray.audit.answers import stored_answers
 from fedxray.audit.cases import Case, Run, expand, run_id
-from fedxray.audit.evaluate import Bench, adapts, evaluate
+from fedxray.audit.evaluate import Bench, evaluate
 from fedxray.audit.gallery import pictures
 from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
@@ -32,7 +29,6 @@ from fedxray.federation.index import Damaged
 from fedxray.federation.round_loop import simulate
 from fedxray.files import NoSpaceError, read_json
 from fedxray.metrics.table import MAIN_METRIC
-from fedxray.seeds import derive_seed, spell
 
 UTILITY = "utility"
 OPTIONAL = ("scikit-image", "opacus")  # they explain images and reckon budgets
@@ -253,46 +249,3 @@ def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]
         "by_class": {},
         "traceback": trace,
     }
-
-
-def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
-    """Memos that keep every answer in the store, told apart by what was seen, what was granted and the settings.
-
-    Whoever asks the same question gets the same answer: a floor is the same under every defence, an attack that
-    cannot adapt is the same aware or not, and another client's case serves as a control.
-    """
-
-    def on_view(view: View) -> Memo:
-        seen = case.run if view.messages or case.plant is not None else f"seed {case.seed}"
-        rounds = sorted({one.round for one in view.observations}), sorted(one.round for one in view.globals)
-        known, unaware = spell(view.grants), spell(without_defence(view.grants))
-
-        def memo(attack: Attack, asked: View, run: Callable[[], Evidence]) -> Evidence:
-            if asked is not view:  # an attack that changed its view gets a fresh answer
-                return run()
-            told = known if adapts(attack) else unaware
-            seats = tuple(one.client for one in view.own)
-            question = derive_seed(0, seen, view.role, seats, view.target, rounds, told, attack.identity())
-            return _remembered(store, f"{attack.name}-{question:016x}", run)
-
-        return memo
-
-    return on_view
-
-
-def without_defence(grants: Grants) -> Grants:
-    """The same knowledge without that of the defence."""
-    return replace(grants, defence=None, names=tuple(name for name in grants.names if name != "defence"))
-
-
-def _remembered(store: Store, key: str, run: Callable[[], Evidence]) -> Evidence:
-    """The stored answer, or the computed one after storing it."""
-    kept = store.load_evidence(key)
-    if kept is not None:
-        return Evidence(
-            tensors=kept[0], **{**kept[1], "curve": tuple(kept[1]["curve"]), "seats": tuple(kept[1]["seats"])}
-        )
-    evidence = run()
-    facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
-    store.save_evidence(key, evidence.tensors, results.plain(facts, "evidence"))
-    return evidence

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.adversary.view import Grants, View
-from fedxray.attacks.base import Attack, compute
-from fedxray.attacks.evidence import Evidence, of_membership
+from fedxray.attacks.base import compute
+from fedxray.attacks.evidence import of_membership
 from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit import opening
 from fedxray.audit import run as room
@@ -31,12 +28,9 @@ from fedxray.audit.run import (
     lost_case,
     metrics_of_the_lost,
     oracles_of,
-    stored_answers,
     versions,
-    without_defence,
 )
 from fedxray.audit.store import Store, open_store
-from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.index import Damaged
 from fedxray.files import NoSpaceError
@@ -270,69 +264,6 @@ def test_a_case_whose_worker_died(store: Store) -> None:
     lost_case(cases[1], store, "killed")
     found = store.read_case(cases[1].id)
     assert (found["status"], found["reason"], found["seconds"]) == ("failed", "killed", 0.0)
-
-
-def answers(store: Store, case: Case, view: View, attack: Attack) -> tuple[Evidence, int]:
-    """The evidence through the store's memo, and how often it was computed for two askings."""
-    asked = []
-
-    def work() -> Evidence:
-        asked.append(1)
-        return replace(of_membership(torch.tensor([1.0, 2.0])), curve=(0.5,), facts={"n": 1}, seats=(0,))
-
-    memo = stored_answers(store, case)(view)
-    first = memo(attack, view, work)
-    again = stored_answers(store, case)(view)(attack, view, work)
-    assert torch.equal(first.tensors["scores"], again.tensors["scores"])
-    assert (again.curve, again.facts, again.seats, again.status) == ((0.5,), {"n": 1}, (0,), "ok")
-    return again, len(asked)
-
-
-def test_the_same_question_is_computed_once_and_another_anew(store: Store) -> None:
-    _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
-    none = next(case for case in cases if case.defence == "none")
-    view, attack = view_with(linear([[1.0]]), table(1)), MembershipLoss()
-    assert answers(store, none, view, attack)[1] == 1
-    assert answers(store, none, view, attack)[1] == 0
-    told = replace(view, grants=Grants(names=("examples",), examples=3))
-    for other in (
-        told,
-        replace(view, target=1),
-        replace(view, role="eavesdropper"),
-        replace(view, observations=()),
-    ):
-        assert answers(store, none, other, attack)[1] == 1
-    noisy = next(case for case in cases if case.defence != "none")
-    later = next(case for case in cases if case.defence == "none" and case.seed == 1)
-    assert answers(store, noisy, view, attack)[1] == answers(store, later, view, attack)[1] == 1
-
-
-def test_a_floor_is_the_same_under_every_defence_and_another_for_every_seed(store: Store) -> None:
-    _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
-    bare = view_with(linear([[1.0]]), table(1)).without_messages()
-    counts: dict[tuple[int, str], int] = {}
-    for case in cases:
-        counts.setdefault((case.seed, case.defence), answers(store, case, bare, MembershipLoss())[1])
-    assert sum(counts.values()) == 2
-
-
-def test_who_cannot_adapt_is_the_same_aware_or_not(store: Store) -> None:
-    _, _, cases = planned()
-    view = view_with(linear([[1.0]]), table(1))
-    aware = replace(view, grants=Grants(names=("defence",), defence=NoDefence()))
-    assert without_defence(aware.grants) == view.grants == Grants()
-    assert answers(store, cases[0], view, MembershipLoss())[1] == 1
-    assert answers(store, cases[0], aware, MembershipLoss())[1] == 0
-
-
-def test_a_view_that_an_attack_changed_is_no_question_of_the_store(store: Store) -> None:
-    _, _, cases = planned()
-    view = view_with(linear([[1.0]]), table(1))
-    memo = stored_answers(store, cases[0])(view)
-    for number in (1.0, 2.0):
-        answer = of_membership(torch.tensor([number]))
-        found = memo(MembershipLoss(), replace(view), functools.partial(replace, answer))
-        assert found.tensors["scores"].tolist() == [number]
 
 
 def test_ceilings_are_oracles_of_the_same_kind() -> None:

@@ -121,6 +121,16 @@ def sorted_rows(grants: Grants) -> Grants:
     return replace(grants, **changed)
 
 
+def test_what_it_does_not_read_does_not_matter(attack: Attack) -> None:
+    """An attack that says which grants it reads gives the same evidence without all others, and with more."""
+    if attack.reads is None:
+        return
+    view = worlds.view_of(attack, worlds.world_of(attack))
+    more = replace(view.grants, names=(*view.grants.names, "examples"), examples=7)
+    for grants in (view.grants.only(attack.reads), more):
+        assert same(plain(attack.name), run(attack, replace(view, grants=grants)))
+
+
 def test_view_holds_no_truth(attack: Attack) -> None:
     """Nothing reachable from the view of any seat is a truth, a transcript, a shelf or a generator."""
     for role in attack.roles:

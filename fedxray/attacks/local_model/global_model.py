@@ -24,6 +24,7 @@ class GlobalModel(Attack):
         "secure-aggregation",
     )
     grants: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...] | None] = ()
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
 
     def needs(self) -> tuple[Need, ...]:

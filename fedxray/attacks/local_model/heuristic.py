@@ -42,6 +42,7 @@ class LocalModelHeuristic(Attack):
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
     grants: ClassVar[tuple[str, ...]] = ("recipe",)
+    reads: ClassVar[tuple[str, ...] | None] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "fit_steps": 60, "steps": 40}

@@ -32,6 +32,7 @@ class LocalModelLinearForward(Attack):
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
     grants: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...] | None] = ()
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
 

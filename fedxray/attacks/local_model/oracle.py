@@ -28,6 +28,7 @@ class LocalModelOracle(Attack):
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("oracle-records",)
+    reads: ClassVar[tuple[str, ...] | None] = ("oracle-records",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "rates": (0.01,)}
 

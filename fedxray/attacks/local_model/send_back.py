@@ -29,6 +29,7 @@ class LocalModelSendBack(Attack):
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
     grants: ClassVar[tuple[str, ...]] = ("recipe",)
+    reads: ClassVar[tuple[str, ...] | None] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {"active_rounds": 5}

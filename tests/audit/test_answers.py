@@ -1,0 +1,152 @@
+"""Answers that are kept: which questions are the same, and that it does not matter who asks first."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.adversary.view import Grants, View
+from fedxray.attacks.base import Attack
+from fedxray.attacks.evidence import Evidence, of_membership
+from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.membership import MembershipLoss
+from fedxray.audit import opening
+from fedxray.audit.answers import stored_answers, without_defence
+from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.run import execute_case, execute_run
+from fedxray.audit.store import Store, open_store
+from fedxray.defences.base import NoDefence
+from fedxray.federation.recipe import Recipe
+from tests.attacks.by_hand import linear, table, view_with
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opening._open_run.clear()
+    with open_store(tmp_path / "out", "digest") as opened:
+        yield opened
+
+
+def planned(**changes: Any) -> tuple[Plan, list[Run], list[Case]]:
+    plan = make_plan(tiny(**changes), HERE)
+    return plan, *expand(plan)
+
+
+def answers(store: Store, case: Case, view: View, attack: Attack) -> tuple[Evidence, int]:
+    """The evidence through the store's memo, and how often it was computed for two askings."""
+    asked = []
+
+    def work() -> Evidence:
+        asked.append(1)
+        return replace(of_membership(torch.tensor([1.0, 2.0])), curve=(0.5,), facts={"n": 1}, seats=(0,))
+
+    memo = stored_answers(store, case)(view)
+    first = memo(attack, view, work)
+    again = stored_answers(store, case)(view)(attack, view, work)
+    assert torch.equal(first.tensors["scores"], again.tensors["scores"])
+    assert (again.curve, again.facts, again.seats, again.status) == ((0.5,), {"n": 1}, (0,), "ok")
+    return again, len(asked)
+
+
+def test_the_same_question_is_computed_once_and_another_anew(store: Store) -> None:
+    _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
+    none = next(case for case in cases if case.defence == "none")
+    view, attack = view_with(linear([[1.0]]), table(1)), MembershipLoss()
+    assert answers(store, none, view, attack)[1] == 1
+    assert answers(store, none, view, attack)[1] == 0
+    told = replace(view, grants=Grants(names=("examples",), examples=3))
+    for other in (
+        told,
+        replace(view, target=1),
+        replace(view, role="eavesdropper"),
+        replace(view, observations=()),
+    ):
+        assert answers(store, none, other, attack)[1] == 1
+    noisy = next(case for case in cases if case.defence != "none")
+    later = next(case for case in cases if case.defence == "none" and case.seed == 1)
+    assert answers(store, noisy, view, attack)[1] == answers(store, later, view, attack)[1] == 1
+
+
+def test_a_floor_is_the_same_under_every_defence_and_another_for_every_seed(store: Store) -> None:
+    _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
+    bare = view_with(linear([[1.0]]), table(1)).without_messages()
+    counts: dict[tuple[int, str], int] = {}
+    for case in cases:
+        counts.setdefault((case.seed, case.defence), answers(store, case, bare, MembershipLoss())[1])
+    assert sum(counts.values()) == 2
+
+
+def test_who_cannot_adapt_is_the_same_aware_or_not(store: Store) -> None:
+    _, _, cases = planned()
+    view = view_with(linear([[1.0]]), table(1))
+    aware = replace(view, grants=Grants(names=("defence",), defence=NoDefence()))
+    assert without_defence(aware.grants) == view.grants == Grants()
+    assert answers(store, cases[0], view, MembershipLoss())[1] == 1
+    assert answers(store, cases[0], aware, MembershipLoss())[1] == 0
+
+
+def test_a_view_that_an_attack_changed_is_no_question_of_the_store(store: Store) -> None:
+    _, _, cases = planned()
+    view = view_with(linear([[1.0]]), table(1))
+    memo = stored_answers(store, cases[0])(view)
+    for number in (1.0, 2.0):
+        answer = of_membership(torch.tensor([number]))
+        changed = replace(view, observations=view.observations[:0])
+        found = memo(MembershipLoss(), changed, functools.partial(replace, answer))
+        assert found.tensors["scores"].tolist() == [number]
+
+
+def test_of_the_grants_only_those_count_that_an_attack_reads(store: Store) -> None:
+    _, _, cases = planned()
+    read = Grants(names=("recipe",), recipe=Recipe(learning_rate=0.1, loss="mse"))
+    counts = [
+        answers(store, cases[0], replace(view_with(linear([[1.0]]), table(1)), grants=grants), attack)[1]
+        for attack in (LastReturned(), MembershipLoss())
+        for grants in (Grants(), Grants(names=("examples",), examples=3), read)
+    ]
+    assert counts == [1, 0, 1, 1, 1, 1]
+    assert replace(read, names=("examples", "recipe"), examples=3).only(("recipe",)) == read
+
+
+DRAWN = {"name": "local-model-heuristic", "hidden": [4], "fit_steps": 5, "steps": 5}
+
+
+def kept_models(folder: Path, *, backwards: bool) -> list[dict[str, bytes]]:
+    """The models of the clients that the store holds after each case, in the order of the plan or from its end."""
+    opening._open_run.clear()
+    plan, runs, cases = planned(
+        data={"name": "clinic", "records": 40, "clients": 3, "holdout": 0.2},
+        attack=[
+            {"name": "source-from-model", "targets": [1], "model": DRAWN},
+            {"name": "attribute-from-model", "targets": [2], "model": DRAWN},
+            {**DRAWN, "targets": "all"},
+        ],
+    )
+    found = []
+    with open_store(folder, "digest") as store:
+        execute_run(plan, runs[0], store)
+        for case in reversed(cases) if backwards else cases:
+            execute_case(plan, case, store)
+            assert store.read_case(case.id)["status"] == "ok"
+            files = store.private.glob("evidence/local-model-heuristic-*.safetensors")
+            found.append({path.name: path.read_bytes() for path in files})
+    return found
+
+
+def test_a_model_of_a_client_is_made_once_and_the_same_whoever_asks_first(tmp_path: Path) -> None:
+    forwards = kept_models(tmp_path / "forwards", backwards=False)
+    assert [len(one) for one in forwards] == [
+        3
+    ] * 5  # sources need all; attributes, controls and models no other
+    backwards = kept_models(tmp_path / "backwards", backwards=True)
+    assert [len(one) for one in backwards] == [2, 3, 3, 3, 3] and backwards[-1] == forwards[-1]
