@@ -194,7 +194,7 @@ class Shift:
 def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: Shift) -> None:
     """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
     _forget_failures(store, runs, cases)
-    new_runs = [one for one in runs if not store.has_run(one.id)]
+    new_runs = [one for one in runs if not store.has_run(one.id) and store.lost_run(one.id) is None]
     new_cases = [one for one in cases if not store.has_case(one.id)]
     total = len(new_runs) + len(new_cases)
     shift.announce(new_runs, new_cases)
@@ -207,17 +207,17 @@ def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: S
     def then(done: int, _: int, label: str) -> None:
         first(len(new_runs) + done, total, label)
 
-    run, over = shift.workers.run, shift.over
-    for death in run([_task(plan, store, "work_on_run", one) for one in new_runs], first, over):
+    run, over, shared = shift.workers.run, shift.over, _shared(plan, store)
+    for death in run([_task(shared, "work_on_run", one) for one in new_runs], first, over):
         if not store.has_run(death.task.label):  # it may have ended in the moment when the time was over
             status = "truncated" if death.cut else "failed"
             store.write_lost_run(death.task.label, death.reason, "", status)
-    lost = {one.id: known for one in new_runs if (known := store.lost_run(one.id)) is not None}
+    lost = {one.id: known for one in runs if (known := store.lost_run(one.id)) is not None}
     for case in [one for one in new_cases if one.run in lost]:
         known = lost[case.run]
         _give_up(store, case, f"the federation could not be run: {known['reason']}", known["status"])
     rest = sorted((one for one in new_cases if one.run not in lost), key=shift.turn)
-    for death in run([_task(plan, store, "work_on_case", one) for one in rest], then, over):
+    for death in run([_task(shared, "work_on_case", one) for one in rest], then, over):
         if not store.has_case(death.task.label):
             status = "truncated" if death.cut else "failed"
             _give_up(store, Case(**death.task.argument["item"]), death.reason, status)
@@ -237,9 +237,11 @@ def _check_power(plan: Plan, store: Store, document: Mapping[str, Any], shift: S
 
 
 def _forget_failures(store: Store, runs: list[Run], cases: list[Case]) -> None:
-    """What failed or was cut off is tried again when an audit goes on: there may be more memory or time."""
+    """What failed or was cut off is tried again when an audit goes on; what diverged would diverge again."""
     for run in runs:
-        store.forget_lost_run(run.id)
+        known = store.lost_run(run.id)
+        if known is not None and known["status"] in AGAIN:
+            store.forget_lost_run(run.id)
     for case in cases:
         if store.has_case(case.id) and store.read_case(case.id)["status"] in AGAIN:
             store.forget_case(case.id)
@@ -254,13 +256,17 @@ def _give_up(store: Store, case: Case, reason: str, status: str = "failed") -> N
     lost_case(case, store, reason, status)
 
 
-def _task(plan: Plan, store: Store, function: str, item: Run | Case) -> Task:
-    argument = {
+def _shared(plan: Plan, store: Store) -> dict[str, Any]:
+    """What every task is told, held once for all of them."""
+    return {
         "plan": plan.to_document(),
         "plan_folder": str(plan.folder.absolute()),  # a worker may be at home elsewhere
         "store": str(store.folder.absolute()),
-        "item": asdict(item),
     }
+
+
+def _task(shared: Mapping[str, Any], function: str, item: Run | Case) -> Task:
+    argument = {**shared, "item": asdict(item)}
     return Task(label=item.id, function=f"{__name__}:{function}", argument=argument)
 
 

@@ -34,7 +34,9 @@ def build(space):
 """
 
 
-def test_a_run_that_diverges_is_the_outcome_of_its_own_cases_and_no_others(tmp_path: Path) -> None:
+def test_a_run_that_diverges_is_the_outcome_of_its_own_cases_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = make_plan(tiny(defence=[{"name": "none"}, LOUD]), tmp_path)
     ended = conduct(plan, tmp_path / "out")
     statuses = {(case["defence"], case["status"]) for case in ended.document["cases"]}
@@ -42,6 +44,14 @@ def test_a_run_that_diverges_is_the_outcome_of_its_own_cases_and_no_others(tmp_p
     assert {row["defence"] for row in ended.document["utility"]} == {"none"}
     reason = next(case["reason"] for case in ended.document["cases"] if case["defence"] == "loud")
     assert reason.startswith("the federation could not be run: ") and "finite" in reason
+    next((tmp_path / "out" / "private" / "cases").glob("*loud*.json")).unlink()
+    monkeypatch.setattr("fedxray.audit.run.simulate", broken)  # it is known already
+    again = conduct(plan, tmp_path / "out", resume=True).document["cases"]
+    assert [timeless(case) for case in again] == [timeless(case) for case in ended.document["cases"]]
+
+
+def timeless(case: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in case.items() if not key.endswith("seconds")}
 
 
 def test_a_network_of_the_user_that_breaks_in_training_is_found_by_the_rehearsal(
