@@ -18,6 +18,7 @@ REPRODUCTIONS: dict[str, str] = {
     "dlf-trained": "fedxray.reproduce.dlf.trained:TRAINED",
     "dlf-order": "fedxray.reproduce.dlf.order:ORDERED",
     "dlf-averaging": "fedxray.reproduce.dlf.averaging:AVERAGED",
+    "dlf-iterations": "fedxray.reproduce.dlf.iterations:ITERATIONS",
     "dlf-defences": "fedxray.reproduce.dlf.defences:DEFENDED",
     "aia-regression-table1": "fedxray.reproduce.aia.table1:TABLE1",
     "aia-regression-heterogeneity": "fedxray.reproduce.aia.sweeps:HETEROGENEITY",

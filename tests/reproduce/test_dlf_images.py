@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from fedxray.reproduce.base import Request
-from fedxray.reproduce.dlf import averaging, defences, order, setting, table1, table3, table4, trained
+from fedxray.reproduce.dlf import (
+    averaging,
+    defences,
+    iterations,
+    order,
+    setting,
+    table1,
+    table3,
+    table4,
+    trained,
+)
 from fedxray.reproduce.table import find
 
 PAPER = Request(scale="paper")
@@ -157,6 +167,27 @@ def test_averages_and_defences_are_settings_of_the_same_attack() -> None:
     assert told.pop("none") == (None, None)
     assert all(f"-{size}" in label and at == "gradients" for label, (size, at) in told.items())
     assert [size for size, _ in told.values()] == [0.01, 0.03, 0.01, 0.02, 0.2, 0.5]
+
+
+def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_of_table_1() -> None:
+    made = find("dlf-iterations")
+    assert made.plan is not None
+    for row in made.rows:
+        first, plan = table1.plan(PAPER, row), iterations.plan(PAPER, row)
+        assert {**plan, "attack": None} == {**first, "attack": None}, row
+        whole, *others = plan["attack"]
+        assert {**whole, "label": "dlf", "together": 0} == {
+            **first["attack"][0],
+            "label": "dlf",
+            "together": 0,
+        }
+        told = [(one["label"], one["steps"], one["together"]) for one in others]
+        assert told == [
+            ("dlf-half", 200, 0),
+            ("dlf-quarter", 100, 0),
+            ("together-half", 200, 0.5),
+            ("together-quarter", 100, 0.5),
+        ]
 
 
 def test_clients_are_as_many_as_the_data_gives() -> None:

@@ -144,10 +144,12 @@ class Objective:
     half: int  # steps over which the weight of the match changes
     penalty: Penalty | None = None
     share: float | None = None  # None where the match is not a cosine
+    together: int = 0  # steps in which all epochs hold the same images
 
     def value(self, point: dict[str, Tensor], step: int) -> Tensor:
         """The loss after so many steps, of images [sets, n, c, h, w] called "inputs"; scalar."""
         x = point["inputs"]
+        x = x.mean(0, keepdim=True).expand_as(x) if step < self.together else x
         flat = x.flatten(0, 1)
         told = self.simulation
         update = scaled(told.client.update(flat, told.labels), told.unit)
@@ -164,7 +166,12 @@ class Objective:
 
 
 def objective(
-    view: View, settings: DlfSettings, simulated: Simulation, penalty: Penalty | None = None
+    view: View,
+    settings: DlfSettings,
+    simulated: Simulation,
+    penalty: Penalty | None = None,
+    *,
+    together: float = 0.0,
 ) -> Objective:
     """The loss of one attack on one simulation."""
     names = [name for name, _ in view.model.named_parameters() if name in simulated.aim]
@@ -176,6 +183,7 @@ def objective(
         half=max(1, settings.steps // 2),
         penalty=penalty,
         share=_share(simulated, names) if settings.match.startswith("cosine") else None,
+        together=round(together * settings.steps),
     )
 
 
@@ -196,17 +204,17 @@ class Found:
 
 
 def descend(view: View, settings: DlfSettings, context: Context, loss: Objective, what: str) -> Found:
-    """Minimise the loss over images that start from N(0, 1)."""
+    """Minimise the loss over images that start from N(0, 1), alike in all epochs if they begin together."""
     told = loss.simulation
     like = next(iter(told.client.start.values()))
     shape = (told.sets, len(told.labels) // told.sets, *view.space.shape)
-    blank = torch.empty(shape, dtype=like.dtype, device=like.device)
-    starts = [
-        {"inputs": normal_like(blank, fork(context.root, "dlf", "start", place))}
-        for place in range(settings.restarts)
-    ]
+    blank = torch.empty(shape[1:] if loss.together else shape, dtype=like.dtype, device=like.device)
+    drawn = (
+        normal_like(blank, fork(context.root, "dlf", "start", place)) for place in range(settings.restarts)
+    )
+    starts = [{"inputs": one.expand(shape).clone()} for one in drawn]
     found = restarts(
-        Changing(at=loss.value, settled=loss.half),
+        Changing(at=loss.value, settled=max(loss.half, loss.together)),
         starts,
         method_of(settings),
         report=context.report,

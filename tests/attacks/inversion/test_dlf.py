@@ -284,3 +284,30 @@ def test_needs_are_named(attack: type[Attack]) -> None:
         attacked(attack(), view.without_messages())
     with pytest.raises(Refused, match="image"):
         attacked(attack(), replace(view, space=replace(view.space, kind="table")))
+
+
+def test_epochs_that_begin_together_hold_the_same_images_until_they_part() -> None:
+    view, _ = leaky_view(ROUND)
+    first, mean = (
+        attacked(Dlf(steps=6, together=1.0, average=way), view).tensors["inputs"] for way in ("none", "plain")
+    )
+    torch.testing.assert_close(first, mean)
+    first, mean = (
+        attacked(Dlf(steps=6, together=0.5, average=way), view).tensors["inputs"] for way in ("none", "plain")
+    )
+    assert not torch.allclose(first, mean, atol=1e-4)
+
+
+def test_beginning_together_gets_further_in_as_many_steps() -> None:
+    recipe = Recipe(epochs=4, batch_size=1, learning_rate=0.1)
+    view, x = leaky_view(recipe)
+    apart, together = (
+        error(attacked(Dlf(steps=60, together=share, learning_rate=0.05), view), x) for share in (0.0, 0.5)
+    )
+    assert together < apart
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_of_steps_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(BadInput, match="together"):
+        Dlf(together=share)
