@@ -32,7 +32,7 @@ from fedxray.adversary.view import Exchange, View
 from fedxray.attacks.base import Attack, Context, Need, granted, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
-from fedxray.attacks.local_model.messages import last_of, returned
+from fedxray.attacks.local_model.messages import last_of, returned, step_of
 from fedxray.attacks.local_model.steer import (
     Spaced,
     Trial,
@@ -106,8 +106,9 @@ class LocalModelActive(Attack):
     def attack(self, view: View, context: Context) -> Evidence:
         """Trials if any, then Alg. 3 with the best of them."""
         assert view.channel is not None and view.target is not None
-        start = returned(view, last_of(view.of_target()))  # line 1
-        walks = tuple(walk_from(start, method) for method in self._methods(view, context.generator))
+        last = last_of(view.of_target())
+        start, rate = returned(view, last), step_of(view, last)  # line 1
+        walks = tuple(walk_from(start, method, rate) for method in self._methods(view, context.generator))
         inner = TryThenSteer(
             trials=walks,
             trial_steps=self._rounds_of_a_trial,
@@ -187,7 +188,8 @@ def _finite(badness: float) -> float:
 
 
 def usual_entry(view: View) -> float:
-    """The root mean square of an entry of the client's recorded updates."""
-    squares = [flatten(one.update).double().square().mean() for one in view.of_target()]
+    """The root mean square of how far the client's recorded replies move an entry of the model."""
+    moves = [flatten(one.update).double() * step_of(view, one) for one in view.of_target()]
+    squares = [move.square().mean() for move in moves]
     size = float(torch.stack(squares).mean().sqrt())
     return size if 0 < size < float("inf") else 1.0

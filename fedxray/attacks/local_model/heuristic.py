@@ -26,7 +26,13 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
-from fedxray.attacks.local_model.messages import Messages, last_of, messages_of_target, returned
+from fedxray.attacks.local_model.messages import (
+    Messages,
+    last_of,
+    messages_of_target,
+    returned,
+    step_of,
+)
 from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, predict
 from fedxray.errors import BadInput
 from fedxray.methods import Adam, Method, Sgd, check_settings
@@ -82,7 +88,7 @@ class LocalModelHeuristic(Attack):
         ground = make_ground(learned, start, self.reading, self.restrict)
         walk: Method = Adam(steps=self.steps, lr=self.lr)
         if self.reading == "follow-update":
-            walk = Sgd(steps=self.steps, lr=self.lr)
+            walk = Sgd(steps=self.steps, lr=self.lr * step_of(view, last))
         found = minimise(
             ground.loss(self.reading), ground.start(), walk, report=context.report, what="heuristic"
         )

@@ -53,11 +53,15 @@ def last_of(observations: Sequence[Observation]) -> Observation:
     return max(observations, key=lambda one: one.round)
 
 
+def step_of(view: View, one: Observation) -> float:
+    """What turns a reply into a change of the model: one, or for a gradient the recipe's learning rate where known."""
+    recipe = view.grants.recipe
+    return recipe.learning_rate if one.kind == "gradient" and recipe is not None else 1.0
+
+
 def returned(view: View, one: Observation) -> dict[str, Tensor]:
     """The model that a client sent back; of a gradient, one step of the recipe's size."""
-    recipe = view.grants.recipe
-    rate = recipe.learning_rate if one.kind == "gradient" and recipe is not None else 1.0
-    return add(one.start, one.update, rate)
+    return add(one.start, one.update, step_of(view, one))
 
 
 def least_squares_model() -> Need:

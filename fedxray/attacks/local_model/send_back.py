@@ -15,7 +15,7 @@ from fedxray.adversary.view import Exchange, View
 from fedxray.attacks.base import Attack, Context, Need, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
-from fedxray.attacks.local_model.messages import last_of, returned
+from fedxray.attacks.local_model.messages import last_of, returned, step_of
 from fedxray.attacks.local_model.steer import Spaced, Steer, Walk, check_counts, spaced_rounds, walk_from
 from fedxray.methods import Sgd
 from fedxray.params import is_finite
@@ -64,8 +64,8 @@ class LocalModelSendBack(Attack):
 def isolate(view: View, steps: int, every: int = 1) -> Exchange:
     """Send the target its own last model back, so often; where it sends gradients, with the recipe's step."""
     assert view.channel is not None and view.target is not None
-    last, recipe = last_of(view.of_target()), view.grants.recipe
-    rate = recipe.learning_rate if last.kind == "gradient" and recipe is not None else 1.0
+    last = last_of(view.of_target())
+    rate = step_of(view, last)
     method = Sgd(steps=steps, lr=rate)  # sent - (sent - returned) is what was returned
-    tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method)), every=every)
+    tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method, rate)), every=every)
     return view.channel(tamper, rounds=spaced_rounds(steps, every), clients=[view.target])

@@ -21,6 +21,9 @@ class Walk:
     method: Method
     point: dict[str, Tensor]  # what will be sent next
     memory: dict[str, Tensor]  # of the method
+    rate: float = (
+        1.0  # what turns a reply into a change of the model: of gradients, the client's learning rate
+    )
     sizes: tuple[float, ...] = ()  # norm of the pseudo-gradient, step by step
     returned: dict[str, Tensor] | None = None  # what came back last
 
@@ -37,13 +40,13 @@ class Walk:
             point=point,
             memory=memory,
             sizes=(*self.sizes, float(norm(update))),
-            returned=add(self.point, update),
+            returned=add(self.point, update, self.rate),
         )
 
 
-def walk_from(point: dict[str, Tensor], method: Method) -> Walk:
+def walk_from(point: dict[str, Tensor], method: Method, rate: float = 1.0) -> Walk:
     """A walk that has not moved yet."""
-    return Walk(method=method, point=point, memory=method.fresh(point))
+    return Walk(method=method, point=point, memory=method.fresh(point), rate=rate)
 
 
 @dataclass(frozen=True, kw_only=True)

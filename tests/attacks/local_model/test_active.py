@@ -167,6 +167,24 @@ def test_rounds_need_not_follow_each_other() -> None:
         assert spaced.rounds_spent == 3 and spaced.facts["rounds_passed"] == 7
 
 
+@pytest.mark.parametrize("answer", ["sent", "returned"])
+def test_clients_that_send_gradients_are_walked_like_those_that_send_models(
+    answer: Literal["sent", "returned"],
+) -> None:
+    """One full-batch step and its gradient say the same, whatever the learning rate."""
+    attack, found = LocalModelActive(active_rounds=6, answer=answer), []
+    for algorithm in ("fedavg", "fedsgd"):
+        federation = least_squares(4, rounds=6, learning_rate=0.005, algorithm=algorithm)
+        transcript, truth = played(federation)
+        view = replace(
+            active_view(transcript, truth, CLIENT), grants=disclose(truth, ["recipe"], client=CLIENT)
+        )
+        found.append(run(attack, view))
+    assert found[0].facts["lr"] == pytest.approx(found[1].facts["lr"])
+    # Adam's epsilon is all that knows the size of a gradient.
+    assert torch.allclose(vector(found[0].tensors), vector(found[1].tensors), atol=1e-4)
+
+
 def test_active_beats_isolation_in_the_same_rounds() -> None:
     federation = least_squares(6, rounds=10, learning_rate=0.01)
     transcript, truth = played(federation)

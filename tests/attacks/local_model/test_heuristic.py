@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from fedxray.attacks.local_model.messages import messages_of_target
 from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, span_of
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
+from fedxray.federation.recipe import Recipe
 from fedxray.methods import Adam, Sgd
 from fedxray.minimise import minimise
 from fedxray.progress import silent
@@ -128,6 +130,22 @@ def test_a_step_of_one_adds_the_predicted_change() -> None:
     walked = minimise(ground.loss("follow-update"), ground.start(), Sgd(steps=1, lr=1.0))
     after = ground.origin + found.models.size * ground.directions @ walked.last["place"]
     assert torch.allclose(after, start + large_network(found, start), atol=1e-9)
+
+
+@pytest.mark.parametrize("reading", ["norm-descent", "follow-update"])
+def test_gradients_move_the_model_by_the_recipe_s_step(
+    reading: Literal["norm-descent", "follow-update"],
+) -> None:
+    """A client that sends gradients is followed as far as one that sends the models these lead to."""
+    view, _ = made_view(12, 3)
+    recipe = Recipe(algorithm="fedsgd", loss="mse", learning_rate=1 / 64)
+    gradients = [
+        replace(one, kind="gradient", update={name: 64 * value for name, value in one.update.items()})
+        for one in view.observations
+    ]
+    same = replace(view, observations=tuple(gradients), grants=Grants(names=("recipe",), recipe=recipe))
+    attack = LocalModelHeuristic(reading=reading, hidden=(), fit_steps=200, fit_lr=0.05, steps=20, lr=0.1)
+    assert torch.allclose(answer(attack, same), answer(attack, view), atol=1e-9)
 
 
 def test_restricted_it_stays_among_the_models_sent() -> None:
