@@ -61,7 +61,8 @@ class Attack(ABC):
 
     `grants` is the knowledge its paper assumes beyond the seat itself (never an oracle); `roles` are the seats it is
     made for; `small` are settings under which all contract tests together take seconds; `adapts` says whether it
-    changes its behaviour when it knows the defence.
+    changes its behaviour when it knows the defence; `searched` are settings that may be searched by its own loss, each
+    with its lowest and highest value and how it is spaced (linear, log or int).
     """
 
     name: ClassVar[str]
@@ -74,6 +75,7 @@ class Attack(ABC):
     controls: ClassVar[tuple[str, ...]] = ()
     small: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     adapts: ClassVar[bool] = False
+    searched: ClassVar[Mapping[str, tuple[float, float, str]]] = MappingProxyType({})
 
     @abstractmethod
     def needs(self) -> tuple[Need, ...]:

@@ -30,7 +30,7 @@ def build(name: str, space: Space, *, generator: torch.Generator, **settings: An
     _check_outputs(space)
     with torch.device("meta"):  # takes no memory and draws nothing
         check_parameters(_builder(name)(space, **settings))
-    with _own_surroundings(generator):
+    with own_surroundings(generator):
         model: nn.Module = _builder(name)(space, **settings)
     return model
 
@@ -49,7 +49,7 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
     _check_outputs(space)
     factory = load_factory(path, "factory")
     arguments = (space,) if _takes_space(factory, path) else ()
-    with _own_surroundings(generator):
+    with own_surroundings(generator):
         with users_code("factory", f"{path} to return a network"):
             model = factory(*arguments)
         if not isinstance(model, nn.Module):
@@ -60,7 +60,7 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
 
 
 @contextmanager
-def _own_surroundings(generator: torch.Generator) -> Iterator[None]:
+def own_surroundings(generator: torch.Generator) -> Iterator[None]:
     """Build on the CPU in float32 from a seed of the generator, and leave everything global as it was.
 
     Layers draw their first weights from torch's global generator and take the default device and dtype; torch

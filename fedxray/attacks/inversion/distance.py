@@ -25,6 +25,12 @@ def squared_l2(guess: Params, seen: Params, weights: Weights | None = None) -> T
     )
 
 
+def squares(guess: Params, seen: Params) -> dict[str, Tensor]:
+    """The sum of squared differences of every tensor; each a scalar."""
+    apart = {name: (value - seen[name]).reshape(-1) for name, value in _paired(guess, seen).items()}
+    return {name: torch.dot(value, value) for name, value in apart.items()}
+
+
 def l1(guess: Params, seen: Params, weights: Weights | None = None) -> Tensor:
     """Sum of weighted absolute differences over all tensors; scalar."""
     return _sum(

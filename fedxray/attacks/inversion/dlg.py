@@ -9,7 +9,9 @@ Inputs and labels are sought together whose replayed update is the one seen:
 L-BFGS wants a loss that is smooth: networks with sigmoids or softplus. With ReLU it often fails.
 
 With reading = "002" it is what paper 002 calls DLG: labels are known (granted, or from a sub-attack), Adam with a
-learning rate of 0.1 takes 1,000 steps, and the update of several local steps is matched as it was sent.
+learning rate of 0.1 takes 1,000 steps, and the update of several local steps is matched as it was sent. The paper
+does not say where it starts; here from the same inputs as `awa` and `agic` whatever the settings, `start` and `box`
+as there (but N(0, 1) and no box by default).
 
 Where we differ: 1,200 steps by default, each one evaluation of the loss (300 calls of up to 20 such steps in
 the authors' code), in which no pixel and no score changes by more than 1, since L-BFGS without a line search may
@@ -36,21 +38,25 @@ from fedxray.attacks.base import Attack, Context, Need, any_update, classificati
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import squared_l2
 from fedxray.attacks.inversion.known import (
+    Start,
     as_far_as_told,
     check_count,
     check_label_attack,
+    check_start,
     drawn_starts,
     image_needs,
+    into_the_box,
     labels_in_batches,
     recipe_of,
     replayable,
     replayed,
+    shared_starts,
 )
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.errors import BadInput
 from fedxray.methods import Adam, Lbfgs, Method
-from fedxray.minimise import Restarts, restarts
+from fedxray.minimise import Project, Restarts, restarts
 from fedxray.params import Params, scaled
 from fedxray.seeds import fork, normal_like
 
@@ -91,6 +97,8 @@ class Dlg(Attack):
     learning_rate: float | None = None  # None: what the reading has, 1 or 0.1
     unit: Unit | None = None  # None: what the reading has
     restarts: int = 1
+    start: Start = "normal"
+    box: bool = False  # whether every step goes back into the range of valid inputs
     labels: Attack = field(default_factory=LabelsIdlg)  # reading 002, where the labels are not granted
     at: At = "first"
     batch_norm: BatchNorm = "batch"
@@ -104,6 +112,7 @@ class Dlg(Attack):
         check_at(self.at)
         check_batch_norm(self.batch_norm)
         check_count("restarts", self.restarts)
+        check_start(self.start)
         check_label_attack(self.labels)
 
     def method(self) -> Method:
@@ -128,13 +137,16 @@ class Dlg(Attack):
         labels, facts = None, {"labels": "sought with the images"}
         if READINGS[self.reading].known_labels:
             labels, facts = labels_in_batches(view, context, self.labels, self.at)
-        starts = drawn_starts(view, first_tensor(observation), examples, context, self.restarts)
+        like = first_tensor(observation)
+        draw = drawn_starts if labels is None else shared_starts
+        starts = draw(view, like, examples, context, self.restarts, self.start)
         if labels is None:
             starts = [one | {"scores": self._scores(view, one["inputs"], context, place)}
                       for place, one in enumerate(starts)]  # fmt: skip
         unit = self.unit or READINGS[self.reading].unit
         loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm)
-        found = restarts(loss, starts, self.method(), report=context.report, what=self.name)
+        project = _inputs_only(into_the_box(view, like)) if self.box else None
+        found = restarts(loss, starts, self.method(), report=context.report, project=project, what=self.name)
         evidence = reconstruction(found, labels, facts | {"round": observation.round})
         return as_far_as_told(view, observation, evidence)
 
@@ -154,17 +166,18 @@ def matching_loss(
 ) -> Callable[[dict[str, Tensor]], Tensor]:
     """The squared difference between the update of a guess and the one seen; without labels the guess has scores."""
     client, aim = replayed(view, observation, examples, batch_norm)
-    size = _size(unit, aim, view, observation)
+    size = unit_size(unit, aim, view, observation)
+    goal = scaled(aim, 1 / size)
     known = None if labels is None else labels.to(first_tensor(observation).device)
 
     def loss(point: dict[str, Tensor]) -> Tensor:
         y = torch.softmax(point["scores"], -1) if known is None else known
-        return squared_l2(scaled(client.update(point["inputs"], y), 1 / size), scaled(aim, 1 / size))
+        return squared_l2(scaled(client.update(point["inputs"], y), 1 / size), goal)
 
     return loss
 
 
-def _size(unit: Unit, aim: Params, view: View, observation: Observation) -> float:
+def unit_size(unit: Unit, aim: Params, view: View, observation: Observation) -> float:
     """What differences are divided by."""
     recipe = recipe_of(view, observation)
     assert recipe is not None
@@ -172,6 +185,11 @@ def _size(unit: Unit, aim: Params, view: View, observation: Observation) -> floa
         return recipe.learning_rate if recipe.kind == "weights" else 1.0
     length = float(squared_l2(aim, scaled(aim, 0.0))) ** 0.5
     return PART_OF_LENGTH * length if unit == "length" and 0 < length < float("inf") else 1.0
+
+
+def _inputs_only(project: Project) -> Project:
+    """The projection of the inputs alone: scores of classes have no range."""
+    return lambda point: {**point, **project({"inputs": point["inputs"]})}
 
 
 def reconstruction(found: Restarts, labels: Tensor | None, facts: dict[str, Any]) -> Evidence:

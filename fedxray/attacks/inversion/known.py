@@ -123,6 +123,15 @@ def drawn_starts(
     ]
 
 
+def shared_starts(
+    view: View, like: Tensor, examples: int, context: Context, restarts: int, start: Start
+) -> list[dict[str, Tensor]]:
+    """The same for every attack on this view, whatever its settings, so that only these make a difference."""
+    return drawn_starts(
+        view, like, examples, replace(context, generator=fork(context.root, "shared start")), restarts, start
+    )
+
+
 def into_the_box(view: View, like: Tensor) -> Project:
     """Back into the range of valid inputs."""
     low, high = view.space.bounds(like)

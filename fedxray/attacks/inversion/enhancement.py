@@ -1,0 +1,101 @@
+"""Layers whose replayed update is furthest from the one seen, by the mean and variance of its entries (paper 002).
+
+Both errors are relative to what was seen, and that may be nothing. The entries of a softmax head's update add up to
+zero for every batch, so their mean is a rounding error, and dividing by it chooses the head at random, mostly
+always. So a mean is taken for zero when it is no larger than rounding can make it: of the update's own
+entries, and of the parameters that it is the difference of. Likewise a variance of entries that are all the
+same. Such an error is undefined; `undefined` says whether the layer then counts as furthest ("first") or as
+nearest ("last").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedxray.attacks.inversion.layers import Layer
+from fedxray.params import Params
+
+Undefined = Literal["last", "first"]
+ROUNDING = 8.0  # roundings that a mean may be off by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Mean and variance of the entries of every layer, each [layers]."""
+
+    mean: Tensor
+    variance: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """The moments of the update seen, and which of them are nothing but rounding, each [layers]."""
+
+    moments: Moments
+    no_mean: Tensor
+    no_variance: Tensor
+
+
+def moments(params: Params, layers: Sequence[Layer]) -> Moments:
+    """The population mean and variance over all entries of each layer, weight and bias together."""
+    pairs = [torch.var_mean(_entries(params, one), correction=0) for one in layers]
+    return Moments(
+        mean=torch.stack([mean for _, mean in pairs]),
+        variance=torch.stack([variance for variance, _ in pairs]),
+    )
+
+
+def aim_moments(seen: Params, start: Params, layers: Sequence[Layer]) -> Aim:
+    """The moments of the update seen from this start."""
+    found = moments(seen, layers)
+    size = torch.stack([_entries(seen, one).abs().mean() for one in layers])
+    carried = torch.stack([_entries(start, one).abs().mean() for one in layers])
+    counts = [sum(seen[name].numel() for name in one.tensors) for one in layers]
+    roots = found.mean.new_tensor([math.sqrt(count) for count in counts])
+    error = ROUNDING * torch.finfo(found.mean.dtype).eps * (size + carried / roots)
+    spread = ROUNDING * torch.finfo(found.mean.dtype).eps * size
+    return Aim(moments=found, no_mean=found.mean.abs() <= error, no_variance=found.variance <= spread**2)
+
+
+def furthest(
+    guess: Params,
+    aim: Aim,
+    layers: Sequence[Layer],
+    *,
+    mean_share: float,
+    variance_share: float,
+    undefined: Undefined = "last",
+) -> frozenset[int]:
+    """Places of the layers among both the largest errors of the mean and those of the variance (Eq. 30)."""
+    if not (mean_share and variance_share):
+        return frozenset()
+    found = moments(guess, layers)
+    by_mean = relative_errors(found.mean, aim.moments.mean, aim.no_mean, undefined)
+    by_variance = relative_errors(found.variance, aim.moments.variance, aim.no_variance, undefined)
+    return largest(by_mean, mean_share) & largest(by_variance, variance_share)
+
+
+def relative_errors(guess: Tensor, seen: Tensor, nothing: Tensor, undefined: Undefined) -> Tensor:
+    """|guess - seen| / |seen|, shape kept; where nothing was seen it is infinite, or below all others."""
+    other = math.inf if undefined == "first" else -1.0
+    known = (guess - seen).abs() / torch.where(nothing, torch.ones_like(seen), seen.abs())
+    return torch.where(nothing, torch.full_like(seen, other), known)
+
+
+def largest(errors: Tensor, share: float) -> frozenset[int]:
+    """Places of the largest errors [layers], a share of all rounded up; of equal ones the first."""
+    count = math.ceil(round(share * len(errors), 9))  # 0.07 * 100 is a little more than 7
+    order = errors.nan_to_num(nan=math.inf).argsort(descending=True, stable=True)
+    return frozenset(order[:count].tolist())
+
+
+def _entries(params: Params, layer: Layer) -> Tensor:
+    """All entries of a layer, [entries]."""
+    parts = [params[name].detach().reshape(-1) for name in layer.tensors]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
