@@ -117,7 +117,6 @@ def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["list", "restorers"], "None is built yet"),
         (["list", "atacks"], "attacks"),
         (["show", "atribute-from-model"], "Did you mean attribute-from-model"),
         (["show", "fedinverse"], "not built yet"),

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-IMPORTED_AS = {"scikit-learn": "sklearn", "scikit-image": "skimage", "pillow": "PIL"}
+IMPORTED_AS = {
+    "huggingface-hub": "huggingface_hub",
+    "scikit-learn": "sklearn",
+    "scikit-image": "skimage",
+    "pillow": "PIL",
+}
 PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
 
 # From the ground up: a module may import from its own room and from those before it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 
@@ -15,13 +15,14 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit.channel import open_channel
 from fedxray.audit.extras import scored_with
 from fedxray.audit.plan import AttackPart
+from fedxray.audit.restoring import restored
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.scores import Scores
 from fedxray.metrics.scoring import score
 from fedxray.progress import Report, silent
-from fedxray.seeds import fork
+from fedxray.seeds import fork, spell
 
 # Hands out a memo for everything that is computed on one view.
 Memos = Callable[[View], Memo]
@@ -35,11 +36,12 @@ class Bench:
     attack: Attack
     transcript: Transcript
     truth: Truth
-    client: int
+    client: int | None  # None: everyone but the seats
     aware: bool | None
     memos: Memos
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that nobody can give, as a recording does not tell them
+    known: dict[str, Evidence] = field(default_factory=dict)  # restored answers by their raw ones
 
 
 def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[str]:
@@ -97,10 +99,11 @@ def make_view(bench: Bench, attack: Attack, *, messages_of: int | None = None, r
     return take_seat(bench, grants, bench.client if messages_of is None else messages_of)
 
 
-def take_seat(bench: Bench, grants: Grants, client: int) -> View:
+def take_seat(bench: Bench, grants: Grants, client: int | None) -> View:
     """The view of the plan's role with these grants."""
     transcript, rounds = bench.transcript, rounds_read(bench.part, bench.transcript)
     role = bench.part.role
+    client = 0 if client is None else client  # who is looked at does not matter where only sums are seen
     if role == "curious-client":
         # Of a fellow client in a recording nothing is known.
         own = [] if transcript.recorded else [bench.truth.train[seat] for seat in bench.part.seats]
@@ -133,6 +136,17 @@ def run_on(bench: Bench, attack: Attack, view: View) -> Evidence:
     """The attack's evidence, from the store where it is there already."""
     memo, root = bench.memos(view), root_for(bench.truth.seed, view.target)
     return memo(attack, view, lambda: attack.run(view, generator=root, memo=memo, report=bench.report))
+
+
+def guess_on(bench: Bench, attack: Attack, view: View) -> Evidence:
+    """The same after the plan's restorer, if it names one; floors are not restored."""
+    raw = run_on(bench, attack, view)
+    if bench.part.restore is None:
+        return raw
+    question = spell(raw.tensors)
+    if question not in bench.known:
+        bench.known[question] = restored(bench.part, bench.truth, raw)
+    return bench.known[question]
 
 
 def score_on(bench: Bench, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None) -> Scores:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedxray.audit.cases import targets
+from fedxray.audit.cases import asked
 from fedxray.audit.plan import Plan
 from fedxray.audit.preflight import Estimate, planned_steps
 from fedxray.errors import BadInput
@@ -43,7 +43,7 @@ class Budget:
 class Cost:
     """What one attack of a plan takes: clients attacked, share of its steps, and seconds of a case per share."""
 
-    clients: tuple[int, ...]
+    clients: tuple[int | None, ...]  # a single None: everyone at once
     groups: int  # cases of every client and seed: one per defence, aware and not
     fixed: float  # seconds of a case that do not depend on steps
     optimising: float  # seconds of a case with all its steps
@@ -89,12 +89,12 @@ def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
     return Choice(
         costs={
             part.title: Cost(
-                clients=tuple(targets(part, plan.clients)),
+                clients=tuple(asked(plan, part)),
                 groups=groups,
                 fixed=estimate.fixed_seconds,
                 optimising=estimate.optimising_seconds[part.title],
             )
-            for part in plan.attacks
+            for part in plan.attack  # restored versions follow their raw ones
         },
         seeds=tuple(plan.seeds),
         run_seconds=estimate.run_seconds * len(plan.defences),
@@ -183,7 +183,7 @@ def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:
     """The choice as plain values: the calibration that it rests on, and what is left."""
     whole = whole_choice(plan, estimate)
     found = choose(whole, budget)
-    steps = {part.title: planned_steps(part.make(plan.folder)) for part in plan.attacks}
+    steps = {part.title: planned_steps(part.make(plan.folder)) for part in plan.attack}
     return {
         "budget": budget.said,
         "seconds": budget.seconds,
@@ -228,8 +228,8 @@ def within_budget(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
     """The plan that is really carried out."""
     document = plan.to_document()
     document["seeds"] = list(chosen["seeds"])
-    for table, part in zip(document["attack"], plan.attacks, strict=True):
-        if len(chosen["targets"][part.title]) < len(targets(part, plan.clients)):
+    for table, part in zip(document["attack"], plan.attack, strict=True):
+        if len(chosen["targets"][part.title]) < len(asked(plan, part)):
             table["targets"] = chosen["targets"][part.title]
         if part.title in chosen["steps"]:
             table["steps"] = chosen["steps"][part.title]
@@ -238,8 +238,8 @@ def within_budget(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
 
 def left_out(plan: Plan, chosen: Mapping[str, Any]) -> Iterator[str]:
     """What a budget takes from a plan, in words, one line each."""
-    for part in plan.attacks:
-        planned, kept = targets(part, plan.clients), chosen["targets"][part.title]
+    for part in plan.attack:
+        planned, kept = asked(plan, part), chosen["targets"][part.title]
         if len(kept) < len(planned):
             few = " (too few for a verdict)" if len(kept) * len(chosen["seeds"]) < LEAST_UNITS else ""
             yield f"{part.title}: {len(kept)} of {len(planned)} clients are attacked{few}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,14 +29,17 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One attack on one client of one run; `aware` is None where there is no defence to know of."""
+    """One attack on one client of one run, or on everyone but the seats at once where `client` is None.
+
+    `aware` is None where there is no defence to know of.
+    """
 
     id: str
     seed: int
     defence: str
     attack: str
     role: str
-    client: int
+    client: int | None
     aware: bool | None
     plant: str | None = None  # the kind of leak that was planted in the run, if any
 
@@ -58,7 +62,7 @@ def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
         for part in plan.defences
         for seed in plan.seeds
     ]
-    chosen = {attack.title: targets(attack, plan.clients) for attack in plan.attacks}
+    chosen = {attack.title: asked(plan, attack) for attack in plan.attacks}
     _check_count(plan, sum(map(len, chosen.values())))
     cases = [
         _case(seed, defence.title, attack, client, aware)
@@ -81,6 +85,30 @@ def _check_count(plan: Plan, attacked: int) -> None:
             got=f"{count:,}",
             remedy="Attack fewer clients with targets, or use fewer attacks, defences or seeds.",
         )
+
+
+def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
+    """Who is attacked, one case each in every run; a single None stands for everyone but the seats."""
+    chosen = targets(attack, plan.clients)
+    if not is_about_everyone(plan, attack):
+        return chosen
+    if attack.targets != "all":
+        raise BadInput(
+            f"attack {attack.title}: targets",
+            expected='"all", since a sum tells of all clients but the seats at once',
+            got=attack.targets,
+            remedy="Leave targets out.",
+        )
+    return [None]
+
+
+def is_about_everyone(plan: Plan, attack: AttackPart) -> bool:
+    """Whether a seat that sees sums alone guesses records or labels, which are then of nobody in particular.
+
+    A recording holds the records of one node, so that nothing can be said there of a guess about everyone.
+    """
+    sums = attack.role in SUMS or plan.federation.secure_aggregation
+    return sums and plan.transcript is None and attack.make(plan.folder).kind in ABOUT_WHOLE_SUMS
 
 
 def targets(attack: AttackPart, clients: int) -> list[int]:
@@ -131,9 +159,9 @@ def planted_run_id(kind: str, seed: int) -> str:
     return _identity(f"planted-{kind}.seed{seed}", ["planted", kind, seed])
 
 
-def planted_case(seed: int, defence: str, attack: AttackPart, client: int, kind: str) -> Case:
-    """A case of an attack on a client with a planted leak of its kind."""
-    readable = f"planted.{attack.title}.{attack.role}.seed{seed}.client{client}"
+def planted_case(seed: int, defence: str, attack: AttackPart, client: int | None, kind: str) -> Case:
+    """A case of an attack on a client, or on everyone, with a planted leak of its kind."""
+    readable = f"planted.{attack.title}.{attack.role}.seed{seed}.{_whom(client)}"
     return Case(
         id=_identity(readable, ["planted", attack.title, attack.role, kind, seed, client]),
         seed=seed,
@@ -146,9 +174,9 @@ def planted_case(seed: int, defence: str, attack: AttackPart, client: int, kind:
     )
 
 
-def _case(seed: int, defence: str, attack: AttackPart, client: int, aware: bool | None) -> Case:
+def _case(seed: int, defence: str, attack: AttackPart, client: int | None, aware: bool | None) -> Case:
     told = {None: "", False: ".unaware", True: ".aware"}[aware]
-    readable = f"{attack.title}.{attack.role}.{defence}{told}.seed{seed}.client{client}"
+    readable = f"{attack.title}.{attack.role}.{defence}{told}.seed{seed}.{_whom(client)}"
     identity = _identity(readable, [attack.title, attack.role, defence, aware, seed, client])
     return Case(
         id=identity,
@@ -159,6 +187,10 @@ def _case(seed: int, defence: str, attack: AttackPart, client: int, aware: bool 
         client=client,
         aware=aware,
     )
+
+
+def _whom(client: int | None) -> str:
+    return "everyone" if client is None else f"client{client}"
 
 
 def _identity(readable: str, parts: list[object]) -> str:

@@ -40,6 +40,8 @@ ATTACKS: dict[str, str] = {
     "fedsgd-inversion": "fedxray.attacks.inversion.fedsgd_inversion:FedsgdInversion",
     "curious-client": "fedxray.attacks.inversion.curious_client:CuriousClient",
     "curious-client-oracle": "fedxray.attacks.inversion.curious_client_oracle:CuriousClientOracle",
+    "awa": "fedxray.attacks.inversion.awa:Awa",
+    "agic": "fedxray.attacks.inversion.agic:Agic",
     "model-inversion": "fedxray.attacks.model_inversion:ModelInversion",
     "source-majority": "fedxray.attacks.source:SourceMajority",
     "source-from-model": "fedxray.attacks.source:SourceFromModel",
@@ -75,6 +77,11 @@ DEFENCES: dict[str, str] = {
     "quantise": "fedxray.defences.quantise:Quantise",
     "local-bn": "fedxray.defences.local_bn:LocalBn",
 }
+RESTORERS: dict[str, str] = {
+    "ddrm": "fedxray.restore.ddrm:Ddrm",
+    "mde": "fedxray.restore.mde:Mde",
+    "gan": "fedxray.restore.gan:Gan",
+}
 # Kinds whose table stands with what it names: "module:TABLE", a mapping of names.
 ELSEWHERE: dict[str, str] = {
     "models": "fedxray.models.table:MODELS",
@@ -84,16 +91,18 @@ ELSEWHERE: dict[str, str] = {
     "grants": "fedxray.adversary.disclose:GRANTS",
     "reproductions": "fedxray.reproduce.table:REPRODUCTIONS",
 }
-HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES}
+HERE: dict[str, dict[str, str]] = {
+    "attacks": ATTACKS,
+    "floors": FLOORS,
+    "defences": DEFENCES,
+    "restorers": RESTORERS,
+}
 # Names that are fixed but have no code yet: refused with that reason, never listed.
 NOT_BUILT: dict[str, list[str]] = {
     "attacks": [
-        "agic",
-        "awa",
         "fedinverse",
     ],
     "floors": ["other-optimum"],
-    "restorers": ["ddrm", "mde", "gan"],
 }
 KINDS = (
     "attacks",

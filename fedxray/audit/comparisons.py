@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields, replace
 import torch
 
 from fedxray.adversary import roles
-from fedxray.adversary.disclose import Rows, disclose
+from fedxray.adversary.disclose import Rows, disclose, records_in_question
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.global_model import GlobalModel
 from fedxray.audit import catalog
-from fedxray.audit.bench import Bench, grant_names, make_view, run_on, score_on, take_seat
+from fedxray.audit.bench import Bench, grant_names, guess_on, make_view, run_on, score_on, take_seat
 from fedxray.audit.plan import AttackPart
 from fedxray.errors import Refused
 from fedxray.metrics.scores import Scores
@@ -37,7 +37,7 @@ def floors_of(bench: Bench) -> dict[str, Scored]:
     found: dict[str, Scored] = {}
     for name in bench.attack.floors:
         if name == "other-optimum":  # needs the truth, so it is made where scores are
-            if len(bench.truth.train) > 1:
+            if len(bench.truth.train) > 1 and bench.client is not None:
                 found[name] = _scored(bench, other_optimum(bench.truth, bench.client))
             continue
         floor = catalog.floor_for(name, bench.attack.kind)
@@ -86,7 +86,7 @@ def chosen_controls(part: AttackPart, attack: Attack) -> list[str]:
 
 def ceilings_of(bench: Bench) -> dict[str, dict[str, float]]:
     """What no guess can be asked to beat, where the truth itself gives it: of models, an equally good one."""
-    if bench.attack.kind != "model":
+    if bench.attack.kind != "model" or bench.client is None:
         return {}
     return {"same-client-other-seed": dict(same_client_other_seed(bench.truth, bench.client).means)}
 
@@ -94,7 +94,8 @@ def ceilings_of(bench: Bench) -> dict[str, dict[str, float]]:
 def _held_out(bench: Bench) -> Scored | None:
     """The same attack on records of the same client that nobody trained on."""
     held = [len(one) for client, one in enumerate(bench.truth.holdout) if client not in bench.part.seats]
-    if not len(bench.truth.holdout[bench.client]):
+    seats = bench.part.seats
+    if not len(records_in_question(bench.truth, bench.client, seats, "holdout")):
         return None
     if bench.attack.kind == "sources" and sum(map(bool, held)) < 2:  # nobody's to tell them from
         return None
@@ -102,31 +103,33 @@ def _held_out(bench: Bench) -> Scored | None:
         return None  # whoever holds the records in question would hold these too
     if bench.attack.kind in FROM_NOTHING:
         # The same guesses, held against as many records that nobody trained on.
-        same = run_on(bench, bench.attack, make_view(bench, bench.attack))
-        limit = len(bench.truth.train[bench.client])
+        same = guess_on(bench, bench.attack, make_view(bench, bench.attack))
+        limit = len(records_in_question(bench.truth, bench.client, seats))
         found = score_on(bench, same, "holdout", limit=limit)
         return Scored(evidence=same, scores=found, rows="holdout")
     view = make_view(bench, bench.attack, rows="holdout")
-    return _scored(bench, run_on(bench, bench.attack, view), "holdout")
+    return _scored(bench, guess_on(bench, bench.attack, view), "holdout")
 
 
 def _other_client(bench: Bench) -> Scored | None:
     """The same attack with the messages of the next client, about the same records."""
+    if bench.client is None or not _reads_single_replies(bench):
+        return None
     other = next_client(bench.client, len(bench.truth.train), bench.part.seats)
-    if other is None or not _reads_single_replies(bench):
+    if other is None:
         return None
     if bench.attack.kind == "sources":
         return _scored(bench, _under_other_names(bench))
     view = make_view(bench, bench.attack, messages_of=other)
     try:
-        return _scored(bench, run_on(bench, bench.attack, view))
+        return _scored(bench, guess_on(bench, bench.attack, view))
     except Refused:  # the other client never took part in a round that was read
         return None
 
 
 def _under_other_names(bench: Bench) -> Evidence:
     """The guess about sources if the messages of every client had come from the one before it."""
-    found = run_on(bench, bench.attack, make_view(bench, bench.attack))
+    found = guess_on(bench, bench.attack, make_view(bench, bench.attack))
     count = len(bench.truth.train)
     others = [next_client(client, count, bench.part.seats) for client in range(count)]
     names = [client if other is None else other for client, other in enumerate(others)]
@@ -140,7 +143,7 @@ def _global_model(bench: Bench) -> Scored | None:
     plain = without_client_model(bench.attack)
     if plain is None or plain == bench.attack:
         return None
-    return _scored(bench, run_on(bench, plain, make_view(bench, plain)))
+    return _scored(bench, guess_on(bench, plain, make_view(bench, plain)))
 
 
 def without_client_model(attack: Attack) -> Attack | None:

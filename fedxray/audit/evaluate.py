@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedxray.adversary import roles
+from fedxray.adversary.disclose import records_in_question
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.bench import (
@@ -14,10 +15,10 @@ from fedxray.audit.bench import (
     check_inner_kinds,
     declared_grants,
     grant_names,
+    guess_on,
     inner_attacks,
     make_view,
     rounds_read,
-    run_on,
     score_on,
 )
 from fedxray.audit.comparisons import (
@@ -31,6 +32,7 @@ from fedxray.audit.comparisons import (
     without_client_model,
 )
 from fedxray.audit.exposure import by_class, exposed_records
+from fedxray.audit.restoring import restoring_facts
 from fedxray.audit.within import Within, within_run
 from fedxray.metrics.scores import Scores
 
@@ -53,6 +55,10 @@ __all__ = [
 ]
 
 
+# What an attack tells of the records of its own seat: they are never scored, but they may have been found.
+OWN = ("own_share", "own_images", "own_found", "own_psnr")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a case came to."""
@@ -72,13 +78,14 @@ class Outcome:
 def evaluate(bench: Bench) -> Outcome:
     """Run the attack, its floors and its controls."""
     view = make_view(bench, bench.attack)
-    evidence = run_on(bench, bench.attack, view)
+    evidence = guess_on(bench, bench.attack, view)
     guess = Scored(evidence=evidence, scores=score_on(bench, evidence))
     floors, controls = floors_of(bench), controls_of(bench)
     return Outcome(
         evidence=evidence,
         score=guess.scores,
-        ledger=ledger_of(bench, view),
+        ledger=ledger_of(bench, view)
+        | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
         oracle=view.grants.is_oracle,
         floors={name: dict(one.scores.means) for name, one in floors.items()},
         controls={name: dict(one.scores.means) for name, one in controls.items()},
@@ -96,7 +103,7 @@ def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
     return {
         **view.ledger(),
         "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
-        "examples_in_question": len(bench.truth.train[bench.client]),
+        "examples_in_question": len(records_in_question(bench.truth, bench.client, bench.part.seats)),
         "floor_records": len(bench.truth.public),  # floors are always given the public share
         "defence": bench.truth.defence.describe(),
         "aware": bench.aware,
@@ -105,6 +112,7 @@ def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
         "target_column": space.target_name,
         "target_standardised": space.target == "regression" and space.target_std != 1.0,
         "seats": list(bench.part.seats),
+        **restoring_facts(bench.part),
         "controls_left_out": [
             name for name in bench.attack.controls if name not in chosen_controls(bench.part, bench.attack)
         ],

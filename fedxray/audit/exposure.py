@@ -91,6 +91,7 @@ def _members(bench: Bench, guess: Scored) -> dict[str, Graded]:
     scores = guess.evidence.tensors["scores"].cpu()
     if len(scores) != len(inside) or "auc" not in guess.scores.means:
         return {}
+    assert bench.client is not None  # memberships are asked of one client
     own = bench.truth.train[bench.client]
     places = membership_order(bench.truth, bench.client, len(inside))[inside]
     classes = own.y.cpu()[places] if bench.truth.space.target == "classification" else None

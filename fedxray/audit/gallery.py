@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedxray.adversary.disclose import records_in_question
 from fedxray.attacks.evidence import Evidence
 from fedxray.data.space import Dataset
 from fedxray.federation.truth import Truth
@@ -16,17 +18,23 @@ MOST_PICTURES = 8
 DIGITS = 3
 
 
-def pictures(evidence: Evidence, truth: Truth, client: int, dataset: Dataset) -> dict[str, Any] | None:
+def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset) -> dict[str, Any] | None:
     """The first few originals of a client with the guess that was matched to each; None for other kinds.
 
-    A guess about a class is shown beside the first original of that class.
+    A guess about a class is shown beside the first original of that class. Without a client they are everyone's but
+    the seats', taken in turn from each.
     """
     if evidence.kind not in ("images", "class-images"):
         return None
-    originals = truth.space.to_pixels(truth.train[client].x)
+    asked = records_in_question(truth, client, evidence.seats)
+    originals = truth.space.to_pixels(asked.x)
     guesses = truth.space.to_pixels(evidence.tensors["inputs"].to(originals))
-    places = match(guesses, originals) if evidence.kind == "images" else _of_class(evidence, truth, client)
-    matched = [(index, place) for index, place in enumerate(places.tolist()) if place >= 0]
+    if "own" in evidence.tensors:
+        guesses = guesses[~evidence.tensors["own"].to(guesses.device)]
+    places = match(guesses, originals) if evidence.kind == "images" else _of_class(evidence, asked.y)
+    found = list(enumerate(places.tolist()))
+    every = 1 if client is not None else max(1, len(found) // MOST_PICTURES)
+    matched = [(index, place) for index, place in found[::every] if place >= 0]
     shown = []
     for index, place in matched[:MOST_PICTURES]:
         quality = float(psnr(guesses[place][None], originals[index][None]))
@@ -35,14 +43,17 @@ def pictures(evidence: Evidence, truth: Truth, client: int, dataset: Dataset) ->
                 "original": _rows(originals[index]),
                 "guess": _rows(guesses[place]),
                 "caption": f"{quality:.1f} dB",
+                "record": index,
+                "quality": round(quality, 3) if math.isfinite(quality) else None,
             }
         )
-    return {"title": f"client {client}, {len(originals)} images", "private": dataset.private, "images": shown}
+    whose = "everyone" if client is None else f"client {client}"
+    return {"title": f"{whose}, {len(originals)} images", "private": dataset.private, "images": shown}
 
 
-def _of_class(evidence: Evidence, truth: Truth, client: int) -> Tensor:
+def _of_class(evidence: Evidence, y: Tensor) -> Tensor:
     """The guess of its class for the first original of every class, -1 for the others; shape [originals]."""
-    y, labels = truth.train[client].y, evidence.tensors["labels"].to(truth.train[client].y.device)
+    labels = evidence.tensors["labels"].to(y.device)
     later = (y[:, None] == y[None]).tril(-1).any(1)
     same = labels[None] == y[:, None]  # [originals, guesses]
     return torch.where(later | ~same.any(1), -1, same.int().argmax(1))

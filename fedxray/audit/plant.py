@@ -21,7 +21,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedxray.audit.cases import Case, Run
+from fedxray.audit.cases import ABOUT_WHOLE_SUMS, SUMS, Case, Run
 from fedxray.audit.plan import Plan
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.data.records import Records
@@ -39,8 +39,6 @@ WAVES = 3  # the finest detail of a planted picture
 GOLDEN = (math.sqrt(5) - 1) / 2
 FAR = 1.5  # standard deviations that a planted target lies off the mean
 WRONG = 0.1  # share of planted classes that follow no rule, so that a client's optimum is finite
-
-SUMS = ("secure-aggregation",)
 
 Draws = torch.Generator
 Change = Callable[[Federation, Records, int, Draws], Records]
@@ -74,7 +72,8 @@ def planted_clients(plan: Plan, kind: str, space: Space) -> int:
     """
     seats = [seat for attack in plan.attacks for seat in attack.seats]
     enough = max([TARGETS + len(set(seats)), *(seat + 1 for seat in seats)])
-    if plan.federation.secure_aggregation or any(part.role in SUMS for part in plan.attacks):
+    summed = any(part.role in (SUMS if kind in ABOUT_WHOLE_SUMS else SUMS[1:]) for part in plan.attacks)
+    if plan.federation.secure_aggregation or summed:
         enough = min(enough, max(plan.clients, 2))
     if kind == "sources" and space.target == "classification":
         enough = min(enough, max(2, space.outputs))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedxray.audit.cases import Case, Run, planted_case
+from fedxray.audit.cases import Case, Run, is_about_everyone, planted_case
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plant import CHANGES, TARGETS, planted_clients
 from fedxray.audit.prepare import Prepared, prepare
@@ -51,7 +51,10 @@ def planted_work(plan: Plan, attacks: Sequence[str]) -> tuple[list[Run], list[Ca
 def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared) -> list[Case]:
     """One case per planted client, in as many runs as make enough units."""
     clients = planted_clients(plan, kind, prepared.federation.space)
-    targets = [client for client in range(clients) if client not in part.seats][:TARGETS]
+    others = [client for client in range(clients) if client not in part.seats]
+    targets: Sequence[int | None] = others[:TARGETS]
+    if targets and is_about_everyone(plan, part):
+        targets = [None]
     if not targets:
         return []
     seeds = planted_seeds(plan.seeds, planted_runs(len(targets)))

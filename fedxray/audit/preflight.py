@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack, compute
-from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.cases import ABOUT_WHOLE_SUMS, Case, Run, expand, is_about_everyone
 from fedxray.audit.comparisons import FROM_NOTHING
 from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, make_view
 from fedxray.audit.extras import check_usable
@@ -19,6 +19,7 @@ from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.power import planted_share
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.audit.recorded_checks import check_recording
+from fedxray.audit.restoring import check_restoring, check_unseen, make_restorer, prior_of
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -27,7 +28,6 @@ from fedxray.federation.transcript import Transcript
 from fedxray.naming import users_code
 
 REHEARSED_EXAMPLES = 2
-ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
@@ -65,6 +65,7 @@ def preflight(plan: Plan) -> Estimate:
         transcript, seconds = _rehearse_own(plan, prepared)
     else:
         transcript, seconds = check_recording(plan, prepared), _step_seconds(prepared.federation)
+    check_priors(plan, prepared)
     for part in plan.attacks:
         first = next(case for case in cases if case.attack == part.title)
         with _of_the_user(part.factory, f"attack {part.title}", "an attack that can be used"):
@@ -98,15 +99,27 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         unknown=prepared.unknown,
     )
     check_usable(f"attack {part.title}: metrics", part.metrics or (), attack, prepared.federation.space)
+    check_restoring(part, attack, prepared.federation.space)
     view = make_view(bench, attack)
     attack.check(view)
-    if view.target is None and attack.kind in ABOUT_WHOLE_SUMS:
+    if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS:
         raise BadInput(
             f"attack {part.title}: role",
             expected="a seat that sees single replies",
             got=f"{part.role!r}, which sees sums over all clients here",
-            remedy="Audits of what a sum gives away about everyone's images are not built yet.",
+            remedy="A recording holds the records of one node, and a guess from a sum is about everyone's.",
         )
+
+
+def check_priors(plan: Plan, prepared: Prepared) -> None:
+    """Refuse a prior that has seen a record of any client under any seed of the plan."""
+    parts = [part for part in plan.attacks if part.restore is not None]
+    for seed in plan.seeds if parts else ():
+        one = prepared if seed == prepared.seed else prepare(plan, plan.defences[0].title, seed)
+        for part in parts:
+            prior = prior_of(make_restorer(part.restore, f"attack {part.title}: restore"))
+            held = (*one.federation.clients, *one.federation.holdout)
+            check_unseen(part, prior, one.federation.space, held)
 
 
 def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
@@ -172,7 +185,11 @@ def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared
     federation = prepared.federation
     steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
     training = federation.rounds * steps * seconds if plan.transcript is None else 0.0
-    needed = {part.title: _local_steps(part, part.make(plan.folder), federation) for part in plan.attacks}
+    needed = {
+        part.title: _local_steps(part, part.make(plan.folder), federation)
+        * (len(federation.clients) - len(part.seats) if is_about_everyone(plan, part) else 1)
+        for part in plan.attacks
+    }
     kinds = [part.make(plan.folder).kind for part in plan.attacks]
     optimising = {label: count * REPLAY * seconds for label, count in needed.items()}
     attacking = sum(optimising[case.attack] for case in cases)
@@ -189,6 +206,8 @@ def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation) -> int:
     """About how many local steps a case replays: with its controls; inversions share the held-out one."""
+    if part.restore is not None:  # the raw case has done it
+        return 0
     inverts = attack.kind in FROM_NOTHING
     replayed = federation.recipe.steps(len(federation.clients[0])) if inverts else 1
     again = [name for name in chosen_controls(part, attack) if not inverts or name != "held-out"]

@@ -31,8 +31,13 @@ def write_promises(folder: Path, federation: Federation, seed: int) -> None:
         (folder / PRIVACY).write_text(json.dumps(found, allow_nan=False))
 
 
-def promise_kept(folder: Path, federation: Federation, client: int, rounds_spent: int) -> Told | None:
-    """What is promised to a client in a case: every executed step counts, those for a tampering server too."""
+def promise_kept(folder: Path, federation: Federation, client: int | None, rounds_spent: int) -> Told | None:
+    """What is promised to a client in a case: every executed step counts, those for a tampering server too.
+
+    Where a case is about everyone it is the weakest promise that any of them was given.
+    """
+    if client is None:
+        return worst_promise([folder])
     kept = _read(folder)
     told = kept[client] if client < len(kept) else None
     if told is None or not rounds_spent:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fedxray.audit import results
 from fedxray.audit.answers import stored_answers
 from fedxray.audit.cases import Case, Run, expand, run_id
+from fedxray.audit.course import course
 from fedxray.audit.evaluate import Bench, evaluate
-from fedxray.audit.gallery import pictures
+from fedxray.audit.exhibits import exhibit
 from fedxray.audit.opening import MADE_AGAIN, TRANSCRIPT, discard, opened, write_proof
 from fedxray.audit.plan import Plan
 from fedxray.audit.plant import prepare_for
@@ -23,6 +22,7 @@ from fedxray.audit.privacy import promise_kept, worst_promise, write_promises
 from fedxray.audit.recorded import recorded_transcript
 from fedxray.audit.store import Store
 from fedxray.audit.utility import utility_of, utility_rows
+from fedxray.audit.versions import versions
 from fedxray.errors import Diverged, FedxrayError, Refused
 from fedxray.federation.folder import FolderShelf, write_transcript
 from fedxray.federation.index import Damaged
@@ -31,8 +31,6 @@ from fedxray.files import NoSpaceError, read_json
 from fedxray.metrics.table import MAIN_METRIC
 
 UTILITY = "utility"
-OPTIONAL = ("scikit-image", "opacus")  # they explain images and reckon budgets
-LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
 
 def execute_run(plan: Plan, run: Run, store: Store) -> None:
@@ -145,23 +143,6 @@ def galleries(plan: Plan, store: Store) -> list[dict[str, Any]]:
     return [{"case": case["id"], **case["pictures"]} for case in found if case.get("pictures")]
 
 
-def versions() -> dict[str, str | None]:
-    """What computed the results; an optional library that is not installed is None."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.system(),
-        **{name: version(name) for name in LIBRARIES},
-        **{name: _version_if_there(name) for name in OPTIONAL},
-    }
-
-
-def _version_if_there(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
     if not store.has_run(run_id(defence, seed)):
         return {}
@@ -201,7 +182,10 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         "oracle": outcome.oracle,
         "ledger": outcome.ledger
         | ({} if promise is None else {"privacy": promise})
-        | {"target_name": prepared.split.names[case.client], "unused_records": prepared.split.dropped}
+        | {
+            "target_name": None if case.client is None else prepared.split.names[case.client],
+            "unused_records": prepared.split.dropped,
+        }
         | ({} if prepared.recorded is None else {"recording": prepared.recorded}),
         "status": evidence.status,
         "reason": evidence.reason or None,
@@ -218,9 +202,10 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         },
         "exposed": outcome.exposed,
         "by_class": named_classes(outcome.by_class, prepared),
+        **course(evidence),
         "pictures": None
         if case.plant is not None
-        else pictures(evidence, truth, case.client, prepared.dataset),
+        else exhibit(evidence, truth, case.client, prepared.dataset),
     }
 
 

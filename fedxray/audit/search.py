@@ -48,6 +48,15 @@ class Found:
         """The first trial with the smallest loss."""
         return min(self.trials, key=lambda trial: trial.loss)
 
+    def told(self) -> dict[str, Any]:
+        """As plain values: what an attack that searched keeps in its facts under "search", for the report."""
+        trials = [
+            {"point": dict(one.point), "loss": one.loss if math.isfinite(one.loss) else None}
+            for one in self.trials
+        ]
+        best = self.trials.index(self.best) if self.status == "ok" else None
+        return {"trials": trials, "best": best, "reason": self.reason}
+
 
 def search(
     objective: Objective | None,

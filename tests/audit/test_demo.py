@@ -49,7 +49,8 @@ def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     assert {row["plan"] for row in results["utility"]} == {"one", "two"}
     assert (folder / "plan-one.toml").read_bytes() == b"one"
     outside = {path.name for path in folder.iterdir()}
-    assert outside == {"audit.json", ".lock", "results.json", "plan-one.toml", "plan-two.toml", "private"}
+    plans = {"plan-one.toml", "plan-two.toml"}
+    assert outside == {"audit.json", ".lock", "results.json", "gallery.json", "private"} | plans
     again = demo.conduct_demo(folder)
     assert timeless(again.document) == timeless(ended.document)
 

@@ -79,9 +79,10 @@ def test_members_cannot_be_told_without_held_out_records() -> None:
     ("role", "federation"),
     [("secure-aggregation", {}), ("server", {"secure_aggregation": True})],
 )
-def test_labels_of_a_sum_are_everyones_and_refused(role: str, federation: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="single replies"):
-        preflight(make_plan(digits({"name": "labels-idlg", "role": role}, **federation), HERE))
+def test_labels_of_a_sum_are_asked_once_for_everyone(role: str, federation: dict[str, Any]) -> None:
+    plan = make_plan(digits({"name": "labels-idlg", "role": role}, **federation), HERE)
+    preflight(plan)
+    assert [case.client for case in expand(plan)[1]] == [None] * len(plan.seeds)
 
 
 def test_the_rehearsal_is_one_round_with_two_examples() -> None:

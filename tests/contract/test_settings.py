@@ -96,7 +96,7 @@ def test_noise_gives_nothing(variant: tuple[Attack, str]) -> None:
         seen = worlds.noised(world, reader=None, seed=seed)
         for client in range(worlds.CLIENTS):
             found = run(attack, worlds.view_of(attack, seen, client=client, role=role))
-            floors = [floor_value(name, attack.kind, world, client, metric) for name in attack.floors]
+            floors = [floor_value(name, attack.kind, world, client, metric, role) for name in attack.floors]
             means = score(found, world.truth, client=client).means
             down = METRICS[metric].down
             differences += paired([means[metric]], [min(floors) if down else max(floors)], down=down)

@@ -10,6 +10,7 @@ from fedxray.audit.plan.arguments import keywords, loader_options, partition_opt
 from fedxray.audit.plan.keys import key_names
 from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
 from fedxray.audit.plan.recorded import check_recorded
+from fedxray.audit.restoring import make_restorer, named
 from fedxray.errors import BadInput, unknown_key, unknown_name
 
 if TYPE_CHECKING:
@@ -131,11 +132,13 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
     _name_or_factory(place, attack)
     catalog.check_name("roles", attack.role, f"{place}.role")
     if attack.factory is None:
-        for later in {"restore", "search"} & set(attack.settings):
+        for later in {"search"} & set(attack.settings):
             raise not_built(f"{place}.{later}", later.capitalize())
         check_controls(place, attack, catalog.make_attack(str(attack.name), attack.settings, place))
     _check_grants(place, attack)
     check_metrics(f"{place}.metrics", attack.metrics or ())
+    for table in [] if attack.restore is None else named(attack.restore, f"{place}.restore"):
+        make_restorer(table, f"{place}.restore")
     if attack.seat is not None and attack.role != "curious-client":
         raise BadInput(
             f"{place}.seat",

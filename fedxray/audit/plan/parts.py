@@ -234,6 +234,12 @@ class AttackPart(OpenSection):
         "scores of images beyond the usual ones; lpips needs its weights (`fedxray data get lpips`)",
     )
 
+    restore: Any = key(
+        None,
+        'a restorer\'s name, a table as { name = "ddrm", prior = "priors/mine" }, or a list of these',
+        "what is done to the raw images; each restorer gets rows of its own, label+restorer, beside the raw ones",
+    )
+
     @property
     def title(self) -> str:
         """The label in the results."""

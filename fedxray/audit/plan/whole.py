@@ -22,6 +22,7 @@ from fedxray.audit.plan.parts import (
 )
 from fedxray.audit.plan.spelling import to_toml
 from fedxray.audit.plan.transcript_part import TranscriptPart
+from fedxray.audit.restoring import raw_and_restored
 
 FORMAT = 1
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -74,8 +75,8 @@ class Plan(Section):
 
     @property
     def attacks(self) -> list[AttackPart]:
-        """The attacks in the order of the plan."""
-        return self.attack
+        """The attacks in the order of the plan, each followed by its restored versions."""
+        return [one for part in self.attack for one in raw_and_restored(part, self._folder)]
 
     def defence_of(self, label: str) -> DefencePart:
         """The defence of that label."""

@@ -1,0 +1,140 @@
+"""Restorers of a plan: how they are named, which prior they get, and that no prior has seen an audited client.
+
+An `[[attack]]` with `restore` counts as several: the raw one under its own label, and one for each restorer under
+`label+restorer`. So raw and restored scores always stand side by side, with the same floors and the same controls,
+the latter restored too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedxray.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedxray.attacks.base import Attack
+    from fedxray.attacks.evidence import Evidence
+    from fedxray.audit.plan import AttackPart
+    from fedxray.data.records import Records
+    from fedxray.data.space import Space
+    from fedxray.federation.truth import Truth
+    from fedxray.restore.base import Restorer, Shaped
+
+KIND_OF_PRIOR = {"Diffusion": "diffusion", "RestoringNetwork": "network"}
+
+
+def raw_and_restored(part: AttackPart, folder: Path) -> list[AttackPart]:
+    """The attack without its restorers, then with each of them; relative paths of priors start at the folder."""
+    if part.restore is None:
+        return [part]
+    found = [part.model_copy(update={"restore": None, "label": part.title})]
+    for table in named(part.restore, f"attack {part.title}: restore"):
+        label = f"{part.title}+{table.get('label', table['name'])}"
+        rest = {key: value for key, value in table.items() if key != "label"}
+        if isinstance(rest.get("prior"), str) and (folder / Path(rest["prior"]).expanduser()).is_dir():
+            rest["prior"] = str((folder / Path(rest["prior"]).expanduser()).absolute())
+        found.append(part.model_copy(update={"restore": rest, "label": label}))
+    return found
+
+
+def named(restore: Any, place: str) -> list[dict[str, Any]]:
+    """What a plan says of restorers, as tables with a name."""
+    listed = restore if isinstance(restore, list) else [restore]
+    found = []
+    for one in listed:
+        table = {"name": one} if isinstance(one, str) else one
+        if not isinstance(table, Mapping) or not isinstance(table.get("name"), str) or not listed:
+            raise BadInput(
+                place,
+                expected="the name of a restorer, a table with its name and prior, or a list of these",
+                got=repr(one),
+                remedy='For instance restore = { name = "ddrm", prior = "priors/cifar10" }.',
+            )
+        if not isinstance(table.get("label", ""), str):
+            raise BadInput(
+                f"{place}.label", expected="a text", got=repr(table["label"]), remedy="Leave it out."
+            )
+        found.append(dict(table))
+    return found
+
+
+def make_restorer(table: Mapping[str, Any], place: str) -> Restorer[Any]:
+    """The restorer of a table with its name."""
+    from fedxray.audit import catalog
+    from fedxray.audit.settings import fill_fields
+
+    def no_attack(value: Any, argument: str) -> Any:
+        raise BadInput(
+            argument, expected="a plain value", got=repr(value), remedy="Restorers hold no attacks."
+        )
+
+    cls = catalog.resolve("restorers", table["name"], f"{place}.name")
+    settings = {key: value for key, value in table.items() if key not in ("name", "label")}
+    made: Restorer[Any] = fill_fields(cls, settings, place, no_attack)
+    return made
+
+
+def restored(part: AttackPart, truth: Truth, raw: Evidence) -> Evidence:
+    """What the restorer of a part makes of raw evidence; only what everyone knows of the inputs goes in with it."""
+    from fedxray.seeds import fork
+
+    restorer = make_restorer(part.restore, f"attack {part.title}: restore")
+    prior = prior_of(restorer)
+    check_unseen(part, prior, truth.space, (*truth.train, *truth.holdout))
+    return restorer.restore(
+        raw, prior, space=truth.space, generator=fork(truth.seed, "restorations of an audit", part.title)
+    )
+
+
+def check_restoring(part: AttackPart, attack: Attack, space: Space) -> None:
+    """Refuse, before anything starts, a restorer that cannot be made, has no prior or does not fit these images."""
+    if part.restore is None:
+        return
+    from fedxray.restore.base import check_evidence, check_shape
+
+    place = f"attack {part.title}: restore"
+    restorer = make_restorer(part.restore, place)
+    check_evidence(restorer.name, attack.kind)
+    prior = prior_of(restorer)
+    kind = KIND_OF_PRIOR.get(type(prior).__name__, "unknown")
+    if kind not in restorer.needs:
+        raise BadInput(
+            f"{place}.prior",
+            expected=f"a prior that {restorer.name} can use ({', '.join(restorer.needs)})",
+            got=f"one of kind {kind}",
+            remedy="Train one with `fedxray train-prior --kind`: gan for gan, ddpm or dit for the others.",
+        )
+    check_shape(restorer.name, prior.shape, space)
+
+
+def check_unseen(part: AttackPart, prior: Shaped, space: Space, records: Iterable[Records]) -> None:
+    """Refuse a prior that was trained on records of a client, held out or not."""
+    from fedxray.restore.card import check_overlap
+
+    for place, one in enumerate(records):
+        if len(one):
+            whose = f"a client ({place + 1}. of the lists of training and held-out records)"
+            check_overlap(f"attack {part.title}: restore.prior", prior.seen, space.to_pixels(one.x), whose)
+
+
+def restoring_facts(part: AttackPart) -> dict[str, Any]:
+    """What the ledger says of a restored result, nothing of a raw one."""
+    if part.restore is None:
+        return {}
+    restorer = make_restorer(part.restore, f"attack {part.title}: restore")
+    return {"restored_by": restorer.name, "prior": dict(prior_of(restorer).facts)}
+
+
+def prior_of(restorer: Restorer[Any]) -> Shaped:
+    """The prior that a restorer names, loaded once."""
+    return _loaded(restorer.prior, restorer.revision)
+
+
+@lru_cache(maxsize=4)
+def _loaded(prior: str, revision: str | None) -> Shaped:
+    from fedxray.restore.loading import load_prior
+
+    return load_prior(prior, revision)

@@ -1,0 +1,114 @@
+"""What every restorer is: frozen settings, one verb, a loaded prior; it sees evidence, never a view or the truth."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from fedxray.attacks.evidence import Evidence
+from fedxray.data.space import Space
+from fedxray.errors import BadInput
+from fedxray.progress import Report, silent
+
+KINDS = ("images", "class-images")
+Prior = TypeVar("Prior", bound="Shaped")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shaped:
+    """What all priors tell: the shape of their images, what their classes are called, how they came about."""
+
+    shape: tuple[int, int, int]  # channels, height, width
+    classes: tuple[str, ...] = ()  # names of the classes it can be asked for, none where it knows none
+    seen: frozenset[str] = frozenset()  # hashes of the records it was trained on, where it tells
+    facts: Mapping[str, Any] = field(default_factory=dict)  # plain values for the ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """Restored pixels in 0..1 [n, c, h, w], and plain values worth telling."""
+
+    pixels: Tensor
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Restorer(ABC, Generic[Prior]):
+    """Base of all restorers; a subclass is a frozen keyword dataclass whose fields are its settings.
+
+    `prior` is a folder or the name of a model on the hub with its `revision`; whoever calls `restore` has loaded it.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]  # kinds of priors it can use
+    prior: str
+    revision: str | None
+
+    @abstractmethod
+    def pixels(
+        self, raw: Tensor, labels: Tensor | None, prior: Prior, generator: torch.Generator, report: Report
+    ) -> Restored:
+        """Restored pixels of raw ones in 0..1 [n, c, h, w]; labels [n] are the prior's own class numbers."""
+
+    @final
+    def restore(
+        self,
+        evidence: Evidence,
+        prior: Prior,
+        *,
+        space: Space,
+        generator: torch.Generator,
+        report: Report = silent,
+    ) -> Evidence:
+        """The same evidence with restored images; what is not finite stays as it is."""
+        check_evidence(self.name, evidence.kind)
+        check_shape(self.name, prior.shape, space)
+        inputs = evidence.tensors["inputs"]
+        usable = torch.isfinite(inputs.flatten(1)).all(1)
+        raw = space.to_pixels(inputs[usable]).clamp(0, 1)
+        labels = known_labels(evidence, usable, prior.classes, space.classes)
+        found = self.pixels(raw, labels, prior, generator, report)
+        restored = inputs.clone()
+        restored[usable] = space.from_pixels(found.pixels.clamp(0, 1)).to(inputs)
+        return replace(
+            evidence,
+            tensors={**evidence.tensors, "inputs": restored},
+            facts={**evidence.facts, "restored_by": self.name, **found.facts},
+        )
+
+
+def check_evidence(name: str, kind: str) -> None:
+    """Refuse evidence that holds no images."""
+    if kind not in KINDS:
+        raise BadInput(
+            f"restore {name}",
+            expected="an attack that gives images",
+            got=f"one that gives {kind}",
+            remedy="Leave restore out.",
+        )
+
+
+def check_shape(name: str, shape: tuple[int, ...], space: Space) -> None:
+    """Refuse a prior for images of another size."""
+    if tuple(shape) != tuple(space.shape):
+        raise BadInput(
+            f"restore {name}: prior",
+            expected=f"a prior for images of shape {list(space.shape)}",
+            got=f"one for {list(shape)}",
+            remedy="Train one with `fedxray train-prior --plan`, or set size in [data].",
+        )
+
+
+def known_labels(
+    evidence: Evidence, usable: Tensor, offered: tuple[str, ...], classes: tuple[str, ...]
+) -> Tensor | None:
+    """The prior's class numbers of the usable images, [n]; None where attacker or prior knows no classes."""
+    labels = evidence.tensors.get("labels")
+    if labels is None or not offered or not set(classes) <= set(offered) or labels.ndim != 1:
+        return None
+    place = torch.tensor([offered.index(name) for name in classes], dtype=torch.int64, device=labels.device)
+    return place[labels[usable].to(torch.int64)]

@@ -1,0 +1,244 @@
+"""Training of small priors on public images: a diffusion model (U-Net or transformer), or a restorer with a critic."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedxray.errors import BadInput, unknown_name
+from fedxray.files import TEMPORARY
+from fedxray.models.building import own_surroundings
+from fedxray.progress import Report, Step, silent
+from fedxray.restore.card import file_hash, record_hashes, write_card
+from fedxray.restore.loading import WEIGHTS
+from fedxray.restore.networks import LEVELS, Critic, ResidualRestorer, diffusers_library, transformer, unet
+from fedxray.seeds import fork
+
+KINDS = ("ddpm", "dit", "gan")
+WITHOUT_CLASS = 0.1  # share of examples whose class is hidden, so that the model can do without
+CRITIC_WEIGHT = 0.005  # of the critic's opinion beside the squared error
+DEPTH = 6  # hidden layers of a restorer
+LEAST = 10  # images
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a prior is trained."""
+
+    kind: str = "ddpm"
+    steps: int = 2000
+    batch: int = 32
+    width: int = 32
+    learning_rate: float = 1e-3
+    averaging: float = 0.995  # of the weights that are kept, from step to step
+    flip: bool = False  # whether images are also shown mirrored
+    scale: int = 1  # gan: images are averaged over blocks of so many pixels,
+    noise: float = 0.15  # gan: and get noise of a spread up to this
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        if self.kind not in KINDS:
+            raise unknown_name("kind", self.kind, KINDS)
+        for name in ("steps", "batch", "width", "scale"):
+            if getattr(self, name) < 1:
+                raise BadInput(name, expected="at least 1", got=getattr(self, name), remedy="Leave it out.")
+        if self.width % 8:
+            raise BadInput("width", expected="a multiple of 8", got=self.width, remedy="Try 32.")
+        if not 0 < self.learning_rate < 1:
+            raise BadInput(
+                "learning_rate", expected="above 0 and below 1", got=self.learning_rate, remedy="Try 1e-3."
+            )
+        if not 0 <= self.averaging < 1 or not 0 <= self.noise <= 1:
+            raise BadInput(
+                "averaging", expected="averaging and noise below 1", got="more", remedy="Leave them out."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Public images [n, c, h, w] in 0..1 with class numbers [n], what the classes are called, and their source."""
+
+    pixels: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    source: str
+
+
+def train_prior(images: Images, training: Training, folder: Path, *, report: Report = silent) -> Path:
+    """Train a prior and write it, with its card, into a new folder, which is there whole or not at all."""
+    if len(images.pixels) < LEAST:
+        raise BadInput(
+            "images", expected=f"at least {LEAST} images", got=len(images.pixels), remedy="Give more."
+        )
+    with _new_folder(folder) as place:
+        if training.kind == "gan":
+            restorer, losses = train_restorer(images.pixels, training, report=report)
+            file, settings = _save_restorer(restorer, place, images.pixels.shape[1], training)
+        else:
+            model, losses = train_diffusion(images, training, report=report)
+            file, settings = _save_diffusion(model, place)
+        write_card(
+            place,
+            {
+                "kind": training.kind,
+                "shape": list(images.pixels.shape[1:]),
+                "classes": list(images.classes) if training.kind != "gan" else [],
+                "data": images.source,
+                "training": asdict(training),
+                "settings": settings,
+                "loss": sum(losses[-100:]) / len(losses[-100:]),
+                "fedxray": version("fedxray"),
+                "weights": file_hash(file),
+                "records": sorted(set(record_hashes(images.pixels))),
+            },
+        )
+    return folder
+
+
+def train_diffusion(
+    images: Images, training: Training, *, report: Report = silent
+) -> tuple[nn.Module, list[float]]:
+    """A model that tells the noise in a noisy image of a class, and its loss by step."""
+    make = transformer if training.kind == "dit" else unet
+    shape = images.pixels.shape[1], images.pixels.shape[2], images.pixels.shape[3]
+    draws = fork(training.seed, "prior", training.kind)
+    with own_surroundings(draws):
+        model: nn.Module = make(shape, len(images.classes), training.width).eval()
+    kept = _scheduler().alphas_cumprod.to(images.pixels)
+
+    def loss(index: Tensor) -> Tensor:
+        x = 2 * _shown(images.pixels[index], training.flip, draws) - 1
+        noise = torch.randn(x.shape, generator=draws).to(x)
+        level = torch.randint(LEVELS, (len(x),), generator=draws)
+        hidden = torch.rand(len(x), generator=draws) < WITHOUT_CLASS
+        labels = images.labels[index].masked_fill(hidden, len(images.classes))
+        share = kept[level][:, None, None, None]
+        noisy = share.sqrt() * x + (1 - share).sqrt() * noise
+        return F.mse_loss(model(noisy, level, class_labels=labels).sample, noise)
+
+    losses = _descend(model, loss, len(images.pixels), training, draws, report)
+    return model, losses
+
+
+def train_restorer(
+    pixels: Tensor, training: Training, *, report: Report = silent
+) -> tuple[ResidualRestorer, list[float]]:
+    """A network that restores averaged and noisy images, trained against a critic, and its loss by step."""
+    draws = fork(training.seed, "prior", training.kind)
+    with own_surroundings(draws):
+        network = ResidualRestorer(pixels.shape[1], training.width, DEPTH)
+        critic = Critic(pixels.shape[1], training.width)
+    opponent = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, betas=(0.5, 0.999))
+
+    def loss(index: Tensor) -> Tensor:
+        x = _shown(pixels[index], training.flip, draws)
+        restored = network(2 * degraded(x, training.scale, training.noise, draws) - 1)
+        real = critic(2 * x - 1)
+        opponent.zero_grad()
+        judged = (real - 1).square().mean() + critic(restored.detach()).square().mean()
+        judged.backward()
+        opponent.step()
+        near: Tensor = F.mse_loss(restored, 2 * x - 1)
+        fooled: Tensor = (critic(restored) - 1).square().mean()
+        return near + CRITIC_WEIGHT * fooled
+
+    losses = _descend(network, loss, len(pixels), training, draws, report)
+    return network, losses
+
+
+def degraded(x: Tensor, scale: int, noise: float, draws: torch.Generator) -> Tensor:
+    """Images [n, c, h, w] as an inversion might give them: block means enlarged again, with noise of a drawn spread."""
+    if scale > 1:
+        small = F.avg_pool2d(x, scale)
+        x = F.interpolate(small, size=x.shape[2:], mode="bicubic", align_corners=False)
+    spread = noise * torch.rand((len(x), 1, 1, 1), generator=draws)
+    return x + (spread * torch.randn(x.shape, generator=draws)).to(x)
+
+
+def _descend(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    count: int,
+    training: Training,
+    draws: torch.Generator,
+    report: Report,
+) -> list[float]:
+    """Adam with a rate that falls to nothing; the network ends with averaged weights. The loss by step."""
+    rates = torch.optim.Adam(network.parameters(), lr=training.learning_rate)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(rates, training.steps)
+    mean = {name: value.detach().clone() for name, value in network.named_parameters()}
+    losses = []
+    for step in range(training.steps):
+        index = torch.randint(count, (training.batch,), generator=draws)
+        rates.zero_grad()
+        value = loss(index)
+        value.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        rates.step()
+        falling.step()
+        kept = min(training.averaging, step / (step + 10))
+        with torch.no_grad():
+            for name, one in network.named_parameters():
+                mean[name].lerp_(one, 1 - kept)
+        losses.append(float(value.detach()))
+        report(Step(f"train {training.kind}", step + 1, training.steps, losses[-1]))
+    network.load_state_dict(mean, strict=False)
+    return losses
+
+
+def _shown(pixels: Tensor, flip: bool, draws: torch.Generator) -> Tensor:
+    """The images, some of them mirrored where asked."""
+    if not flip:
+        return pixels
+    mirrored = torch.rand(len(pixels), generator=draws) < 0.5
+    return torch.where(mirrored[:, None, None, None].to(pixels.device), pixels.flip(3), pixels)
+
+
+def _scheduler() -> Any:
+    return diffusers_library().DDPMScheduler(num_train_timesteps=LEVELS, beta_schedule="linear")
+
+
+def _save_diffusion(model: Any, folder: Path) -> tuple[Path, dict[str, Any]]:
+    model.save_pretrained(folder, safe_serialization=True)
+    _scheduler().save_pretrained(folder)
+    return folder / WEIGHTS, {}
+
+
+def _save_restorer(
+    network: ResidualRestorer, folder: Path, channels: int, training: Training
+) -> tuple[Path, dict[str, Any]]:
+    from safetensors.torch import save_file
+
+    file = folder / "model.safetensors"
+    save_file({name: value.contiguous() for name, value in network.state_dict().items()}, file)
+    return file, {"channels": channels, "width": training.width, "depth": DEPTH}
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder under a temporary name that gets its own name when all went well."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(
+            "--out", expected="a new or empty folder", got=str(folder), remedy="Choose another --out."
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = folder.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+    part.mkdir()
+    try:
+        yield part
+        if folder.is_dir():
+            folder.rmdir()
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
