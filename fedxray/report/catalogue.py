@@ -25,15 +25,29 @@ def attack_kind(name: str) -> str | None:
     return None
 
 
+def attack_source(name: str) -> str:
+    """What the file of an attack in the catalogue says at its head, where its paper is named; empty for other names."""
+    written = _file_of(name)
+    return "" if written is None else ast.get_docstring(written) or ""
+
+
+@cache
+def _file_of(name: str) -> ast.Module | None:
+    """The file of an attack as it is written."""
+    if name not in ATTACKS:
+        return None
+    *folders, stem = ATTACKS[name].partition(":")[0].split(".")[1:]
+    return ast.parse(files("fedxray").joinpath(*folders, f"{stem}.py").read_text(encoding="utf-8"))
+
+
 @cache
 def _class_of(name: str) -> ast.ClassDef | None:
     """The class of an attack as it is written."""
-    if name not in ATTACKS:
+    written = _file_of(name)
+    if written is None:
         return None
-    module, _, wanted = ATTACKS[name].partition(":")
-    *folders, stem = module.split(".")[1:]
-    source = files("fedxray").joinpath(*folders, f"{stem}.py").read_text(encoding="utf-8")
-    for node in ast.parse(source).body:
+    wanted = ATTACKS[name].partition(":")[2]
+    for node in written.body:
         if isinstance(node, ast.ClassDef) and node.name == wanted:
             return node
     return None

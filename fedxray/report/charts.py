@@ -5,31 +5,21 @@ Further right always means more leak, so the axis of a metric where smaller leak
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedxray.report import words
-from fedxray.report.svg import BAND, INK, LEAKS, LINE, MUTED, OPEN, PAGE, SAFE, embed
+from fedxray.report.drawing import Drawing, Inks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH, PITCH, FOOT, HEAD = 440.0, 46.0, 46.0, 6.0  # points
 SIDE = 0.03  # of the width, for marks and numbers at the ends of the axis
 LEAST_SPAN = 0.25  # of a bounded axis, so that a small difference looks small
 CONTROL_MARKS: Mapping[str, str] = {"held-out": "^", "other-client": "D", "global-model": "v"}
-VERDICT_INKS = {"leaks": LEAKS, "inconclusive": OPEN, "no leak found": SAFE}
-SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fedxray",
-    "font.family": "sans-serif",
-    "font.size": 11,
-    "axes.unicode_minus": True,
-    "text.usetex": False,
-    "path.simplify": False,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +34,7 @@ class Line:
     least: float | None = None  # where a leak starts
     ceiling: float | None = None
     controls: Mapping[str, float] = field(default_factory=dict)
-    verdict: str = "inconclusive"
+    verdict: str = "inconclusive"  # empty where none was given
 
 
 def interval_chart(
@@ -56,33 +46,31 @@ def interval_chart(
     down: bool,
     bounded: bool = False,
     percent: bool = False,
-) -> str:
-    """A dot-and-interval chart as SVG for a page; a bounded metric stays within 0 and 1."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
+) -> Drawing:
+    """A dot-and-interval chart; a bounded metric stays within 0 and 1."""
     lines = [_clip(line) for line in lines] if bounded else lines
     height = HEAD + PITCH * len(lines) + FOOT
-    with rc_context(SETTINGS):
-        figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
-        FigureCanvasSVG(figure)
-        figure.patch.set_visible(False)
+
+    def paint(figure: Figure, inks: Inks) -> None:
         axes = figure.add_axes((SIDE, FOOT / height, 1 - 2 * SIDE, 1 - (FOOT + HEAD) / height))
-        _frame(axes, lines, down, bounded)
+        _frame(axes, lines, inks, down, bounded)
         if percent:
             axes.xaxis.set_major_formatter(lambda place, _: f"{100 * place:.4g}{words.GLUE}%")
         for place, line in enumerate(lines):
-            _draw(axes, line, place)
-        axes.set_xlabel(f"@{len(lines)}", color=MUTED)
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    texts = [*(_clipped(line.label) for line in lines), f"{_clipped(axis)} \N{RIGHTWARDS ARROW} more leak"]
-    description = " ".join(_spoken(line) for line in lines)
-    return embed(drawn.getvalue(), name=name, title=title, description=description, texts=texts)
+            _draw(axes, line, place, inks)
+        axes.set_xlabel(f"@{len(lines)}", color=inks.muted)
+
+    return Drawing(
+        name=name,
+        title=title,
+        description=" ".join(_spoken(line) for line in lines),
+        texts=(*(clipped(line.label) for line in lines), f"{clipped(axis)} \N{RIGHTWARDS ARROW} more leak"),
+        size=(WIDTH, height),
+        paint=paint,
+    )
 
 
-def _frame(axes: Axes, lines: Sequence[Line], down: bool, bounded: bool) -> None:
+def _frame(axes: Axes, lines: Sequence[Line], inks: Inks, down: bool, bounded: bool) -> None:
     """Limits that hold everything, and nothing around the plot but its axis."""
     numbers = [number for line in lines for number in _numbers(line)] or [0.0, 1.0]
     least, most = min(numbers), max(numbers)
@@ -94,21 +82,25 @@ def _frame(axes: Axes, lines: Sequence[Line], down: bool, bounded: bool) -> None
     axes.yaxis.set_visible(False)
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(LINE)
+    axes.spines["bottom"].set_color(inks.line)
     axes.locator_params(axis="x", nbins=6)
-    axes.tick_params(axis="x", colors=MUTED, length=3)
+    axes.tick_params(axis="x", colors=inks.muted, length=3)
 
 
-def _draw(axes: Axes, line: Line, place: int) -> None:
+def _draw(axes: Axes, line: Line, place: int, inks: Inks) -> None:
     """One line: its label, the guessable part, the controls, the ceiling, and the mean with its interval."""
-    y, ink = place + 0.18, VERDICT_INKS[line.verdict]
+    y, ink = place + 0.18, inks.of(line.verdict)
     start = axes.get_xlim()[0]
-    axes.text(0.0, place - 0.2, f"@{place}", transform=axes.get_yaxis_transform(), color=INK, va="center")
+    axes.text(
+        0.0, place - 0.2, f"@{place}", transform=axes.get_yaxis_transform(), color=inks.ink, va="center"
+    )
     if line.floor is not None:
-        axes.fill_betweenx([y - 0.17, y + 0.17], start, line.floor, color=BAND, linewidth=0)
-        axes.plot([line.floor] * 2, [y - 0.17, y + 0.17], color=MUTED, linewidth=1.6)
+        axes.fill_betweenx([y - 0.17, y + 0.17], start, line.floor, color=inks.band, linewidth=0)
+        axes.plot([line.floor] * 2, [y - 0.17, y + 0.17], color=inks.muted, linewidth=1.6)
     if line.least is not None:
-        axes.plot([line.least] * 2, [y - 0.26, y + 0.26], color=INK, linewidth=1.3, linestyle=(0, (3, 2)))
+        axes.plot(
+            [line.least] * 2, [y - 0.26, y + 0.26], color=inks.ink, linewidth=1.3, linestyle=(0, (3, 2))
+        )
     for control, mean in line.controls.items():
         mark = CONTROL_MARKS.get(control, "s")
         axes.plot(
@@ -116,14 +108,21 @@ def _draw(axes: Axes, line: Line, place: int) -> None:
             [y],
             mark,
             markersize=6.5,
-            markerfacecolor=PAGE,
-            markeredgecolor=INK,
+            markerfacecolor=inks.page,
+            markeredgecolor=inks.ink,
             zorder=4.5,
             clip_on=False,
         )
     if line.ceiling is not None:
         axes.plot(
-            [line.ceiling], [y], "*", markersize=10, color=MUTED, markeredgewidth=0, zorder=4.5, clip_on=False
+            [line.ceiling],
+            [y],
+            "*",
+            markersize=10,
+            color=inks.muted,
+            markeredgewidth=0,
+            zorder=4.5,
+            clip_on=False,
         )
     if line.low is not None and line.high is not None:
         axes.plot([line.low, line.high], [y, y], color=ink, linewidth=2.4, solid_capstyle="butt", zorder=4)
@@ -131,7 +130,7 @@ def _draw(axes: Axes, line: Line, place: int) -> None:
             axes.plot([end] * 2, [y - 0.08, y + 0.08], color=ink, linewidth=1.8, zorder=4)
     if line.mean is not None:
         # Filled or hollow says the same as the colour, for readers who cannot tell the colours apart.
-        fill = PAGE if line.verdict == "inconclusive" else ink
+        fill = inks.page if line.verdict == "inconclusive" else ink
         shape = "s" if line.verdict == "no leak found" else "o"
         marks: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": ink, "markeredgewidth": 2.0}
         axes.plot([line.mean], [y], shape, markersize=8.5, zorder=5, clip_on=False, **marks)
@@ -174,8 +173,9 @@ def _spoken(line: Line) -> str:
     if line.least is not None:
         parts.append(f"a leak starts at {words.short(line.least)}")
     parts += [f"control {name} {words.short(mean)}" for name, mean in line.controls.items()]
-    return ", ".join([*parts, line.verdict]) + "."
+    return ", ".join([*parts, line.verdict] if line.verdict else parts) + "."
 
 
-def _clipped(text: str, most: int = 62) -> str:
+def clipped(text: str, most: int = 62) -> str:
+    """A text that fits beside a drawing."""
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"

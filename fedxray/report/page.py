@@ -8,7 +8,6 @@ from typing import Any
 
 from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings, whose
 from fedxray.report import stakes, words
-from fedxray.report.pictures import Gallery
 from fedxray.report.plans import plan_of, plans_of, table
 from fedxray.report.tradeoffs import not_negative
 
@@ -227,27 +226,6 @@ def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for (attack, role, defence, status, reason), cases in groups.items()
     ]
-
-
-def case_places(document: Mapping[str, Any]) -> dict[str, str]:
-    """Where the pictures of each case come from."""
-    return {case["id"]: f"seed {case['seed']}" for case in document["cases"]}
-
-
-def walls(document: Mapping[str, Any], galleries: Sequence[Gallery]) -> list[tuple[str, list[Gallery]]]:
-    """Galleries under one heading per attack and defence, so that one can stand for the others."""
-    cases = {case["id"]: case for case in document["cases"]}
-    found: dict[str, list[Gallery]] = {}
-    for gallery in galleries:
-        case = cases.get(gallery.case)
-        found.setdefault(gallery.case if case is None else _wall_title(case), []).append(gallery)
-    return list(found.items())
-
-
-def _wall_title(case: Mapping[str, Any]) -> str:
-    aware = words.aware_words(case)
-    named = [case["attack"], words.defence_words(case["defence"])]
-    return ", ".join([*named, aware] if aware else named)
 
 
 def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -17,30 +17,46 @@ from numpy.typing import NDArray
 from fedxray.errors import BadInput
 from fedxray.files import read_json
 
+Entry = tuple[str, Mapping[str, Any]]  # where it was found, and what it holds
+
 PUBLIC, PRIVATE = Path("gallery.json"), Path("private", "gallery.json")
 LARGEST_SIDE = 1024
-MOST_GALLERIES = 24
+MOST_OF_A_KIND = 3  # cases that are shown of one attack against one defence
+MOST_BYTES = 12_000_000  # of all pictures together
 SHOWN_SIZE = 96  # pixels of the page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """An original and its guess as data addresses, with the height at which they are shown."""
+    """An original and its guess as data addresses, with the size at which they are shown."""
 
     original: str
     guess: str
     caption: str
     width: int
     height: int
+    quality: float | None = None  # the larger the nearer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One value of a record, what was guessed, and whether that counts as told."""
+
+    record: str
+    column: str
+    original: str
+    guess: str
+    right: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """The pairs of one case."""
+    """The pairs of pictures, or the values, of one case."""
 
     case: str
     title: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...] = ()
+    told: tuple[Told, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +68,8 @@ class Exhibition:
     beyond: int  # left out because there are too many
 
 
-def read_galleries(folder: Path, *, show_private: bool) -> Exhibition:
-    """The galleries of an audit; private ones only where they are asked for."""
+def read_galleries(folder: Path, *, show_private: bool, kinds: Mapping[str, str] | None = None) -> Exhibition:
+    """The galleries of an audit, a few of every kind of case; private ones only where they are asked for."""
     entries = _entries(folder / PUBLIC)
     shown = [(place, entry) for place, entry in entries if show_private or not entry.get("private")]
     hidden = len(entries) - len(shown)
@@ -62,11 +78,30 @@ def read_galleries(folder: Path, *, show_private: bool) -> Exhibition:
     elif (folder / PRIVATE).is_file():
         # Only that they exist is said: the file itself is not opened.
         hidden += 1
-    galleries = tuple(_gallery(entry, place) for place, entry in shown[:MOST_GALLERIES])
-    return Exhibition(galleries=galleries, private=hidden, beyond=max(0, len(shown) - MOST_GALLERIES))
+    galleries, size = [], 0
+    for place, entry in _few_of_each(shown, kinds or {}):
+        made = _gallery(entry, place)
+        size += sum(len(pair.original) + len(pair.guess) for pair in made.pairs)
+        if size > MOST_BYTES:
+            break
+        galleries.append(made)
+    return Exhibition(galleries=tuple(galleries), private=hidden, beyond=len(shown) - len(galleries))
 
 
-def _entries(source: Path) -> list[tuple[str, Mapping[str, Any]]]:
+def _few_of_each(entries: Sequence[Entry], kinds: Mapping[str, str]) -> list[Entry]:
+    """The first entries of every kind, in their order; a case of no known kind is one of its own."""
+    seen: dict[str, int] = {}
+    found = []
+    for place, entry in entries:
+        case = str(entry.get("case", ""))
+        kind = kinds.get(case, case)
+        seen[kind] = seen.get(kind, 0) + 1
+        if seen[kind] <= MOST_OF_A_KIND:
+            found.append((place, entry))
+    return found
+
+
+def _entries(source: Path) -> list[Entry]:
     """Entries of a file with the place each was found at; none where there is no file."""
     if not source.is_file():
         return []
@@ -77,22 +112,46 @@ def _entries(source: Path) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _gallery(entry: Mapping[str, Any], place: str) -> Gallery:
-    images = entry.get("images")
-    if not isinstance(images, Sequence) or not all(isinstance(image, Mapping) for image in images):
-        raise _malformed(place, "a list of images")
-    pairs = tuple(_pair(image, f"{place}.images[{index}]") for index, image in enumerate(images))
-    return Gallery(case=str(entry.get("case", "")), title=str(entry.get("title", "")), pairs=pairs)
+    images, records = (_tables(entry, key, place) for key in ("images", "records"))
+    pairs = [_pair(image, f"{place}.images[{index}]") for index, image in enumerate(images)]
+    told = [one for index, record in enumerate(records) for one in _told(record, f"{place}.records[{index}]")]
+    return Gallery(
+        case=str(entry.get("case", "")),
+        title=str(entry.get("title", "")),
+        pairs=tuple(pairs),
+        told=tuple(told),
+    )
+
+
+def _tables(entry: Mapping[str, Any], key: str, place: str) -> Sequence[Mapping[str, Any]]:
+    found = entry.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise _malformed(place, f"a list of {key}")
+    return found
+
+
+def _told(record: Mapping[str, Any], place: str) -> list[Told]:
+    """The values of one record."""
+    values = record.get("values")
+    if not isinstance(values, list) or not all(isinstance(one, list) and len(one) == 4 for one in values):
+        raise _malformed(place, "column, value, guess and whether it is right")
+    number = str(record.get("record", ""))
+    return [
+        Told(record=number, column=str(column), original=str(original), guess=str(guess), right=right is True)
+        for column, original, guess, right in values
+    ]
 
 
 def _pair(image: Mapping[str, Any], place: str) -> Pair:
     original, guess = (_pixels(image.get(key), f"{place}.{key}") for key in ("original", "guess"))
-    scale = SHOWN_SIZE / max(original.shape[:2])
+    scale, quality = SHOWN_SIZE / max(original.shape[:2]), image.get("quality")
     return Pair(
         original=data_address(original),
         guess=data_address(guess),
         caption=str(image.get("caption", "")),
         width=round(original.shape[1] * scale),
         height=round(original.shape[0] * scale),
+        quality=float(quality) if isinstance(quality, int | float) else None,
     )
 
 

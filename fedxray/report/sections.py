@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from fedxray.report import words
 from fedxray.report.catalogue import attack_words
 from fedxray.report.charts import Line, interval_chart
+from fedxray.report.drawing import Drawing
 from fedxray.report.findings import worst_words
 from fedxray.report.plans import attack_names
 from fedxray.report.reasons import reason_words
@@ -47,7 +46,7 @@ class Chart:
 
     title: str
     subtitle: str
-    svg: Markup
+    drawing: Drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +102,8 @@ def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | Non
     down = words.is_down(metric)
     title = f"{metric}: {words.metric_words(metric, column)}"
     base = words.base_metric(metric or "")
-    svg = interval_chart(
-        [_line(row, down) for row in rows],
+    drawing = interval_chart(
+        [chart_line(row) for row in rows],
         name=name,
         title=title,
         axis=str(metric),
@@ -113,10 +112,12 @@ def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | Non
         percent=base in words.SHARES,
     )
     subtitle = "axis runs backwards, smaller values leak more" if down else ""
-    return Chart(title=title, subtitle=subtitle, svg=Markup(svg))
+    return Chart(title=title, subtitle=subtitle, drawing=drawing)
 
 
-def _line(row: Row, down: bool) -> Line:
+def chart_line(row: Row) -> Line:
+    """A row of the summary as a line of a chart."""
+    down = words.is_down(row["metric"])
     aware, floor, margin = words.aware_words(row), row["floor"], row["margin"]
     least = None if floor is None or margin is None else floor - margin if down else floor + margin
     return Line(

@@ -10,8 +10,9 @@ from fedxray.errors import printable
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 KEPT = frozenset({"svg", "g", "path", "use", "defs", "clipPath", "rect", "text"})
-# Colours that stand for a variable of the page, so that a chart follows light and dark.
-INKS: Mapping[str, str] = {
+# Colours of a drawing that stand for others: for variables of the page, so that a chart follows light and dark,
+# and for those of the light page on paper.
+PAGE_COLOURS: Mapping[str, str] = {
     "#010101": "var(--ink)",
     "#020202": "var(--muted)",
     "#030303": "var(--band)",
@@ -21,19 +22,37 @@ INKS: Mapping[str, str] = {
     "#070707": "var(--open)",
     "#080808": "var(--safe)",
 }
-INK, MUTED, BAND, LINE, PAGE, LEAKS, OPEN, SAFE = INKS
+PAPER_COLOURS: Mapping[str, str] = {
+    "#010101": "#16202c",
+    "#020202": "#55606e",
+    "#030303": "#e3e7ed",
+    "#040404": "#cdd3db",
+    "#050505": "#ffffff",
+    "#060606": "#b3261e",
+    "#070707": "#7a5200",
+    "#080808": "#17663f",
+}
 
 
-def embed(drawn: str, *, name: str, title: str, description: str, texts: Sequence[str]) -> str:
-    """SVG for a page; a text "@3" in the drawing becomes texts[3], which matplotlib never sees.
+def embed(
+    drawn: str,
+    *,
+    name: str,
+    title: str,
+    description: str,
+    texts: Sequence[str],
+    colours: Mapping[str, str] = PAGE_COLOURS,
+    alone: bool = False,
+) -> str:
+    """SVG for a page, or a file that stands alone; a text "@3" becomes texts[3], which matplotlib never sees.
 
     So no name can be taken for markup or mathematics, or lack a glyph.
     """
     root = ET.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", drawn, count=1, flags=re.DOTALL))
     _prune(root)
     for element in root.iter():
-        _adapt(element, name, texts)
-    for attribute in ("width", "height", "version"):
+        _adapt(element, name, texts, colours)
+    for attribute in ("version",) if alone else ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.set("class", "chart")
     root.set("role", "img")
@@ -58,7 +77,7 @@ def _prune(element: ET.Element) -> None:
             _prune(child)
 
 
-def _adapt(element: ET.Element, name: str, texts: Sequence[str]) -> None:
+def _adapt(element: ET.Element, name: str, texts: Sequence[str], colours: Mapping[str, str]) -> None:
     """Ids that are unique in the page, colours of the page, and the real texts."""
     tag = element.tag.rpartition("}")[2]
     own = element.attrib.pop("id", None)
@@ -70,7 +89,7 @@ def _adapt(element: ET.Element, name: str, texts: Sequence[str]) -> None:
         elif key == "clip-path":
             element.set(key, value.replace("url(#", f"url(#{name}-"))
         elif key == "style":
-            element.set(key, re.sub("|".join(INKS), lambda found: INKS[found.group()], value))
+            element.set(key, re.sub("|".join(colours), lambda found: colours[found.group()], value))
     if tag == "text":
         found = re.fullmatch(r"@(\d+)", (element.text or "").strip())
         if found:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from markupsafe import Markup
-
 from fedxray.report import words
+from fedxray.report.drawing import Drawing
 from fedxray.report.plans import plan_of
 from fedxray.report.rows import Row, shown_rows
 from fedxray.report.scatter import Point, scatter_chart
@@ -37,7 +36,7 @@ class Tradeoff:
     """One attack from one seat: its picture, and the same in words."""
 
     title: str
-    svg: Markup
+    drawing: Drawing
     lines: tuple[TradeoffLine, ...]
     more: int  # defences beyond those shown
 
@@ -79,7 +78,7 @@ def _tradeoff(name: str, rows: Sequence[Row], worth: Mapping[str, Row]) -> Trade
         for mark, one, one_best in zip(ascii_uppercase, shown, best, strict=False)
     ]
     title = f"{rows[0]['attack']} run by {words.role_words(rows[0]['role'])}"
-    svg = scatter_chart(
+    drawing = scatter_chart(
         points,
         name=name,
         title=f"{title}: gain over the guess against {metric}",
@@ -89,7 +88,7 @@ def _tradeoff(name: str, rows: Sequence[Row], worth: Mapping[str, Row]) -> Trade
     )
     lines = tuple(_line(point, strongest[one], worth[one]) for point, one in zip(points, shown, strict=True))
     title = f"{title}: {rows[0]['metric']}, gain over the guess"
-    return Tradeoff(title=title, svg=Markup(svg), lines=lines, more=len(strongest) - len(shown))
+    return Tradeoff(title=title, drawing=drawing, lines=lines, more=len(strongest) - len(shown))
 
 
 def frontier(values: Sequence[tuple[float, ...]]) -> list[bool]:

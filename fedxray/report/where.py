@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedxray.report import words
+from fedxray.report.charts import interval_chart
+from fedxray.report.client_chart import client_chart
+from fedxray.report.drawing import Drawing
 from fedxray.report.findings import counted, strength
 from fedxray.report.plans import label, parts, plan_of, plans_of
 from fedxray.report.rows import EITHER, Row
+from fedxray.report.sections import chart_line
 
 MOST_PLACES = 6  # attacks that are taken apart
 MOST_LINES = 12
@@ -37,6 +42,7 @@ class Place:
 
     title: str
     metric: str
+    drawing: Drawing | None
     clients: tuple[Line, ...]
     more_clients: int
     classes: tuple[Line, ...]
@@ -49,6 +55,7 @@ class Rounds:
     """One attack that was run on several choices of rounds."""
 
     title: str
+    drawing: Drawing | None
     lines: tuple[Line, ...]
 
 
@@ -60,17 +67,19 @@ def leaking_places(document: Mapping[str, Any]) -> list[Place]:
             key = (plan_of(row), row["attack"], row["role"], row["defence"], row["aware"])
             groups.setdefault(key, []).append(row)
     ordered = sorted(groups.values(), key=lambda rows: -max(strength(row) for row in rows))
-    return [_place(document, rows[0]) for rows in ordered[:MOST_PLACES]]
+    return [_place(document, rows[0], f"clients-{index}") for index, rows in enumerate(ordered[:MOST_PLACES])]
 
 
-def _place(document: Mapping[str, Any], row: Row) -> Place:
+def _place(document: Mapping[str, Any], row: Row, name: str) -> Place:
     cases = [case for case in document["cases"] if _belongs(case, row)]
     clients, classes = _by_client(cases, row), _by_class(cases, row)
     aware = words.aware_words(row)
     against = words.defence_words(row["defence"]) + (f", {aware}" if aware else "")
+    title = f"{row['attack']}, run by {words.role_words(row['role'])}, {against}"
     return Place(
-        title=f"{row['attack']}, run by {words.role_words(row['role'])}, {against}",
+        title=title,
         metric=row["metric"],
+        drawing=client_chart(cases, row, name=name, title=f"{title}: {row['metric']} by client"),
         clients=tuple(clients[:MOST_LINES]),
         more_clients=max(0, len(clients) - MOST_LINES),
         classes=tuple(classes[:MOST_LINES]),
@@ -162,19 +171,34 @@ def _rounds(document: Mapping[str, Any], plan: str | None, labels: Sequence[str]
         if row["metric"] == rows[0]["metric"]:
             groups.setdefault((row["defence"], words.aware_words(row)), []).append(row)
     return [
-        Rounds(
-            title=", ".join(
-                text
-                for text in (f"{rows[0]['metric']} by round", words.defence_words(defence), aware)
-                if text
-            ),
-            lines=tuple(
-                _of_row(row, words.ranges(seen.get(row["attack"], [])))
-                for row in sorted(group, key=lambda row: seen.get(row["attack"], []))
-            ),
-        )
+        _of_group(rows[0]["metric"], defence, aware, group, seen)
         for (defence, aware), group in groups.items()
     ]
+
+
+def _of_group(
+    metric: str, defence: str, aware: str, rows: Sequence[Row], seen: Mapping[str, list[int]]
+) -> Rounds:
+    """One defence: every choice of rounds as a line of a table and of a chart."""
+    title = ", ".join(text for text in (f"{metric} by round", words.defence_words(defence), aware) if text)
+    ordered = sorted(rows, key=lambda row: seen.get(row["attack"], []))
+    named = {row["attack"]: f"rounds {words.ranges(seen.get(row['attack'], []))}" for row in ordered}
+    drawn = [replace(chart_line(row), label=f"{named[row['attack']]}: {row['attack']}") for row in ordered]
+    base = words.base_metric(metric or "")
+    drawing = interval_chart(
+        drawn,
+        name="rounds-" + hashlib.sha256(title.encode()).hexdigest()[:8],
+        title=title,
+        axis=str(metric),
+        down=words.is_down(metric),
+        bounded=base in words.BOUNDED,
+        percent=base in words.SHARES,
+    )
+    return Rounds(
+        title=title,
+        drawing=drawing if any(line.mean is not None for line in drawn) else None,
+        lines=tuple(_of_row(row, named[row["attack"]]) for row in ordered),
+    )
 
 
 def power_lines(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -197,7 +221,7 @@ def power_lines(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _of_row(row: Row, rounds: str) -> Line:
     metric = row["metric"]
     return Line(
-        name=f"{row['attack']}: rounds {rounds}",
+        name=f"{row['attack']}: {rounds}",
         score=words.value(row["mean"], metric),
         floor=words.value(row["floor"], metric),
         gain=f"{words.value(row['difference'], metric, sign=True)} "

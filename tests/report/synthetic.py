@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedxray.audit.results import document
+from fedxray.audit.results import document, write
 
 SEEDS = (0, 1, 2, 3, 4)
 CLIENTS = (0, 1)
@@ -156,6 +158,7 @@ def _case(
         "controls": controls,
         "rounds_spent": 0,
         "seconds": 3.5,
+        **_course(story, wave),
         "worst_record": {m: {"record": int(draw.integers(0, 100)), "value": scores[m]} for m in metrics},
         "exposed": {m: [{"record": 7 * client + seed, "value": scores[m]}] for m in metrics},
         "by_class": {
@@ -165,6 +168,20 @@ def _case(
             for m in metrics
         },
     }
+
+
+def _course(story: Story, wave: float) -> dict[str, Any]:
+    """The loss of an attack that optimises, and a search of two settings."""
+    if story.attack != "inverting-gradients":
+        return {}
+    losses = [float(np.exp(-step / 90 + 0.3 * wave) + 0.001) for step in range(0, 401, 20)]
+    trials = [
+        {"point": {"learning_rate": 10.0 ** -(k % 5), "restarts": 1 + k // 5}, "loss": 0.3 + abs(k - 6) / 10}
+        for k in range(12)
+    ]
+    trials[3]["loss"] = None
+    search = {"trials": trials, "best": 6, "reason": ""}
+    return {"curve": {"steps": list(range(0, 401, 20)), "losses": losses}, "search": search}
 
 
 def make_utility() -> list[dict[str, Any]]:
@@ -220,7 +237,29 @@ def make_gallery() -> list[dict[str, Any]]:
         radius = 0.35 + 0.07 * index
         ring = np.exp(-(((np.hypot(*np.meshgrid(across, across)) - radius) / 0.12) ** 2))
         guess = np.clip(ring + 0.12 * draw.normal(size=ring.shape), 0, 1)
-        caption = f"image {index}, PSNR {20 + index} dB"
-        pairs.append({"original": ring.tolist(), "guess": guess.tolist(), "caption": caption})
+        caption, quality = f"image {index}, PSNR {20 + index} dB", 20.0 + index
+        pair = {"original": ring.tolist(), "guess": guess.tolist(), "caption": caption, "quality": quality}
+        pairs.append(pair)
     case = "inverting-gradients-server-none-s0-c0"
     return [{"case": case, "title": "client 0, 6 images", "images": pairs}]
+
+
+def make_guesses() -> list[dict[str, Any]]:
+    """Guessed values of a sensitive column."""
+    records = [
+        {"record": k, "values": [["smoker", "yes", "yes" if k % 3 else "no", k % 3 > 0]]} for k in range(4)
+    ]
+    case = "attribute-from-model-eavesdropper-none-s0-c0"
+    return [{"case": case, "title": "client 0, 4 records", "records": records}]
+
+
+def write_store(folder: Path, *, seeds: int = len(SEEDS), clients: int = len(CLIENTS)) -> dict[str, Any]:
+    """A folder as an audit leaves it, with pictures of every case of the first attack and guesses of the second."""
+    cases = make_cases(seeds=range(seeds), clients=range(clients))
+    document = make_document(cases)
+    (gallery,), (guesses,) = make_gallery(), make_guesses()
+    shown = [{**gallery, "case": one["id"]} for one in cases if one["attack"] == STORIES[0].attack]
+    shown += [{**guesses, "case": one["id"]} for one in cases if one["attack"] == STORIES[1].attack]
+    write(document, folder)
+    (folder / "gallery.json").write_text(json.dumps(shown))
+    return document

@@ -20,7 +20,7 @@ from fedxray.errors import BadInput
 from fedxray.report import build_report
 from fedxray.report.reasons import reason_words
 from tests.report.reading import Page, read_page
-from tests.report.synthetic import STORIES, make_cases, make_document, make_gallery
+from tests.report.synthetic import STORIES, make_cases, make_document, make_gallery, make_guesses
 
 PLANTED = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&{{ 7*7 }}$x$</style></title>"
 KEPT = {"status", "verdict", "kind", "unit"}  # fixed words of the format, which a reader checks
@@ -60,7 +60,7 @@ def plant(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [plant(inner, key) for inner in value]
     if isinstance(value, dict):
-        free = key in ("scores", "floors", "controls", "versions", "data", "model")
+        free = key in ("scores", "floors", "controls", "versions", "data", "model", "by_class", "point")
         return {(name + PLANTED if free else name): plant(inner, name) for name, inner in value.items()}
     return value
 
@@ -76,9 +76,11 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "power",
         "utility",
         "pictures",
+        "course",
         "ledger",
         "failures",
         "method",
+        "references",
         "plan",
     ]
     for words in (
@@ -88,7 +90,12 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "another client's messages",
         "the attacker's own loss grew without bound",
         "oracle-records",
-        "inverting-gradients, no defence seed 0, client 0, 6 images",
+        "image 0, PSNR 20 dB seed 0, client 0",
+        "client 0, 6 images (case inverting-gradients-server-none-s0-c0)",
+        "attacker's own loss",
+        "12 trials in each of 10 cases",
+        "Inverting Gradients: How easy is it to break privacy",
+        "Holm: A Simple Sequentially Rejective",
         '"learning_rate": 0.05',
         "2.13.0",
         "Seeds: 0, 1, 2, 3, 4",
@@ -173,7 +180,8 @@ def test_text_has_enough_contrast_in_light_and_dark(scheme: int) -> None:
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, made: dict[str, Any], text: str) -> None:
     assert build(tmp_path, made, make_gallery()) == text
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["gallery.json", "report.html", "results.json"]
+    written = ["figures", "gallery.json", "report.html", "report.md", "results.json"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == written
 
 
 def test_planted_markup_stays_text(tmp_path: Path, made: dict[str, Any], page: Page) -> None:
@@ -192,28 +200,42 @@ def test_planted_markup_stays_text(tmp_path: Path, made: dict[str, Any], page: P
         assert word + PLANTED in page.text
 
 
-def test_one_gallery_stands_for_the_others_of_its_defence(tmp_path: Path, small: dict[str, Any]) -> None:
+def test_a_few_galleries_stand_for_the_others_of_their_defence(tmp_path: Path, small: dict[str, Any]) -> None:
     (gallery,) = make_gallery()
-    several = [{**gallery, "case": case["id"]} for case in small["cases"][:3]]
+    several = [{**gallery, "case": case["id"]} for case in small["cases"][:5]]
     page = read_page(build(tmp_path, small, [*several, {**gallery, "case": "gone"}]))
-    assert page.text.count("local-model-oracle, no defence seed") == 1
-    assert "2 more cases" in page.text and "1 more case" not in page.text
+    assert page.text.count("local-model-oracle, no defence") >= 1 and "2 more cases not shown" in page.text
     assert len(page.all("img")) == 4 * 2 * len(gallery["images"])
+    ranks = [one["style"] for one in page.all("li") if "--best" in one.get("style", "")]
+    assert len(set(ranks[:18])) == 18 and ranks[5].startswith("--best: 0;"), "the last ring is the best one"
+
+
+def test_guessed_values_stand_beside_the_records(tmp_path: Path, made: dict[str, Any]) -> None:
+    page = read_page(build(tmp_path, made, make_guesses()))
+    assert "attribute-from-model, no defence: 4 guessed values" in page.text
+    assert "record 1 seed 0, client 0 smoker yes yes yes" in page.text
+    assert "record 0 seed 0, client 0 smoker yes no no" in page.text
 
 
 def test_private_pictures_go_to_the_private_folder(tmp_path: Path, small: dict[str, Any]) -> None:
     results.write(small, tmp_path)
     (tmp_path / "private").mkdir(mode=0o700)
-    secret = [{**make_gallery()[0], "title": "secret face"}]
+    secret = [{**make_gallery()[0], "title": "secret face"}, {**make_guesses()[0], "title": "secret value"}]
     (tmp_path / "private" / "gallery.json").write_text(json.dumps(secret))
     shared = build_report(tmp_path)
     assert shared == tmp_path / "report.html"
     page = read_page(shared.read_text())
-    assert "secret face" not in page.text and not page.all("img")
-    assert "Pictures of private records were left out" in page.text
+    assert "secret" not in page.text and "guessed value" in page.text and not page.all("img")
+    assert not any(
+        "secret" in one.read_text() for one in (tmp_path / "report.md", *tmp_path.glob("figures/*"))
+    )
+    before = sorted(one.name for one in tmp_path.iterdir())
+    assert "of private records were left out" in page.text
     private = build_report(tmp_path, show_private=True)
     assert private == tmp_path / "private" / "report.html"
     page = read_page(private.read_text())
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+    assert "secret value" in page.text and "smoker yes yes yes" in page.text
     assert "secret face" in page.text and "This copy shows private records" in page.text
     assert "secret face" not in shared.read_text()
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o700

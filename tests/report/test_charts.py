@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from fedxray.report.charts import Line, _at_least, interval_chart
+from fedxray.report.drawing import on_page
 from fedxray.report.svg import SVG
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
@@ -25,7 +27,7 @@ LINE = Line(
 def draw(
     *lines: Line, name: str = "c", down: bool = False, title: str = "accuracy", axis: str = "accuracy"
 ) -> str:
-    return interval_chart(lines, name=name, title=title, axis=axis, down=down)
+    return on_page(interval_chart(lines, name=name, title=title, axis=axis, down=down))
 
 
 def texts(svg: str) -> list[str]:
@@ -100,7 +102,8 @@ def ticks(svg: str) -> list[float]:
 
 def test_a_share_keeps_within_its_ends_and_small_differences_look_small() -> None:
     near = Line(label="x", mean=0.98, low=0.955, high=1.005, floor=0.96, least=1.01)
-    svg = interval_chart([near], name="c", title="t", axis="accuracy", down=False, bounded=True, percent=True)
+    settings: dict[str, Any] = {"down": False, "bounded": True, "percent": True}
+    svg = on_page(interval_chart([near], name="c", title="t", axis="accuracy", **settings))
     assert min(ticks(svg)) >= 75 and max(ticks(svg)) == 100
     assert max(ticks(svg)) - min(ticks(svg)) >= 20 and any(text.endswith("%") for text in texts(svg))
     assert "interval 0.955 to 1.000" in svg and "a leak starts" not in svg

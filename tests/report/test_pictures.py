@@ -16,7 +16,7 @@ import pytest
 
 from fedxray.errors import BadInput
 from fedxray.report import pictures
-from tests.report.synthetic import make_gallery
+from tests.report.synthetic import make_gallery, make_guesses
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (6, 4, 3), (1, 1)])
@@ -73,10 +73,36 @@ def test_an_entry_marked_private_in_the_public_file_stays_out(tmp_path: Path) ->
     assert pictures.read_galleries(tmp_path, show_private=False).private == 1
 
 
-def test_too_many_are_counted(tmp_path: Path) -> None:
-    write(tmp_path / "gallery.json", [{**make_gallery()[0], "images": []}] * 30)
+def test_of_every_kind_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
+    entries = [{"case": f"{kind}{index}", "images": []} for kind in "ab" for index in range(5)]
+    write(tmp_path / "gallery.json", entries)
+    kinds = {str(one["case"]): str(one["case"])[0] for one in entries}
+    found = pictures.read_galleries(tmp_path, show_private=False, kinds=kinds)
+    assert [one.case for one in found.galleries] == ["a0", "a1", "a2", "b0", "b1", "b2"] and found.beyond == 4
+
+
+def test_pictures_are_left_out_before_a_page_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [{**make_gallery()[0], "case": str(index)} for index in range(3)]
+    write(tmp_path / "gallery.json", entries)
+    (first, *_) = pictures.read_galleries(tmp_path, show_private=False).galleries
+    size = sum(len(pair.original) + len(pair.guess) for pair in first.pairs)
+    monkeypatch.setattr(pictures, "MOST_BYTES", 2 * size)
     found = pictures.read_galleries(tmp_path, show_private=False)
-    assert (len(found.galleries), found.beyond) == (24, 6)
+    assert (len(found.galleries), found.beyond) == (2, 1)
+
+
+def test_guessed_values_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "gallery.json", make_guesses())
+    ((told, *_),) = [one.told for one in pictures.read_galleries(tmp_path, show_private=False).galleries]
+    assert (told.record, told.column, told.original, told.guess, told.right) == (
+        "0",
+        "smoker",
+        "yes",
+        "no",
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,6 +111,8 @@ def test_too_many_are_counted(tmp_path: Path) -> None:
         {},
         ["x"],
         [{"images": 3}],
+        [{"records": 3}],
+        [{"records": [{"values": [["a", "b"]]}]}],
         [{"images": ["x"]}],
         [{"images": [{"original": [[1]], "guess": "x"}]}],
         [{"images": [{"original": [[1], [1, 2]], "guess": [[1]]}]}],

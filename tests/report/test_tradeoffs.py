@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.report import page
+from fedxray.report.drawing import on_page
 from fedxray.report.scatter import Point, scatter_chart
 from fedxray.report.svg import SVG
 from fedxray.report.tradeoffs import frontier, tradeoffs
@@ -83,7 +84,9 @@ def points(**more: Any) -> list[Point]:
 
 
 def draw(*given: Point, reverse: bool = False) -> str:
-    return scatter_chart(given, name="t", title="title", across="accuracy", up="auc", reverse=reverse)
+    return on_page(
+        scatter_chart(given, name="t", title="title", across="accuracy", up="auc", reverse=reverse)
+    )
 
 
 def dots(svg: str) -> list[float]:

@@ -1,0 +1,123 @@
+"""Charts of how attacks went: thin lines of single cases with their median, and trials of a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from fedxray.report import words
+from fedxray.report.drawing import Drawing, Inks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, HEIGHT = 440.0, 230.0  # points
+ROOM = (0.17, 0.22, 0.79, 0.72)
+FAR_APART = 20  # times the smallest loss: from there on the axis is logarithmic
+OWN_LOSS = "attacker's own loss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """The loss of one case at some steps; a missing one was no number."""
+
+    steps: Sequence[int]
+    losses: Sequence[float | None]
+    ended: bool  # well
+
+
+def curve_chart(walks: Sequence[Walk], *, name: str, title: str) -> Drawing:
+    """All cases as thin lines, those that did not end well dashed, and the median of the others."""
+
+    def paint(figure: Figure, inks: Inks) -> None:
+        axes = _axes(figure, [loss for walk in walks for loss in walk.losses], inks)
+        for walk in walks:
+            style = "solid" if walk.ended else (0, (3, 2))
+            ink = inks.muted if walk.ended else inks.open
+            axes.plot(*_known(walk), color=ink, linewidth=0.8, alpha=0.6, linestyle=style)
+        middle = _middle(walks)
+        axes.plot([step for step, _ in middle], [loss for _, loss in middle], color=inks.ink, linewidth=2.2)
+
+    ends = [one[-1] for one in (_known(walk)[1] for walk in walks) if one]
+    first = [one[0] for one in (_known(walk)[1] for walk in walks) if one]
+    return Drawing(
+        name=name,
+        title=title,
+        description=f"{words.count(len(walks), 'case')}: the median loss goes from "
+        f"{words.short(median(first))} to {words.short(median(ends))}.",
+        texts=("step", OWN_LOSS),
+        size=(WIDTH, HEIGHT),
+        paint=paint,
+    )
+
+
+def study_chart(losses: Sequence[Sequence[float | None]], *, name: str, title: str) -> Drawing:
+    """The loss of every trial as a dot, one line per case through the best so far."""
+
+    def paint(figure: Figure, inks: Inks) -> None:
+        axes = _axes(figure, [loss for case in losses for loss in case], inks)
+        for case in losses:
+            known = [(place, loss) for place, loss in enumerate(case, 1) if loss is not None]
+            axes.plot(
+                [x for x, _ in known], [y for _, y in known], "o", markersize=4, color=inks.muted, alpha=0.7
+            )
+            lowest = [(x, min(loss for _, loss in known[: place + 1])) for place, (x, _) in enumerate(known)]
+            places = [x for x, _ in lowest], [y for _, y in lowest]
+            axes.plot(*places, color=inks.ink, linewidth=1.4, drawstyle="steps-post")
+
+    best = [min(loss for loss in case if loss is not None) for case in losses]
+    trials = words.count(sum(len(case) for case in losses), "trial")
+    return Drawing(
+        name=name,
+        title=title,
+        description=f"{trials} in {words.count(len(losses), 'case')}; the best has a loss of {words.short(min(best))}.",
+        texts=("trial", OWN_LOSS),
+        size=(WIDTH, HEIGHT),
+        paint=paint,
+    )
+
+
+def _axes(figure: Figure, losses: Sequence[float | None], inks: Inks) -> Axes:
+    """Axes with little around them, logarithmic where losses are positive and far apart."""
+    axes = figure.add_axes(ROOM)
+    known = [loss for loss in losses if loss is not None]
+    if known and min(known) > 0 and max(known) > FAR_APART * min(known):
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda place, _: f"{place:g}")  # not as a formula
+    axes.patch.set_visible(False)
+    for side in ("right", "top"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(inks.line)
+    axes.tick_params(colors=inks.muted, length=3)
+    axes.locator_params(axis="x", nbins=6, integer=True)
+    axes.set_xlabel("@0", color=inks.muted)
+    axes.set_ylabel("@1", color=inks.muted, labelpad=6)
+    return axes
+
+
+def _known(walk: Walk) -> tuple[list[int], list[float]]:
+    """Steps and losses that are numbers."""
+    pairs = [(step, loss) for step, loss in zip(walk.steps, walk.losses, strict=False) if loss is not None]
+    return [step for step, _ in pairs], [loss for _, loss in pairs]
+
+
+def _middle(walks: Sequence[Walk]) -> list[tuple[int, float]]:
+    """The median loss at the steps that most cases that ended well share; none of fewer than three cases."""
+    well = [dict(zip(*_known(walk), strict=True)) for walk in walks if walk.ended]
+    if len(well) < 3:
+        return []
+    steps = sorted({step for one in well for step in one})
+    shared = [step for step in steps if sum(step in one for one in well) > len(well) / 2]
+    return [(step, median(one[step] for one in well if step in one)) for step in shared]
+
+
+def drawable(losses: Sequence[float | None]) -> bool:
+    """Whether there are two losses or more, all of a size that can be drawn."""
+    known = [loss for loss in losses if loss is not None]
+    return len(known) > 1 and all(math.isfinite(loss) and abs(loss) < 1e30 for loss in known)

@@ -1,0 +1,157 @@
+"""How attacks went: their own loss by step, and the settings that they searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedxray.audit.recorded_whole import recordings_of
+from fedxray.report import words
+from fedxray.report.course_charts import Walk, curve_chart, drawable, study_chart
+from fedxray.report.drawing import Drawing
+from fedxray.report.plans import plan_of
+
+MOST_WALKS = 30  # lines of a drawing
+MOST_DRAWINGS = 12
+MOST_CHOICES = 4
+RECIPE = "recipe of the recorded node"
+
+Case = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """The curves of one attack against one defence."""
+
+    title: str
+    note: str
+    drawing: Drawing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting of a search: its name, the range that was tried, and what was chosen."""
+
+    name: str
+    tried: str
+    chosen: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The searches of one attack against one defence."""
+
+    title: str
+    note: str
+    drawing: Drawing
+    settings: tuple[Setting, ...]
+
+
+def courses(document: Mapping[str, Any]) -> list[Course]:
+    """One drawing per attack, seat and defence with curves; the first few."""
+    groups = list(_groups(document, _has_curve).items())[:MOST_DRAWINGS]
+    return [_course(f"course-{index}", title, cases) for index, (title, cases) in enumerate(groups)]
+
+
+def left_over(document: Mapping[str, Any]) -> int:
+    """How many groups with curves are beyond those shown."""
+    return max(0, len(_groups(document, _has_curve)) - MOST_DRAWINGS)
+
+
+def _has_curve(case: Case) -> bool:
+    return drawable((case.get("curve") or {}).get("losses") or ())
+
+
+def _course(name: str, title: str, cases: Sequence[Case]) -> Course:
+    walks = [
+        Walk(steps=one["curve"]["steps"], losses=one["curve"]["losses"], ended=one["status"] == "ok")
+        for one in cases
+    ]
+    lost = sum(not walk.ended for walk in walks)
+    parts = [words.count(len(walks), "case")]
+    parts += [f"{lost} did not end well (dashed)"] if lost else []
+    parts += [f"the first {MOST_WALKS} are drawn"] if len(walks) > MOST_WALKS else []
+    drawing = curve_chart(walks[:MOST_WALKS], name=name, title=f"{title}: the attacker's own loss by step")
+    return Course(title=title, note=", ".join(parts), drawing=drawing)
+
+
+def studies(document: Mapping[str, Any]) -> list[Study]:
+    """One drawing per attack, seat and defence that searched settings, and of the search of a recipe."""
+    groups = {
+        title: [one["search"] for one in cases] for title, cases in _groups(document, _searched).items()
+    }
+    recipes = [found for one in recordings_of(document) if (found := _of_recipe(one.get("recipe_searched")))]
+    listed = [*groups.items(), *([(RECIPE, recipes)] if recipes else [])]
+    return [
+        _study(f"study-{index}", title, found) for index, (title, found) in enumerate(listed[:MOST_DRAWINGS])
+    ]
+
+
+def _searched(case: Case) -> bool:
+    return drawable([trial["loss"] for trial in (case.get("search") or {}).get("trials") or ()])
+
+
+def _of_recipe(told: Any) -> dict[str, Any] | None:
+    """The search of a recipe in the form of any other search."""
+    tried = told.get("tried") if isinstance(told, Mapping) else None
+    if not tried or not drawable([one.get("misfit") for one in tried]):
+        return None
+    return {
+        "trials": [
+            {
+                "point": {key: value for key, value in one.items() if key != "misfit"},
+                "loss": one.get("misfit"),
+            }
+            for one in tried
+        ]
+    }
+
+
+def _study(name: str, title: str, searches: Sequence[Mapping[str, Any]]) -> Study:
+    losses = [[trial["loss"] for trial in one["trials"]] for one in searches]
+    counts = sorted({len(one) for one in losses})
+    trials = f"{counts[0]} to {counts[-1]} trials" if len(counts) > 1 else words.count(counts[0], "trial")
+    return Study(
+        title=title,
+        note=f"{trials} in each of {words.count(len(searches), 'case')}",
+        drawing=study_chart(losses[:MOST_WALKS], name=name, title=f"{title}: loss of every trial"),
+        settings=tuple(_setting(key, searches) for key in searches[0]["trials"][0]["point"]),
+    )
+
+
+def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
+    tried = [trial["point"].get(name) for one in searches for trial in one["trials"]]
+    numbers = [value for value in tried if isinstance(value, int | float)]
+    spread = (
+        f"{_spoken(min(numbers))} to {_spoken(max(numbers))}"
+        if len(numbers) == len(tried)
+        else words.listed(list(dict.fromkeys(map(_spoken, tried))))
+    )
+    best = [_best(one["trials"])["point"].get(name) for one in searches]
+    chosen = list(dict.fromkeys(map(_spoken, best)))
+    more = [f"{len(chosen) - MOST_CHOICES} more"] if len(chosen) > MOST_CHOICES else []
+    return Setting(name=name, tried=spread, chosen=words.listed([*chosen[:MOST_CHOICES], *more]))
+
+
+def _spoken(value: Any) -> str:
+    return words.short(value) if isinstance(value, float) else str(value)
+
+
+def _best(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first trial of the smallest loss, as the attacker chooses."""
+    return min((one for one in trials if one["loss"] is not None), key=lambda one: float(one["loss"]))
+
+
+def _groups(document: Mapping[str, Any], wanted: Any) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in document["cases"]:
+        if wanted(case):
+            found.setdefault(_title(case), []).append(case)
+    return found
+
+
+def _title(case: Case) -> str:
+    against = words.defence_words(case["defence"])
+    parts = [case["attack"], f"run by {words.role_words(case['role'])}", against, words.aware_words(case)]
+    return ", ".join(part for part in (plan_of(case) or "", *parts) if part)
