@@ -149,7 +149,9 @@ def _sources(evidence: Evidence, asked: _Question) -> Scores:
 def _images(evidence: Evidence, asked: _Question) -> Scores:
     space, records = asked.truth.space, asked.records()
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
-    if "own" in evidence.tensors:  # what a curious client takes for its own images is no guess about the others'
+    if (
+        "own" in evidence.tensors
+    ):  # what a curious client takes for its own images is no guess about the others'
         guess = guess[~evidence.tensors["own"].to(guess.device)]
     others = space.to_pixels(_others(asked))
     return image_scores(
