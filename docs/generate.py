@@ -15,6 +15,7 @@ from fedxray.audit.plan import plan_reference
 from fedxray.cli_show import default_grants
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.document import read as read_reproduction
+from fedxray.reproduce.lmra.page import choices
 from fedxray.reproduce.lmra.page import tables as local_models
 from fedxray.reproduce.pages import heading, sheets
 from fedxray.reproduce.table import REPRODUCTIONS, find
@@ -144,8 +145,11 @@ def _measured() -> str:
 def _local_models() -> str:
     """The committed table on local models, seeds apart on which settings were looked at."""
     path = RESULTS / "lmra-table1.json"
-    found = local_models(read_reproduction(path)) if path.is_file() else []
-    return "\n".join(f"### {title}\n\n{_table(head, lines)}" for title, head, lines in found)
+    if not path.is_file():
+        return ""
+    content = read_reproduction(path)
+    made = [f"### {title}\n\n{_table(head, lines)}" for title, head, lines in local_models(content)]
+    return "\n".join([*made, *(f"- {sentence}" for sentence in choices(content))]) + "\n"
 
 
 def _seat_row(name: str, entry: Any) -> tuple[str, ...]:

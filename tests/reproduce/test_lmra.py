@@ -8,7 +8,7 @@ import pytest
 
 from fedxray.reproduce.base import Request
 from fedxray.reproduce.lmra import sweeps
-from fedxray.reproduce.lmra.page import tables
+from fedxray.reproduce.lmra.page import choices, tables
 from fedxray.reproduce.lmra.setting import MODELS, federation_of, published, targets, together
 from fedxray.reproduce.lmra.table1 import NUMBERS, TABLE1
 from fedxray.reproduce.lmra.table9 import NUMBERS as FITS
@@ -124,3 +124,43 @@ def test_measured_models_by_hand() -> None:
     assert lines["`active`"][2:] == ("2", "", "", "0.900", "")
     assert lines["source inference by majority"] == ("", "", "", "", "", "", "0.250")
     assert [line[1:3] for line in fresh[2]] == [("0.500", ""), ("0.600", "+0.100")]
+
+
+def models_of(values: dict[str, tuple[float, float, float]], seeds: range) -> dict[str, object]:
+    """The same zest, loss and accuracy on every seed, but for a little that moves all models alike."""
+    metrics = ("zest", "training_loss", "training_accuracy")
+    return document(
+        {
+            (name, metric): [(seed, 0, value + 0.01 * seed) for seed in seeds]
+            for name, numbers in values.items()
+            for metric, value in zip(metrics, numbers, strict=True)
+        }
+    )
+
+
+def test_what_is_chosen_fits_no_worse_and_is_most_alike() -> None:
+    made = models_of(
+        {
+            "last": (0.3, 0.5, 0.8),
+            "heuristic": (0.4, 0.5, 0.8),
+            "heuristic-span": (0.35, 0.4, 0.85),
+            "extrapolate-100": (0.9, 5.0, 0.4),  # alike and useless
+            "heuristic-follow": (0.5, 0.4, 0.79),  # less accurate
+            "send-back": (0.2, 0.1, 0.9),  # fits, and is less alike than the last returned model
+            "optimum": (1.0, 0.0, 1.0),
+        },
+        range(10),
+    )
+    found = choices(made)
+    assert found[0] == "Chosen by listening on Leaf Synthetic, seeds 0 to 4: `heuristic`."
+    assert found[1].startswith("Leaf Synthetic, fresh seeds 5 to 9 confirms `heuristic`: zest +0.100 [")
+    assert found[2].startswith("Chosen by interfering on Leaf Synthetic, seeds 0 to 4: none")
+    assert len(found) == 3
+
+
+def test_fresh_seeds_can_refute_what_was_chosen() -> None:
+    chosen = models_of({"last": (0.3, 0.5, 0.8), "active": (0.4, 0.4, 0.9)}, range(5))
+    fresh = models_of({"last": (0.3, 0.5, 0.8), "active": (0.4, 0.9, 0.9)}, range(5, 10))
+    both = {"rows": [*chosen["rows"], *fresh["rows"]]}  # type: ignore[misc]
+    assert [one for one in choices(both) if "does not confirm `active`" in one]
+    assert not [one for one in choices(chosen) if "fresh" in one] and not choices(fresh)

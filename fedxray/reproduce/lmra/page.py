@@ -1,17 +1,21 @@
 """Measured local models as tables of their own: one line per model, one table per data set and set of seeds.
 
-Settings were looked at on the first seeds of Leaf, so these stand apart from fresh ones.
+Settings were looked at on the first seeds of Leaf, so these stand apart from fresh ones. What is chosen is chosen there
+by a rule, once among models that only listening gives and once among those that interfere: of the models that fit the
+client's records no worse than her last returned one (median loss, mean accuracy), the one most like her own model by
+the mean of Zest. It is confirmed by other runs if it is above the last returned model there too, by the whole interval,
+and still fits no worse.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from fedxray.audit.statistics import interval
-from fedxray.reproduce.lmra.setting import MODELS
+from fedxray.reproduce.lmra.setting import ACTIVE, MODELS
 
 GROUPS = (
     ("Leaf Synthetic, seeds 0 to 4", "leaf", range(5)),
@@ -23,6 +27,11 @@ HEAD: tuple[str, ...] = (
     "accuracy minus that of last", "attributes told", "sources told",
 )  # fmt: skip
 EXTRA = (("gradients", "attribute inference from updates"), ("majority", "source inference by majority"))
+NOT_CHOSEN = ("global", "last", "optimum")
+KINDS = {
+    "by listening": tuple(name for name in MODELS if name not in (*NOT_CHOSEN, *ACTIVE)),
+    "by interfering": ACTIVE,
+}
 Values = dict[tuple[int, int | None], float]
 
 
@@ -82,3 +91,72 @@ def _gain(values: Values, others: Values) -> str:
     if found.low is None or found.high is None:
         return f"{found.mean:+.3f}"
     return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def choices(document: Mapping[str, Any]) -> list[str]:
+    """What the rule chose on the first group, and whether the other groups confirm it, in sentences."""
+    title, row, seeds = GROUPS[0]
+    if not _values(document, row, seeds, "last", "zest"):
+        return []
+    found = []
+    for kind, names in KINDS.items():
+        best = _chosen(document, row, seeds, names)
+        if best is None:
+            found.append(
+                f"Chosen {kind} on {title}: none, as no model is more like the client's own than her last returned one "
+                "and fits her records no worse."
+            )
+            continue
+        found.append(f"Chosen {kind} on {title}: `{best}`.")
+        found += [
+            f"{place} {'confirms' if _confirms(document, data, others, best) else 'does not confirm'} `{best}`: "
+            f"{_told(document, data, others, best)}."
+            for place, data, others in GROUPS[1:]
+            if _values(document, data, others, best, "zest")
+        ]
+    return found
+
+
+def _chosen(document: Mapping[str, Any], row: str, seeds: Sequence[int], names: Sequence[str]) -> str | None:
+    """The name of highest mean Zest above that of the last returned model among those that fit no worse."""
+    means = {name: _average(_values(document, row, seeds, name, "zest")) for name in ("last", *names)}
+    fitting = [name for name in names if _fits(document, row, seeds, name) and means[name] > means["last"]]
+    return max(fitting, key=means.__getitem__, default=None)
+
+
+def _fits(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> bool:
+    """Whether a model fits the client's records no worse than her last returned one."""
+    losses, hits = (
+        [list(_values(document, row, seeds, one, metric).values()) for one in (name, "last")]
+        for metric in ("training_loss", "training_accuracy")
+    )
+    if not all((*losses, *hits)):
+        return False
+    return median(losses[0]) <= median(losses[1]) and fmean(hits[0]) >= fmean(hits[1])
+
+
+def _confirms(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> bool:
+    values, others = (_values(document, row, seeds, one, "zest") for one in (name, "last"))
+    both = [key for key in values if key in others]
+    if not both:
+        return False
+    gain = interval([values[key] - others[key] for key in both], [seed for seed, _ in both])
+    return gain.low is not None and gain.low > 0 and _fits(document, row, seeds, name)
+
+
+def _told(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> str:
+    """Zest and fit beside those of the last returned model."""
+    zest = [_values(document, row, seeds, one, "zest") for one in (name, "last")]
+    losses, hits = (
+        [_values(document, row, seeds, one, metric) for one in (name, "last")]
+        for metric in ("training_loss", "training_accuracy")
+    )
+    middles = [f"{median(one.values()):.3g}" if one else "unknown" for one in losses]
+    return (
+        f"zest {_gain(*zest)} against the last returned model, median loss {middles[0]} against {middles[1]}, accuracy "
+        f"{_mean(hits[0])} against {_mean(hits[1])}"
+    )
+
+
+def _average(values: Values) -> float:
+    return math.fsum(values.values()) / len(values) if values else -math.inf
