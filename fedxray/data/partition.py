@@ -22,6 +22,7 @@ PARTITIONS: Mapping[str, str] = {
     "by-label": "fedxray.data.partition:by_label",
     "by-column": "fedxray.data.partition:by_column",
     "as-given": "fedxray.data.partition:as_given",
+    "sizes": "fedxray.data.sizes:sizes_in_turn",
     "adult-doctorate": "fedxray.data.paper_splits:adult_doctorate",
     "income-correlation": "fedxray.data.paper_splits:income_correlation",
     "att-faces": "fedxray.data.paper_splits:att_faces",

@@ -42,6 +42,12 @@ REPRODUCTIONS: dict[str, str] = {
     "lmra-dataset-size": "fedxray.reproduce.lmra.sweeps:LMRA_DATASET_SIZE",
     "lmra-heterogeneity": "fedxray.reproduce.lmra.heterogeneity:LMRA_HETEROGENEITY",
     "lmra-images": "fedxray.reproduce.lmra.images:LMRA_IMAGES",
+    "curious-clients": "fedxray.reproduce.curious.clients:CLIENT_COUNT",
+    "curious-batch-and-steps": "fedxray.reproduce.curious.batch_and_steps:BATCH_AND_STEPS",
+    "curious-uneven": "fedxray.reproduce.curious.uneven:UNEVEN",
+    "curious-inversion-lr": "fedxray.reproduce.curious.inversion_rate:INVERSION_RATE",
+    "curious-upper-bound": "fedxray.reproduce.curious.upper_bound:UPPER_BOUND",
+    "curious-choices": "fedxray.reproduce.curious.choices:CHOICES",
 }
 
 

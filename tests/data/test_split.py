@@ -37,6 +37,7 @@ OPTIONS = {
     "by-label": {},
     "by-column": {"column": "town"},
     "as-given": {},
+    "sizes": {"sizes": [2, 8]},
 }
 
 
@@ -58,7 +59,7 @@ def test_no_record_has_two_uses_and_none_is_lost(
     check_disjoint(dataset, divided)
     assert len(divided.train) == len(divided.holdout) == clients
     assert len(divided.public) == round(public * records)
-    if limit is None and partition != "as-given":
+    if limit is None and partition not in ("as-given", "sizes"):
         assert divided.dropped == 0
     if limit is not None:
         assert max(len(part) for part in divided.train) <= limit
@@ -209,11 +210,24 @@ def test_as_given_takes_the_first_owners_with_enough_records() -> None:
         ({"clients": 2, "partition": "as-given"}, "data that says whose each record is"),
         ({"clients": 2, "partition": "income-correlation"}, "sensitive column"),
         ({"clients": 4, "partition": "adult-doctorate"}, "column"),
+        ({"clients": 2, "partition": "sizes"}, "sizes: expected a list"),
+        ({"clients": 2, "partition": "sizes", "sizes": [3, 0]}, "sizes: expected a whole number"),
+        ({"clients": 2, "partition": "sizes", "sizes": [40, 20]}, "sizes: expected at most 45"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         split(labelled(50), seed=0, **settings)  # type: ignore[arg-type]
+
+
+def test_sizes_are_dealt_in_turn_and_equal_totals_divide_the_same_records() -> None:
+    settings = {"clients": 4, "partition": "sizes", "holdout": 0.0, "seed": 3}
+    even = split(labelled(50), sizes=[6], **settings)  # type: ignore[arg-type]
+    uneven = split(labelled(50), sizes=[9, 3], **settings)  # type: ignore[arg-type]
+    assert [len(part) for part in even.train] == [6] * 4
+    assert [len(part) for part in uneven.train] == [9, 3, 9, 3]
+    assert set(torch.cat(even.train).tolist()) == set(torch.cat(uneven.train).tolist())
+    assert even.dropped == 50 - 5 - 24
 
 
 def used_dataset() -> Dataset:

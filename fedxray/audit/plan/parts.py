@@ -47,7 +47,7 @@ class DataPart(OpenSection):
     )
     partition: str = key(
         "iid",
-        "iid, dirichlet (alpha), by-label, by-column (column), as-given, or a paper's own split: "
+        "iid, dirichlet (alpha), by-label, by-column (column), as-given, sizes (sizes), or a paper's own split: "
         "adult-doctorate, income-correlation (heterogeneity), att-faces",
         "who holds which records",
     )

@@ -1,0 +1,1 @@
+"""The figures of "Federated Learning Nodes Can Reconstruct Peers' Image Data"."""

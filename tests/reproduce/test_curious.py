@@ -1,0 +1,122 @@
+"""The figures of "Federated Learning Nodes Can Reconstruct Peers' Image Data": divisions, recipes and attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.plan import make_plan
+from fedxray.reproduce.base import Request
+from fedxray.reproduce.table import REPRODUCTIONS, find
+
+PAPER, SMALL = Request(scale="paper"), Request()
+NAMES = tuple(name for name in REPRODUCTIONS if name.startswith("curious-"))
+OURS = (
+    "curious-clients",
+    "curious-batch-and-steps",
+    "curious-uneven",
+    "curious-inversion-lr",
+    "curious-upper-bound",
+    "curious-choices",
+)
+
+
+def plans(request: Request, *names: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Figure, row and plan of every row."""
+    for name in names or OURS:
+        made = find(name)
+        assert made.plan is not None
+        for row in made.rows:
+            yield name, row, made.plan(request, row)
+
+
+@pytest.mark.parametrize("request_", [PAPER, SMALL])
+def test_every_plan_is_valid_and_fits_the_photos(request_: Request) -> None:
+    assert set(OURS) <= set(NAMES)
+    for name, row, plan in plans(request_):
+        made = make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
+        data, photos = plan["data"], 64 if plan["data"]["size"] == 128 else 1000
+        sizes = [data["sizes"][client % len(data["sizes"])] for client in range(data["clients"])]
+        left = photos - round(data["public"] * photos)
+        assert data["clients"] == made.clients and sum(sizes) <= left, (name, row)
+        assert data["holdout"] == 0 and plan["federation"]["batch_size"] == "all"
+
+
+def test_clients_take_their_steps_on_one_batch_at_the_papers_rate() -> None:
+    for name, row, plan in plans(PAPER):
+        told, words = plan["federation"], row.split("-")
+        steps = int(words[words.index("steps") + 1]) if "steps" in words else 3
+        rate = 0.03 if name == "curious-inversion-lr" else 0.003
+        assert (told["rounds"], told["epochs"], told["learning_rate"]) == (1, steps, rate), (name, row)
+        assert plan["data"]["size"] == (128 if row.endswith("128px") else 64)
+        for attack in plan["attack"]:
+            assert attack["steps"] == 200 and attack["metrics"] == ["lpips"], (name, row)
+            assert attack["latent"] == 4 or attack["label"] == "no-latent", (name, row)
+
+
+def test_small_photos_get_a_latent_picture_of_half_their_size() -> None:
+    for name, row, plan in plans(SMALL):
+        if row.endswith("128px"):
+            continue
+        assert plan["data"]["size"] == 32
+        kinds = {attack["latent"] for attack in plan["attack"]}
+        assert kinds == ({1, 2, 4} if name == "curious-choices" else {2}), (name, row)
+
+
+@pytest.mark.parametrize("clients", [2, 4, 8, 16, 32])
+@pytest.mark.parametrize("model", ["lenet", "resnet9", "resnet18"])
+def test_the_fifth_figure_counts_clients_of_sixteen_images(model: str, clients: int) -> None:
+    _, _, plan = next(one for one in plans(PAPER, "curious-clients") if one[1] == f"{model}-{clients}")
+    assert plan["model"] == {"name": model}
+    assert (plan["data"]["clients"], plan["data"]["sizes"]) == (clients, [16])
+    (attack,) = plan["attack"]
+    assert (attack["name"], attack["role"]) == ("curious-client", "curious-client")
+    assert attack["grants"] == ["recipe", "examples", "label-counts"] and "own_share" not in attack
+
+
+def test_the_sixth_figure_varies_images_and_steps_apart() -> None:
+    for _, row, plan in plans(PAPER, "curious-batch-and-steps"):
+        clients, _, what, number = row.split("-")
+        assert plan["data"]["clients"] == int(clients)
+        assert plan["data"]["sizes"] == [int(number) if what == "batch" else 16]
+
+
+def test_the_twelfth_figure_divides_the_same_number_of_images() -> None:
+    for _, row, plan in plans(PAPER, "curious-uneven"):
+        division = row.partition("-")[2]
+        assert plan["data"]["sizes"] == {"even": [16], "uneven": [21, 11]}[division]
+        assert [attack["role"] for attack in plan["attack"]] == ["secure-aggregation"]
+    assert all(one.rows == (f"{k}-uneven", f"{k}-even") for one, k in
+               zip(find("curious-uneven").differences, (2, 4, 6, 8), strict=True))  # fmt: skip
+
+
+def test_the_fourteenth_figure_sets_the_oracle_beside_the_attack_on_the_same_images() -> None:
+    for _, row, plan in plans(PAPER, "curious-upper-bound"):
+        ours, bound = plan["attack"]
+        assert (ours["name"], bound["name"]) == ("curious-client", "curious-client-oracle")
+        assert ours["role"] == bound["role"] == "secure-aggregation"
+        assert bound["grants"] == ["recipe", "examples", "oracle-groups"]
+        assert plan["data"]["clients"] == int(row[0])
+
+
+def test_the_thirteenth_figure_changes_nothing_but_the_attackers_rate() -> None:
+    for _, _, plan in plans(PAPER, "curious-inversion-lr"):
+        rates = [attack["learning_rate"] for attack in plan["attack"]]
+        assert rates == [0.02, 0.05, 0.1, 0.2, 0.5]
+        rest = [{**attack, "learning_rate": 0, "label": ""} for attack in plan["attack"]]
+        assert all(one == rest[0] for one in rest)
+
+
+def test_each_choice_changes_one_thing() -> None:
+    for _, _, plan in plans(PAPER, "curious-choices"):
+        first, *others = plan["attack"]
+        for other in others:
+            changed = {key for key in {*first, *other} - {"label"} if first.get(key) != other.get(key)}
+            assert changed in ({"own_share"}, {"match"}, {"latent"}, {"grants", "labels"}, set()), other
+
+
+def test_our_text_has_no_number_of_any_figure() -> None:
+    assert all(not find(name).paper.numbers and find(name).paper.trend for name in OURS)
