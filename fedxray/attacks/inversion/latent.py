@@ -37,12 +37,15 @@ def valid(latent: Tensor, space: Space) -> Tensor:
 def latent_starts(
     view: View, like: Tensor, examples: int, context: Context, restarts: int, factor: int
 ) -> list[dict[str, Tensor]]:
-    """One start per restart: every pixel of the latent picture evenly from 0 to 1."""
+    """One start per restart: every pixel of the latent picture evenly from 0 to 1.
+
+    Whatever its settings the attack starts alike, so that a search compares what is assumed and not starts.
+    """
     channels, height, width = view.space.shape
     shape = (examples, channels, -(-height // factor), -(-width // factor))
     blank = torch.empty(shape, dtype=like.dtype, device=like.device)
     return [
-        {"latent": uniform_like(blank, fork(context.generator, "restart", place))}
+        {"latent": uniform_like(blank, fork(context.root, "latent start", place))}
         for place in range(restarts)
     ]
 
