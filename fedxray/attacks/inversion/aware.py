@@ -2,7 +2,8 @@
 
     1. What a defence does without chance (clipping, averaging pairs, rounding) is done to the replayed client too.
     2. Entries that were cut away, or that never leave the client, count neither in the replay nor in the aim.
-    3. A tensor counts by the share of signal in it: one minus the variance of the known noise over its mean square.
+    3. Known noise has one variance in all entries, so all entries count alike: least squares with equal weights
+       lose least to it. An attack that weighs layers by anything else (DLF) puts these weights aside.
 Of a sum of several clients only the first holds, and only for what is done inside local steps.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
@@ -20,8 +20,6 @@ from fedxray.defences.base import Seams, Told, Work
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import batch_norm_layers
 from fedxray.params import Params
-
-LEAST_SIGNAL = 0.01  # no tensor is given up altogether: noise may be all there is
 
 
 def aware(
@@ -35,14 +33,14 @@ def aware(
     told = seams.told or Told()
     if observation.contributors is None or len(observation.contributors) > 1:
         return replace(client, seams=replace(told.replay, incoming=None, outgoing=None)), aim
-    counts = weights(aim, told, seams, update_variance(told, client))
-    return replace(client, seams=told.replay, weights=counts), weighted(aim, counts)
+    counts, noise = weights(aim, told, seams), update_variance(told, client)
+    return replace(client, seams=told.replay, weights=counts, noise=noise), weighted(aim, counts)
 
 
 def _work(view: View, recipe: Recipe, examples: int, client: Replay) -> Work:
     """The client's job as the attacker takes it to be; how many rounds there are is what it saw of them."""
     norms = batch_norm_layers(view.model)
-    names = [name for name, _ in view.model.named_parameters()]
+    names = [name for name, value in view.model.named_parameters() if value.requires_grad]
     return Work(
         examples=examples,
         batch_size=min(examples, max(client.sizes)),
@@ -64,16 +62,12 @@ def update_variance(told: Told, client: Replay) -> float:
     return told.update_variance + told.step_variance * squares
 
 
-def weights(aim: Params, told: Told, seams: Seams, variance: float) -> dict[str, Tensor]:
-    """What every entry of the update counts, from 0 to 1, with the shape of the entry's tensor or as a scalar."""
+def weights(aim: Params, told: Told, seams: Seams) -> dict[str, Tensor]:
+    """What every entry of the update counts, 0 or 1, with the shape of the entry's tensor or as a scalar."""
     hidden = seams.kept.params if seams.kept else ()
     found = {}
     for name, value in aim.items():
-        power = value.square().mean() if value.numel() else value.new_ones(())
-        share = (1 - variance / power.clamp(min=torch.finfo(value.dtype).tiny)).clamp(min=LEAST_SIGNAL)
-        count = share.sqrt() if variance else torch.ones_like(power)
-        if name in hidden:
-            count = torch.zeros_like(power)
+        count = value.new_zeros(()) if name in hidden else value.new_ones(())
         found[name] = count * (value != 0).to(value.dtype) if told.cut else count
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence, of_images
 from fedxray.attacks.inversion.aware import aware
-from fedxray.attacks.inversion.distance import BY_DEPTH, Distance, distance_named
+from fedxray.attacks.inversion.distance import BY_DEPTH, Distance, distance_named, squared_l2
 from fedxray.attacks.inversion.dlf_settings import DlfSettings, Numbers, method_of, numbers_of
 from fedxray.attacks.inversion.known import aim_of, labels_known, recipe_of
 from fedxray.attacks.inversion.replay import Replay, replay, schedule_of_epochs, straight_schedule
@@ -177,7 +178,7 @@ def objective(
     names = [name for name, _ in view.model.named_parameters() if name in simulated.aim]
     return Objective(
         simulation=simulated,
-        distance=distance_named(settings.match, names),
+        distance=_distance(settings.match, names, simulated),
         numbers=numbers_of(settings),
         space=view.space,
         half=max(1, settings.steps // 2),
@@ -187,11 +188,27 @@ def objective(
     )
 
 
+def _distance(match: str, names: list[str], simulated: Simulation) -> Distance:
+    """The distance of that name; under noise known to be alike in all entries, these count alike.
+
+    The update's own length then counts as much as before, and so do the other terms beside it.
+    """
+    if match != BY_DEPTH or not simulated.client.noise:
+        return distance_named(match, names)
+    before, plain = (_length(simulated, names, one) for one in (BY_DEPTH, "l2"))
+    return partial(squared_l2, weights=dict.fromkeys(names, before / plain if plain > 0 else 1.0))
+
+
 def _share(simulated: Simulation, names: list[str]) -> float:
     """One over the squared length of the update per batch, layers counted as in the authors' code."""
-    nothing = {name: torch.zeros_like(value) for name, value in simulated.aim.items()}
-    length = float(distance_named(BY_DEPTH, names)(simulated.aim, nothing))
+    length = _length(simulated, names, BY_DEPTH)
     return simulated.batches / length if length > 0 else 1.0
+
+
+def _length(simulated: Simulation, names: list[str], match: str) -> float:
+    """The distance of the update from none."""
+    nothing = {name: torch.zeros_like(value) for name, value in simulated.aim.items()}
+    return float(distance_named(match, names)(simulated.aim, nothing))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,7 @@ class Replay:
     segment: int | None = None  # steps in the graph at a time; None: all of them
     seams: Seams = IDENTITY  # what is known for certain of the client's defence
     weights: Params | None = None  # what an entry of the update counts, where some count less
+    noise: float = 0.0  # known variance of the noise in every entry of the update
 
     def update(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """The update, differentiable in x [examples, ...] and in y where it is not class numbers."""

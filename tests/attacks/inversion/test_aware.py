@@ -13,8 +13,11 @@ from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import View
 from fedxray.attacks.aim import observation_at
-from fedxray.attacks.inversion.aware import LEAST_SIGNAL, update_variance
+from fedxray.attacks.base import Context, compute
+from fedxray.attacks.inversion.aware import update_variance
 from fedxray.attacks.inversion.distance import squared_l2
+from fedxray.attacks.inversion.dlf import Dlf
+from fedxray.attacks.inversion.dlf_objective import objective, simulation, what_is_known
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.known import as_far_as_told, replayed
 from fedxray.audit import catalog
@@ -28,6 +31,7 @@ from fedxray.federation.truth import Truth
 from fedxray.metrics.scoring import score
 from fedxray.models import build
 from fedxray.params import flatten
+from fedxray.progress import silent
 from fedxray.seeds import fork
 from tests.contract import worlds
 
@@ -112,17 +116,31 @@ def test_of_a_sum_only_what_happens_inside_steps_is_replayed() -> None:
     assert replayed(view, observation_at(view, "first"), 8, "batch")[0].seams.gradients is not None
 
 
-def test_tensors_count_by_the_share_of_signal_in_them() -> None:
+def test_under_known_noise_all_entries_count_alike_and_their_length_as_before() -> None:
     transcript, truth = run("gaussian-noise", {"scale": 0.01})
-    view = view_of(transcript, truth, aware=True)
-    observation = observation_at(view, "first")
-    client, aim = replayed(view, observation, 4, "batch")
-    assert client.weights is not None
-    for name, value in observation.update.items():
-        expected = max(LEAST_SIGNAL, 1 - 1e-4 / float(value.square().mean())) ** 0.5
-        assert float(client.weights[name]) == pytest.approx(expected)
-        torch.testing.assert_close(aim[name], value * expected)
-    assert len({round(float(one), 6) for one in client.weights.values()}) > 1
+    found = {}
+    for aware in (True, False):
+        view = view_of(transcript, truth, aware=aware)
+        observation, context = (
+            observation_at(view, "first"),
+            Context(generator=fork(0), root=fork(0), memo=compute, report=silent),
+        )
+        client, aim = replayed(view, observation, 4, "batch")
+        assert client.noise == pytest.approx(1e-4 if aware else 0.0)
+        assert torch.equal(flatten(aim), flatten(observation.update))
+        known = what_is_known(view, Dlf(), context)
+        made = simulation(view, Dlf(), known, known.recipe, by_epoch=True)
+        found[aware] = objective(view, Dlf(), made).distance
+    nothing = {name: 0 * value for name, value in aim.items()}
+    by_tensor = {
+        aware: {
+            name: float(distance(aim, {**aim, name: nothing[name]}) / aim[name].square().sum())
+            for name in aim
+        }
+        for aware, distance in found.items()
+    }
+    assert len({round(one, 9) for one in by_tensor[True].values()}) == 1 < len(set(by_tensor[False].values()))
+    assert float(found[True](aim, nothing)) == pytest.approx(float(found[False](aim, nothing)))
 
 
 def test_the_noise_of_steps_adds_up_over_a_round() -> None:
