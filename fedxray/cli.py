@@ -31,7 +31,6 @@ Engine = Annotated[
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="How many workers; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of an audit.")]
-ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def main() -> NoReturn:
@@ -173,11 +172,11 @@ def list_names(
         str,
         typer.Argument(
             metavar="KIND",
-            help="attacks, defences, datasets, models, metrics, roles, grants, floors or reproductions.",
+            help="attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions.",
         ),
     ],
 ) -> None:
-    """List attacks, defences, datasets, models, metrics, roles, grants, floors or reproductions."""
+    """List attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions."""
     from fedxray.cli_show import lines_of
 
     for line in lines_of(kind):
@@ -209,10 +208,6 @@ def _say(text: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
-
-
-def _not_built(what: str) -> FedxrayError:
-    return FedxrayError(f"{what} is not built yet.")
 
 
 @app.command()
@@ -252,7 +247,37 @@ def compare(
     raise typer.Exit(run_compare(first, second))
 
 
-@app.command(name="train-prior", hidden=True, context_settings=ANYTHING)
-def train_prior(context: typer.Context) -> None:
-    """Not built yet: train an image prior for restoring."""
-    raise _not_built("fedxray train-prior")
+@app.command(name="train-prior")
+def train_prior(
+    out: Annotated[Path, typer.Option("--out", help="A new folder for the prior.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="Public images: a data set of `fedxray list datasets`, or a folder."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="In place of --data: what no client of this plan holds.")
+    ] = None,
+    size: Annotated[int | None, typer.Option("--size", min=4, help="Pixels a side.")] = None,
+    part: Annotated[str | None, typer.Option("--part", help="Part of the data set: train or test.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first images.")] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="ddpm (U-Net), dit (transformer) or gan (restoring network).")
+    ] = "ddpm",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps.")] = 2000,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Images of a step.")] = 32,
+    width: Annotated[int, typer.Option("--width", min=8, help="Channels, a multiple of 8.")] = 32,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Of Adam, falling.")] = 1e-3,
+    flip: Annotated[bool, typer.Option("--flip", help="Show images mirrored too.")] = False,
+    scale: Annotated[int, typer.Option("--scale", min=1, help="gan: blocks that are averaged.")] = 1,
+    noise: Annotated[float, typer.Option("--noise", help="gan: largest noise that is added.")] = 0.15,
+    seed: Annotated[int, typer.Option("--seed", help="Of all draws.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train a small image prior for restorers, on public images, with a card that lists what it has seen."""
+    from fedxray.cli_prior import run_training
+
+    settings = {
+        "kind": kind, "steps": steps, "batch": batch, "width": width, "learning_rate": learning_rate,
+        "flip": flip, "scale": scale, "noise": noise, "seed": seed,
+    }  # fmt: skip
+    run_training(data, plan, size, part, limit, out, settings, quiet)

@@ -29,6 +29,7 @@ EXTRAS = {
     "flwr": "flower",
     "opacus": "dp",
     "ray": "ray",
+    "diffusers": "diffusion",
 }
 # How a skip for a missing requirement begins: ours, and that of pytest.importorskip.
 MISSING = ("needs", "could not import")

@@ -42,11 +42,10 @@ def raw_and_restored(part: AttackPart, folder: Path) -> list[AttackPart]:
 
 def named(restore: Any, place: str) -> list[dict[str, Any]]:
     """What a plan says of restorers, as tables with a name."""
-    listed = restore if isinstance(restore, list) else [restore]
     found = []
-    for one in listed:
+    for one in restore if isinstance(restore, list) and restore else [restore]:
         table = {"name": one} if isinstance(one, str) else one
-        if not isinstance(table, Mapping) or not isinstance(table.get("name"), str) or not listed:
+        if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
             raise BadInput(
                 place,
                 expected="the name of a restorer, a table with its name and prior, or a list of these",
@@ -108,6 +107,7 @@ def check_restoring(part: AttackPart, attack: Attack, space: Space) -> None:
             remedy="Train one with `fedxray train-prior --kind`: gan for gan, ddpm or dit for the others.",
         )
     check_shape(restorer.name, prior.shape, space)
+    restorer.check(prior)
 
 
 def check_unseen(part: AttackPart, prior: Shaped, space: Space, records: Iterable[Records]) -> None:

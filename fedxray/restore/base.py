@@ -49,6 +49,10 @@ class Restorer(ABC, Generic[Prior]):
     revision: str | None
 
     @abstractmethod
+    def check(self, prior: Prior) -> None:
+        """Refuse a prior that cannot be used with these settings."""
+
+    @abstractmethod
     def pixels(
         self, raw: Tensor, labels: Tensor | None, prior: Prior, generator: torch.Generator, report: Report
     ) -> Restored:

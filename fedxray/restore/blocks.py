@@ -7,6 +7,7 @@ mean is 1 / scale times that coordinate, the one singular value; all others are 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +23,9 @@ class Blocks:
 
     scale: int
 
-    def check(self, images: Tensor) -> None:
-        """Refuse images that do not divide into blocks."""
-        height, width = images.shape[-2:]
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse images of a shape [..., h, w] that does not divide into blocks."""
+        height, width = shape[-2:]
         if height % self.scale or width % self.scale:
             raise BadInput(
                 "scale",

@@ -69,12 +69,17 @@ class Ddrm(Restorer[Diffusion]):
         if not 0 <= self.guidance <= 100:
             raise BadInput("guidance", expected="from 0 to 100", got=self.guidance, remedy="Try 1.")
 
+    def check(self, prior: Diffusion) -> None:
+        """Images must divide into blocks."""
+        prior.check()
+        Blocks(self.scale).check(prior.shape)
+
     def pixels(
         self, raw: Tensor, labels: Tensor | None, prior: Diffusion, generator: torch.Generator, report: Report
     ) -> Restored:
         """The algorithm of the header."""
         blocks = Blocks(self.scale)
-        blocks.check(raw)
+        blocks.check(raw.shape)
         measured = blocks.means(2 * raw - 1)
         spread = 2 * self.noise  # of values in -1..1
         chosen = chosen_levels(prior, self.steps, blocks.spread(spread), self.finish)

@@ -29,6 +29,11 @@ class Diffusion(Shaped):
     noise: Noise
     needs_classes: bool = False  # whether it cannot be asked without a class
 
+    def check(self) -> None:
+        """Refuse a model that must be told a class but does not say what its classes are called."""
+        if self.needs_classes and not self.classes:
+            raise self._without_labels("one whose classes have no names")
+
     def sigma(self, level: int) -> float:
         """The noise of a level on images that keep their size."""
         kept = float(self.kept[level])
@@ -37,12 +42,7 @@ class Diffusion(Shaped):
     def predicted(self, x: Tensor, level: int, labels: Tensor | None, guidance: float = 1.0) -> Tensor:
         """The noise that the model sees in x [n, c, h, w]; guidance beyond 1 goes further towards the class."""
         if self.needs_classes and labels is None:
-            raise BadInput(
-                "prior",
-                expected="labels that this class-conditional model knows",
-                got="none",
-                remedy="Use a prior that can do without, or an attack that gives labels of its classes.",
-            )
+            raise self._without_labels("none")
         parts = []
         for place in range(0, len(x), AT_ONCE):
             part = x[place : place + AT_ONCE]
@@ -66,4 +66,12 @@ class Diffusion(Shaped):
         """The first level with at least this noise; the last where none has."""
         return next(
             (level for level in range(len(self.kept)) if self.sigma(level) >= sigma), len(self.kept) - 1
+        )
+
+    def _without_labels(self, got: str) -> BadInput:
+        return BadInput(
+            "prior",
+            expected="labels that this class-conditional model knows",
+            got=got,
+            remedy="Use a prior that can do without, such as one of `fedxray train-prior`.",
         )

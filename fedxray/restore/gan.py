@@ -36,6 +36,9 @@ class Gan(Restorer[RestoringNetwork]):
     prior: str
     revision: str | None = None
 
+    def check(self, prior: RestoringNetwork) -> None:
+        """Any network will do."""
+
     def pixels(
         self,
         raw: Tensor,

@@ -55,6 +55,10 @@ class Mde(Restorer[Diffusion]):
         """The paper's Adam."""
         return Adam(steps=self.epochs, lr=self.learning_rate)
 
+    def check(self, prior: Diffusion) -> None:
+        """Any model that can be asked."""
+        prior.check()
+
     def pixels(
         self, raw: Tensor, labels: Tensor | None, prior: Diffusion, generator: torch.Generator, report: Report
     ) -> Restored:

@@ -26,7 +26,7 @@ def diffusers_library() -> Any:
             "restore",
             expected="the package diffusers",
             got="none",
-            remedy="Install it: pip install 'fedxray[restore]'.",
+            remedy="Install it: pip install 'fedxray[diffusion]'.",
         ) from error
     return diffusers
 

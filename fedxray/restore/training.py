@@ -43,7 +43,7 @@ class Training:
     averaging: float = 0.995  # of the weights that are kept, from step to step
     flip: bool = False  # whether images are also shown mirrored
     scale: int = 1  # gan: images are averaged over blocks of so many pixels,
-    noise: float = 0.15  # gan: and get noise of a spread up to this
+    noise: float = 0.15  # gan: get noise of a spread up to this, and are enlarged again
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -158,12 +158,13 @@ def train_restorer(
 
 
 def degraded(x: Tensor, scale: int, noise: float, draws: torch.Generator) -> Tensor:
-    """Images [n, c, h, w] as an inversion might give them: block means enlarged again, with noise of a drawn spread."""
-    if scale > 1:
-        small = F.avg_pool2d(x, scale)
-        x = F.interpolate(small, size=x.shape[2:], mode="bicubic", align_corners=False)
+    """Images [n, c, h, w] as an inversion might give them: block means with noise of a drawn spread, enlarged again."""
+    small = F.avg_pool2d(x, scale) if scale > 1 else x
     spread = noise * torch.rand((len(x), 1, 1, 1), generator=draws)
-    return x + (spread * torch.randn(x.shape, generator=draws)).to(x)
+    small = small + (spread * torch.randn(small.shape, generator=draws)).to(x)
+    if scale == 1:
+        return small
+    return F.interpolate(small, size=x.shape[2:], mode="bicubic", align_corners=False)
 
 
 def _descend(
@@ -225,13 +226,18 @@ def _save_restorer(
     return file, {"channels": channels, "width": training.width, "depth": DEPTH}
 
 
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """A folder under a temporary name that gets its own name when all went well."""
+def check_place(folder: Path) -> None:
+    """Refuse a place that is taken."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(
             "--out", expected="a new or empty folder", got=str(folder), remedy="Choose another --out."
         )
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder under a temporary name that gets its own name when all went well."""
+    check_place(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = folder.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     part.mkdir()
