@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedxray.audit.factories import from_factory
 from fedxray.audit.settings import fill_fields
 from fedxray.errors import BadInput, unknown_key, unknown_name
-from fedxray.naming import load
+from fedxray.naming import load, users_code
 
 if TYPE_CHECKING:
     from fedxray.attacks.base import Attack
@@ -224,6 +224,15 @@ def defence_from_factory(
     from fedxray.defences.base import Defence
 
     made: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
+    with users_code(f"{argument}.factory", f"{spec} to return a defence that describes itself"):
+        words = made.describe()
+    if not isinstance(words, str):
+        raise BadInput(
+            f"{argument}.factory",
+            expected="describe() to return a text",
+            got=type(words).__name__,
+            remedy="Return one line.",
+        )
     return made
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data import Dataset, Split, load, split
@@ -17,6 +18,7 @@ from fedxray.data.identity import Stamp, stamp
 from fedxray.data.records import Records
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import Federation, in_dtype
+from fedxray.federation.trial import try_defence
 from fedxray.losses import default_loss
 from fedxray.seeds import fork
 
@@ -47,12 +49,14 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
         dataset = load_data(plan, seed)
         parts = split(dataset, **split_arguments(plan.data, seed))
     check_loss(plan.federation.loss, dataset.space.target)
-    model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
+    model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder)
+    check_dtype(plan, model)
+    model = model.to(dataset.x.dtype)
 
     def records(index: torch.Tensor) -> Records:
         return Records(dataset.x[index], dataset.y[index])
 
-    record = plan.federation.record
+    record, part = plan.federation.record, plan.defence_of(defence)
     federation = Federation(
         space=dataset.space,
         clients=tuple(records(index) for index in parts.train),
@@ -62,11 +66,12 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
         recipe=plan.federation.recipe(default_loss(dataset.space.target)),
         rounds=plan.federation.rounds,
         participation=plan.federation.participation,
-        defence=plan.defence_of(defence).make(plan.folder),
+        defence=part.make(plan.folder),
         secure_aggregation=plan.federation.secure_aggregation,
         record=tuple(record) if isinstance(record, list) else record,
     )
     cast = in_dtype(federation, plan.federation.dtype)
+    try_defence(cast, own=part.factory is not None)
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
 
 
@@ -92,6 +97,22 @@ def check_loss(loss: str | None, target: str) -> None:
             expected=f"{fitting!r}, since the target is for {target}",
             got=repr(loss),
             remedy="Leave loss out, or choose another target.",
+        )
+
+
+def check_dtype(plan: Plan, model: nn.Module) -> None:
+    """Refuse an own network of another type than the plan's: it would be audited as something that it is not."""
+    wanted = plan.federation.dtype
+    kinds = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if one.is_floating_point()}
+    odd = sorted(kinds - {wanted})
+    if plan.model.factory is not None and odd:
+        raise BadInput(
+            "federation.dtype",
+            expected=f"a network of {wanted}, which is the plan's type",
+            got=f"parameters of {', '.join(odd)} from {plan.model.factory}",
+            remedy='Set dtype = "float64" in [federation].'
+            if odd == ["float64"]
+            else "Return a network of float32 or float64.",
         )
 
 

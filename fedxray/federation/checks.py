@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedxray.data.records import Records
-from fedxray.defences.base import Seams
-from fedxray.errors import BadInput
+from fedxray.defences.base import Mixing, Seams
+from fedxray.errors import BadInput, some
 from fedxray.federation.recipe import Recipe
 from fedxray.params import parameters_of
 
@@ -45,20 +45,23 @@ def check_records(model: nn.Module, clients: Sequence[Records], holdout: Sequenc
             )
 
 
-def check_batches(model: nn.Module, sample: Tensor, examples: Sequence[int], recipe: Recipe) -> None:
+def check_batches(
+    model: nn.Module, sample: Tensor, examples: Sequence[int], recipe: Recipe, mixing: Mixing = "none"
+) -> None:
     """Refuse a batch in which a BatchNorm layer would see a single value per channel."""
     if not any(isinstance(module, _BatchNorm) for module in model.modules()):
         return
-    smallest = {client: _smallest_batch(count, recipe) for client, count in enumerate(examples)}
+    of = 2 if mixing == "pairs" else 1  # examples that become one
+    smallest = {client: -(-_smallest_batch(count, recipe) // of) for client, count in enumerate(examples)}
     lonely = [client for client, length in smallest.items() if length == 1]
     if not lonely:
         return
     single = [name for name, values in values_per_channel(model, sample).items() if values == 1]
     if single:
-        count, first = examples[lonely[0]], lonely[0]
+        count, first, after = examples[lonely[0]], lonely[0], " after mixing" if of > 1 else ""
         raise BadInput(
             "batch_size",
-            expected=f"batches of at least 2 examples for BatchNorm layer {single[0]!r}",
+            expected=f"batches of at least 2 examples{after} for BatchNorm layer {single[0]!r}",
             got=f"a batch of 1 at client {first} ({count} examples in batches of {recipe.batch_length(count)})",
             remedy='Choose a batch size that leaves no single example over, or a model with norm = "none".',
         )
@@ -88,6 +91,18 @@ def values_per_channel(model: nn.Module, sample: Tensor) -> dict[str, int]:
     return found
 
 
+def check_seams(seams: object) -> Seams:
+    """The seams, if a defence gave any."""
+    if isinstance(seams, Seams):
+        return seams
+    raise BadInput(
+        "defence",
+        expected="its method seams to return a fedxray.defences.base.Seams",
+        got=type(seams).__name__,
+        remedy="Return Seams() where nothing is to be changed.",
+    )
+
+
 def check_example_gradients(model: nn.Module, seams: Seams) -> None:
     """Refuse a defence on single examples' gradients where BatchNorm mixes the examples of a batch."""
     if seams.gradients is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
@@ -100,8 +115,18 @@ def check_example_gradients(model: nn.Module, seams: Seams) -> None:
 
 
 def check_kept(model: nn.Module, seams: Seams) -> None:
-    """Refuse a defence that keeps BatchNorm layers to the client where there are none."""
-    if seams.kept is not None and not any(isinstance(module, _BatchNorm) for module in model.modules()):
+    """Refuse a defence that keeps what is not there: other parameters, or BatchNorm layers of a model without."""
+    if seams.kept is None:
+        return
+    unknown = [name for name in seams.kept.params if name not in parameters_of(model)]
+    if unknown:
+        raise BadInput(
+            "defence",
+            expected="names of trained parameters to keep",
+            got=repr(unknown[0]),
+            remedy=f"Choose among {some(sorted(parameters_of(model)))}.",
+        )
+    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
         raise BadInput(
             "defence",
             expected="a model with BatchNorm for a defence that keeps its layers to the client",

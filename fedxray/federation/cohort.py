@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.defences.base import IDENTITY, Seams
+from fedxray.defences.passing import entered, sent
 from fedxray.federation.local import Batch, LocalResult, local_update, objective
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule
@@ -154,7 +155,10 @@ def _padded(index: Tensor, steps: int, width: int) -> Tensor:
 
 
 def _enter(job: Job) -> Params:
-    return job.seams.incoming(dict(job.start), None, job.generator)[0] if job.seams.incoming else job.start
+    if job.seams.incoming is None:
+        return job.start
+    with _own_draws(job):
+        return entered(job.seams, job.start, job.generator)
 
 
 def _leave(job: Job, entered: Params, update: dict[str, Tensor], recipe: Recipe) -> LocalResult:
@@ -163,5 +167,7 @@ def _leave(job: Job, entered: Params, update: dict[str, Tensor], recipe: Recipe)
         kept = add(update, subtract(entered, job.start))
     else:
         kept = each(torch.clone, update)
-    sent = job.seams.outgoing(kept, None, job.generator)[0] if job.seams.outgoing else kept
-    return LocalResult(update=sent, buffers=dict(job.buffers))
+    if job.seams.outgoing is None:
+        return LocalResult(update=kept, buffers=dict(job.buffers))
+    with _own_draws(job):  # an own defence may draw as torch does, without the generator it is given
+        return LocalResult(update=sent(job.seams, kept, job.generator), buffers=dict(job.buffers))

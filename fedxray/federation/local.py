@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedxray.defences.base import IDENTITY, ExampleGradients, Seams
+from fedxray.defences.passing import changed, entered, mixed, sent
 from fedxray.federation.checkpoint import checkpointed
 from fedxray.federation.recipe import Recipe
 from fedxray.losses import example_loss
@@ -98,7 +99,7 @@ def local_update(
     came in. With `segment` no more than so many steps are in the graph at a time, at the price of doing them twice.
     """
     source = generator if generator is not None else torch.Generator(device="cpu")
-    origin, _ = seams.incoming(dict(start), None, source) if seams.incoming else (dict(start), None)
+    origin = entered(seams, start, source)
     params = origin if keep_graph else each(torch.detach, origin)
     here = Midway(params=params, velocity={}, buffers=dict(buffers))
     work = _Round(
@@ -197,7 +198,7 @@ def _gradient(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The gradient of one batch, through the defence's seams where it has any."""
     if seams.batch is not None:
-        (x, y), states[0] = seams.batch((batch.x, batch.y), states[0], generator)
+        (x, y), states[0] = mixed(seams.batch, (batch.x, batch.y), states[0], generator)
         batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
     if seams.gradients is not None:
         return _through_examples(params, buffers, batch, evaluate, seams, generator, states)
@@ -233,7 +234,7 @@ def _through_examples(
         found = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
     counted = {name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in found.items()}
     value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
-    value, states[1] = seams.gradients(value, states[1], generator)
+    value, states[1] = changed(seams.gradients, value, states[1], generator)
     return value.combined(), dict(buffers)
 
 
@@ -262,5 +263,4 @@ def _reply(
     kept = {name: params[name] for name in (seams.kept.params if seams.kept else ())}
     for name in kept:
         update[name] = torch.zeros_like(update[name])
-    sent = seams.outgoing(update, None, generator)[0] if seams.outgoing else update
-    return LocalResult(update=sent, buffers=buffers, kept=kept)
+    return LocalResult(update=sent(seams, update, generator), buffers=buffers, kept=kept)

@@ -13,7 +13,13 @@ from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences.base import Defence, Kept, NoDefence, Work
 from fedxray.errors import BadInput, unknown_name
-from fedxray.federation.checks import check_batches, check_example_gradients, check_kept, check_records
+from fedxray.federation.checks import (
+    check_batches,
+    check_example_gradients,
+    check_kept,
+    check_records,
+    check_seams,
+)
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.truth import Truth, kept_of, work_of
 from fedxray.seeds import fork, permutation
@@ -57,8 +63,8 @@ class Federation:
             raise BadInput("participation", expected=expected, got=self.participation, remedy=remedy)
         recorded_rounds(self.record, self.rounds)
         sizes = [len(records) for records in self.clients]
-        check_batches(self.model, self.clients[0].x[:1], sizes, self.recipe)
-        seams = self.defence.seams(self.work(0))
+        seams = check_seams(self.defence.seams(self.work(0)))
+        check_batches(self.model, self.clients[0].x[:1], sizes, self.recipe, seams.mixed)
         check_example_gradients(self.model, seams)
         check_kept(self.model, seams)
 

@@ -60,7 +60,11 @@ def work_of(examples: int, recipe: Recipe, rounds: int, space: Space, model: nn.
         steps=recipe.steps(examples),
         rounds=rounds,
         classes=space.outputs if space.target == "classification" else None,
-        norm_params=tuple(name for name, _ in model.named_parameters() if name.rpartition(".")[0] in norms),
+        norm_params=tuple(
+            name
+            for name, value in model.named_parameters()
+            if value.requires_grad and name.rpartition(".")[0] in norms
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, read_transcript
 from fedxray.federation.round_loop import Federation, client_states, continue_run, simulate
 from fedxray.params import buffers_of, parameters_of
-from tests.federation.runs import federation, records
+from tests.federation.runs import federation, network, records
 from tests.federation.test_continue import Honest
 
 AFFINE = ("1.weight", "1.bias")
@@ -128,3 +128,12 @@ def test_refusals_and_words() -> None:
         LocalBn(keep="all")  # type: ignore[arg-type]
     assert LocalBn().describe() == "BatchNorm statistics stay with the client"
     assert "scales and shifts" in LocalBn(keep="statistics-and-affine").describe()
+
+
+def test_scales_that_are_not_trained_need_not_be_kept() -> None:
+    model = network("norm")
+    for name, value in model.named_parameters():
+        value.requires_grad_(name not in AFFINE)
+    run = run_of("statistics-and-affine", model=model)
+    assert run.kept().params == ()
+    simulate(run, seed=0)

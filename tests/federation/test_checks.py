@@ -9,6 +9,7 @@ from torch import nn
 from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences.dp_sgd import DpSgd
+from fedxray.defences.mixup import Mixup
 from fedxray.defences.noise import GaussianNoise
 from fedxray.errors import BadInput
 from fedxray.federation.checks import values_per_channel
@@ -45,6 +46,17 @@ def test_a_batch_that_is_large_enough_is_taken() -> None:
         federation((8, 5), model="norm", recipe={"batch_size": 4, "algorithm": "fedsgd"}),
     ]
     assert [one.recipe.steps(len(one.clients[1])) for one in taken] == [2, 1, 1]
+
+
+def test_pairs_that_mixup_averages_count_once_for_batch_norm() -> None:
+    for batch, refused in ((2, True), (3, False), (4, False)):
+        settings = {"model": "norm", "recipe": {"batch_size": batch}}
+        federation((12, 12), **settings)
+        if refused:
+            with pytest.raises(BadInput, match="at least 2 examples after mixing"):
+                federation((12, 12), defence=Mixup(), **settings)
+        else:
+            simulate(federation((12, 12), defence=Mixup(), **settings))
 
 
 def test_a_client_without_examples_is_named_with_a_remedy() -> None:

@@ -1,0 +1,97 @@
+"""Defences and networks as users might write them: each is refused before anything runs, or runs as it should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedxray.data.space import Space
+from fedxray.defences.base import Defence, Kept, Seams, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Defence):
+    """A defence with these seams and words."""
+
+    name: ClassVar[str] = "own"
+    given: Any
+    words: Any = "mine"
+
+    def seams(self, work: Work) -> Seams:
+        found: Seams = self.given
+        return found
+
+    def describe(self) -> str:
+        text: str = self.words
+        return text
+
+
+def _outgoing(change: Any) -> Defence:
+    return Own(given=Seams(outgoing=lambda update, state, generator: (change(update), state)))
+
+
+def flat() -> Defence:
+    return _outgoing(lambda update: {name: value.flatten() for name, value in update.items()})
+
+
+def broken() -> Defence:
+    return _outgoing(lambda update: 1 / 0)
+
+
+def no_seams() -> Defence:
+    return Own(given=None)
+
+
+def no_words() -> Defence:
+    return Own(given=Seams(), words=3)
+
+
+def keeps_nothing_known() -> Defence:
+    return Own(given=Seams(kept=Kept(params=("nowhere.weight",))))
+
+
+def ambient() -> Defence:
+    """Draws as torch does, without the generator it is given."""
+
+    def noisy(update: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: value + torch.randn_like(value) for name, value in update.items()}
+
+    return _outgoing(noisy)
+
+
+def recurrent(space: Space) -> nn.Module:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells, self.head = nn.GRU(1, 2, batch_first=True), nn.Linear(2, space.outputs)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.head(self.cells(x[..., None])[0][:, -1])
+            return found
+
+    return Recurrent()
+
+
+def running(space: Space) -> nn.Module:
+    class Running(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.InstanceNorm1d(1, track_running_stats=True)
+            self.head = nn.Linear(space.shape[0], space.outputs)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.head(self.norm(x[:, None])[:, 0])
+            return found
+
+    return Running()
+
+
+def double(space: Space) -> nn.Module:
+    return nn.Linear(space.shape[0], space.outputs).double()
+
+
+def half(space: Space) -> nn.Module:
+    return nn.Linear(space.shape[0], space.outputs).half()
