@@ -77,15 +77,16 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
     return _tell_end(ended, quiet)
 
 
-def run_report(folder: Path, show_private: bool) -> None:
-    """Write report.html, or the page of a reproduction, again and say where it is."""
+def run_report(folder: Path, show_private: bool, figures: str = "svg") -> None:
+    """Write the report, or the page of a reproduction, again and say where it is."""
     from fedxray.report import build_report
     from fedxray.reproduce.run import is_reproduction, rebuild
 
     if is_reproduction(folder):
         print(rebuild(folder))
         return
-    print(build_report(folder, show_private=show_private))
+    formats = tuple(part.strip() for part in figures.split(",") if part.strip())
+    print(build_report(folder, show_private=show_private, formats=formats))
 
 
 def run_purge(folder: Path, yes: bool) -> None:
@@ -138,25 +139,28 @@ def _tell_understood(plan: Plan, where: TextIO) -> None:
 def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None) -> int:
     """How the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.cases import expand
-    from fedxray.audit.conduct import check_room, megabytes
     from fedxray.audit.engines import hands_of, make_engine
     from fedxray.audit.preflight import preflight
+    from fedxray.audit.room import check_room, megabytes
 
     hands = hands_of(workers.engine, workers.jobs)
     with make_engine(workers.engine, workers.jobs, workers.address):
         needed = preflight(plan)
-    seconds, lines = needed.seconds, []
+    seconds, power, lines = needed.seconds, needed.power_seconds, []
     if budget is not None:
         from fedxray.audit.budget import decide, left_out, parse_budget, within_budget
 
         chosen = decide(plan, needed, parse_budget(budget, hands))
-        seconds, lines = chosen["estimate"]["chosen"], list(left_out(plan, chosen))
+        power, lines = chosen["estimate"]["power"], list(left_out(plan, chosen))
+        seconds = chosen["estimate"]["chosen"] - power
         plan = within_budget(plan, chosen)
     runs, cases = expand(plan)
     _tell_understood(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
     print(f"{'time':<12}about {duration(seconds / hands)}")
+    if power:
+        print(f"{'power':<12}up to {duration(power / hands)} more, where a verdict waits for a power check")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     for line in lines:
         print(f"{'left out':<12}{line}")
@@ -181,15 +185,17 @@ def _tell_end(ended: Ended, quiet: bool) -> int:
         print_summary(ended.document)
         print(f"Report: {report}")
     cut = [case for case in ended.document["cases"] if case["status"] == "truncated" and not case["scores"]]
+    code = 0
     if cut:
         print(
             f"fedxray: {len(cut)} cases were cut off, the time was over; go on with --resume", file=sys.stderr
         )
+        code = FAILED
     if ended.failed:
         reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
         print(f"fedxray: {ended.failed} cases failed, the first because: {reason}", file=sys.stderr)
-        return FAILED
-    return 0
+        code = FAILED
+    return code
 
 
 @dataclass

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,9 +60,9 @@ def run_reproduction(
 
 def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
     """Cases, time and disk of every row, without running it."""
-    from fedxray.audit.conduct import megabytes
     from fedxray.audit.engines import cores, make_engine
     from fedxray.audit.preflight import preflight
+    from fedxray.audit.room import megabytes
 
     hands = 1 if engine == "inline" else jobs or cores()
     with make_engine(engine, jobs):
@@ -81,16 +82,31 @@ def telling(quiet: bool) -> Iterator[Progress]:
         with progress_bar(quiet) as progress:
             yield progress
         return
-    yield line_by_line(time.monotonic, lambda line: print(line, file=sys.stderr, flush=True))
+    yield Lines(clock=time.monotonic, say=lambda line: print(line, file=sys.stderr, flush=True))
 
 
-def line_by_line(clock: Callable[[], float], say: Callable[[str], None]) -> Progress:
-    """Progress that says how far it is and how long the rest takes at the pace so far."""
-    start = clock()
+@dataclass
+class Lines:
+    """Progress in lines: how far it is, and how long the rest takes at the pace so far."""
 
-    def tell(done: int, total: int, label: str) -> None:
-        spent = clock() - start
-        rest = f", about {duration(spent / done * (total - done))} left" if done else ""
-        say(f"{done}/{total} after {duration(spent)}{rest}: {label}")
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+    costs: Mapping[str, float] = field(default_factory=dict)  # by label, what each is thought to take
+    passed: float = 0.0
+    start: float = field(init=False)
 
-    return tell
+    def __post_init__(self) -> None:
+        """The clock runs from now on."""
+        self.start = self.clock()
+
+    def weigh(self, seconds: Mapping[str, float]) -> None:
+        """Hear what is to come; a first task of an hour says little of a second one of a minute."""
+        self.costs, self.passed = dict(seconds), 0.0
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """One has ended; where nobody said what it takes, all count the same."""
+        self.passed += self.costs.get(label, 0.0)
+        came, whole = (self.passed, sum(self.costs.values())) if self.costs else (done, total)
+        spent = self.clock() - self.start
+        rest = f", about {duration(spent / came * (whole - came))} left" if came else ""
+        self.say(f"{done}/{total} after {duration(spent)}{rest}: {label}")

@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.cases import asked
+from fedxray.audit.estimate import Estimate, Planted, planned_steps
 from fedxray.audit.plan import Plan
-from fedxray.audit.preflight import Estimate, planned_steps
 from fedxray.errors import BadInput
 from fedxray.files import read_object, write_whole
 
 NAME = "budget.json"
-SPARE = 0.75  # share of the time that is planned with: estimates are rough, and power checks come on top
+SPARE = 0.75  # share of the time that is planned with: estimates are rough
 LEAST_UNITS = 6  # fewer client-runs get no verdict
 LEAST_STEPS = 0.25  # share of an attack's steps that is left at least
 SHORTER = 0.8  # how much the steps go down at once
 ROUNDING = 0.999  # so that what is added up fits
 UNITS = {"s": 1, "m": 60, "h": 3600}
+NOT_PLANTED = Planted(cases=0, optimising=0.0, running=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,19 @@ class Cost:
     fixed: float  # seconds of a case that do not depend on steps
     optimising: float  # seconds of a case with all its steps
     share: float = 1.0  # of its steps
+    planted: Planted = NOT_PLANTED
 
     def seconds(self, seeds: int) -> float:
-        """Of all of its cases."""
-        return len(self.clients) * self.groups * seeds * (self.fixed + self.optimising * self.share)
+        """Of all of its cases, and of its power check where a verdict may wait for it."""
+        own = len(self.clients) * self.groups * seeds * (self.fixed + self.optimising * self.share)
+        return own + self.power_seconds(seeds)
+
+    def power_seconds(self, seeds: int) -> float:
+        """Of its power check, which is made with the same steps; too few units wait for none."""
+        if len(self.clients) * seeds < LEAST_UNITS:
+            return 0.0
+        one, optimising = self.planted, self.planted.optimising * self.share
+        return one.cases * (self.fixed + optimising) + one.running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +103,7 @@ def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
                 groups=groups,
                 fixed=estimate.fixed_seconds,
                 optimising=estimate.optimising_seconds[part.title],
+                planted=estimate.planted.get(part.title, NOT_PLANTED),
             )
             for part in plan.attack  # restored versions follow their raw ones
         },
@@ -126,10 +137,15 @@ def _with_the_rest(found: Choice, room: float) -> Choice:
     """Give time that is left over back to attacks whose steps were cut."""
     for name, cost in found.costs.items():
         if cost.share < 1:
-            each = replace(cost, fixed=0.0, share=1.0).seconds(len(found.seeds))
+            each = _steps_alone(cost).seconds(len(found.seeds))
             more = min(1.0, cost.share + (room - found.seconds()) / each * ROUNDING)
             found = replace(found, costs={**found.costs, name: replace(cost, share=more)})
     return found
+
+
+def _steps_alone(cost: Cost) -> Cost:
+    """What grows with the steps, with all of them."""
+    return replace(cost, fixed=0.0, share=1.0, planted=replace(cost.planted, running=0.0))
 
 
 def _dearest(found: Choice, share: float, can: Callable[[Cost], bool]) -> str | None:
@@ -188,7 +204,11 @@ def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:
         "budget": budget.said,
         "seconds": budget.seconds,
         "workers": budget.hands,
-        "estimate": {"planned": round(whole.seconds(), 3), "chosen": round(found.seconds(), 3)},
+        "estimate": {
+            "planned": round(whole.seconds(), 3),
+            "chosen": round(found.seconds(), 3),
+            "power": round(sum(one.power_seconds(len(found.seeds)) for one in found.costs.values()), 3),
+        },
         "calibration": {
             "run_seconds": estimate.run_seconds,
             "case_seconds": {name: cost.fixed + cost.optimising for name, cost in whole.costs.items()},

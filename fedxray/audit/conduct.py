@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,13 +15,14 @@ from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.engines import Engine, Over, Progress, Task, hands_of, make_engine, never
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.arguments import own_path, schema_path
+from fedxray.audit.room import check_room
 from fedxray.audit.store import Store, check_folder, open_store
 from fedxray.data.identity import content_digest
 from fedxray.errors import BadInput
 
 if TYPE_CHECKING:
     from fedxray.audit.budget import Budget
-    from fedxray.audit.preflight import Estimate
+    from fedxray.audit.estimate import Estimate
 
 TENTHS = 10  # lines of the log on how far it is
 AGAIN = ("failed", "truncated")  # statuses of cases that are tried again
@@ -82,14 +82,18 @@ def conduct_with(
     progress: Progress = silent,
     power: bool = True,
     budget: Budget | None = None,
+    estimate: Estimate | None = None,
 ) -> Ended:
-    """The same with an engine that is running already; without power checks no row can say "no leak found"."""
+    """The same with an engine that is running already; without power checks no row can say "no leak found".
+
+    Whoever has rehearsed the plan already gives its estimate.
+    """
     from fedxray.audit.preflight import preflight
     from fedxray.audit.run import finish, galleries
 
     began, digest, records = monotonic(), plan.digest(), digest_of_inputs(plan)
     check_folder(folder, digest, resume=resume, records=records)
-    estimate = preflight(plan)
+    estimate = estimate or preflight(plan)
     plan, chosen = _fitted(plan, estimate, folder, budget, resume)
     check_room(folder, estimate.bytes)
     runs, cases = expand(plan)
@@ -153,24 +157,6 @@ def digest_of_inputs(plan: Plan) -> str | None:
     return hashlib.sha256(f"{records} {chosen_of(plan).recording.digest()}".encode()).hexdigest()
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Refuse before starting when the disk has too little room."""
-    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise BadInput(
-            "--out",
-            expected=f"{megabytes(needed)} of free space",
-            got=f"{megabytes(free)} at {place}",
-            remedy='Free some space, choose another --out, or record fewer rounds (record = "last").',
-        )
-
-
-def megabytes(count: int) -> str:
-    """A number of bytes for people."""
-    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Shift:
     """Who works, what it is thought to take, who hears of it, and until when."""
@@ -194,8 +180,7 @@ class Shift:
 def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: Shift) -> None:
     """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
     _forget_failures(store, runs, cases)
-    new_runs = [one for one in runs if not store.has_run(one.id) and store.lost_run(one.id) is None]
-    new_cases = [one for one in cases if not store.has_case(one.id)]
+    new_runs, new_cases = unfinished(store, runs, cases)
     total = len(new_runs) + len(new_cases)
     shift.announce(new_runs, new_cases)
 
@@ -221,6 +206,14 @@ def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: S
         if not store.has_case(death.task.label):
             status = "truncated" if death.cut else "failed"
             _give_up(store, Case(**death.task.argument["item"]), death.reason, status)
+
+
+def unfinished(store: Store, runs: list[Run], cases: list[Case]) -> tuple[list[Run], list[Case]]:
+    """The runs and cases of which nothing is kept."""
+    return (
+        [one for one in runs if not store.has_run(one.id) and store.lost_run(one.id) is None],
+        [one for one in cases if not store.has_case(one.id)],
+    )
 
 
 def _check_power(plan: Plan, store: Store, document: Mapping[str, Any], shift: Shift) -> list[dict[str, Any]]:

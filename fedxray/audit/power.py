@@ -31,9 +31,11 @@ def waiting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def planted_work(plan: Plan, attacks: Sequence[str]) -> tuple[list[Run], list[Case]]:
+def planted_work(
+    plan: Plan, attacks: Sequence[str], prepared: Prepared | None = None
+) -> tuple[list[Run], list[Case]]:
     """The runs and cases of the power checks of these attacks; none where nothing can be planted."""
-    prepared = prepare(plan, plan.defences[0].title, plan.seeds[0])
+    prepared = prepared or prepare(plan, plan.defences[0].title, plan.seeds[0])
     if prepared.unknown:
         return [], []
     runs: dict[str, Run] = {}

@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack, compute
-from fedxray.audit.cases import ABOUT_WHOLE_SUMS, Case, Run, expand, is_about_everyone
-from fedxray.audit.comparisons import FROM_NOTHING
-from fedxray.audit.evaluate import Bench, check_inner_kinds, chosen_controls, make_view
+from fedxray.audit.cases import ABOUT_WHOLE_SUMS, Case, expand
+from fedxray.audit.estimate import Estimate, estimate
+from fedxray.audit.evaluate import Bench, check_inner_kinds, make_view
 from fedxray.audit.extras import check_usable
-from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.plan import Plan
 from fedxray.audit.plan.checks import check_controls
-from fedxray.audit.power import planted_share
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.audit.recorded_checks import check_recording
 from fedxray.audit.restoring import check_restoring, check_unseen, make_restorer, prior_of
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
-from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import Federation, simulate
 from fedxray.federation.transcript import Transcript
 from fedxray.naming import users_code
 
 REHEARSED_EXAMPLES = 2
-SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed
-REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """What an audit will take; the time is rough."""
-
-    runs: int
-    cases: int
-    seconds: float
-    bytes: int
-    run_seconds: float  # of one run
-    fixed_seconds: float  # of one case, whatever its attack
-    optimising_seconds: Mapping[str, float]  # of one case on top, by attack
-
-    def case_seconds(self, attack: str) -> float:
-        """Of one case of an attack."""
-        return self.fixed_seconds + self.optimising_seconds[attack]
 
 
 def preflight(plan: Plan) -> Estimate:
     """Refuse what cannot work, and reckon the rest from a rehearsal with two examples per client."""
-    runs, cases = expand(plan)
+    _, cases = expand(plan)
     for part in plan.attacks:
         attack = part.make(plan.folder)
         check_role(attack, part.role, f"attack {part.title}")
@@ -70,7 +48,7 @@ def preflight(plan: Plan) -> Estimate:
         first = next(case for case in cases if case.attack == part.title)
         with _of_the_user(part.factory, f"attack {part.title}", "an attack that can be used"):
             check_case(plan, first, prepared, transcript)
-    return _estimate(plan, runs, cases, prepared, seconds)
+    return estimate(plan, prepared, seconds)
 
 
 def check_role(attack: Attack, role: str, place: str) -> None:
@@ -179,53 +157,3 @@ def _timed(work: Callable[[], object]) -> float:
         work()
         times += 1
     return (time.perf_counter() - before) / times
-
-
-def _estimate(plan: Plan, runs: list[Run], cases: list[Case], prepared: Prepared, seconds: float) -> Estimate:
-    federation = prepared.federation
-    steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
-    training = federation.rounds * steps * seconds if plan.transcript is None else 0.0
-    needed = {
-        part.title: _local_steps(part, part.make(plan.folder), federation)
-        * (len(federation.clients) - len(part.seats) if is_about_everyone(plan, part) else 1)
-        for part in plan.attacks
-    }
-    kinds = [part.make(plan.folder).kind for part in plan.attacks]
-    optimising = {label: count * REPLAY * seconds for label, count in needed.items()}
-    attacking = sum(optimising[case.attack] for case in cases)
-    return Estimate(
-        runs=len(runs),
-        cases=len(cases),
-        bytes=math.ceil((len(runs) + planted_share(plan, kinds, prepared)) * transcript_bytes(federation)),
-        seconds=len(runs) * training + attacking + SECONDS_PER_CASE * len(cases),
-        run_seconds=training,
-        fixed_seconds=SECONDS_PER_CASE,
-        optimising_seconds=optimising,
-    )
-
-
-def _local_steps(part: AttackPart, attack: Attack, federation: Federation) -> int:
-    """About how many local steps a case replays: with its controls; inversions share the held-out one."""
-    if part.restore is not None:  # the raw case has done it
-        return 0
-    inverts = attack.kind in FROM_NOTHING
-    replayed = federation.recipe.steps(len(federation.clients[0])) if inverts else 1
-    again = [name for name in chosen_controls(part, attack) if not inverts or name != "held-out"]
-    return _attack_steps(attack) * replayed * (1 + len(again))
-
-
-def planned_steps(attack: Attack) -> int:
-    """Optimisation steps of one attempt of an attack, 0 where it has no such setting."""
-    return _whole_number(attack, "steps", 0)
-
-
-def _attack_steps(attack: Attack) -> int:
-    """The same over all restarts."""
-    return planned_steps(attack) * _whole_number(attack, "restarts", 1)
-
-
-def _whole_number(attack: Attack, name: str, otherwise: int) -> int:
-    """A setting that is a whole number, where the attack has it."""
-    named = {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
-    found = named.get(name, otherwise)
-    return found if isinstance(found, int) else otherwise

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.cases import expand
-from fedxray.audit.conduct import conduct_with, silent
+from fedxray.audit.conduct import Meter, conduct_with, silent, unfinished
 from fedxray.audit.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.estimate import Estimate
 from fedxray.audit.lock import NAME as LOCK
 from fedxray.audit.lock import locked
 from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.preflight import preflight
 from fedxray.audit.results import NAME as RESULTS
 from fedxray.audit.results import read as read_results
 from fedxray.audit.store import Store
@@ -148,7 +150,12 @@ def _audit_rows(
     """One audit after the other, each in its own folder with its own report."""
     wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in plans.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
+    log, estimates = Store(folder).log, {}
+    if total and isinstance(progress, Meter):  # every row is rehearsed before the first begins
+        estimates = {row: preflight(plan) for row, plan in wholes.items() if _left(plan, folder / row)}
+        progress.weigh(_costs(wholes, estimates, folder))
     with history.noted(folder, asked.command()) if total else nullcontext():
+        log(f"{asked.command()}: {total} cases in {len(wholes)} rows")
         for row, plan in wholes.items():
             ids = {case.id for case in expand(plan)[1]}
 
@@ -157,9 +164,28 @@ def _audit_rows(
                 ended += label in ids
                 progress(ended, total, f"{row} {label}")
 
-            conduct_with(workers, plan, folder / row, resume=resume, progress=tell, power=False)
+            done = conduct_with(
+                workers,
+                plan,
+                folder / row,
+                resume=resume,
+                progress=tell,
+                power=False,
+                estimate=estimates.get(row),
+            )
+            log(f"{row}: ended, {done.failed} of {len(ids)} cases failed")
             if not _has_report(folder / row):
                 build_report(folder / row)
+
+
+def _costs(plans: Mapping[str, Plan], estimates: Mapping[str, Estimate], folder: Path) -> dict[str, float]:
+    """What every run and case that is to come is thought to take, under the label that its progress has."""
+    found: dict[str, float] = {}
+    for row, needed in estimates.items():
+        runs, cases = unfinished(Store(folder / row), *expand(plans[row]))
+        found |= {f"{row} {one.id}": needed.run_seconds for one in runs}
+        found |= {f"{row} {one.id}": needed.case_seconds(one.attack) for one in cases}
+    return found
 
 
 def _has_report(folder: Path) -> bool:
@@ -186,7 +212,10 @@ def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress)
         argument["file"] = str(kept)
         tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
     with history.noted(folder, asked.command()) if tasks else nullcontext():
+        Store(folder).log(f"{asked.command()}: {len(tasks)} rows")
         deaths = workers.run(tasks, progress)
+    for death in deaths:
+        Store(folder).log(f"{death.task.label}: {death.reason}")
     if deaths:
         raise BadInput(
             f"row {deaths[0].task.label}", expected="an end", got=deaths[0].reason, remedy="Try --resume."

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from fedxray.audit import budget as budgets
 from fedxray.audit.budget import Budget, Choice, Cost, choose, parse_budget
 from fedxray.audit.conduct import conduct, conduct_with
 from fedxray.audit.engines import TIME_IS_OVER, Death, Inline, Over, Progress, Task, cut_off, never
+from fedxray.audit.estimate import Planted
 from fedxray.audit.plan import make_plan
+from fedxray.audit.preflight import preflight
 from fedxray.audit.results import read
 from fedxray.audit.workers import Processes
 from fedxray.errors import BadInput
@@ -208,3 +211,38 @@ def test_engines_stop_when_the_time_is_over(tmp_path: Path) -> None:
         over = (tmp_path / "c.txt").exists
         deaths = inline.run([task(tmp_path, "note", name) for name in "cd"], Heard(), over)
     assert [one.task.label for one in deaths] == ["d"]
+
+
+def test_power_checks_are_counted_where_a_verdict_may_wait_for_one() -> None:
+    """By hand: 6 planted cases of 2 + 10 s and a planted run of 7 s, as long as 6 client-runs are left."""
+    planted = Planted(cases=6, optimising=10.0, running=7.0)
+    cost = Cost(clients=(0, 1, 2), groups=1, fixed=2.0, optimising=20.0, planted=planted)
+    assert cost.seconds(2) == 3 * 2 * 22 + 6 * 12 + 7
+    assert cost.seconds(1) == 3 * 22, "three units get no verdict, so none waits"
+    assert replace(cost, share=0.5).seconds(2) == 3 * 2 * 12 + 6 * 7 + 7, "checked with the same steps"
+    whole = Choice(costs={"a": cost}, seeds=(0, 1), run_seconds=0.0)
+    room = 3 * 2 * 22 + 6 * 12 + 6  # a second too little
+    found = choose(whole, Budget(said="x", seconds=room / budgets.SPARE))
+    assert len(found.costs["a"].clients) == 3 and 0.9 < found.costs["a"].share < 1
+    assert found.seconds() == pytest.approx(room, abs=0.5)
+
+
+def test_an_estimate_holds_the_power_checks_of_attacks_that_can_be_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda _: 0.01)
+    attacks = [
+        {"name": "membership-loss"},
+        {"name": "attribute-from-model"},
+        {"name": "attribute-from-gradients", "steps": 5},
+    ]
+    few = preflight(make_plan(tiny(attack=attacks, seeds=[0, 1]), Path.cwd()))
+    assert (few.planted, few.power_seconds) == ({}, 0), "four units get no verdict, so none waits"
+    plan = make_plan(tiny(attack=attacks, seeds=[0, 1, 2]), Path.cwd())
+    found = preflight(plan)
+    assert list(found.planted) == [part.title for part in plan.attacks]
+    assert {one.cases for one in found.planted.values()} == {6}
+    running = [one.running for one in found.planted.values()]
+    assert running[0] == running[1] == 3 * found.run_seconds > 0 == running[2], "one run for each kind"
+    cases = sum(one.cases * (found.fixed_seconds + one.optimising) for one in found.planted.values())
+    assert found.power_seconds == pytest.approx(cases + sum(running))

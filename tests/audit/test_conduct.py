@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct, conduct_with, megabytes
+from fedxray.audit.conduct import conduct, conduct_with
 from fedxray.audit.engines import Death, Over, Progress, Task, never
 from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.prepare import prepare
+from fedxray.audit.room import megabytes
 from fedxray.errors import BadInput
 from tests.audit.plans import table, tiny
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray.audit import estimate as reckoned
 from fedxray.audit import preflight as room
 from fedxray.audit.cases import expand
+from fedxray.audit.estimate import Estimate, attack_steps
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import _attack_steps, preflight, rehearse
+from fedxray.audit.preflight import preflight, rehearse
 from fedxray.audit.prepare import prepare
 from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.folder import transcript_bytes
@@ -25,7 +27,7 @@ DIGITS: dict[str, Any] = {
 }
 
 
-def look(**changes: Any) -> room.Estimate:
+def look(**changes: Any) -> Estimate:
     return preflight(make_plan(tiny(**changes), HERE))
 
 
@@ -106,10 +108,10 @@ def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPa
     """One run of one round with one step at each of two clients; two cases of 50 steps, once more for a control."""
     monkeypatch.setattr(room, "_timed", lambda work: 0.5)
     found = preflight(make_plan(digits({"name": "inverting-gradients", "steps": 50}), HERE))
-    training, attacking = 1 * 1 * 2 * 0.5, 2 * 50 * 2 * room.REPLAY * 0.5
-    assert found.seconds == pytest.approx(training + attacking + 2 * room.SECONDS_PER_CASE)
+    training, attacking = 1 * 1 * 2 * 0.5, 2 * 50 * 2 * reckoned.REPLAY * 0.5
+    assert found.seconds == pytest.approx(training + attacking + 2 * reckoned.SECONDS_PER_CASE)
     plan = make_plan(digits({"name": "inverting-gradients", "steps": 7}, {"name": "labels-idlg"}), HERE)
-    assert [_attack_steps(part.make(HERE)) for part in plan.attacks] == [7, 0]
+    assert [attack_steps(part.make(HERE)) for part in plan.attacks] == [7, 0]
 
 
 def test_nothing_is_drawn_from_the_air() -> None:

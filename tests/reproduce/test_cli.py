@@ -13,9 +13,12 @@ from fedxray.adversary.view import View
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.conduct import Meter
 from fedxray.audit.results import read as read_results
-from fedxray.cli_reproduce import line_by_line
+from fedxray.cli_reproduce import Lines
 from fedxray.reproduce import document as documents
+from fedxray.reproduce.base import Request
+from fedxray.reproduce.run import job, reproduce
 from fedxray.reproduce.table import REPRODUCTIONS
 from tests.reproduce import fakes
 
@@ -122,7 +125,33 @@ def test_mistakes_are_one_clean_message_and_exit_2(
 def test_a_log_says_how_long_the_rest_takes() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    tell = line_by_line(lambda: next(times), said.append)
+    tell = Lines(clock=lambda: next(times), say=said.append)
+    assert isinstance(tell, Meter)
     tell(0, 4, "run")
     tell(2, 4, "row case")
     assert said == ["0/4 after 30 s: run", "2/4 after 60 s, about 60 s left: row case"]
+
+
+def test_the_rest_is_weighed_by_what_it_should_take() -> None:
+    times: Iterator[float] = iter([0.0, 30.0, 60.0])
+    said: list[str] = []
+    tell = Lines(clock=lambda: next(times), say=said.append)
+    tell.weigh({"a short": 1.0, "b long": 8.0, "b other": 1.0})
+    tell(1, 3, "a short")
+    tell(2, 3, "b long")
+    assert said == ["1/3 after 30 s, about 4 min left: a short", "2/3 after 60 s, about 7 s left: b long"]
+
+
+def test_all_rows_are_weighed_before_the_first_begins_and_the_log_tells_of_each(tmp_path: Path) -> None:
+    told: list[str] = []
+    tell = Lines(clock=lambda: 0.0, say=told.append)
+    asked = job("fake-audited", Request(scale="small"), ("rounds-1", "rounds-2"), ("last",))
+    reproduce(asked, tmp_path / "out", progress=tell)
+    rows = {label.partition(" ")[0] for label in tell.costs}
+    assert rows == {"rounds-1", "rounds-2"} and tell.passed == pytest.approx(sum(tell.costs.values()))
+    assert {line.rpartition(": ")[2] for line in told} == set(tell.costs)
+    lines = (tmp_path / "out" / "log").read_text().splitlines()
+    assert "fedxray reproduce fake-audited" in lines[0] and "4 cases in 2 rows" in lines[0]
+    assert [line.partition("Z ")[2] for line in lines[1:]] == [
+        f"rounds-{number}: ended, 0 of 2 cases failed" for number in (1, 2)
+    ]
