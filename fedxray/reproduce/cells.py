@@ -57,6 +57,18 @@ def _cell(made: Reproduction, row: str, column: Column, document: Mapping[str, A
     )
 
 
+def costs_of_audit(row: str, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How useful the models of a row are under every defence; nothing where there is only one."""
+    found = [
+        {
+            "row": row,
+            **{key: one[key] for key in ("defence", "metric", "value", "low", "high", "n", "epsilon")},
+        }
+        for one in document["utility"]
+    ]
+    return found if len({one["defence"] for one in found}) > 1 else []
+
+
 def _belongs(entry: Mapping[str, Any], column: Column) -> bool:
     return (entry["attack"], entry["defence"], entry["aware"]) == (
         column.attack,

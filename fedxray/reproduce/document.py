@@ -26,7 +26,11 @@ ROUNDING = 1e-9
 
 
 def document(
-    made: Reproduction, scale: str, cells: Sequence[Cell], past: Mapping[str, Any]
+    made: Reproduction,
+    scale: str,
+    cells: Sequence[Cell],
+    past: Mapping[str, Any],
+    costs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Everything that was found, in plain values; `past` says how: command, commit and seconds."""
     found = {
@@ -45,6 +49,7 @@ def document(
         "commit": past["commit"],
         "rows": [_row(cell) for cell in cells],
         "differences": differences(made, cells),
+        **({"costs": list(costs)} if costs else {}),
         "seconds": round(past["seconds"], 1),
     }
     whole = {"format": FORMAT, **{key: plain(value, key) for key, value in found.items()}}

@@ -23,6 +23,7 @@ SURROUNDINGS = (
     "floors (ours minus floor)",
     "controls (ours minus control)",
 )
+COSTS = ("row", "defence", "metric", "on held-out records", "95 % interval", "runs", "epsilon")
 DIFFERENCES = ("difference", "row", "metric", "ours", "95 % interval", "n", "paper", "paper's order")
 
 
@@ -43,6 +44,9 @@ def sheets(content: Mapping[str, Any]) -> list[Sheet]:
     if content["differences"]:
         lines = tuple(_difference(one) for one in content["differences"])
         found.append(Sheet(title="Paired differences, client by client", head=DIFFERENCES, lines=lines))
+    if content.get("costs"):
+        lines = tuple(_cost(one) for one in content["costs"])
+        found.append(Sheet(title="What the defences cost", head=COSTS, lines=lines))
     around = tuple(_surroundings(row) for row in rows)
     return [*found, Sheet(title="Floors and controls", head=SURROUNDINGS, lines=around)]
 
@@ -95,6 +99,19 @@ def _difference(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(one["n"]),
         words.value(one["paper"], metric, sign=True),
         one["verdict"] or "–",
+    )
+
+
+def _cost(one: Mapping[str, Any]) -> tuple[str, ...]:
+    metric = one["metric"]
+    return (
+        one["row"],
+        one["defence"],
+        metric,
+        words.value(one["value"], metric),
+        words.between(one["low"], one["high"], metric),
+        str(one["n"]),
+        "–" if one["epsilon"] is None else f"{one['epsilon']:.1f}",
     )
 
 

@@ -19,22 +19,21 @@ from fedxray.audit.lock import locked
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.results import NAME as RESULTS
-from fedxray.audit.results import read as read_results
 from fedxray.audit.store import Store
 from fedxray.errors import BadInput
-from fedxray.files import read_json, read_object, write_whole
+from fedxray.files import read_object, write_whole
 from fedxray.report import build_report
 from fedxray.report.build import NAME as REPORT
 from fedxray.reproduce import document as documents
 from fedxray.reproduce import history
-from fedxray.reproduce.base import Column, Measured, Reproduction, Request, Unit
-from fedxray.reproduce.cells import Cell, cells_of_audit, cells_of_measured
+from fedxray.reproduce.base import Column, Reproduction, Request
 from fedxray.reproduce.extend import extended
 from fedxray.reproduce.pages import markdown
+from fedxray.reproduce.reading import MEASURED, finished_rows, read_cells, read_costs
 from fedxray.reproduce.table import find
 
 KIND = "reproduction"
-MARKER, MEASURED, PAGE = "request.json", "measured.json", "reproduction.md"
+MARKER, PAGE = "request.json", "reproduction.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +122,8 @@ def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
     """Write reproduction.json and the page from all rows that a folder holds."""
     rows = finished_rows(made, folder)
     cells = [cell for row in rows for cell in read_cells(made, folder, row)]
-    content = documents.document(made, scale, cells, history.told(folder))
+    costs = [one for row in rows for one in read_costs(made, folder, row)]
+    content = documents.document(made, scale, cells, history.told(folder), costs)
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
     return Ended(folder=folder, document=content, failed=_failed(content))
@@ -231,21 +231,6 @@ def work_on_row(argument: Mapping[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"format": 1, "request": argument["request"], "cells": cells}, allow_nan=False)
     write_whole(file, text.encode("ascii"), "measured row")
-
-
-def finished_rows(made: Reproduction, folder: Path) -> list[str]:
-    """The rows that a folder holds results of, in the order of the table."""
-    name = RESULTS if made.plan is not None else MEASURED
-    return [row for row in made.rows if (folder / row / name).is_file()]
-
-
-def read_cells(made: Reproduction, folder: Path, row: str) -> list[Cell]:
-    """What was measured in a row."""
-    if made.plan is not None:
-        return cells_of_audit(made, row, read_results(folder / row))
-    kept = read_json(folder / row / MEASURED)["cells"]
-    measured = [Measured(**{**one, "units": tuple(Unit(**unit) for unit in one["units"])}) for one in kept]
-    return cells_of_measured(made, row, measured)
 
 
 def _check_place(asked: Job, folder: Path, resume: bool) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fedxray.reproduce.base import Column, Difference, Number, Paper, Reproduction, Unit
-from fedxray.reproduce.cells import Cell
-from fedxray.reproduce.document import _place, _side, _verdict, differences
+from fedxray.reproduce.cells import Cell, costs_of_audit
+from fedxray.reproduce.document import _place, _side, _verdict, differences, document, validate
+from fedxray.reproduce.pages import sheets
+from fedxray.reproduce.table import find
 
 
 @pytest.mark.parametrize(
@@ -127,3 +129,21 @@ def test_differences_beside_the_published_ones(
 
 def test_only_clients_that_both_sides_have_are_compared() -> None:
     assert compared(HIGH, LOW[:2], (None, None), "above")["n"] == 2
+
+
+def test_costs_of_defences_stand_beside_the_numbers_where_there_are_several() -> None:
+    plain = {"metric": "accuracy", "value": 0.8, "low": None, "high": None, "n": 1, "epsilon": None}
+    private = plain | {"value": 0.7, "low": 0.6, "high": 0.8, "epsilon": 9.21, "privacy": "delta 1e-05"}
+    utility = [{"defence": "none", **plain}, {"defence": "dp-sgd", **private}]
+    assert costs_of_audit("leaf", {"utility": utility[:1]}) == []
+    costs = costs_of_audit("leaf", {"utility": utility})
+    assert [one["row"] for one in costs] == ["leaf", "leaf"] and "privacy" not in costs[1]
+    past = {"command": "fedxray reproduce x", "commit": None, "seconds": 1.0}
+    made = find("lmra-table10")
+    whole = document(made, "small", [], past, costs)
+    validate(whole)
+    sheet = next(one for one in sheets(whole) if one.title == "What the defences cost")
+    assert sheet.lines[0] == ("leaf", "none", "accuracy", "80.0\u00a0%", "no interval", "1", "–")
+    assert sheet.lines[1][3:] == ("70.0\u00a0%", "60.0 to 80.0\u00a0%", "1", "9.2")
+    without = document(made, "small", [], past)
+    assert "costs" not in without and all(one.title != sheet.title for one in sheets(without))
