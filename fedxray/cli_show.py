@@ -113,6 +113,9 @@ def _attack_facts(entry: Any) -> str:
         lines.append("Needs:\n" + "\n".join(needs))
     lines.append(f"Compared with the floors: {', '.join(entry.floors) or 'none'}")
     lines.append(f"Controls: {', '.join(entry.controls) or 'none'}")
+    if entry.searched:
+        ranges = [f"{name} ({low:g} to {high:g})" for name, (low, high, _) in entry.searched.items()]
+        lines.append(f"Can be searched, judged by {entry.judged_by}: {', '.join(ranges)}")
     return "\n".join(lines)
 
 

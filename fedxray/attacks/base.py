@@ -62,7 +62,8 @@ class Attack(ABC):
     `grants` is the knowledge its paper assumes beyond the seat itself (never an oracle); `roles` are the seats it is
     made for; `small` are settings under which all contract tests together take seconds; `adapts` says whether it
     changes its behaviour when it knows the defence; `searched` are settings that may be searched by its own loss, each
-    with its lowest and highest value and how it is spaced (linear, log or int).
+    with its lowest and highest value and how it is spaced (linear, log or int); `judged_by` is the fact of its evidence
+    that judges a trial, smaller is better (of a list its least).
     """
 
     name: ClassVar[str]
@@ -76,6 +77,7 @@ class Attack(ABC):
     small: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     adapts: ClassVar[bool] = False
     searched: ClassVar[Mapping[str, tuple[float, float, str]]] = MappingProxyType({})
+    judged_by: ClassVar[str] = "own_loss"
 
     @abstractmethod
     def needs(self) -> tuple[Need, ...]:

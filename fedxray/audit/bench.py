@@ -16,6 +16,7 @@ from fedxray.audit.channel import open_channel
 from fedxray.audit.extras import scored_with
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restored
+from fedxray.audit.study import studied, study_of
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
@@ -138,9 +139,18 @@ def run_on(bench: Bench, attack: Attack, view: View) -> Evidence:
     return memo(attack, view, lambda: attack.run(view, generator=root, memo=memo, report=bench.report))
 
 
+def answer_on(bench: Bench, attack: Attack, view: View) -> Evidence:
+    """The same, of the best settings where the plan lets them be searched."""
+    if bench.part.search is None:
+        return run_on(bench, attack, view)
+    study = study_of(attack, bench.part.search, f"attack {bench.part.title}: search")
+    root = root_for(bench.truth.seed, view.target)
+    return studied(attack, study, lambda one: run_on(bench, one, view), root)
+
+
 def guess_on(bench: Bench, attack: Attack, view: View) -> Evidence:
     """The same after the plan's restorer, if it names one; floors are not restored."""
-    raw = run_on(bench, attack, view)
+    raw = answer_on(bench, attack, view)
     if bench.part.restore is None:
         return raw
     question = spell(raw.tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import warnings
@@ -24,7 +25,7 @@ Ranges = Mapping[str, tuple[float, float, Scale]]  # name -> lowest, highest (bo
 Point = dict[str, float]
 Objective = Callable[[Point], float]
 EvaluateMany = Callable[[list[Point]], Sequence[float]]
-SAMPLERS = ("random", "gp")
+SAMPLERS = ("random", "gp", "grid")
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,18 @@ def search(
     sampler: str = "random",
     evaluate_many: EvaluateMany | None = None,
 ) -> Found:
-    """Try points of the ranges and keep the smallest loss; `evaluate_many` takes whole batches."""
-    _check(ranges, trials, batch, sampler)
+    """Try points of the ranges and keep the smallest loss; `evaluate_many` takes whole batches.
+
+    Points are drawn (random), asked of a model of the losses so far (gp), or stand on a grid of at most so many.
+    """
+    check(ranges, trials, batch, sampler)
     evaluate = evaluate_many if evaluate_many is not None else _one_by_one(objective)
-    ask = _ask_gp(ranges, generator) if sampler == "gp" else _ask_random(ranges, generator)
+    ask = _ask_by(sampler, ranges, trials, generator)
     done: list[Trial] = []
     while len(done) < trials:
         points = ask(done, min(batch, trials - len(done)))
+        if not points:  # a grid may have fewer
+            break
         losses = evaluate([dict(point) for point in points])
         done += [Trial(point, _finite(loss)) for point, loss in zip(points, losses, strict=True)]
     return _found(done)
@@ -102,6 +108,25 @@ def _one_by_one(objective: Objective | None) -> EvaluateMany:
             "objective", expected="an objective or evaluate_many", got="neither", remedy="Give one."
         )
     return lambda points: [objective(point) for point in points]
+
+
+def _ask_by(sampler: str, ranges: Ranges, trials: int, generator: torch.Generator) -> Ask:
+    if sampler == "grid":
+        return _ask_grid(ranges, trials)
+    return _ask_gp(ranges, generator) if sampler == "gp" else _ask_random(ranges, generator)
+
+
+def _ask_grid(ranges: Ranges, trials: int) -> Ask:
+    """Evenly spaced points of all ranges, ends included, equally many along each; the middle where it is only one."""
+    names = sorted(ranges)
+    side = max(one for one in range(1, trials + 1) if one ** len(names) <= trials)
+    shares = [0.5] if side == 1 else [place / (side - 1) for place in range(side)]
+    every = [
+        {name: spread(share, *ranges[name]) for name, share in zip(names, point, strict=True)}
+        for point in itertools.product(shares, repeat=len(names))
+    ]
+    points = [point for place, point in enumerate(every) if point not in every[:place]]
+    return lambda done, count: points[len(done) : len(done) + count]
 
 
 def _ask_random(ranges: Ranges, generator: torch.Generator) -> Ask:
@@ -181,7 +206,8 @@ def _finite(loss: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _check(ranges: Ranges, trials: int, batch: int, sampler: str) -> None:
+def check(ranges: Ranges, trials: int, batch: int, sampler: str) -> None:
+    """Refuse a search that cannot be meant."""
     if sampler not in SAMPLERS:
         raise unknown_name("sampler", sampler, SAMPLERS)
     for name, number in (("trials", trials), ("batch", batch)):

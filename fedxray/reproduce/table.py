@@ -45,9 +45,12 @@ REPRODUCTIONS: dict[str, str] = {
     "curious-clients": "fedxray.reproduce.curious.clients:CLIENT_COUNT",
     "curious-batch-and-steps": "fedxray.reproduce.curious.batch_and_steps:BATCH_AND_STEPS",
     "curious-uneven": "fedxray.reproduce.curious.uneven:UNEVEN",
+    "curious-unknown-lr": "fedxray.reproduce.curious.unknown_rate:UNKNOWN_RATE",
     "curious-inversion-lr": "fedxray.reproduce.curious.inversion_rate:INVERSION_RATE",
     "curious-upper-bound": "fedxray.reproduce.curious.upper_bound:UPPER_BOUND",
     "curious-choices": "fedxray.reproduce.curious.choices:CHOICES",
+    "curious-restoration": "fedxray.reproduce.curious.restoration:RESTORATION",
+    "curious-fedinverse": "fedxray.reproduce.curious.fedinverse:FEDINVERSE",
 }
 
 

@@ -104,6 +104,10 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
             (tiny(federation={"algorithm": "fedprox", name: 1.1e6}), f"federation.{name}", "to 1e6")
             for name in ("learning_rate", "server_learning_rate", "mu")
         ),
+        *(
+            (tiny(federation={"algorithm": "fedsgd", name: value}), f"federation.{name}", "one gradient of all")
+            for name, value in {"epochs": 2, "batch_size": 32, "momentum": 0.5, "shuffle": "never"}.items()
+        ),
         (tiny(data={"name": "clinik"}), "data.name", "Did you mean clinic?"),
         (tiny(data={"record": 5}), "data.record", "Did you mean records"),
         (tiny(data={"alpha": 0.5}), "data.alpha", "unknown key"),
@@ -138,7 +142,7 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
             )
             for record, kept in (("last", "8"), ("every-3", "0, 3, 6, 8"), ([0, 5], "0, 5, 8"))
         ),
-        (tiny(attack=[{"name": "attribute-from-model", "search": {}}]), "attack[0].search", "not built yet"),
+        (tiny(attack=[{"name": "attribute-from-model", "search": {}}]), "attack[0].search", "can be searched"),
         (tiny(attack=[{"name": "attribute-from-model"}] * 2), "attack.label", "unique"),
         (tiny(defence=[{"name": "none"}] * 2), "defence.label", "unique"),
         (tiny(defence=[{"name": "none", "scale": 1.0}]), "defence none.scale", "setting"),
@@ -246,6 +250,25 @@ def test_a_swept_defence_cannot_be_the_deployed_one() -> None:
     noise = {"name": "gaussian-noise", "deployed": True}
     error = refusal(tiny(defence=[noise], sweep={"gaussian-noise": {"scale": [0.1, 2.0]}}))
     assert error.argument == "defence.deployed"
+
+
+def test_sweeps_of_several_defences_add_up_and_near_values_have_labels_of_their_own() -> None:
+    many = [0.001 * place for place in range(1, 41)]
+    defences = [{"name": "gaussian-noise"}, {"name": "laplace-noise"}]
+    sweep = {"gaussian-noise": {"scale": many}, "laplace-noise": {"scale": [0.1234567, 0.12345671, 2.0]}}
+    plan = make_plan(tiny(defence=defences, sweep=sweep), HERE)
+    assert len(plan.defences) == 43
+    assert [part.title for part in plan.defences[-3:]] == [
+        f"laplace-noise[scale={value}]" for value in ("0.1234567", "0.12345671", "2")
+    ]
+    error = refusal(tiny(defence=defences, sweep={one["name"]: {"scale": many * 13} for one in defences}))
+    assert "at most 1000 combinations, got 1040" in str(error)
+
+
+def test_with_fedsgd_the_batch_is_told_to_be_everything() -> None:
+    plan = make_plan(tiny(federation={"algorithm": "fedsgd", "epochs": 1}), HERE)
+    assert plan.federation.batch_size == "all"
+    assert make_plan(plan.to_document(), HERE).digest() == plan.digest()
 
 
 def test_a_bad_value_in_a_sweep_is_refused() -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.search import Found, Point, search, spread
+from fedxray.audit.search import Found, Point, Ranges, search, spread
 from fedxray.errors import BadInput, FedxrayError
 from fedxray.seeds import fork
 
@@ -109,10 +109,24 @@ def test_logarithmic_ranges_are_even_in_the_exponent(share: float, low: float, f
     assert math.log(value / low) == pytest.approx(share * math.log(factor), abs=1e-9)
 
 
+def test_a_grid_holds_both_ends_of_every_range_and_no_point_twice() -> None:
+    ranges: Ranges = {"x": (0.01, 1.0, "log"), "n": (2, 4, "int")}
+    points = [
+        one.point
+        for one in search(lambda point: 0.0, ranges, trials=10, generator=fork(0), sampler="grid").trials
+    ]
+    assert points == [{"n": n, "x": pytest.approx(x)} for n in (2, 3, 4) for x in (0.01, 0.1, 1.0)]
+    whole: Ranges = {"n": (1, 2, "int")}
+    few = search(lambda point: 0.0, whole, trials=7, batch=2, generator=fork(0), sampler="grid")
+    assert [one.point["n"] for one in few.trials] == [1, 2]
+    (middle,) = search(lambda point: 0.0, ranges, trials=3, generator=fork(0), sampler="grid").trials
+    assert middle.point == {"n": 3, "x": pytest.approx(0.1)}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sampler": "grid"}, "sampler"),
+        ({"sampler": "grids"}, "sampler"),
         ({"trials": 0}, "trials"),
         ({"batch": 0}, "batch"),
         ({"ranges": {}}, "at least one range"),

@@ -18,6 +18,7 @@ OURS = (
     "curious-clients",
     "curious-batch-and-steps",
     "curious-uneven",
+    "curious-unknown-lr",
     "curious-inversion-lr",
     "curious-upper-bound",
     "curious-choices",
@@ -42,15 +43,17 @@ def test_every_plan_is_valid_and_fits_the_photos(request_: Request) -> None:
         sizes = [data["sizes"][client % len(data["sizes"])] for client in range(data["clients"])]
         left = photos - round(data["public"] * photos)
         assert data["clients"] == made.clients and sum(sizes) <= left, (name, row)
-        assert data["holdout"] == 0 and plan["federation"]["batch_size"] == "all"
+        assert data["holdout"] == 0 and made.federation.batch_size in ("all", 32)
+        assert made.federation.batch_size == "all" or row == "fedsgd"
 
 
 def test_clients_take_their_steps_on_one_batch_at_the_papers_rate() -> None:
     for name, row, plan in plans(PAPER):
         told, words = plan["federation"], row.split("-")
         steps = int(words[words.index("steps") + 1]) if "steps" in words else 3
-        rate = 0.03 if name == "curious-inversion-lr" else 0.003
-        assert (told["rounds"], told["epochs"], told["learning_rate"]) == (1, steps, rate), (name, row)
+        steps = 1 if row in ("fedsgd", "search-both-one-step") else steps
+        rate = 0.03 if name == "curious-inversion-lr" else 1.0 if row == "fedsgd" else 0.003
+        assert (told["rounds"], told.get("epochs", 1), told["learning_rate"]) == (1, steps, rate), (name, row)
         assert plan["data"]["size"] == (128 if row.endswith("128px") else 64)
         for attack in plan["attack"]:
             assert attack["steps"] == 200 and attack["metrics"] == ["lpips"], (name, row)
@@ -108,6 +111,23 @@ def test_the_thirteenth_figure_changes_nothing_but_the_attackers_rate() -> None:
         assert rates == [0.02, 0.05, 0.1, 0.2, 0.5]
         rest = [{**attack, "learning_rate": 0, "label": ""} for attack in plan["attack"]]
         assert all(one == rest[0] for one in rest)
+
+
+def test_the_eleventh_figure_takes_the_rate_for_so_many_times_the_true_one() -> None:
+    for _, row, plan in plans(PAPER, "curious-unknown-lr"):
+        rate = plan["federation"]["learning_rate"]
+        assert all(attack["own_share"] == "recover" for attack in plan["attack"])
+        if row in ("fedsgd", "fedavg"):
+            for attack in plan["attack"]:
+                assert attack["assumed_learning_rate"] == pytest.approx(rate * float(attack["label"][1:]))
+            assert {attack["label"] for attack in plan["attack"]} >= {"x0.1", "x1", "x10"}
+            continue
+        known, searched = plan["attack"]
+        ranges = searched["search"]["ranges"]
+        assert ranges["assumed_learning_rate"] == pytest.approx([rate / 10, rate * 10])
+        assert "search" not in known and "assumed_learning_rate" not in known
+        if row.startswith("search-both"):
+            assert ranges["assumed_examples"] == [17, 64] and searched["grants"] == ["recipe"]
 
 
 def test_each_choice_changes_one_thing() -> None:

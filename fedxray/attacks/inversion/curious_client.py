@@ -32,7 +32,13 @@ from fedxray.adversary.view import View
 from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind
-from fedxray.attacks.inversion.curious_settings import SearchedSettings, check_searched, invert, own_guesses
+from fedxray.attacks.inversion.curious_settings import (
+    RANGES,
+    SearchedSettings,
+    check_searched,
+    invert,
+    own_guesses,
+)
 from fedxray.attacks.inversion.known import as_far_as_told, image_needs, labels_in_batches, replayed
 from fedxray.attacks.sums import Reading, read_sum
 
@@ -51,6 +57,8 @@ class CuriousClient(SearchedSettings, Attack):
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "latent": 1}
     adapts: ClassVar[bool] = True
+    searched: ClassVar[Mapping[str, tuple[float, float, str]]] = RANGES
+    judged_by: ClassVar[str] = "own_error"
 
     def __post_init__(self) -> None:
         """Check every setting."""

@@ -35,6 +35,9 @@ END_OF_RATE = 0.1  # the share of its learning rate that Adam ends with
 ANOTHER_CLASS = 1000.0  # dB taken off a match between images of different classes: it is never made
 SIZED = ("l2", "l1", BY_DEPTH)  # distances in units of the update; they are divided by its own length
 
+# What an attacker may have to find out: the clients' learning rate, and how many images stand behind the sum.
+RANGES = {"assumed_learning_rate": (1e-4, 1.0, "log"), "assumed_examples": (2, 512, "int")}
+
 Update = Callable[[Tensor], dict[str, Tensor]]  # images [n, ...] in, the update they would have caused out
 
 
@@ -146,7 +149,8 @@ def _scale(settings: CuriousSettings, seen: Params) -> float:
 def own_guesses(guess: Tensor, labels: Tensor, own: Records, space: Space) -> tuple[Tensor, dict[str, Any]]:
     """Which guesses [n, ...] are the seat's own images, bool [n], and how well those came back.
 
-    Own images [m, ...] are matched one to one to guesses of their class; one without such a guess counts as 0 dB.
+    Own images [m, ...] are matched one to one to guesses of their class; one without such a guess counts as 0 dB, which
+    is a squared error of 1. `own_error` is the mean squared error of pixels, by which a search judges.
     """
     quality = pairwise_psnr(space.to_pixels(guess), space.to_pixels(own.x.to(guess)))  # [n, m]
     alike = labels[:, None] == own.y.to(labels.device)[None]
@@ -154,5 +158,7 @@ def own_guesses(guess: Tensor, labels: Tensor, own: Records, space: Space) -> tu
     real = alike[rows, columns]
     mine = torch.zeros(len(guess), dtype=torch.bool, device=guess.device)
     mine[rows[real]] = True
-    total = float(quality[rows, columns][real].sum())
-    return mine, {"own_images": len(own), "own_found": int(real.sum()), "own_psnr": total / len(own)}
+    found = quality[rows, columns][real]
+    error = float((10 ** (-found / 10)).sum()) + len(own) - len(found)
+    told = {"own_images": len(own), "own_found": len(found), "own_psnr": float(found.sum()) / len(own)}
+    return mine, {**told, "own_error": error / len(own)}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit import catalog
 from fedxray.audit.extras import check_metrics
 from fedxray.audit.plan.arguments import keywords, loader_options, partition_options
 from fedxray.audit.plan.keys import key_names
+from fedxray.audit.plan.one_gradient import check_one_gradient
 from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
 from fedxray.audit.plan.recorded import check_recorded
 from fedxray.audit.restoring import make_restorer, named
+from fedxray.audit.study import study_of
 from fedxray.errors import BadInput, unknown_key, unknown_name
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ MOST_POINTS = 1000  # of all sweeps together
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse what is misspelt, repeated, contradictory or not built yet."""
+    """Refuse what is misspelt, repeated or contradictory."""
     check_recorded(plan)
     if len(set(plan.seeds)) < len(plan.seeds):
         raise BadInput(
@@ -42,16 +45,6 @@ def check_plan(plan: Plan) -> None:
     _unique("attack", [part.title for part in plan.attacks])
     _check_deployed(plan)
     _check_gates(plan)
-
-
-def not_built(argument: str, what: str) -> BadInput:
-    """The refusal of something that is named but has no code yet."""
-    return BadInput(
-        argument,
-        expected="a part that is built",
-        got=f"{argument}",
-        remedy=f"{what} is not built yet; leave it out.",
-    )
 
 
 def check_data(data: DataPart) -> None:
@@ -106,6 +99,7 @@ def _check_federation(federation: FederationPart) -> None:
             got=federation.algorithm,
             remedy="Leave mu out, or use fedprox.",
         )
+    check_one_gradient(federation)
     if isinstance(federation.record, list):
         late = [one for one in federation.record if one >= federation.rounds]
         if late or not federation.record:
@@ -132,9 +126,10 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
     _name_or_factory(place, attack)
     catalog.check_name("roles", attack.role, f"{place}.role")
     if attack.factory is None:
-        for later in {"search"} & set(attack.settings):
-            raise not_built(f"{place}.{later}", later.capitalize())
-        check_controls(place, attack, catalog.make_attack(str(attack.name), attack.settings, place))
+        made = catalog.make_attack(str(attack.name), attack.settings, place)
+        check_controls(place, attack, made)
+        if attack.search is not None:
+            study_of(made, attack.search, f"{place}.search")
     _check_grants(place, attack)
     check_metrics(f"{place}.metrics", attack.metrics or ())
     for table in [] if attack.restore is None else named(attack.restore, f"{place}.restore"):
@@ -204,7 +199,7 @@ def _check_grants(place: str, attack: AttackPart) -> None:
 
 def _check_sweeps(plan: Plan) -> None:
     labels = [part.title for part in plan.defence]
-    points = 1
+    points = 0
     for label, swept in plan.sweep.items():
         place = f"sweep.{label}"
         if label not in labels:
@@ -231,7 +226,7 @@ def _check_sweeps(plan: Plan) -> None:
                     got=values,
                     remedy="Leave the key out.",
                 )
-            points *= len(values)
+        points += math.prod(len(values) for values in swept.values())
     if points > MOST_POINTS:
         raise BadInput(
             "sweep", expected=f"at most {MOST_POINTS} combinations", got=points, remedy="Sweep fewer values."

@@ -131,7 +131,9 @@ class FederationPart(Section):
     loss: Literal["cross-entropy", "mse"] | None = key(
         None, '"cross-entropy" or "mse"', "by the kind of target if absent"
     )
-    dtype: Literal["float32", "float64"] = key("float32", '"float32" or "float64"', "of weights and inputs")
+    dtype: Literal["float32", "float64"] = key(
+        "float32", '"float32" or "float64"', "of weights, and of inputs, which are read as float32"
+    )
     batch_norm: Literal["shared", "local"] = key(
         "shared", '"shared" or "local"', "whether BatchNorm statistics leave the client"
     )
@@ -238,6 +240,12 @@ class AttackPart(OpenSection):
         None,
         'a restorer\'s name, a table as { name = "ddrm", prior = "priors/mine" }, or a list of these',
         "what is done to the raw images; each restorer gets rows of its own, label+restorer, beside the raw ones",
+    )
+
+    search: Any = key(
+        None,
+        'a table as { trials = 16, sampler = "random"|"gp"|"grid", ranges = { SETTING = [low, high] } }',
+        "settings that the attack tries and judges by its own measure (`fedxray show NAME` lists them)",
     )
 
     @property

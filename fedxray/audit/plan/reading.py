@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedxray.audit.plan.checks import check_plan
 from fedxray.audit.plan.keys import key_names, values_of
+from fedxray.audit.plan.one_gradient import for_gradients
 from fedxray.audit.plan.recorded import for_recording, for_schema
 from fedxray.audit.plan.whole import FORMAT, Plan
 from fedxray.errors import BadInput, unknown_key
@@ -36,7 +37,7 @@ def read_plan(path: str | Path) -> Plan:
 def make_plan(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
     """The plan in plain values, checked against the catalogue; `text` is how it was written, if it was."""
     _check_plain(document, "plan")
-    document = for_schema(for_recording(document))
+    document = for_gradients(for_schema(for_recording(document)))
     try:
         plan = Plan.from_document(document, folder, text)
     except ValidationError as error:

@@ -133,8 +133,9 @@ class Plan(Section):
 
 
 def spell_value(value: Any) -> str:
-    """A swept value as it stands in a label."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A swept value as it stands in a label: short, unless that would be another number."""
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
 def _plain(section: BaseModel) -> dict[str, Any]:

@@ -15,7 +15,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "quarter-latent": {"latent": 4},
     "cosine": {"match": "cosine"},
     "by-depth": {"match": "l2-by-depth"},
-    "estimated-labels": {"grants": ["recipe", "examples"], "labels": {"name": "labels-ilrg"}},
+    "estimated-labels": {"grants": ["recipe", "examples"], "labels": {"name": "labels-dlf"}},
 }
 WORDS = {"left-in": "own part left in", "cosine": "cosine", "no-latent": "no latent picture"}
 

@@ -89,8 +89,14 @@ def test_own_images_are_matched_within_their_class() -> None:
     guess, labels = torch.stack([black, white, white]), torch.tensor([0, 0, 1])
     mine, told = own_guesses(guess, labels, Records(white[None], torch.tensor([0])), space)
     assert mine.tolist() == [False, True, False] and told["own_psnr"] == pytest.approx(100.0)
+    assert told["own_error"] == pytest.approx(0, abs=1e-9)
     mine, told = own_guesses(guess[:2], labels[:2], Records(white[None], torch.tensor([1])), space)
-    assert not mine.any() and told == {"own_images": 1, "own_found": 0, "own_psnr": 0.0}
+    assert not mine.any() and told == {"own_images": 1, "own_found": 0, "own_psnr": 0.0, "own_error": 1.0}
+    two = Records(torch.stack([white, 0.5 * white]), torch.tensor([0, 0]))
+    _, told = own_guesses(guess, labels, two, space)
+    assert told["own_error"] == pytest.approx(0.125), (
+        "of half a grey step one image is a quarter off, the other right"
+    )
 
 
 def test_a_wrong_learning_rate_fits_worse() -> None:

@@ -1,0 +1,101 @@
+"""Figure 11 and appendix B: what a wrong learning rate costs, and what the own images tell of it and of N.
+
+The rows `fedsgd` (the server applies the rate, as in the figure) and `fedavg` take it for so many times the true one.
+The others search: the rate alone, or it and the number of images, for which labels are estimated anew at every
+guess. Own images stay in the sum; a trial is judged by them alone, over ranges of a factor of ten both ways.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
+from fedxray.reproduce.curious.setting import (
+    METRICS,
+    RATE,
+    STAND_IN,
+    attack,
+    data,
+    federation,
+    network,
+    paper,
+)
+
+TIMES = (0.1, 0.3, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 10.0)
+SERVER_RATE = 1.0  # as in the figure
+GUESSES = ("fedsgd", "fedavg")
+SEARCHES = ("search-rate", "search-both", "search-both-one-step")
+CLIENTS = 2
+KNOWN, SEARCHED = "known", "searched"
+
+
+def plan(request: Request, row: str) -> dict[str, Any]:
+    """Two clients; of few photos and with a small network at the small scale, since every guess is a whole attack."""
+    each = 4 if request.is_small else 16
+    small = {"width": 8, "hidden": 128} if request.is_small else {}
+    recipe = federation(**({"epochs": 1} if row.endswith("one-step") else {}))
+    if row == "fedsgd":  # one gradient of all, so that neither epochs nor order are to be told
+        recipe = {"algorithm": "fedsgd", "rounds": 1, "learning_rate": SERVER_RATE}
+    return {
+        "seeds": request.pick_seeds(small=3, paper=3),
+        "data": data(request, CLIENTS, (each,)),
+        "model": {**network("lenet", request), **small},
+        "federation": recipe,
+        "attack": _guesses(request, row) if row in GUESSES else _searches(request, row, CLIENTS * each),
+    }
+
+
+def _guesses(request: Request, row: str) -> list[dict[str, Any]]:
+    rate = SERVER_RATE if row == "fedsgd" else RATE
+    return [
+        attack(request, title(times), own_share="recover", assumed_learning_rate=rate * times)
+        for times in TIMES
+    ]
+
+
+def _searches(request: Request, row: str, images: int) -> list[dict[str, Any]]:
+    """The attack that knows everything, and the one that searches; who searches N is told neither it nor labels."""
+    ranges: dict[str, list[float]] = {"assumed_learning_rate": [RATE / 10, RATE * 10]}
+    grants = {}
+    if row != "search-rate":
+        # Own images are half of all: there is no fewer than them and one more, and no more than twice all.
+        ranges["assumed_examples"] = [images // 2 + 1, 2 * images]
+        grants = {"grants": ["recipe"]}
+    study = {"trials": 21 if row == "search-rate" else 63, "sampler": "gp", "ranges": ranges}
+    if request.is_small:
+        study |= {"trials": 13 if row == "search-rate" else 49, "sampler": "grid"}
+    return [
+        attack(request, KNOWN, own_share="recover"),
+        attack(request, SEARCHED, own_share="recover", search=study, **grants),
+    ]
+
+
+def title(times: float) -> str:
+    """What a guess of so many times the true rate is called."""
+    return f"x{times:g}"
+
+
+UNKNOWN_RATE = Reproduction(
+    name="curious-unknown-lr",
+    shows="What it costs a curious client not to know the learning rate, and whether its own images tell it.",
+    paper=paper(
+        "Figure 11 and appendix B",
+        "quality falls fast as the guessed and the true rate part, within a factor of ten by a simple curve, so that "
+        "the rate (and N) can be searched by the own images",
+    ),
+    rows=(*GUESSES, *SEARCHES),
+    columns=columns_of({**{title(times): "" for times in TIMES}, KNOWN: "", SEARCHED: ""}, METRICS),
+    differences=(
+        *(
+            Difference(
+                left=title(1.0), right=title(times), expected="above", metrics=("psnr", "ssim", "retrieval")
+            )
+            for times in TIMES
+            if times != 1
+        ),
+        Difference(left=SEARCHED, right=KNOWN),
+    ),
+    plan=plan,
+    why=f"{STAND_IN}; here own images stay in, as they judge; at the small scale 4 photos of each client and a "
+    "network of a quarter of the width, searched on a grid",
+)

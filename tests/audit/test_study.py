@@ -1,0 +1,148 @@
+"""`search` of an attack: trials judged by the attacker's own measure, the best of them its answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion.curious_client import CuriousClient
+from fedxray.attacks.inversion.dlg import Dlg
+from fedxray.audit.conduct import conduct_with
+from fedxray.audit.engines import make_engine
+from fedxray.audit.plan import make_plan
+from fedxray.audit.study import own_measure, search_settings, studied, study_of
+from fedxray.errors import BadInput, Refused
+from fedxray.federation.recipe import Recipe
+from fedxray.seeds import fork
+from tests.attacks.sums_worlds import client_view, run, server_view, with_recipe
+
+RECIPE = Recipe(epochs=3, batch_size="all", learning_rate=0.03, shuffle="never")
+ATTACK = CuriousClient(own_share="recover", latent=1, steps=40)
+RATE = {"assumed_learning_rate": [0.003, 0.3]}
+
+
+def test_ranges_are_the_attacks_own_or_the_plans_within_them() -> None:
+    whole = study_of(ATTACK, {}, "search")
+    assert set(whole.ranges) == {"assumed_learning_rate", "assumed_examples"} and whole.trials == 16
+    given = study_of(ATTACK, {"ranges": RATE, "trials": 5, "sampler": "grid"}, "search")
+    assert given.ranges == {"assumed_learning_rate": (0.003, 0.3, "log")} and given.trials == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"trails": 3}, "Did you mean trials"),
+        ({"trials": 0}, "trials"),
+        ({"sampler": "gpp"}, "sampler"),
+        ({"ranges": {"assumed_rate": [0, 1]}}, "assumed_rate"),
+        ({"ranges": {"assumed_learning_rate": [1.0]}}, "lowest, highest"),
+        ({"ranges": {"assumed_learning_rate": [1.0, 0.1]}}, "range"),
+        ({"ranges": {"assumed_examples": [0, 4]}}, "assumed_examples"),
+        (3, "a table"),
+    ],
+)
+def test_impossible_searches_are_refused(table: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        study_of(ATTACK, table, "search")
+    with pytest.raises(BadInput, match="can be searched"):
+        study_of(Dlg(), {}, "search")
+
+
+def test_the_best_trial_is_the_answer_and_all_are_told() -> None:
+    def run_one(attack: Any) -> Evidence:
+        rate = attack.assumed_learning_rate
+        return Evidence(
+            kind="images", tensors={"inputs": torch.full((1,), rate)}, facts={"own_error": abs(rate - 0.03)}
+        )
+
+    study = study_of(ATTACK, {"ranges": RATE, "trials": 5, "sampler": "grid"}, "search")
+    found = studied(ATTACK, study, run_one, fork(0))
+    assert found.facts["chosen"] == {"assumed_learning_rate": pytest.approx(0.03)}
+    assert found.tensors["inputs"].item() == pytest.approx(0.03)
+    told = found.facts["search"]
+    rates = [one["point"]["assumed_learning_rate"] for one in told["trials"]]
+    assert rates == pytest.approx([0.003, 0.003 * 10**0.5, 0.03, 0.3 / 10**0.5, 0.3]) and told["best"] == 2
+
+
+def test_trials_that_did_not_end_well_are_never_chosen() -> None:
+    def diverged(attack: Any) -> Evidence:
+        return Evidence(kind="images", tensors={}, status="diverged", facts={"own_error": 0.0})
+
+    study = study_of(ATTACK, {"ranges": RATE, "trials": 2}, "search")
+    found = studied(ATTACK, study, diverged, fork(0))
+    assert found.status == "undetermined" and found.facts["search"]["best"] is None
+    assert own_measure(Dlg(), Evidence(kind="images", tensors={}, facts={"own_loss": [3.0, 2.0]})) == 2.0
+
+
+def test_the_learning_rate_is_found_by_the_own_images() -> None:
+    transcript, truth = run((2, 2), RECIPE)
+    view = with_recipe(client_view(transcript, truth), learning_rate=123.0)
+    found = search_settings(ATTACK, view, generator=fork(0), ranges=RATE, trials=5, sampler="grid")
+    assert found.facts["chosen"]["assumed_learning_rate"] == pytest.approx(0.03)
+
+
+def test_a_recipe_that_is_searched_is_not_read() -> None:
+    transcript, truth = run((2, 1), RECIPE)
+    attack = replace(ATTACK, steps=5, assumed_learning_rate=0.01)
+    answers = [
+        attack.run(with_recipe(client_view(transcript, truth), learning_rate=rate), generator=fork(0))
+        for rate in (0.03, 5.0)
+    ]
+    assert torch.equal(answers[0].tensors["inputs"], answers[1].tensors["inputs"])
+
+
+def test_labels_are_estimated_anew_for_every_number_of_images() -> None:
+    transcript, truth = run((2, 3), RECIPE)
+    view = client_view(transcript, truth, names=("recipe",))
+    for count in (3, 5, 8):
+        found = replace(ATTACK, steps=1, assumed_examples=count).run(view, generator=fork(0))
+        assert len(found.tensors["labels"]) == count and found.facts["labels"] == "labels-dlf"
+
+
+def test_whoever_has_no_own_images_among_the_guesses_cannot_judge() -> None:
+    transcript, truth = run((2, 2), RECIPE)
+    for attack, view in ((replace(ATTACK, own_share="subtract"), client_view(transcript, truth)),
+                         (ATTACK, server_view(transcript, truth))):  # fmt: skip
+        with pytest.raises(Refused, match="own measure"):
+            search_settings(replace(attack, steps=2), view, generator=fork(0), ranges=RATE, trials=2)
+
+
+def test_an_audit_searches_and_tells_its_trials(tmp_path: Path) -> None:
+    plan = make_plan(
+        {
+            "name": "unknown-rate",
+            "data": {"name": "digits", "clients": 2, "limit": 2, "public": 0.2},
+            "model": {"name": "mlp", "hidden": [16]},
+            "federation": {"rounds": 1, "epochs": 2, "batch_size": "all", "learning_rate": 0.1},
+            "attack": [
+                {
+                    "name": "curious-client",
+                    "role": "curious-client",
+                    "own_share": "recover",
+                    "steps": 5,
+                    "latent": 1,
+                    "controls": [],
+                    "grants": ["recipe", "examples", "label-counts"],
+                    "search": {
+                        "trials": 3,
+                        "sampler": "grid",
+                        "ranges": {"assumed_learning_rate": [0.01, 1.0]},
+                    },
+                }
+            ],
+        },
+        tmp_path,
+    )
+    with make_engine("inline", None) as workers:
+        ended = conduct_with(workers, plan, tmp_path / "out", power=False)
+    (case,) = ended.document["cases"]
+    assert case["status"] == "ok" and case["ledger"]["own_images"] == 2
+    assert [one["point"]["assumed_learning_rate"] for one in case["search"]["trials"]] == pytest.approx(
+        [0.01, 0.1, 1]
+    )
+    assert case["search"]["best"] == min(range(3), key=lambda one: case["search"]["trials"][one]["loss"])
