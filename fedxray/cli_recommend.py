@@ -7,6 +7,7 @@ from pathlib import Path
 from fedxray.audit.recommend import Recommendation, Setting, recommend
 
 NONE_HOLDS = 1
+DOUBT = "A limit that it keeps rests on an attack that may have seen nothing: see the doubts above."
 CAUTION = (
     "It was chosen on the measurements that it is judged by, which flatters it a little: "
     "confirm it with other seeds before you rely on it."
@@ -32,9 +33,11 @@ def lines(found: Recommendation) -> list[str]:
     for one in found.settings:
         text.append(f"  {one.defence:<{width}}{'holds' if one.holds else 'breaks':<8}{_worth(one)}".rstrip())
         text += [f"  {'':<{width}}{'':<8}{reason}" for reason in one.broken]
+        text += [f"  {'':<{width}}{'':<8}doubt: {reason}" for reason in one.doubts if one.holds]
     if found.chosen is None:
         return [*text, "Recommended: none; no setting keeps every limit."]
-    return [*text, f"Recommended: {found.chosen.defence}", CAUTION]
+    doubtful = [DOUBT] if found.chosen.doubts else []
+    return [*text, f"Recommended: {found.chosen.defence}", *doubtful, CAUTION]
 
 
 def _worth(one: Setting) -> str:

@@ -82,3 +82,17 @@ def some(names: Sequence[str], most: int = 5, *, between: str = ", ", nothing: s
     if len(names) <= most:
         return between.join(names) or nothing
     return f"{between.join(names[:most])}{between if between != ', ' else ' '}and {len(names) - most} more"
+
+
+def check_one_of(argument: str, value: object, known: Sequence[str]) -> None:
+    """Refuse a word that is none of the known ones."""
+    if value not in known:
+        raise BadInput(argument, expected=" or ".join(known), got=repr(value), remedy=f"Try {known[0]!r}.")
+
+
+def check_whole(argument: str, value: object, *, least: int, usual: int, most: int | None = None) -> None:
+    """Refuse what is no whole number of this range."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        upper = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise BadInput(argument, expected=f"a whole number {upper}", got=repr(value), remedy=f"Try {usual}.")

@@ -208,7 +208,7 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
         reason = f"the interval holds {limit:g}: more seeds or target clients would narrow it"
     else:
         lost = lost_cases(document, row)
-        doubt = lost or _unproven(row)
+        doubt = lost or unproven(row)
         outcome = "inconclusive" if doubt and (strict or lost) else "pass"
         reason = doubt if outcome != "pass" and doubt else f"the whole interval lies within {limit:g}"
     return Judged(
@@ -235,7 +235,7 @@ def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
     return f"not every case ended: of {len(own)}, {listed}"
 
 
-def _unproven(row: Row) -> str | None:
+def unproven(row: Row) -> str | None:
     """Why nothing shows that a leak would have been seen, or None."""
     if row["n"] < verdict.LEAST_UNITS:
         return f"only {row['n']} units"

@@ -2,7 +2,8 @@
 
 A limit is kept when the upper end of the 95 % interval lies within it, for the worst seat and attacker that match; a
 score that could not be measured keeps nothing, nor does one of which a case did not end: a failed attack is never read
-as safety. Everything is read from the results: no code of the plan is imported.
+as safety. Where nothing shows that a leak would have been seen, the setting is told with that doubt. Everything is read
+from the results: no code of the plan is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.gate import OVER_FLOOR, lost_cases
+from fedxray.audit.gate import OVER_FLOOR, lost_cases, unproven
 from fedxray.errors import BadInput
 
 # In the order in which they are preferred; smaller is better for those that are marked.
@@ -32,6 +33,7 @@ class Setting:
     high: float | None = None
     cost: float | None = None  # in utility, against the best setting of all
     epsilon: float | None = None
+    doubts: tuple[str, ...] = ()  # where a limit is kept and nothing shows that a leak would have been seen
 
     @property
     def holds(self) -> bool:
@@ -75,9 +77,10 @@ def _setting(
 ) -> Setting:
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
     broken = tuple(reason for gate in gates if (reason := _broken(gate, own, document)) is not None)
+    doubts = tuple(dict.fromkeys(doubt for gate in gates for doubt in _doubts(gate, own)))
     found = worth.get(name)
     if found is None or metric is None:
-        return Setting(defence=name, broken=broken)
+        return Setting(defence=name, broken=broken, doubts=doubts)
     return Setting(
         defence=name,
         broken=broken,
@@ -87,6 +90,7 @@ def _setting(
         high=found["high"],
         cost=_cost(found["value"], worth, metric),
         epsilon=found["epsilon"],
+        doubts=doubts,
     )
 
 
@@ -100,14 +104,7 @@ def _cost(value: float | None, worth: Mapping[str, Row], metric: str) -> float |
 
 def _broken(gate: Row, rows: Sequence[Row], document: Row) -> str | None:
     """Why a limit is not kept, of the worst row that matches; None where it is kept."""
-    plain = str(gate["metric"]).removesuffix(OVER_FLOOR)
-    matching = [
-        row
-        for row in rows
-        if row["attack"] == gate["attack"]
-        and row["metric"] == plain
-        and gate.get("role") in (None, row["role"])
-    ]
+    plain, matching = str(gate["metric"]).removesuffix(OVER_FLOOR), _matching(gate, rows)
     if not matching:
         return f"{gate['attack']} {gate['metric']} was not measured"
     ends = [_ends(row, over_floor=plain != gate["metric"]) for row in matching]
@@ -118,6 +115,19 @@ def _broken(gate: Row, rows: Sequence[Row], document: Row) -> str | None:
         return f"{gate['attack']} {gate['metric']} {_short(mean)}, up to {_short(high)}"
     lost = next((found for row in matching if (found := lost_cases(document, row)) is not None), None)
     return None if lost is None else f"{gate['attack']} {gate['metric']}: {lost}"
+
+
+def _matching(gate: Row, rows: Sequence[Row]) -> list[Row]:
+    """The rows that a limit is about."""
+    plain, seat = str(gate["metric"]).removesuffix(OVER_FLOOR), gate.get("role")
+    own = [row for row in rows if row["attack"] == gate["attack"] and row["metric"] == plain]
+    return [row for row in own if seat in (None, row["role"])]
+
+
+def _doubts(gate: Row, rows: Sequence[Row]) -> list[str]:
+    """Why keeping a limit should not be leant on: an attack that may see nothing keeps every limit."""
+    found = [unproven(row) for row in _matching(gate, rows)]
+    return [f"{gate['attack']} {gate['metric']}: {doubt}" for doubt in found if doubt is not None]
 
 
 def _ends(row: Row, *, over_floor: bool) -> tuple[float | None, float | None]:

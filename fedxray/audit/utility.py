@@ -16,10 +16,11 @@ from fedxray.federation.round_loop import client_states
 from fedxray.federation.transcript import Parts, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.losses import example_loss
+from fedxray.metrics.models import relative_error
 
 
 def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
-    """Loss and accuracy (or mean absolute percentage error) on all held-out records, by the final model.
+    """Loss and accuracy (or mean absolute percentage error, of positive targets) on all held-out records.
 
     Where clients keep a part of the model to themselves, the records of each go through its own.
     """
@@ -31,8 +32,9 @@ def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
     found = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
     if truth.space.target == "classification":
         found["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())
-    elif bool((records.y > 0).all()):  # percentages make sense for positive targets only
-        found["mape"] = float(((predicted[:, 0] - records.y) / records.y).abs().mean())
+    else:
+        off = relative_error(predicted[:, 0], records.y, truth.space)
+        found |= {} if off is None else {"mape": off}
     return found
 
 

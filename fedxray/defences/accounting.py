@@ -21,6 +21,7 @@ WHOLE_ORDERS = (*range(2, 13), 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 256,
 ORDERS = (1.1, 1.25, 1.5, 1.75, 2.5, *WHOLE_ORDERS)  # broken ones take long
 PRECISION = 0.005  # of a reported epsilon, as a share of it
 SMALLEST_NOISE, LARGEST_NOISE = 0.05, 1e6  # multipliers that a search looks at
+LEAST_NOISE = 1e-6  # a multiplier below promises nothing: one step costs an epsilon of 1e12
 MOST_EPSILON = 1000.0  # beyond, nothing is promised that means anything, and accountants overflow
 
 
@@ -35,20 +36,28 @@ def rdp_epsilon_of_pairs(noise: float, rate: float, steps: int, delta: float) ->
     return _spent_by_pairs(curve, ORDERS, delta)
 
 
-@functools.lru_cache(maxsize=4096)
 def prv_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """A tight upper bound of epsilon by numerical composition of privacy losses."""
+    """A tight upper bound of epsilon by numerical composition of privacy losses, or the quick one if that fails."""
+    return best_epsilon(noise, rate, steps, delta)[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def best_epsilon(noise: float, rate: float, steps: int, delta: float) -> tuple[float, str]:
+    """The smaller of both upper bounds of epsilon, and which accountant gave it."""
     bound = rdp_epsilon(noise, rate, steps, delta)
     if not 0 < bound <= MOST_EPSILON:
-        return bound
+        return bound, "rdp"
     with _quiet_opacus():
         from opacus.accountants import PRVAccountant
 
         accountant: Any = PRVAccountant()
         accountant.history = [(noise, rate, steps)]
         error = max(PRECISION * bound, 1e-4)
-        found = float(accountant.get_epsilon(delta=delta, eps_error=error))
-    return min(found, bound) if math.isfinite(found) else bound
+        try:
+            found = float(accountant.get_epsilon(delta=delta, eps_error=error))
+        except ValueError:  # a delta too small for its grid of numbers
+            return bound, "rdp"
+    return (found, "prv") if found <= bound else (bound, "rdp")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -91,6 +100,8 @@ def _curve(noise: float, rate: float, steps: int, orders: tuple[float, ...]) -> 
 
 @functools.lru_cache(maxsize=4096)
 def _curve_of_step(noise: float, rate: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    if noise < LEAST_NOISE:
+        return (math.inf,) * len(orders)
     with _quiet_opacus():
         from opacus.accountants.analysis.rdp import compute_rdp
 

@@ -41,6 +41,7 @@ ASSUMES_POISSON = "assumes Poisson sampling, but batches were shuffled"
 IN_PAIRS = "a record enters one averaged pair"
 NOT_COUNTED = "no epsilon: a record enters several mixed examples"
 NO_NOISE = "no epsilon: no noise"
+TOO_LITTLE = "no epsilon: so little noise that no finite one holds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +141,11 @@ class DpSgd(Defence):
             found = accounting.rdp_epsilon_of_pairs(noise, rate, steps, self.delta)
             accountant, notes = "rdp", [IN_PAIRS, *notes]
         else:
-            found = accounting.prv_epsilon(noise, rate, steps, self.delta)
+            found, accountant = accounting.best_epsilon(noise, rate, steps, self.delta)
+        if found is not None and not math.isfinite(found):
+            found, notes = None, [TOO_LITTLE]
         return Privacy(
-            epsilon=found if found is None or math.isfinite(found) else None,
+            epsilon=found,
             delta=self.delta,
             noise_multiplier=noise,
             rate=rate,

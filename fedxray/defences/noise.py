@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,7 @@ from fedxray.errors import BadInput
 from fedxray.params import Params
 from fedxray.seeds import normal_like
 
+MOST = 1e12  # of scales: beyond, squares and sums of float32 overflow
 At = Literal["update", "gradients"]
 Draw = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -85,11 +85,7 @@ def check_at(at: object) -> None:
 
 
 def check_not_negative(argument: str, value: object) -> None:
-    """Refuse what is no finite number of at least 0."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not (math.isfinite(value) and value >= 0)
-    ):
-        expected = "a finite number of at least 0"
+    """Refuse what is no number of at least 0, or one whose square leaves every floating-point type."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+        expected = f"a number from 0 to {MOST:g}"
         raise BadInput(argument, expected=expected, got=repr(value), remedy=f"Try {argument} = 0.01.")

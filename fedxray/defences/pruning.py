@@ -81,6 +81,8 @@ def prune_smallest(values: Tensor, share: float) -> Tensor:
     """For every row of [rows, ...] the share of its entries that is smallest in magnitude set to zero."""
     flat = values.flatten(1)
     count = int(share * flat.shape[1] + 0.5)
+    if count == flat.shape[1] > 1:  # a share below one leaves something, however it is rounded
+        count -= 1
     if not count or not len(flat):
         return values
     smallest = flat.detach().abs().topk(count, dim=1, largest=False).indices

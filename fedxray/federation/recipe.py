@@ -11,7 +11,10 @@ from fedxray.losses import LOSSES
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One federation's training recipe; `loss` is the name of a per-example loss."""
+    """One federation's training recipe; `loss` is the name of a per-example loss.
+
+    With fedsgd a round is one gradient of all examples, whatever epochs, batch_size, momentum and shuffle say.
+    """
 
     algorithm: Literal["fedsgd", "fedavg", "fedprox"] = "fedavg"
     epochs: int = 1

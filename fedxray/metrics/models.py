@@ -49,10 +49,14 @@ def fit_scores(output: Tensor, y: Tensor, loss: str, space: Space, everyone: Ten
         hits = (output.argmax(-1) == y) & torch.isfinite(output).all(-1)
         return {"training_loss": _held(value), "training_accuracy": float(hits.double().mean())}
     found = {"training_loss": _held(value / (float(everyone.double().var(correction=0)) or 1.0))}
-    raw, guess = (one.double() * space.target_std + space.target_mean for one in (y, output[:, 0]))
-    if bool((raw > 0).all()):  # percentages make sense for positive targets only
-        found["training_mape"] = _held(float(((guess - raw) / raw).abs().mean()))
-    return found
+    off = relative_error(output[:, 0], y, space)
+    return found if off is None else {**found, "training_mape": _held(off)}
+
+
+def relative_error(guess: Tensor, y: Tensor, space: Space) -> float | None:
+    """Mean of |guess - y| / y, both [n], in the units of the data; None unless all targets are above 0."""
+    raw, told = (one.double() * space.target_std + space.target_mean for one in (y, guess))
+    return float(((told - raw) / raw).abs().mean()) if bool((raw > 0).all()) else None
 
 
 def _held(value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.global_model import GlobalModel
 from fedxray.data.space import Column
-from fedxray.errors import Refused
+from fedxray.errors import BadInput, Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import column, linear, table, view_with
 
@@ -207,3 +208,11 @@ def test_writing_a_value_changes_nothing_else() -> None:
     filled = with_value(x, (1, 3), torch.tensor([-1.0, -2.0]))
     assert filled.tolist() == [[0, -1, 2, -2], [4, -1, 6, -2], [8, -1, 10, -2]]
     assert torch.equal(x, torch.arange(12.0).reshape(3, 4))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"grid": 1}, {"grid": -5}, {"grid": 10**7}, {"grid": True}, {"criterion": "best"}]
+)
+def test_refuses_impossible_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=next(iter(settings))):
+        AttributeFromModel(**settings)

@@ -13,7 +13,8 @@ import pytest
 from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import make_plan
 from fedxray.audit.recommend import recommend
-from fedxray.cli_recommend import CAUTION, lines, run_recommend
+from fedxray.audit.verdict import POWER_FAILED
+from fedxray.cli_recommend import CAUTION, DOUBT, lines, run_recommend
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
@@ -24,7 +25,7 @@ def row(defence: str, high: float | None, **more: Any) -> dict[str, Any]:
     mean = None if high is None else high - 0.05
     return {
         "attack": "a", "role": "server", "defence": defence, "aware": None, "metric": "accuracy", "oracle": False,
-        "difference": mean, "high": high, "mean": 0.6, "mean_high": 0.7, **more,
+        "difference": mean, "high": high, "mean": 0.6, "mean_high": 0.7, "n": 9, "reason": "", **more,
     }  # fmt: skip
 
 
@@ -97,6 +98,20 @@ def test_plain_metrics_and_several_limits() -> None:
     gates = [GATE, {"attack": "a", "metric": "accuracy", "limit": 0.65}]
     assert chosen([row("weak", 0.0)], [worth("weak", 0.9)], gates) is None
     assert chosen([row("weak", 0.0, mean_high=0.65)], [worth("weak", 0.9)], gates) == "weak"
+
+
+def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_told_with_that_doubt() -> None:
+    rows = [row("weak", 0.0, reason=POWER_FAILED), row("strong", 0.0), row("none", 0.5, n=1)]
+    utility = [worth("weak", 0.9), worth("strong", 0.8), worth("none", 0.95)]
+    said = lines(recommend(document(rows, utility)))
+    assert "Recommended: weak" in said and DOUBT in said
+    assert [line.strip() for line in said if "doubt:" in line] == [
+        f"doubt: a accuracy_over_floor: {POWER_FAILED}"
+    ]
+    said = lines(recommend(document(rows[1:], utility[1:])))
+    assert "Recommended: strong" in said and DOUBT not in said and "doubt" not in "".join(said)
+    few = recommend(document([row("weak", 0.0, n=1)], utility[:1])).settings[0].doubts
+    assert few == ("a accuracy_over_floor: only 1 units",)
 
 
 def test_without_utility_the_first_that_holds() -> None:

@@ -41,6 +41,18 @@ def test_loss_and_percentage_error_over_all_held_out_records() -> None:
     assert found == pytest.approx({"loss": (0 + 1 + 4) / 3, "mape": (0 + 0.2 + 0.2) / 3})
 
 
+def test_percentages_are_of_targets_as_they_were_given() -> None:
+    """Standardised targets are of either sign and near 0; a share of those would mean nothing."""
+    truth = federation().truth(seed=0)
+    space = replace(truth.space, target_mean=100.0, target_std=10.0)
+    truth = replace(truth, space=space, holdout=(held([1.0, 2.0], [-5.0, 10.0]),))
+    final = ended_with(truth, weight=torch.tensor([[2.0, 0.0, 0.0]]), bias=torch.zeros(1))
+    found = utility_of(final, truth)  # predictions 2 and 4 are 120 and 140, truths 50 and 200
+    assert found == pytest.approx({"loss": (49 + 36) / 2, "mape": (70 / 50 + 60 / 200) / 2})
+    truth = replace(truth, space=replace(space, target_mean=-100.0), holdout=(held([1.0], [2.0]),))
+    assert list(utility_of(final, truth)) == ["loss"]
+
+
 def test_no_percentages_of_targets_that_may_be_zero() -> None:
     truth = federation().truth(seed=0)
     truth = replace(truth, holdout=(held([1.0, 2.0], [0.0, 4.0]),))

@@ -20,7 +20,7 @@ from fedxray.data.records import Records
 from fedxray.data.space import Space
 from fedxray.defences import accounting
 from fedxray.defences.base import Work
-from fedxray.defences.dp_sgd import ASSUMES_POISSON, DpSgd, expected_examples, sampling_rate
+from fedxray.defences.dp_sgd import ASSUMES_POISSON, TOO_LITTLE, DpSgd, expected_examples, sampling_rate
 from fedxray.defences.joined import Joined
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
@@ -257,3 +257,21 @@ def test_a_planted_record_never_proves_more_than_is_promised() -> None:
     assert lower_bound(used, delta, 100) <= promised
     # The same test sees through a noise that is too small for that promise.
     assert lower_bound(DpSgd(noise_multiplier=0.1, delta=0.01), delta, 100) > promised
+
+
+def test_odd_settings_never_break_the_accountant_and_it_is_named() -> None:
+    assert accounting.best_epsilon(1e-200, 0.5, 4, 1e-5) == (math.inf, "rdp")
+    for delta in (1e-300, 1e-5):
+        found, by = accounting.best_epsilon(2.0, 0.5, 4, delta)
+        bound = accounting.rdp_epsilon(2.0, 0.5, 4, delta)
+        assert 0 < found <= bound and by == ("prv" if found < bound else "rdp")
+    assert accounting.best_epsilon(2.0, 0.5, 4, 1e-300)[1] == "rdp"
+    found, by = accounting.best_epsilon(0.05, 1.0, 100, 1e-5)
+    assert found > accounting.MOST_EPSILON and by == "rdp"
+
+
+def test_without_a_finite_epsilon_the_reason_is_told() -> None:
+    work = Work(examples=8, batch_size=4, steps=2, rounds=3)
+    privacy = DpSgd(noise_multiplier=1e-200).seams(work).privacy
+    assert privacy is not None
+    assert (privacy(3).epsilon, privacy(3).note) == (None, TOO_LITTLE)

@@ -84,9 +84,9 @@ def test_noise_of_zero_changes_nothing() -> None:
             torch.testing.assert_close(still[name], value, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [-0.1, float("nan"), float("inf"), "much", True])
+@pytest.mark.parametrize("scale", [-0.1, float("nan"), float("inf"), 1e300, 10**400, "much", True])
 def test_scale_out_of_range(scale: Any) -> None:
-    with pytest.raises(BadInput, match="scale: expected a finite number of at least 0"):
+    with pytest.raises(BadInput, match="scale: expected a number from 0 to 1e\\+12"):
         GaussianNoise(scale=scale)
 
 

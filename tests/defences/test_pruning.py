@@ -25,7 +25,7 @@ WORK = Work(examples=8, batch_size=4, steps=2, rounds=3)
 def test_the_smallest_go_and_the_rest_stays(row: list[float], share: float) -> None:
     values = torch.tensor([row])
     found = prune_smallest(values, share)[0].tolist()
-    count = int(share * len(row) + 0.5)
+    count = min(int(share * len(row) + 0.5), max(1, len(row) - 1))  # of several entries one stays
     gone = set(sorted(range(len(row)), key=lambda place: abs(row[place]))[:count])
     for place, (before, after) in enumerate(zip(values[0].tolist(), found, strict=True)):
         assert after == (0.0 if place in gone else before)
@@ -82,3 +82,11 @@ def test_description() -> None:
     text = "pruning of 20 % of the entries of the update, the smallest of every tensor"
     assert Pruning(share=0.2).describe() == text
     assert "by chance" in Pruning(share=0.2, by="random").describe()
+
+
+def test_a_share_below_one_leaves_something_of_every_tensor_with_several_entries() -> None:
+    values = torch.tensor([[3.0, -5.0, 1.0, 2.0]])
+    for share in (0.875, 0.9, 0.999999):
+        assert prune_smallest(values, share).tolist() == [[0.0, -5.0, 0.0, 0.0]]
+    assert prune_smallest(values[:, :1], 0.5).tolist() == [[0.0]]
+    assert prune_smallest(values[:, :1], 0.4).tolist() == [[3.0]]

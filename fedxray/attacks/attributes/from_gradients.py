@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
+from fedxray.attacks.attributes.from_model import MOST_VALUES
 from fedxray.attacks.attributes.gradient_search import (
     Attempt,
     Task,
@@ -60,7 +61,7 @@ from fedxray.attacks.evidence import Evidence, Kind, of_attributes
 from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.send_back import isolate
 from fedxray.data.records import Records
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_one_of, check_whole
 from fedxray.methods import Lbfgs, Method, Sgd
 from fedxray.params import is_finite, norm
 
@@ -98,13 +99,13 @@ class AttributeFromGradients(Attack):
 
     def __post_init__(self) -> None:
         """Check every setting."""
-        _one_of("method", self.method, METHODS)
-        _one_of("pick", self.pick, PICKS)
+        check_one_of("method", self.method, METHODS)
+        check_one_of("pick", self.pick, PICKS)
         for method in self._methods():
             assert method.steps > 0  # checked where it was made
-        _at_least("changes", self.changes, 0, 10000)
-        _at_least("active_rounds", self.active_rounds, 0, 50)
-        _at_least("grid", self.grid, 2, 8)
+        check_whole("changes", self.changes, least=0, usual=10_000)
+        check_whole("active_rounds", self.active_rounds, least=0, usual=50)
+        check_whole("grid", self.grid, least=2, usual=8, most=MOST_VALUES)
         if not self.shares or not all(0 <= share <= 1 for share in self.shares):
             raise BadInput("shares", expected="numbers from 0 to 1, at least one", got=list(self.shares),
                            remedy="Try [0.05, 0.2, 1.0].")  # fmt: skip
@@ -222,14 +223,3 @@ def _shown(one: Attempt) -> dict[str, float | int | None]:
         "cosine": one.cosine_used,
         "cosine_all": one.cosine_all,
     }
-
-
-def _one_of(argument: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise BadInput(argument, expected=" or ".join(known), got=repr(value), remedy=f"Try {known[0]!r}.")
-
-
-def _at_least(argument: str, value: object, least: int, usual: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadInput(argument, expected=f"a whole number of at least {least}", got=repr(value),
-                       remedy=f"Try {usual}.")  # fmt: skip

@@ -17,7 +17,10 @@ from fedxray.attacks.base import Attack, Context, Need, granted, needs_of_model,
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
 from fedxray.attacks.local_model.last_returned import LastReturned
 from fedxray.attacks.predict import losses
+from fedxray.errors import check_one_of, check_whole
 from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_probability
+
+MOST_VALUES = 1000  # of a grid: each takes one pass over all records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,11 @@ class AttributeFromModel(Attack):
     model: Attack = field(default_factory=LastReturned)
     criterion: Literal["loss", "squared"] = "loss"
     grid: int = 25  # candidate values of a continuous column
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_one_of("criterion", self.criterion, ("loss", "squared"))
+        check_whole("grid", self.grid, least=2, usual=25, most=MOST_VALUES)
 
     def needs(self) -> tuple[Need, ...]:
         """The other columns of the records, and whatever the model's own reconstruction needs."""

@@ -42,7 +42,7 @@ from fedxray.attacks.local_model.steer import (
     walk_from,
 )
 from fedxray.decays import Constant, RiseAndFall
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_one_of
 from fedxray.methods import Adam, check_settings
 from fedxray.params import flatten, is_finite
 from fedxray.seeds import fork
@@ -89,11 +89,10 @@ class LocalModelActive(Attack):
             trial_rounds=self._rounds_of_a_trial,
         )
         check_settings(Adam(steps=1, lr=self.boost if self.lr is None else self.lr))
-        if self.pace not in ("rise-and-fall", "constant"):
-            expected, remedy = '"rise-and-fall" or "constant"', 'Try "rise-and-fall".'
-            raise BadInput("pace", expected=expected, got=repr(self.pace), remedy=remedy)
-        if self.judge not in ("line", "norm"):
-            raise BadInput("judge", expected='"line" or "norm"', got=repr(self.judge), remedy='Try "line".')
+        check_one_of("pace", self.pace, ("rise-and-fall", "constant"))
+        check_one_of("judge", self.judge, ("line", "norm"))
+        check_one_of("tune", self.tune, ("recorded", "search", "oracle-loss"))
+        check_one_of("answer", self.answer, ("sent", "returned"))
         if not all(0 <= beta < 1 for beta in self.betas):
             expected, remedy = "two numbers from 0 up to but below 1", "Try [0.9, 0.999]."
             raise BadInput("betas", expected=expected, got=list(self.betas), remedy=remedy)

@@ -17,7 +17,7 @@ from fedxray.attacks.base import Attack, Context, Need, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
 from fedxray.attacks.local_model.last_returned import step_size
 from fedxray.attacks.local_model.messages import last_of, returned
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_whole
 from fedxray.params import add, subtract, weighted_mean
 
 
@@ -40,8 +40,7 @@ class LocalModelExtrapolate(Attack):
         """Check the settings."""
         if not math.isfinite(self.multiple):
             raise BadInput("multiple", expected="a finite number", got=self.multiple, remedy="Try 1.")
-        if self.over < 1:
-            raise BadInput("over", expected="a whole number of at least 1", got=self.over, remedy="Try 10.")
+        check_whole("over", self.over, least=1, usual=10)
 
     def needs(self) -> tuple[Need, ...]:
         """The target's own replies."""

@@ -34,7 +34,7 @@ from fedxray.attacks.local_model.messages import (
     step_of,
 )
 from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, predict
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_one_of
 from fedxray.methods import Adam, Method, Sgd, check_settings
 from fedxray.minimise import Outcome, minimise
 from fedxray.params import flatten
@@ -65,6 +65,8 @@ class LocalModelHeuristic(Attack):
         """Check the settings."""
         check_settings(Adam(steps=self.steps, lr=self.lr))
         check_settings(Adam(steps=self.fit_steps, lr=self.fit_lr))
+        check_one_of("reading", self.reading, ("norm-descent", "follow-update"))
+        check_one_of("restrict", self.restrict, ("none", "span"))
         if any(units < 1 for units in self.hidden):
             expected, remedy = "layer sizes of at least 1", "Try [32, 32]."
             raise BadInput("hidden", expected=expected, got=list(self.hidden), remedy=remedy)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_model
-from fedxray.params import add
+from fedxray.attacks.local_model.messages import last_of, returned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +29,8 @@ class LastReturned(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Start plus update of the last observation."""
-        last = max(view.of_target(), key=lambda one: one.round)
-        recipe = view.grants.recipe
-        rate = 1.0 if recipe is None or last.kind == "weights" else recipe.learning_rate
-        buffers = last.buffers_after or last.buffers
-        return of_model(add(last.start, last.update, rate), buffers, facts={"round": last.round})
+        last = last_of(view.of_target())
+        return of_model(returned(view, last), last.buffers_after or last.buffers, facts={"round": last.round})
 
 
 def step_size() -> Need:

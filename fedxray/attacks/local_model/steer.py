@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedxray.errors import BadInput
+from fedxray.errors import check_whole
 from fedxray.federation.tamper import Tamper
 from fedxray.methods import Method
 from fedxray.params import Params, add, dot, norm, scaled, subtract
@@ -195,5 +195,4 @@ def spaced_rounds(steps: int, every: int) -> int:
 def check_counts(**counts: int) -> None:
     """Refuse numbers of rounds that cannot be meant."""
     for name, value in counts.items():
-        if value < 1:
-            raise BadInput(name, expected="a whole number of at least 1", got=value, remedy="Try 10.")
+        check_whole(name, value, least=1, usual=10)

@@ -284,6 +284,9 @@ def test_a_case_of_an_audit_says_what_it_spent() -> None:
         ({"every": 0}, "every"),
         ({"trial_rounds": 0}, "trial_rounds"),
         ({"pace": "slow"}, "pace"),
+        ({"tune": "guess"}, "tune"),
+        ({"answer": "best"}, "answer"),
+        ({"trials": 2.5}, "trials"),
         ({"betas": (0.9, 1.0)}, "betas"),
     ],
 )

@@ -198,3 +198,9 @@ def test_the_paper_s_settings_are_settings() -> None:
 def test_refuses_impossible_layers() -> None:
     with pytest.raises(BadInput, match="hidden"):
         LocalModelHeuristic(hidden=(8, 0))
+
+
+@pytest.mark.parametrize("name", ["reading", "restrict"])
+def test_refuses_words_that_it_does_not_know(name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name}: expected .* or .*, got 'other'"):
+        LocalModelHeuristic(**{name: "other"})  # type: ignore[arg-type]
