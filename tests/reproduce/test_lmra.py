@@ -116,7 +116,7 @@ def test_measured_models_by_hand() -> None:
         }
     )
     first, fresh = tables(made)
-    assert first[0].endswith("0 to 4") and fresh[0].endswith("5 to 9")
+    assert first[0].endswith("seeds 0 to 4 (2 runs)") and fresh[0].endswith("fresh seeds 5 to 9 (1 run)")
     lines = {line[0]: line[1:] for line in first[2]}
     assert list(lines) == ["`last`", "`active`", "source inference by majority"]
     assert lines["`last`"][:2] == ("0.200", "")

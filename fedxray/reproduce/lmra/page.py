@@ -42,7 +42,8 @@ def tables(document: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
         lines = [_line(document, row, seeds, name) for name in [*MODELS, *(name for name, _ in EXTRA)]]
         kept = [line for line in lines if any(line[1:])]
         if kept:
-            found.append((title, HEAD, kept))
+            runs = len({seed for seed, _ in _values(document, row, seeds, "last", "zest")})
+            found.append((f"{title} ({runs} {'run' if runs == 1 else 'runs'})", HEAD, kept))
     return found
 
 
