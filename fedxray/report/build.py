@@ -17,8 +17,9 @@ from fedxray.report import page, words
 from fedxray.report.courses import courses, left_over, studies
 from fedxray.report.drawing import FORMATS, on_page
 from fedxray.report.figures import FOLDER, figures, write_figures
-from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.findings import defence_verdicts, overall, worst_findings
 from fedxray.report.markdown import escaped, verbatim
+from fedxray.report.method import METHOD, strong, strong_text
 from fedxray.report.notices import notices, recorded_notice
 from fedxray.report.pictures import Exhibition, read_galleries
 from fedxray.report.references import references
@@ -64,7 +65,9 @@ def contents(
     cases = document["cases"]
     told = {
         "name": str(document["plan"].get("name") or "audit"),
-        "sentence": page.sentence(document),
+        "audited": page.audited(document),
+        "tried": page.tried(document),
+        "overall": overall(document),
         "setups": page.setups(document),
         "defences": defence_verdicts(document),
         "findings": worst_findings(document),
@@ -94,6 +97,7 @@ def contents(
         "versions": document["versions"],
         "show_private": show_private,
         "controls": words.CONTROLS,
+        "method": METHOD,
         "marks": page.marks(document),
         "count": words.count,
     }
@@ -103,7 +107,7 @@ def contents(
 def render(told: Mapping[str, Any]) -> str:
     """The page as text."""
     environment = _environment()
-    environment.filters["svg"] = on_page
+    environment.filters |= {"svg": on_page, "strong": strong}
     return environment.get_template("report.html").render(style=Markup(_template("style.css")), **told)
 
 
@@ -111,7 +115,7 @@ def render_text(told: Mapping[str, Any]) -> str:
     """The same as Markdown, in which no name can be taken for markup."""
     environment = _environment()
     environment.finalize = escaped
-    environment.filters["verbatim"] = verbatim
+    environment.filters |= {"verbatim": verbatim, "strong": strong_text}
     return environment.get_template("report.md").render(**told)
 
 

@@ -11,7 +11,7 @@ from fedxray.report import words
 from fedxray.report.plans import deployed, plan_of
 from fedxray.report.reasons import NOBODY_KNOWS_WHOSE, doubt
 from fedxray.report.rows import Row, shown_rows
-from fedxray.report.stakes import secrets_of
+from fedxray.report.stakes import secret_words, secrets_of
 
 DOUBTS = {
     "ended": "came from attacks that did not end",
@@ -24,6 +24,9 @@ DOUBTS = {
     "either": "could go either way",
     "power": "stay below the least that counts as a leak, but nothing shows that the attack would have seen one",
 }
+
+
+SPEAKING = ("rec",)  # a share of images says more than decibels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,7 @@ class Finding:
     """One of the worst findings in plain words."""
 
     title: str
+    secret: str | None  # what leaks, in words
     verdict: str
     sentence: str
     meaning: str | None
@@ -62,6 +66,28 @@ def defence_verdicts(document: Mapping[str, Any]) -> list[DefenceVerdict]:
         groups.setdefault((plan_of(row), row["defence"]), []).append(row)
     used = deployed(document)
     return [_defence_verdict(plan, name, rows, (plan, name) in used) for (plan, name), rows in groups.items()]
+
+
+def overall(document: Mapping[str, Any]) -> str:
+    """The verdict on everything in one sentence."""
+    found = Counter(one.verdict for one in defence_verdicts(document))
+    total, leaking = sum(found.values()), found["leaks"]
+    if not total:
+        return "Nothing was measured."
+    if total == 1:
+        return {
+            "leaks": "It leaks.",
+            "inconclusive": "Open: no leak was shown, and safety was not shown either.",
+            "no leak found": "No leak found.",
+        }[next(one for one in found if found[one])]
+    settings = words.count(total, "setting")
+    if leaking:
+        told = [f"Leaks in {'all' if leaking == total else leaking} of {settings}"]
+    else:
+        told = [f"No leak shown in any of {settings}"]
+    told += [f"no leak found in {found['no leak found']}"] if found["no leak found"] else []
+    told += [f"{found['inconclusive']} could not be decided"] if found["inconclusive"] else []
+    return "; ".join(told) + "."
 
 
 def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: bool) -> DefenceVerdict:
@@ -126,8 +152,11 @@ def worst_findings(document: Mapping[str, Any], most: int = 3) -> list[Finding]:
         if row["verdict"] == "leaks":
             groups.setdefault((row["attack"], row["role"], row["defence"]), []).append(row)
     ordered = sorted(groups.values(), key=lambda rows: (_key(rows[0]) not in used, -_strongest(rows)))
-    columns = secrets_of(document)
-    return [_finding(_shown(rows), columns.get(rows[0]["attack"])) for rows in ordered[:most]]
+    columns, secrets = secrets_of(document), secret_words(document)
+    return [
+        _finding(_shown(rows), columns.get(rows[0]["attack"]), secrets.get(rows[0]["attack"]))
+        for rows in ordered[:most]
+    ]
 
 
 def _key(row: Row) -> tuple[str | None, str]:
@@ -139,8 +168,10 @@ def _strongest(rows: Sequence[Row]) -> float:
 
 
 def _shown(rows: Sequence[Row]) -> Row:
-    """The first metric that leaks, of the attacker that does better by it."""
-    return max((row for row in rows if row["metric"] == rows[0]["metric"]), key=strength)
+    """The metric that says most to people, else the first that leaks, of the attacker that does better by it."""
+    metrics = [row["metric"] for row in rows]
+    wanted = next((metric for metric in SPEAKING if metric in metrics), metrics[0])
+    return max((row for row in rows if row["metric"] == wanted), key=strength)
 
 
 def strength(row: Row) -> float:
@@ -150,7 +181,7 @@ def strength(row: Row) -> float:
     return float(row["low"] / row["margin"])
 
 
-def _finding(row: Row, column: str | None) -> Finding:
+def _finding(row: Row, column: str | None, secret: str | None) -> Finding:
     metric = row["metric"]
     against = "without a defence" if row["defence"] == "none" else f"against {row['defence']}"
     aware = f" ({words.aware_words(row)})" if row["aware"] is not None else ""
@@ -164,6 +195,7 @@ def _finding(row: Row, column: str | None) -> Finding:
     )
     return Finding(
         title=f"{row['attack']}, run by {words.role_words(row['role'])}, {against}{aware}",
+        secret=secret,
         verdict=row["verdict"],
         sentence=sentence,
         meaning=words.KIND_MEANINGS.get(row["kind"] or "", NOBODY_KNOWS_WHOSE),

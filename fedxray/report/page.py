@@ -8,26 +8,24 @@ from typing import Any
 
 from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings, whose
 from fedxray.report import stakes, words
-from fedxray.report.plans import plan_of, plans_of, table
+from fedxray.report.plans import label, parts, plan_of, plans_of, table
 from fedxray.report.tradeoffs import not_negative
 
 MOST_NAMED = 12
 
 
-def sentence(document: Mapping[str, Any]) -> str:
-    """What was audited, in one sentence."""
-    cases, found = document["cases"], plans_of(document)
-    if None in found:
-        audited = _trained(found[None])
-    else:
-        audited = f"{words.count(len(found), 'set-up')} ({words.listed([str(name) for name in found])})"
-    counts = [
-        words.count(len({case["attack"] for case in cases}), "attack"),
-        words.count(len({case["role"] for case in cases}), "seat"),
-        words.count(len({(plan_of(case), case["defence"]) for case in cases}), "setting"),
-        words.count(len(cases), "case"),
-    ]
-    return "Audited: {}. Tried: {} from {}, under {} of defence, in {}.".format(audited, *counts)
+def audited(document: Mapping[str, Any]) -> list[tuple[str | None, str]]:
+    """What was audited, a sentence for each plan, with its name where there are several."""
+    return [(name, f"{words.capital(_trained(plan))}.") for name, plan in plans_of(document).items()]
+
+
+def tried(document: Mapping[str, Any]) -> str:
+    """Who attacked it, in one sentence."""
+    cases = document["cases"]
+    attacks = words.count(len({case["attack"] for case in cases}), "attack")
+    roles = list(dict.fromkeys(words.role_words(case["role"]) for case in cases))
+    times = words.count(len(cases), "time")
+    return f"Tried: {attacks}, run by {words.listed(roles)}, {times} in all (one attack on one client in one run each)."
 
 
 def _trained(plan: Mapping[str, Any]) -> str:
@@ -67,11 +65,23 @@ def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[
         ("Training", _training(federation)),
         ("Attacks", _names(case["attack"] for case in cases)),
         ("Seats", _names(words.role_words(case["role"]) for case in cases)),
-        ("Defences", _names(words.defence_words(case["defence"]) for case in cases)),
+        ("Defences", "; ".join(dict.fromkeys(_defence(plan, case["defence"]) for case in cases))),
         ("Runs", _runs(plan, cases)),
         ("Size", f"{words.count(len(cases), 'case')} (one attack on one client in one run)"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _defence(plan: Mapping[str, Any], name: str) -> str:
+    """A defence with its settings."""
+    known = next((part for part in parts(plan, "defence") if label(part) == name), {})
+    settings = [
+        f"{key} {value}"
+        for part in (known, table(known, "settings"))
+        for key, value in part.items()
+        if key not in ("name", "label", "deployed", "settings", "factory") and value is not None
+    ]
+    return words.defence_words(name) + (f" ({', '.join(settings)})" if settings else "")
 
 
 def _split(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> str:

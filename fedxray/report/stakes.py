@@ -64,5 +64,14 @@ def secrets_of(document: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def secret_words(document: Mapping[str, Any]) -> dict[str, str]:
+    """What each attack finds out, by its label; nothing of attacks that nobody knows."""
+    names, columns = attack_names(document), secrets_of(document)
+    labels = dict.fromkeys(str(case["attack"]) for case in document["cases"])
+    kinds = {one: attack_kind(names.get(one, one)) or "" for one in labels}
+    named = {one: words.quoted(columns[one]) for one in labels if one in columns}
+    return {one: SECRETS[kind] for one, kind in kinds.items() if kind in SECRETS} | named
+
+
 def _told(cases: Cases, key: str) -> Any:
     return next((case["ledger"][key] for case in cases if case["ledger"].get(key)), None)

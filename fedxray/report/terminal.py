@@ -39,7 +39,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         deployed = " (deployed)" if one.deployed else ""
         lines.append(f"  {name:<{width}}  {one.verdict:<13}  {one.headline}{deployed}")
     for finding in worst_findings(document):
-        lines.append(f"  - {printable(finding.title)}: {printable(finding.sentence)}")
+        secret = f"{words.capital(printable(finding.secret))}: " if finding.secret else ""
+        lines.append(f"  - {secret}{printable(finding.title)}. {printable(finding.sentence)}")
     return lines
 
 
@@ -57,8 +58,8 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
     heading = Text(printable(title), style="bold")
     table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for column in ("defence", "metric"):
-        table.add_column(column, overflow="fold", min_width=len("tpr_at_1pct_fpr"))
+    for column, width in (("defence", 12), ("metric", len("tpr_at_1pct_fpr"))):  # all fits into 80 columns
+        table.add_column(column, overflow="fold", min_width=width)
     for column in ("score", "guess", "gain"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=len("no leak found"))

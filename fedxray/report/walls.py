@@ -35,12 +35,13 @@ def kinds_of(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def walls(document: Mapping[str, Any], galleries: Sequence[Gallery]) -> list[Wall]:
-    """One wall per attack and defence, in the order of the galleries."""
+    """One wall per attack and defence, those with pictures first, then in the order of the galleries."""
     kinds, cases = kinds_of(document), {case["id"]: case for case in document["cases"]}
     found: dict[str, list[Gallery]] = {}
     for gallery in galleries:
         found.setdefault(kinds.get(gallery.case, gallery.case), []).append(gallery)
-    return [_wall(title, listed, cases) for title, listed in found.items()]
+    made = [_wall(title, listed, cases) for title, listed in found.items()]
+    return sorted(made, key=lambda wall: not wall.shown)
 
 
 def _wall(title: str, galleries: Sequence[Gallery], cases: Mapping[str, Mapping[str, Any]]) -> Wall:

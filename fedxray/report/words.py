@@ -169,6 +169,8 @@ def between(low: float | None, high: float | None, metric: str | None, *, sign: 
     if not sign and base in BOUNDED:
         # A t-interval does not know that no share is above 1; only a relative error may be.
         low, high = max(low, -1.0 if base.endswith("ssim") else 0.0), min(high, 1.0)
+    elif base in BOUNDED and not base.endswith("ssim"):
+        low, high = max(low, -1.0), min(high, 1.0)  # nor a difference of two shares
     first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)
     return f"{first.partition(GLUE)[0]} to {last}"
 

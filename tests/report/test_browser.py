@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,8 @@ import pytest
 
 from fedxray.audit import results
 from fedxray.report import build_report
-from tests.report.synthetic import make_document, make_gallery
+from tests.report.synthetic import make_document, make_gallery, write_store
 from tests.report.test_build import plant
-
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Path) -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'fedxray[dev]'")
-    with api.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=str(chromium), args=QUIET)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,4 +79,33 @@ def test_paper_shows_what_the_screen_folds_away(browser: Any, reports: dict[str,
     page.emulate_media(media="print")
     printed = page.evaluate(heights)
     assert len(folded) == 7 and all(after > 2 * before for before, after in zip(folded, printed, strict=True))
+    page.close()
+
+
+def test_a_thousand_cases_make_a_small_page_that_opens_and_can_be_clicked_through(
+    browser: Any, tmp_path: Path, record_property: Any
+) -> None:
+    document = write_store(tmp_path, seeds=10, clients=7)
+    report = build_report(tmp_path)
+    size = report.stat().st_size
+    record_property("cases", len(document["cases"]))
+    record_property("bytes", size)
+    assert len(document["cases"]) > 1000 and size < 30e6
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.as_uri())
+    for link in page.locator("nav a").all():
+        link.click()
+    folded = page.locator("details:not([open]) > summary")
+    for _ in range(folded.count()):
+        folded.first.click()
+    assert folded.count() == 0
+    for name in ("order-best", "order-worst", "size-2"):
+        page.locator(f"#{name}").check()
+    page.locator(".pairs label").first.click()
+    assert page.locator(".enlarge:checked").count() == 1
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    assert page.locator("tbody tr").count() > 50 and complaints == []
     page.close()

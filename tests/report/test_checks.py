@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +64,66 @@ def test_sarif_has_what_its_standard_asks_for() -> None:
         assert run["tool"]["driver"]["rules"][one["ruleIndex"]]["id"] == one["ruleId"]
         place = one["locations"][0]["physicalLocation"]
         assert place["artifactLocation"]["uri"] == "out/plan.toml" and place["region"]["startLine"] == 1
+
+
+def closed(required: list[str], **properties: Any) -> dict[str, Any]:
+    """An object that has these properties and no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": required,
+        "properties": properties,
+    }
+
+
+TEXT = {"type": "string"}
+MESSAGE = closed(["text"], text=TEXT)
+PLACE = closed(
+    ["artifactLocation"],
+    artifactLocation=closed([], uri=TEXT),
+    region=closed(["startLine"], startLine={"type": "integer", "minimum": 1}),
+)
+RESULT = closed(
+    ["message"],
+    ruleId=TEXT,
+    ruleIndex={"type": "integer", "minimum": 0},
+    kind={"enum": ["notApplicable", "pass", "fail", "review", "open", "informational"]},
+    level={"enum": ["none", "note", "warning", "error"]},
+    message=MESSAGE,
+    locations={"type": "array", "items": closed([], physicalLocation=PLACE)},
+    partialFingerprints={"type": "object", "additionalProperties": TEXT},
+    properties={"type": "object"},
+) | {
+    "if": {"properties": {"kind": {"not": {"const": "fail"}}}},
+    "then": {"properties": {"level": {"const": "none"}}},
+}
+RULE = closed(["id"], id=TEXT, shortDescription=MESSAGE)
+DRIVER = closed(
+    ["name"], name=TEXT, version=TEXT, rules={"type": "array", "items": RULE, "uniqueItems": True}
+)
+# What the schema of SARIF 2.1.0 says of the parts that are written here: what must be there, and that there is no more.
+LOG = closed(
+    ["version", "runs"],
+    **{"$schema": {"type": "string", "format": "uri"}},
+    version={"const": "2.1.0"},
+    runs={
+        "type": "array",
+        "items": closed(
+            ["tool"],
+            tool=closed(["driver"], driver=DRIVER),
+            results={"type": "array", "items": RESULT},
+        ),
+    },
+)
+
+
+@pytest.mark.parametrize("name", ["inverting-gradients", MARKUP])
+def test_sarif_fits_the_schema_of_its_standard(name: str) -> None:
+    made = [replace(one, attack=name, defence=name) for one in (PASSED, FAILED, OPEN)]
+    jsonschema.validate(json.loads(sarif(made, "out/plan.toml")), LOG)
+    for broken in ({"runs": []}, {"version": "2.1.0", "runs": [{}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, LOG)
 
 
 def test_markup_in_names_stays_text() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fedxray.audit import results
 from fedxray.report import build_report, summary_lines
 from fedxray.report.findings import defence_verdicts, worst_findings
-from fedxray.report.page import sentence
+from fedxray.report.page import audited, tried
 from fedxray.report.plans import attack_names, deployed, plans_of
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
@@ -34,7 +34,10 @@ def test_plans_are_told_apart(joined: dict[str, Any]) -> None:
     assert list(plans_of(joined)) == ["one", "two"]
     assert deployed(joined) == {("one", "dp-sgd"), ("two", "none")}
     assert attack_names(joined)["membership-loss"] == "membership-loss"
-    assert sentence(joined).startswith("Audited: 2 set-ups (one and two). Tried: 2 attacks from 2 seats")
+    assert [name for name, _ in audited(joined)] == ["one", "two"]
+    assert tried(joined).startswith(
+        "Tried: 2 attacks, run by someone who reads the network links and the server"
+    )
 
 
 def test_the_same_defence_of_two_plans_has_two_verdicts(joined: dict[str, Any]) -> None:
@@ -55,4 +58,4 @@ def test_the_page_names_both(tmp_path: Path, joined: dict[str, Any]) -> None:
     results.write(joined, tmp_path)
     page = read_page(build_report(tmp_path).read_text())
     assert page.text.count("No defence") == 2
-    assert "2 set-ups (one and two)" in page.text
+    assert "one : The model" in page.text and "two : The model" in page.text

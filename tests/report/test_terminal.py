@@ -32,7 +32,7 @@ def test_lines_hold_verdicts_and_findings(made: dict[str, Any]) -> None:
         ["dp-sgd", "inconclusive"],
     ]
     assert lines[3].endswith("(deployed)")
-    assert len(lines) == 7 and lines[4].startswith("  - inverting-gradients")
+    assert len(lines) == 7 and lines[4].startswith("  - The training images: inverting-gradients")
 
 
 def test_the_tables_hold_every_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
