@@ -109,11 +109,14 @@ def report(
     show_private: Annotated[
         bool, typer.Option("--show-private", help="Show records of your own data in it.")
     ] = False,
+    figures: Annotated[
+        str, typer.Option("--figures", help="Formats of figures/: svg, pdf, png, separated by commas.")
+    ] = "svg",
 ) -> None:
-    """Write report.html again from the results of an audit, or the page of a reproduction."""
+    """Write report.html, report.md and figures/ again from the results of an audit, or the page of a reproduction."""
     from fedxray.cli_audit import run_report
 
-    run_report(folder, show_private)
+    run_report(folder, show_private, figures)
 
 
 @app.command()

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -340,15 +343,20 @@ def command(*arguments: object, folder: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def test_ctrl_c_keeps_what_is_done_and_exits_130(tmp_path: Path, fedxray: Any) -> None:
+@pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.slow)])
+def test_ctrl_c_keeps_what_is_done_and_exits_130(
+    tmp_path: Path, fedxray: Any, engine: str, extra: Callable[[str], ModuleType]
+) -> None:
+    if engine == "ray":
+        extra("ray")
     many = [
         {"name": "attribute-from-model", "label": f"a{index}", "grid": 2 + index, "targets": [0]}
         for index in range(30)
     ]
     plan = write_toml(tmp_path / "many.toml", tiny(attack=many))
-    process = command("audit", plan, "--out", "out", "--jobs", 1, folder=tmp_path)
+    process = command("audit", plan, "--out", "out", "--jobs", 1, "--engine", engine, folder=tmp_path)
     pause = threading.Event()
-    for _ in range(6000):
+    for _ in range(20_000):
         if list((tmp_path / "out").glob("private/cases/*.json")) or process.poll() is not None:
             break
         pause.wait(0.01)
@@ -441,6 +449,31 @@ def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
     assert line.finished
     meter.weigh({"planted": 2.0})
     assert (line.completed, line.total) == (0, 2.0)
+
+
+def test_a_dry_run_counts_the_power_checks_that_a_verdict_may_wait_for(fedxray: Any, tmp_path: Path) -> None:
+    plan = write_toml(tmp_path / "more.toml", tiny(seeds=[0, 1, 2]))
+    assert re.search(r"^power +up to \d+ s more", fedxray("audit", plan, "--dry-run").out, re.MULTILINE)
+
+
+def test_what_was_cut_off_is_told_and_exit_4(
+    fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
+    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
+    ended = fedxray("audit", plan, "--engine", "inline", "--budget", "1h")
+    assert ended.code == 4 and "1 cases were cut off, the time was over; go on with --resume" in ended.err
+    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
+    assert fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet").code == 0
+
+
+def test_figures_are_written_in_the_formats_asked_for(fedxray: Any, plan: Path) -> None:
+    folder = Path("fedxray-out", "tiny")
+    assert fedxray("audit", plan, "--engine", "inline", "--quiet").code == 0
+    assert fedxray("report", folder, "--figures", "png, pdf").code == 0
+    assert {one.suffix for one in (folder / "figures").iterdir()} == {".svg", ".pdf", ".png"}
+    refused = fedxray("report", folder, "--figures", "jpg")
+    assert refused.code == 2 and "--figures" in refused.err and "jpg" in refused.err
 
 
 def test_a_dry_run_says_what_a_budget_leaves_out(fedxray: Any, plan: Path) -> None:
