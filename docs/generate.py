@@ -50,7 +50,7 @@ def attack_matrix() -> str:
     """The page docs/attacks.md."""
     entries = {name: catalog.resolve("attacks", name) for name in catalog.ATTACKS}
     floors = [(f"`{name}`", _about(catalog.resolve("floors", name))) for name in catalog.FLOORS]
-    planned = ", ".join(f"`{name}`" for name in catalog.NOT_BUILT["attacks"])
+    planned = ", ".join(f"`{name}`" for name in catalog.NOT_BUILT["attacks"]) or "none"
     return (
         ATTACKS_OPENING
         + "## Seats\n\n"
