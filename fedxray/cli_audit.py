@@ -164,8 +164,20 @@ def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None)
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     for line in lines:
         print(f"{'left out':<12}{line}")
+    tell_sums(plan)
     check_room(folder, needed.bytes)
     return 0
+
+
+def tell_sums(plan: Plan) -> None:
+    """Say how far off the attacks are that take all clients for one."""
+    if plan.transcript is not None:
+        return
+    from fedxray.audit.prepare import prepare
+    from fedxray.audit.sums_off import words
+
+    for line in words(plan, prepare(plan, plan.defences[0].title, plan.seeds[0])):
+        print(f"{'sums':<12}{printable(line)}")
 
 
 def duration(seconds: float) -> str:

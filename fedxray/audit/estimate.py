@@ -14,6 +14,7 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plant import COMPANY, planted_clients
 from fedxray.audit.power import planted_share, planted_work
 from fedxray.audit.prepare import Prepared
+from fedxray.audit.study import study_of
 from fedxray.audit.verdict import LEAST_UNITS
 from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import Federation
@@ -121,7 +122,8 @@ def _local_steps(part: AttackPart, attack: Attack, federation: Federation, recor
     inverts = attack.kind in FROM_NOTHING
     replayed = federation.recipe.steps(records) if inverts else 1
     again = [name for name in chosen_controls(part, attack) if not inverts or name != "held-out"]
-    return attack_steps(attack) * replayed * (1 + len(again))
+    trials = 1 if part.search is None else study_of(attack, part.search, "search").trials
+    return attack_steps(attack) * replayed * (1 + len(again)) * trials
 
 
 def planned_steps(attack: Attack) -> int:

@@ -14,7 +14,9 @@ from fedxray.attacks.inversion.curious_client import CuriousClient
 from fedxray.attacks.inversion.dlg import Dlg
 from fedxray.audit.conduct import conduct_with
 from fedxray.audit.engines import make_engine
+from fedxray.audit.estimate import estimate
 from fedxray.audit.plan import make_plan
+from fedxray.audit.prepare import prepare
 from fedxray.audit.study import own_measure, search_settings, studied, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
@@ -146,3 +148,18 @@ def test_an_audit_searches_and_tells_its_trials(tmp_path: Path) -> None:
         [0.01, 0.1, 1]
     )
     assert case["search"]["best"] == min(range(3), key=lambda one: case["search"]["trials"][one]["loss"])
+
+
+def test_trials_count_in_the_estimate(tmp_path: Path) -> None:
+    attack = {"name": "curious-client", "role": "curious-client", "own_share": "recover", "controls": []}
+    plan = make_plan(
+        {
+            "data": {"name": "digits", "clients": 2, "limit": 2},
+            "model": {"name": "mlp", "hidden": [4]},
+            "federation": {"rounds": 1, "batch_size": "all"},
+            "attack": [attack, {**attack, "label": "searched", "search": {"trials": 7}}],
+        },
+        tmp_path,
+    )
+    taken = estimate(plan, prepare(plan, "none", 0), 0.01).optimising_seconds
+    assert taken["searched"] == pytest.approx(7 * taken["curious-client"]) and taken["searched"] > 0
