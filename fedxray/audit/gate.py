@@ -76,7 +76,7 @@ def judge_gates(
 
 def gates_of(document: Mapping[str, Any]) -> list[Row]:
     """The limits of the plan or plans behind the results."""
-    return [rule for plan in _plans(document).values() for rule in plan.get("gate") or ()]
+    return [rule for plan in _plans(document).values() for rule in checked_rules(plan.get("gate") or ())]
 
 
 def read_policy(path: Path) -> list[Row]:
@@ -95,6 +95,11 @@ def read_policy(path: Path) -> list[Row]:
     rules = found.get("gate")
     if found.get("format", 1) != 1 or not isinstance(rules, list) or not rules:
         raise _policy(path, "none of this format", "Write at least one [[gate]] with attack, metric, limit.")
+    return checked_rules(rules)
+
+
+def checked_rules(rules: Sequence[Any]) -> list[Row]:
+    """Limits whose keys and types are those of a plan's; results and policies may have been altered."""
     return [_checked(rule, f"gate[{place}]") for place, rule in enumerate(rules)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.gate import OVER_FLOOR, lost_cases, unproven
+from fedxray.audit.gate import OVER_FLOOR, checked_rules, lost_cases, unproven
 from fedxray.errors import BadInput
 
 # In the order in which they are preferred; smaller is better for those that are marked.
@@ -52,7 +52,7 @@ class Recommendation:
 
 def recommend(document: Mapping[str, Any]) -> Recommendation:
     """The setting of least utility loss that keeps every limit; none where none does."""
-    gates = document["plan"].get("gate") or []
+    gates = checked_rules(document["plan"].get("gate") or ())
     if not gates:
         raise BadInput(
             "gate",

@@ -317,5 +317,7 @@ def test_refusals() -> None:
             AttributeFromGradients(**wrong)
     given = records_of(view)
     many = PublicAttributes(x=given.x.repeat(200, 1), y=given.y.repeat(200))
-    with pytest.raises(BadInput, match="iterative"):
-        run(replace(view, grants=replace(view.grants, public_attributes=many)))
+    crowded = replace(view, grants=replace(view.grants, public_attributes=many))
+    with pytest.raises(Refused, match=r'records times values up to 6000.*method = "iterative"'):
+        AttributeFromGradients().check(crowded)
+    AttributeFromGradients(method="iterative").check(crowded)

@@ -127,6 +127,20 @@ def test_a_plan_without_limits_is_refused() -> None:
         recommend(document([row("none", 0.0)], [], []))
 
 
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        ({"attack": "a"}, r"gate\[0\]\.metric: expected a value, got nothing"),
+        ({**GATE, "limit": "x"}, r"gate\[0\]\.limit: expected a finite number"),
+        ({**GATE, "odd": 1}, r"gate\[0\]\.odd"),
+        ("all", r"gate\[0\]: expected a table"),
+    ],
+)
+def test_limits_that_were_altered_are_refused(gate: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        recommend(document([row("none", 0.0)], [], [gate]))
+
+
 def test_what_is_printed() -> None:
     rows, utility = (
         [row("none", 0.5), row("weak", 0.0)],

@@ -39,6 +39,7 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, PublicAttributes, View
 from fedxray.attacks.attributes.from_model import MOST_VALUES
 from fedxray.attacks.attributes.gradient_search import (
+    MOST_INDICATORS,
     Attempt,
     Task,
     better,
@@ -114,7 +115,9 @@ class AttributeFromGradients(Attack):
         """The other columns of the records and replies; a line to the client if active, the truth for its pick."""
         active = (line_to_the_client(), step_size()) if self.active_rounds else ()
         oracle = (granted("oracle-records"),) if self.pick == "oracle-records" else ()
-        return (sensitive_column(), granted("public-attributes"), single_replies(), *active, *oracle)
+        known = (sensitive_column(), granted("public-attributes"))
+        few = (few_indicators(self.grid),) if self.method == "closed-form" else ()
+        return (*known, *few, single_replies(), *active, *oracle)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Match the updates; the records are put in an order of their own values first."""
@@ -181,6 +184,23 @@ class AttributeFromGradients(Attack):
         if self.pick == "all-rounds":
             return one.cosine_all
         return share_right(task.candidates[one.chosen], task)
+
+
+def few_indicators(grid: int) -> Need:
+    """No more records times values than the closed form can hold."""
+
+    def met(view: View) -> bool:
+        given = view.grants.public_attributes
+        if given is None or view.space.sensitive is None:
+            return False
+        values = view.space.column(view.space.sensitive).candidates(given.x, grid)
+        return len(given.x) * len(values) <= MOST_INDICATORS
+
+    return Need(
+        what=f"records times values up to {MOST_INDICATORS}, as it is set to closed-form",
+        given_by='method = "iterative", a smaller grid for numbers, or a limit on the records in [data]',
+        met=met,
+    )
 
 
 def usable(rounds: Sequence[Observation]) -> list[Observation]:

@@ -17,7 +17,6 @@ from fedxray.attacks.attributes.gradient_products import products
 from fedxray.attacks.attributes.round_cosines import Cosine, cosines, distance
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Status
-from fedxray.errors import BadInput
 from fedxray.methods import Method
 from fedxray.minimise import minimise
 from fedxray.seeds import fork, normal_like, uniform_like
@@ -64,10 +63,6 @@ class Attempt:
 
 def in_closed_form(task: Task, changes: int) -> Iterator[Attempt]:
     """For every count of rounds, relaxed least squares and then single changes; the least ratio wins."""
-    size = len(task.records.x) * len(task.candidates)
-    if size > MOST_INDICATORS:
-        raise BadInput("method", expected=f"records times values up to {MOST_INDICATORS} for the closed form",
-                       got=f"{size}", remedy='Set method = "iterative", or a smaller grid for numbers.')  # fmt: skip
     view, records = task.view, task.records
     positions = view.space.column(view.space.sensitive or "").positions
     every = torch.stack([with_value(records.x, positions, value) for value in task.candidates], dim=1)
