@@ -80,6 +80,7 @@ def blocks() -> dict[str, str]:
     roles = [(f"`{name}`", role.sees) for name, role in ROLES.items()]
     grants = [(f"`{name}`", about) for name, about in GRANTS.items()]
     defences = [(f"`{name}`", _whole(catalog.resolve("defences", name))) for name in catalog.DEFENCES]
+    restorers = [(f"`{name}`", _about(catalog.resolve("restorers", name))) for name in catalog.RESTORERS]
     return {
         "defences": _table(("defence", "what it does"), defences),
         "roles": _table(("seat", "sees"), roles),
@@ -94,6 +95,8 @@ def blocks() -> dict[str, str]:
         "reproductions": _reproductions(),
         "measured": _measured(),
         "local models": _local_models(),
+        "restorers": _table(("restorer", "what it gives"), restorers),
+        "measured restoration": _restored(),
     }
 
 
@@ -140,6 +143,17 @@ def _measured() -> str:
             parts += [f"### {sheet.title} ({path.stem})\n", _table(sheet.head, list(sheet.lines))]
         parts += [*(f"- {sentence}" for sentence in content["sentences"]), ""]
     return "\n".join(parts) + "\n"
+
+
+def _restored() -> str:
+    """The committed tables of raw and restored pictures."""
+    parts = []
+    for path in sorted(RESULTS.glob("curious-restoration*.json")):
+        content = read_reproduction(path)
+        for sheet in sheets(content):
+            parts += [f"### {sheet.title} ({path.stem})\n", _table(sheet.head, list(sheet.lines))]
+        parts += [*(f"- {sentence}" for sentence in content["sentences"]), ""]
+    return "\n".join(parts) + ("\n" if parts else "")
 
 
 def _local_models() -> str:
