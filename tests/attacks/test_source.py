@@ -83,3 +83,9 @@ def test_floors() -> None:
     even = ChanceOfSources().run(view, generator=fork(0)).tensors["probabilities"]
     assert torch.equal(even, torch.full((3, 3), 1 / 3))
     assert OwnerShare().run(view, generator=fork(0)).tensors["owners"].tolist() == [2, 2, 2]
+
+
+def test_of_equal_votes_the_mean_counts_over_rounds_in_which_a_client_took_part() -> None:
+    """By the sum of its losses the client that took part once would win."""
+    fits = torch.tensor([[[0.5, 0.6, torch.inf]], [[torch.inf, 0.3, 9.0]]])  # [rounds, records, clients]
+    assert majority(fits).tolist() == [1]
