@@ -199,9 +199,8 @@ def _tell_end(ended: Ended, quiet: bool) -> int:
     cut = [case for case in ended.document["cases"] if case["status"] == "truncated" and not case["scores"]]
     code = 0
     if cut:
-        print(
-            f"fedxray: {len(cut)} cases were cut off, the time was over; go on with --resume", file=sys.stderr
-        )
+        told = "1 case was" if len(cut) == 1 else f"{len(cut)} cases were"
+        print(f"fedxray: {told} cut off, the time was over; go on with --resume", file=sys.stderr)
         code = FAILED
     if ended.failed:
         reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")

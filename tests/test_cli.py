@@ -462,7 +462,7 @@ def test_what_was_cut_off_is_told_and_exit_4(
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
     ended = fedxray("audit", plan, "--engine", "inline", "--budget", "1h")
-    assert ended.code == 4 and "1 cases were cut off, the time was over; go on with --resume" in ended.err
+    assert ended.code == 4 and "1 case was cut off, the time was over; go on with --resume" in ended.err
     monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
     assert fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet").code == 0
 
