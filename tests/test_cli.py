@@ -260,6 +260,14 @@ def test_an_audit_of_own_data_says_how_it_was_read(fedxray: Any, tmp_path: Path)
     assert ended.code == 0 and ended.err.splitlines() == dry.out.splitlines()[:10]
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
     assert [(case["client"], case["ledger"]["target_name"]) for case in cases] == [(0, "n"), (1, "s")]
+    assert not Path("out", "gallery.json").exists(), "what was guessed of own records is private"
+    kept = json.loads(Path("out", "private", "gallery.json").read_bytes())
+    assert [len(one["records"]) for one in kept] == [8, 8]
+    shared = [one for one in Path("out").rglob("*") if one.is_file() and "private" not in one.parts]
+    assert {one.name for one in shared} >= {"report.html", "report.md", "results.json"}
+    assert not any("values of the first records" in one.read_text() for one in shared)
+    assert fedxray("report", "out", "--show-private").code == 0
+    assert "values of the first records" in Path("out", "private", "report.html").read_text()
 
 
 @pytest.mark.parametrize(("answer", "gone"), [("y\n", True), ("n\n", False), ("\n", False)])

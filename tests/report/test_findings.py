@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.findings import defence_verdicts, overall, worst_findings
 from tests.report.synthetic import make_document
 
 
@@ -91,3 +91,41 @@ def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made:
         row |= {"verdict": "leaks", "low": low, "kind": "record"}
     first = worst_findings(changed)[0]
     assert first.title == "membership-loss, run by the server, against dp-sgd (attacker knows it)"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ([], "Nothing was measured."),
+        (["leaks"], "It leaks."),
+        (["no leak found"], "No leak found."),
+        (["inconclusive"], "Open: no leak was shown, and safety was not shown either."),
+        (
+            ["leaks", "no leak found", "inconclusive"],
+            "Leaks in 1 of 3 settings; no leak found in 1; 1 could not be decided.",
+        ),
+        (["leaks", "leaks"], "Leaks in all of 2 settings."),
+        (["inconclusive", "inconclusive"], "No leak shown in any of 2 settings; 2 could not be decided."),
+    ],
+)
+def test_everything_in_one_sentence(made: dict[str, Any], verdicts: list[str], said: str) -> None:
+    changed = copy.deepcopy(made)
+    names = dict(zip(("none", "gaussian-noise", "dp-sgd"), verdicts, strict=False))
+    rows = [row for row in changed["summary"] if row["defence"] in names]
+    changed["summary"] = [row | {"verdict": names[row["defence"]]} for row in rows]
+    assert overall(changed) == said
+
+
+def test_a_finding_says_what_leaks_and_images_in_shares_where_they_are(made: dict[str, Any]) -> None:
+    assert [one.secret for one in worst_findings(made)] == [
+        "the training images",
+        "which records were trained on",
+        "\N{LEFT DOUBLE QUOTATION MARK}smoker\N{RIGHT DOUBLE QUOTATION MARK}",
+    ]
+    changed = copy.deepcopy(made)
+    row = next(row for row in changed["summary"] if row["metric"] == "psnr" and row["verdict"] == "leaks")
+    changed["summary"].append(row | {"metric": "rec", "mean": 0.88, "floor": 0.0})
+    assert worst_findings(changed)[0].sentence.startswith("Share of images rebuilt recognisably: 88.0")
+    changed["cases"] = [case | {"attack": "own-attack"} for case in changed["cases"]]
+    changed["summary"] = [row | {"attack": "own-attack"} for row in changed["summary"]]
+    assert {one.secret for one in worst_findings(changed)} == {None}, "nobody knows what it is after"
