@@ -38,6 +38,18 @@ CONTRAST = """() => {
   }
   return found;
 }"""
+# What is drawn, clicked or headed without words for it.
+BARE = """() => [
+  ...[...document.images].filter(one => !one.alt.trim()),
+  ...[...document.querySelectorAll('svg:not([aria-hidden])')].filter(one => one.getAttribute('role') !== 'img'
+    || !one.getAttribute('aria-labelledby').split(' ').every(id => document.getElementById(id).textContent.trim())),
+  ...[...document.querySelectorAll('input')].filter(one => ![...one.labels].some(text => text.innerText.trim())),
+  ...[...document.querySelectorAll('a, summary, caption, legend, h1, h2, h3')].filter(
+    one => !one.textContent.trim()),
+  ...[...document.querySelectorAll('[role=region], nav')].filter(one => !one.getAttribute('aria-label')),
+  ...[...document.querySelectorAll('section')].filter(one => !document.getElementById(
+    one.getAttribute('aria-labelledby'))),
+].map(one => one.outerHTML.slice(0, 200))"""
 OPEN = "for (const part of document.querySelectorAll('details')) part.open = true"
 REACHABLE = "a[href], summary, input, [tabindex='0']"
 # Of a group of radio buttons only the chosen one is a stop.
@@ -83,18 +95,7 @@ def test_a_page_of_bad_contrast_would_be_noticed(page: Any) -> None:
 
 
 def test_what_is_drawn_or_clicked_has_words(page: Any) -> None:
-    bare = """() => [
-      ...[...document.images].filter(one => !one.alt.trim()),
-      ...[...document.querySelectorAll('svg:not([aria-hidden])')].filter(one => one.getAttribute('role') !== 'img'
-        || !one.getAttribute('aria-labelledby').split(' ').every(id => document.getElementById(id).textContent.trim())),
-      ...[...document.querySelectorAll('input')].filter(one => ![...one.labels].some(text => text.innerText.trim())),
-      ...[...document.querySelectorAll('a, summary, caption, legend, h1, h2, h3')].filter(
-        one => !one.textContent.trim()),
-      ...[...document.querySelectorAll('[role=region], nav')].filter(one => !one.getAttribute('aria-label')),
-      ...[...document.querySelectorAll('section')].filter(one => !document.getElementById(
-        one.getAttribute('aria-labelledby'))),
-    ].map(one => one.outerHTML.slice(0, 200))"""
-    assert page.evaluate(bare) == []
+    assert page.evaluate(BARE) == []
     assert page.locator("svg[role=img]").count() > 10 and page.locator("img").count() == 12
 
 
