@@ -13,7 +13,6 @@ from fedxray.audit.plan.one_gradient import check_one_gradient
 from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
 from fedxray.audit.plan.recorded import check_recorded
 from fedxray.audit.restoring import make_restorer, named
-from fedxray.audit.study import study_of
 from fedxray.errors import BadInput, unknown_key, unknown_name
 
 if TYPE_CHECKING:
@@ -129,6 +128,8 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
         made = catalog.make_attack(str(attack.name), attack.settings, place)
         check_controls(place, attack, made)
         if attack.search is not None:
+            from fedxray.audit.study import study_of  # it imports torch, which a report does without
+
             study_of(made, attack.search, f"{place}.search")
     _check_grants(place, attack)
     check_metrics(f"{place}.metrics", attack.metrics or ())
