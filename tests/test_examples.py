@@ -77,7 +77,7 @@ def test_plan_can_be_read(file: Path) -> None:
 
 def test_plans_are_all_listed() -> None:
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert len(PLANS) == 13
+    assert len(PLANS) == 14
     assert all(file.relative_to(EXAMPLES.parent).as_posix() in listed for file in PLANS)
 
 
