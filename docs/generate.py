@@ -50,7 +50,6 @@ def attack_matrix() -> str:
     """The page docs/attacks.md."""
     entries = {name: catalog.resolve("attacks", name) for name in catalog.ATTACKS}
     floors = [(f"`{name}`", _about(catalog.resolve("floors", name))) for name in catalog.FLOORS]
-    planned = ", ".join(f"`{name}`" for name in catalog.NOT_BUILT["attacks"]) or "none"
     return (
         ATTACKS_OPENING
         + "## Seats\n\n"
@@ -69,7 +68,6 @@ def attack_matrix() -> str:
         + _table(("floor", "what it guesses"), floors)
         + "\n## Metrics\n\nThe margin is the least difference to the floor that counts as a leak.\n\n"
         + _table(("metric", "what it is", "more leak when", "margin"), _metric_rows())
-        + f"\n## Not built yet\n\nThese names are reserved and refused with that reason: {planned}.\n"
         + "\n## Papers\n\nThe code calls five papers by number.\n\n"
         + _table(("number", "paper"), list(PAPERS.items()))
     )

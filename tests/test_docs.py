@@ -206,7 +206,6 @@ WHOLE: dict[str, Any] = {
     [
         {"federation": {"round": 3}},
         {"attack": [{"name": "atribute-from-model"}]},
-        {"attack": [{"name": "fedinverse"}]},
         {"attack": [{"name": "membership-loss"}, {"name": "membership-loss"}]},
         {"attack": [{"name": "last-returned", "role": "curious-client"}]},
         {"attack": [{"name": "attribute-from-model", "role": "secure-aggregation"}]},

@@ -124,7 +124,6 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(model={"factory": "a:b"}), "model.name", "got both"),
         (tiny(attack=[]), "attack", "at least one"),
         (tiny(attack=[{"name": "atribute-from-model"}]), "attack[0].name", "Did you mean attribute-from-model"),
-        (tiny(attack=[{"name": "fedinverse"}]), "attack[0].name", "not built yet"),
         (tiny(attack=[{"name": "attribute-from-model", "role": "sever"}]), "attack[0].role", "Did you mean server"),
         (tiny(attack=[{"name": "attribute-from-model", "gird": 3}]), "attack[0].gird", "Did you mean grid?"),
         (tiny(attack=[{"name": "attribute-from-model", "grid": "many"}]), "attack[0].grid", "a whole number"),
