@@ -217,7 +217,7 @@ def _say(text: str) -> None:
 def gate(
     folder: Folder,
     policy: Annotated[
-        Path | None, typer.Option("--policy", help="A TOML file of [[gate]] tables, in place of the plan's.")
+        Path | None, typer.Option("--policy", help="A TOML file of limits, in place of the plan's.")
     ] = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
     sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
@@ -233,7 +233,7 @@ def gate(
 
 @app.command()
 def recommend(folder: Folder) -> None:
-    """Name the defence of an audit that keeps every [[gate]] at the least cost in utility; exit 1 if none does."""
+    """Name the defence of an audit that keeps every limit at the least cost in utility; exit 1 if none does."""
     from fedxray.cli_recommend import run_recommend
 
     raise typer.Exit(run_recommend(folder))
