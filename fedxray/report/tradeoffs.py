@@ -36,6 +36,7 @@ class Tradeoff:
     """One attack from one seat: its picture, and the same in words."""
 
     title: str
+    measure: str  # of usefulness, and which way it runs
     drawing: Drawing
     lines: tuple[TradeoffLine, ...]
     more: int  # defences beyond those shown
@@ -88,7 +89,10 @@ def _tradeoff(name: str, rows: Sequence[Row], worth: Mapping[str, Row]) -> Trade
     )
     lines = tuple(_line(point, strongest[one], worth[one]) for point, one in zip(points, shown, strict=True))
     title = f"{title}: {rows[0]['metric']}, gain over the guess"
-    return Tradeoff(title=title, drawing=drawing, lines=lines, more=len(strongest) - len(shown))
+    measure = f"{metric}, {'less' if UTILITY[metric] else 'more'} is better"
+    return Tradeoff(
+        title=title, measure=measure, drawing=drawing, lines=lines, more=len(strongest) - len(shown)
+    )
 
 
 def frontier(values: Sequence[tuple[float, ...]]) -> list[bool]:

@@ -106,9 +106,9 @@ STATUSES: Mapping[str, str] = {
 }
 UTILITY: Mapping[str, str] = {
     "accuracy": "share of held-out records predicted rightly",
-    "mape": "mean relative error on held-out records",
-    "loss": "loss on held-out records",
-    "standardised loss": "mean squared error on held-out records (1 = no better than always naming the mean)",
+    "mape": "mean relative error on held-out records, less is better",
+    "loss": "loss on held-out records, less is better",
+    "standardised loss": "squared error on held-out records, less is better (1 = no better than naming the mean)",
 }
 # Shares read best as percent; everything else keeps its own unit.
 SHARES = frozenset(

@@ -97,12 +97,12 @@ def test_one_gradient_is_not_called_an_epoch(clinic: dict[str, Any]) -> None:
 
 def test_the_loss_of_a_standardised_target_has_a_yardstick(clinic: dict[str, Any]) -> None:
     first = utility(clinic)[0]
-    assert first["words"].endswith("(1 = no better than always naming the mean)")
+    assert first["words"].endswith("less is better (1 = no better than naming the mean)")
     assert first["spread"] == "0.000 to 0.900"
     plain = copy.deepcopy(clinic)
     for case in plain["cases"]:
         case["ledger"]["target_standardised"] = False
-    assert utility(plain)[0]["words"] == "loss on held-out records"
+    assert utility(plain)[0]["words"] == "loss on held-out records, less is better"
 
 
 def test_the_page_leaves_out_what_nothing_has(tmp_path: Path, clinic: dict[str, Any]) -> None:

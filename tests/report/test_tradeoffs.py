@@ -52,6 +52,13 @@ def test_the_stronger_attacker_counts() -> None:
     assert line.gain.startswith("+0.300") and line.aware == "attacker knows it" and not line.frontier
 
 
+def test_the_table_says_which_way_usefulness_runs() -> None:
+    document = make_document()
+    assert {one.measure for one in tradeoffs(document)} == {"accuracy, more is better"}
+    losses = {**document, "utility": [{**row, "metric": "loss"} for row in document["utility"]]}
+    assert {one.measure for one in tradeoffs(losses)} == {"loss, less is better"}
+
+
 def test_one_defence_or_no_utility_makes_no_picture() -> None:
     document = make_document()
     alone = {**document, "summary": [row for row in document["summary"] if row["defence"] == "none"]}
