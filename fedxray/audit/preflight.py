@@ -18,6 +18,7 @@ from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.audit.recorded_checks import check_recording
 from fedxray.audit.restoring import check_restoring, check_unseen, make_restorer, prior_of
+from fedxray.audit.study import a_trial
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import Federation, simulate
@@ -79,7 +80,7 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
     check_usable(f"attack {part.title}: metrics", part.metrics or (), attack, prepared.federation.space)
     check_restoring(part, attack, prepared.federation.space)
     view = make_view(bench, attack)
-    attack.check(view)
+    a_trial(attack, part.search, f"attack {part.title}: search").check(view)
     if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS:
         raise BadInput(
             f"attack {part.title}: role",

@@ -102,6 +102,16 @@ def with_point(attack: Attack, point: Point) -> Attack:
     return replace(attack, **point)  # type: ignore[type-var]
 
 
+def a_trial(attack: Attack, table: Any, place: str) -> Attack:
+    """The attack as some trial would run it, to see whether it could; itself where nothing is searched."""
+    if table is None:
+        return attack
+    ranges = study_of(attack, table, place).ranges
+    return with_point(
+        attack, {name: int(low) if scale == "int" else low for name, (low, _, scale) in ranges.items()}
+    )
+
+
 def own_measure(attack: Attack, evidence: Evidence) -> float:
     """The attacker's own measure of a guess, smaller is better; infinite where the attack did not end well."""
     told = evidence.facts.get(attack.judged_by)

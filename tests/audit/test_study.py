@@ -16,6 +16,7 @@ from fedxray.audit.conduct import conduct_with
 from fedxray.audit.engines import make_engine
 from fedxray.audit.estimate import estimate
 from fedxray.audit.plan import make_plan
+from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
 from fedxray.audit.study import own_measure, search_settings, studied, study_of
 from fedxray.errors import BadInput, Refused
@@ -148,6 +149,26 @@ def test_an_audit_searches_and_tells_its_trials(tmp_path: Path) -> None:
         [0.01, 0.1, 1]
     )
     assert case["search"]["best"] == min(range(3), key=lambda one: case["search"]["trials"][one]["loss"])
+
+
+def test_what_is_searched_need_not_be_granted(tmp_path: Path) -> None:
+    attack = {
+        "name": "curious-client",
+        "role": "curious-client",
+        "own_share": "recover",
+        "grants": ["recipe"],
+        "latent": 1,
+    }
+    content = {
+        "data": {"name": "digits", "clients": 2, "limit": 2},
+        "model": {"name": "mlp", "hidden": [4]},
+        "federation": {"rounds": 1, "batch_size": "all"},
+    }
+    search = {"ranges": {"assumed_examples": [3, 5]}}
+    preflight(make_plan({**content, "attack": [{**attack, "search": search}]}, tmp_path))
+    for other in ({}, {"search": {"ranges": {"assumed_learning_rate": [0.1, 1.0]}}}):
+        with pytest.raises(Refused, match="number of examples"):
+            preflight(make_plan({**content, "attack": [{**attack, **other}]}, tmp_path))
 
 
 def test_trials_count_in_the_estimate(tmp_path: Path) -> None:
