@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,6 +149,6 @@ def _quiet_opacus() -> Iterator[None]:
                 "defence",
                 expected="Opacus to be installed, which reckons privacy budgets",
                 got=str(error),
-                remedy="pip install 'fedxray[dp]'",
+                remedy=f"In the folder of fedxray: {sys.executable} -m pip install -c constraints.txt -e '.[dp]'",
             ) from error
         yield

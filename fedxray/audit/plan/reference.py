@@ -59,7 +59,8 @@ CLOSING = """
 
 Each key is a list of values of a setting of the defence with that label; the defence is replaced by one for
 each combination, labelled `LABEL[key=value]`. For instance `[sweep.gaussian-noise]` with
-`scale = [0.01, 0.1]`.
+`scale = [0.01, 0.1]`. The defence itself need not set what is swept, and is not run besides. Only one defence can
+be `deployed`, so a swept one cannot: write the value that you deploy as a `[[defence]]` of its own, with a `label`.
 
 ## Labels
 
