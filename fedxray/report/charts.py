@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, PITCH, FOOT, HEAD = 440.0, 46.0, 46.0, 6.0  # points
-SIDE = 0.03  # of the width, for marks and numbers at the ends of the axis
+SIDE = 0.045  # of the width, for marks and numbers at the ends of the axis: half of "100 %" must fit
 LEAST_SPAN = 0.25  # of a bounded axis, so that a small difference looks small
 CONTROL_MARKS: Mapping[str, str] = {"held-out": "^", "other-client": "D", "global-model": "v"}
 

@@ -6,9 +6,11 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from fedxray.report.charts import Line, _at_least, interval_chart
-from fedxray.report.drawing import on_page
+from fedxray.report.drawing import SETTINGS, STANDING, on_page
 from fedxray.report.svg import SVG
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
@@ -61,6 +63,16 @@ def test_it_has_a_title_a_description_and_the_colours_of_the_page() -> None:
     assert "var(--leaks)" in svg and "var(--band)" in svg
     for number in range(1, 9):
         assert f"#0{number}0{number}0{number}" not in svg
+
+
+def test_a_number_at_the_end_of_the_axis_is_not_cut_off() -> None:
+    drawing = interval_chart([LINE], name="c", title="t", axis="a", down=False, bounded=True, percent=True)
+    with rc_context(SETTINGS):
+        figure = Figure(figsize=(drawing.size[0] / 72, drawing.size[1] / 72), dpi=72)
+        drawing.paint(figure, STANDING)
+        figure.draw_without_rendering()
+    (last,) = [one for one in figure.axes[0].get_xticklabels() if one.get_text().startswith("100")]
+    assert last.get_window_extent().x1 <= drawing.size[0]
 
 
 def test_ids_are_the_charts_own_and_every_reference_leads_somewhere() -> None:
