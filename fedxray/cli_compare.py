@@ -14,7 +14,7 @@ WORSE = 1
 HEADINGS = {
     "worse": "Worse, beyond the intervals:",
     "better": "Better, beyond the intervals:",
-    "unknown": "Not comparable, an interval is missing:",
+    "unknown": "Not comparable, an interval is missing or an attack did not end:",
 }
 MOST_NAMED = 10
 
@@ -46,7 +46,16 @@ def lines(found: Comparison) -> list[str]:
         text += (
             [f"Only in the {name}: {printable(some(titles, MOST_NAMED, between='; '))}."] if titles else []
         )
-    return [*text, "Something got worse." if found.worse else "Nothing got worse beyond the intervals."]
+    return [*text, _last(found)]
+
+
+def _last(found: Comparison) -> str:
+    """The whole in one sentence; what could not be compared is no good news."""
+    if found.worse:
+        return "Something got worse."
+    open_rows = sum(one.outcome == "unknown" for one in found.changes) + len(found.only_first)
+    aside = f"; {open_rows} of the first's rows could not be compared" if open_rows else ""
+    return f"Nothing got worse beyond the intervals{aside}."
 
 
 def _told(one: Change) -> list[str]:

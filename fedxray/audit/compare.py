@@ -3,6 +3,7 @@
 Rows are matched by attack, seat, defence, attacker and metric, so labels must be the same in both plans. A row got
 worse when its new 95 % interval lies wholly above the old one, of the gain over the floor, or on the worse side of it,
 of usefulness. Two intervals that do not touch are rarer than one in twenty by chance: this errs towards "the same".
+A row got better only where every new case ended: a failed attack is never read as safety.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedxray.audit.gate import lost_cases, unproven
 from fedxray.audit.recommend import UTILITY
 from fedxray.errors import BadInput
 
@@ -61,7 +63,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
     """The second audit against the first."""
     before, after = _leaks(first), _leaks(second)
     useful_before, useful_after = _useful(first), _useful(second)
-    changes = [_leak(before[key], after[key]) for key in before if key in after]
+    changes = [_leak(before[key], after[key], second) for key in before if key in after]
     if not changes:
         raise BadInput(
             "DIR2",
@@ -93,9 +95,13 @@ def _useful(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
     return {(row.get("plan"), row["defence"], row["metric"]): row for row in document["utility"]}
 
 
-def _leak(before: Row, after: Row) -> Change:
+def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
     old, new = _gain(before), _gain(after)
-    notes = []
+    outcome, notes = _outcome(old, new, larger_is_worse=True), []
+    if outcome == "better" and (lost := lost_cases(second, after)) is not None:
+        outcome, notes = "unknown", [lost]
+    elif outcome == "better" and (doubt := unproven(after)) is not None:
+        notes = [f"doubt: {doubt}"]
     if before["verdict"] != after["verdict"]:
         notes.append(f"verdict {before['verdict']} → {after['verdict']}")
     if before["over"] != after["over"]:
@@ -105,7 +111,7 @@ def _leak(before: Row, after: Row) -> Change:
         title=_title(after),
         before=old,
         after=new,
-        outcome=_outcome(old, new, larger_is_worse=True),
+        outcome=outcome,
         note="; ".join(notes),
     )
 

@@ -3,7 +3,7 @@
 A limit passes when the upper end of the 95 % interval is within it, fails when the lower end is beyond it, and is
 inconclusive otherwise: `m_over_floor` is judged on the interval of the difference, a plain `m` on that of the mean. Of
 several rows that match (seats, attackers who know the defence or not) the worst one counts. A limit never passes on an
-attack of which a case did not end. Everything is read from the results: no code of the plan is imported.
+attack of which a case did not end or got no score. Everything is read from the results: no code of a plan is imported.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
 RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
-# Signs in the reason of a row that nothing shows that a leak would have been seen.
-NO_PROOF = (verdict.NO_POWER_CHECK, verdict.POWER_FAILED, verdict.TOO_COARSE, verdict.NO_SMALLEST)
 
 Row = Mapping[str, Any]
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -76,7 +74,7 @@ def judge_gates(
 
 def gates_of(document: Mapping[str, Any]) -> list[Row]:
     """The limits of the plan or plans behind the results."""
-    return [rule for plan in _plans(document).values() for rule in checked_rules(plan.get("gate") or ())]
+    return [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
 
 
 def read_policy(path: Path) -> list[Row]:
@@ -87,7 +85,7 @@ def read_policy(path: Path) -> list[Row]:
         found = tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as problem:
         raise _policy(path, problem.strerror or str(problem), "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:  # also a number of too many digits
         raise _policy(path, str(problem) or "tables nested too deeply", "Mend it.") from None
     others = [key for key in found if key not in ("format", "gate")]
     if others:
@@ -100,6 +98,8 @@ def read_policy(path: Path) -> list[Row]:
 
 def checked_rules(rules: Sequence[Any]) -> list[Row]:
     """Limits whose keys and types are those of a plan's; results and policies may have been altered."""
+    if not isinstance(rules, list | tuple):
+        raise BadInput("gate", expected="tables", got=repr(rules)[:80], remedy="Write each as [[gate]].")
     return [_checked(rule, f"gate[{place}]") for place, rule in enumerate(rules)]
 
 
@@ -114,8 +114,7 @@ def _checked(rule: Any, place: str) -> Row:
     for key, value in rule.items():
         if key not in KEYS:
             raise unknown_key(f"{place}.{key}", key, set(KEYS))
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not (number if key == "limit" else isinstance(value, str)):
+        if not (_is_finite(value) if key == "limit" else isinstance(value, str)):
             expected = "a finite number" if key == "limit" else "a text"
             raise BadInput(
                 f"{place}.{key}", expected=expected, got=repr(value)[:80], remedy="Change the value."
@@ -124,6 +123,16 @@ def _checked(rule: Any, place: str) -> Row:
         if key not in rule:
             raise BadInput(f"{place}.{key}", expected="a value", got="nothing", remedy="Add the key.")
     return rule
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _judged(document: Mapping[str, Any], rule: Row, place: str, strict: bool) -> Judged:
@@ -170,10 +179,9 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
     names = {row.get("plan") for row in rows}
     labels = list(dict.fromkeys(row["defence"] for row in rows))
     marked = []
-    for name, plan in _plans(document).items():
-        parts = plan.get("defence") or () if name in names else ()
-        marked += [str(part.get("label") or part.get("name") or part.get("factory"))
-                   for part in parts if part.get("deployed")]  # fmt: skip
+    for name, plan in plans_of(document).items():
+        listed = parts(plan, "defence") if name in names else ()
+        marked += [label_of(part) for part in listed if part.get("deployed")]
     fitting = [
         label for label in labels if any(label == one or label.startswith(f"{one}[") for one in marked)
     ]
@@ -188,11 +196,23 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
     return str(chosen[0])
 
 
-def _plans(document: Mapping[str, Any]) -> dict[str | None, Mapping[str, Any]]:
+def plans_of(document: Mapping[str, Any]) -> dict[str | None, Row]:
     """Every plan by the name that its rows carry; None where there is only one."""
     plan = document["plan"]
-    several = plan.get("plans")
-    return {None: plan} if not isinstance(several, list) else {str(one.get("name")): one for one in several}
+    if not isinstance(plan.get("plans"), list):
+        return {None: plan}
+    return {str(one.get("name")): one for one in parts(plan, "plans")}
+
+
+def parts(plan: Row, key: str) -> list[Row]:
+    """The tables of a list in a plan, as [[attack]] or [[defence]]."""
+    found = plan.get(key)
+    return [part for part in found if isinstance(part, Mapping)] if isinstance(found, list) else []
+
+
+def label_of(part: Row) -> str:
+    """The label of a part as rows carry it, by default its name or factory."""
+    return str(part.get("label") or part.get("name") or part.get("factory"))
 
 
 def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, strict: bool) -> Judged:
@@ -230,21 +250,26 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
 
 
 def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
-    """Cases behind a row that did not end well, in words: a failed attack is never read as safety."""
+    """Cases behind a row that did not end well or lack its score: a failed attack is never read as safety."""
     keys = ("attack", "role", "defence", "aware")
     own = [case for case in document["cases"] if all(case[key] == row[key] for key in keys)]
     lost = Counter(case["status"] for case in own if case["status"] != "ok")
+    ended = [case for case in own if case["status"] == "ok"]
+    lost += Counter(verdict.UNSCORED for case in ended if case["scores"].get(row["metric"]) is None)
     if not lost:
         return None
     listed = ", ".join(f"{found} {status}" for status, found in lost.items())
-    return f"not every case ended: of {len(own)}, {listed}"
+    return f"{verdict.NOT_ALL_ENDED}: of {len(own)}, {listed}"
 
 
 def unproven(row: Row) -> str | None:
-    """Why nothing shows that a leak would have been seen, or None."""
+    """Why nothing shows that a leak would have been seen, or None.
+
+    Only a verdict shows it: a row that stays open, as one that spans its margin, did not have to prove anything.
+    """
     if row["n"] < verdict.LEAST_UNITS:
         return f"only {row['n']} units"
-    return row["reason"] if any(sign in row["reason"] for sign in NO_PROOF) else None
+    return str(row["reason"]) if row["verdict"] == "inconclusive" else None
 
 
 def _unmeasured(rule: Row, defence: str) -> Judged:

@@ -29,6 +29,7 @@ NO_ROOM = "the guess without messages is already nearly perfect, so no attack co
 NO_POWER_CHECK = "no power check shows that this attack would have seen a leak"
 POWER_FAILED = "the power check failed"
 NOT_ALL_ENDED = "not every case ended"
+UNSCORED = "without this score"
 SMALLEST = "smallest leak this audit would have seen"
 NO_SMALLEST = "how small a leak would have been seen is not known"
 TOO_COARSE = "these few units would have seen a large leak only"
@@ -156,9 +157,7 @@ def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
             f"{doubt}, more than {LEVEL}: more {_units(finding)} would settle it{_few_runs(finding)}",
         )
     gain = f"{number(finding.difference.mean)} better than {finding.over}"
-    shown = f"{gain} ({spread}), margin {number(finding.margin)}"
-    alone = ONE_RECORDING if finding.unit == "record" else ONE_RUN
-    return "leaks", shown + (f"; {alone}" if finding.runs == 1 else "")
+    return "leaks", f"{gain} ({spread}), margin {number(finding.margin)}{_alone(finding)}"
 
 
 def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
@@ -167,7 +166,14 @@ def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
     doubt = _cannot_be_safe(finding)
     if doubt is not None:
         return "inconclusive", f"{seen}, but {doubt}"
-    return "no leak found", f"{seen}; {SMALLEST}: {number(_smallest(finding) or 0.0)}"
+    return "no leak found", f"{seen}; {SMALLEST}: {number(_smallest(finding) or 0.0)}{_alone(finding)}"
+
+
+def _alone(finding: Finding) -> str:
+    """A remark where one run is all there is, for a leak and for safety alike."""
+    if finding.runs != 1:
+        return ""
+    return f"; {ONE_RECORDING if finding.unit == 'record' else ONE_RUN}"
 
 
 def _cannot_be_safe(finding: Finding) -> str | None:
@@ -211,7 +217,7 @@ def _few_runs(finding: Finding) -> str:
 def _losses(finding: Finding) -> list[str]:
     """What did not end or gave no score, counted."""
     lost = [f"{found} {status}" for status, found in finding.statuses.items() if status != "ok" and found > 0]
-    return lost + ([f"{finding.unscored} without this score"] if finding.unscored else [])
+    return lost + ([f"{finding.unscored} {UNSCORED}"] if finding.unscored else [])
 
 
 def _with_losses(reason: str, finding: Finding) -> str:

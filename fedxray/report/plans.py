@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedxray.audit.gate import label_of as label
+from fedxray.audit.gate import parts, plans_of
+
+__all__ = ["attack_names", "deployed", "label", "parts", "plan_of", "plans_of", "table"]
+
 Plan = Mapping[str, Any]
-
-
-def plans_of(document: Mapping[str, Any]) -> dict[str | None, Plan]:
-    """Every plan by the name that its rows carry; None where there is only one."""
-    plan = document["plan"]
-    several = plan.get("plans")
-    if not isinstance(several, list):
-        return {None: plan}
-    return {str(one.get("name")): one for one in several if isinstance(one, Mapping)}
 
 
 def plan_of(row: Mapping[str, Any]) -> str | None:
@@ -23,21 +19,10 @@ def plan_of(row: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
-def parts(plan: Plan, key: str) -> list[Mapping[str, Any]]:
-    """The tables of a list in a plan, as [[attack]] or [[defence]]."""
-    found = plan.get(key)
-    return [part for part in found if isinstance(part, Mapping)] if isinstance(found, list) else []
-
-
 def table(plan: Plan, key: str) -> Mapping[str, Any]:
     """A table of a plan, empty where there is none."""
     found = plan.get(key)
     return found if isinstance(found, Mapping) else {}
-
-
-def label(part: Mapping[str, Any]) -> str:
-    """The label of a part, by default its name."""
-    return str(part.get("label") or part.get("name"))
 
 
 def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:

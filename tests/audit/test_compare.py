@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.compare import compare
+from fedxray.audit.compare import SEATS, compare
 from fedxray.cli_compare import lines
 from fedxray.errors import BadInput
 
@@ -16,6 +16,7 @@ from fedxray.errors import BadInput
 def row(low: float | None, high: float | None, **changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"attack": "a", "role": "server", "defence": "none", "aware": None}
     made |= {"metric": "accuracy", "oracle": False, "verdict": "leaks", "over": "majority", "low": low}
+    made |= {"n": 8, "reason": "it is so"}
     return (
         made
         | {"high": high, "difference": None if low is None or high is None else (low + high) / 2}
@@ -28,7 +29,9 @@ def useful(low: float, high: float, metric: str = "accuracy") -> dict[str, Any]:
 
 
 def audit(*rows: dict[str, Any], utility: list[Any] | None = None, **plan: Any) -> dict[str, Any]:
-    return {"plan": plan, "summary": list(rows), "utility": utility or []}
+    scores = {one["metric"]: 0.6 for one in rows}
+    cases = [{name: one[name] for name in SEATS[:4]} | {"status": "ok", "scores": scores} for one in rows]
+    return {"plan": plan, "summary": list(rows), "cases": cases, "utility": utility or []}
 
 
 @given(st.floats(-1, 1), st.floats(0, 1), st.floats(-1, 1), st.floats(0, 1))
@@ -68,6 +71,26 @@ def test_rows_are_matched_by_what_they_are_about_and_oracles_are_left_out() -> N
 def test_a_missing_interval_says_nothing() -> None:
     found = compare(audit(row(None, None)), audit(row(0.5, 0.6)))
     assert found.changes[0].outcome == "unknown" and not found.worse
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged", "truncated"])
+def test_an_attack_that_did_not_end_makes_nothing_better_but_may_be_worse(status: str) -> None:
+    strong, weak = audit(row(0.4, 0.5)), audit(row(0.0, 0.1, verdict="inconclusive"))
+    weak["cases"].append({**weak["cases"][0], "status": status})
+    found = compare(strong, weak)
+    assert found.changes[0].outcome == "unknown" and f"of 2, 1 {status}" in found.changes[0].note
+    assert lines(found)[-1].endswith("; 1 of the first's rows could not be compared.")
+    worse = audit(row(0.7, 0.8))
+    worse["cases"].append({**worse["cases"][0], "status": status})
+    assert compare(strong, worse).worse
+
+
+def test_an_attack_that_may_see_nothing_is_better_with_a_doubt() -> None:
+    blind = row(0.0, 0.1, verdict="inconclusive", reason="the power check failed")
+    found = compare(audit(row(0.4, 0.5)), audit(blind)).changes[0]
+    assert found.outcome == "better" and "doubt: the power check failed" in found.note
+    seen = compare(audit(row(0.4, 0.5)), audit(row(0.0, 0.1, verdict="no leak found"))).changes[0]
+    assert seen.outcome == "better" and "doubt" not in seen.note
 
 
 def test_nothing_in_common_is_refused() -> None:

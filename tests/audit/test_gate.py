@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.audit.gate import judge_gates, read_policy
-from fedxray.audit.verdict import NO_POWER_CHECK
+from fedxray.audit.verdict import NO_POWER_CHECK, NO_ROOM, NOT_ALL_ENDED
 from fedxray.errors import BadInput
 
 RULE = {"attack": "a", "metric": "accuracy_over_floor", "limit": 0.1}
@@ -32,7 +32,8 @@ def row(low: float | None = 0.0, high: float | None = 0.05, **changes: Any) -> d
 
 def results(*rows: dict[str, Any], gate: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
     cases = [
-        {name: one[name] for name in ("attack", "role", "defence", "aware")} | {"status": "ok"}
+        {name: one[name] for name in ("attack", "role", "defence", "aware")}
+        | {"status": "ok", "scores": {one["metric"]: 0.6}}
         for one in rows
     ]
     plan = {"gate": gate if gate is not None else [RULE], "defence": [{"name": "none"}]}
@@ -65,6 +66,11 @@ def test_the_worst_seat_and_attacker_counts() -> None:
     seated = judge_gates(results(*rows, gate=[RULE | {"role": "eavesdropper"}]))[0]
     assert seated.outcome == "inconclusive" and seated.title.endswith(" under none, seat eavesdropper")
     assert found.title == "a: accuracy_over_floor at most 0.1 under none"  # whichever row decides
+    wider = [row(0.2, 0.3), row(0.0, 0.9, role="eavesdropper")]  # a fail stays one beside a vaguer row
+    assert (judge_gates(results(*wider))[0].outcome, judge_gates(results(*wider))[0].role) == (
+        "fail",
+        "server",
+    )
     open_row = judge_gates(results(row(0.0, 0.05), row(None, None, role="eavesdropper")))[0]
     assert open_row.outcome == "inconclusive" and open_row.role == "eavesdropper"
 
@@ -104,13 +110,40 @@ def test_an_attack_that_did_not_end_never_passes_but_may_fail(status: str) -> No
     assert judge_gates(bad)[0].outcome == "fail"
 
 
+@pytest.mark.parametrize("scores", [{}, {"accuracy": None}, {"auc": 0.5}])
+def test_a_case_without_this_score_never_passes(scores: dict[str, Any]) -> None:
+    document = results(row())
+    document["cases"].append({**document["cases"][0], "scores": scores})
+    found = judge_gates(document)[0]
+    assert found.outcome == "inconclusive" and "of 2, 1 without this score" in found.reason
+
+
+@pytest.mark.parametrize(
+    "changes", [{"gate": 5}, {"gate": [RULE | {"limit": 10**400}]}, {"plans": [1]}, {"defence": [1]}]
+)
+def test_results_with_altered_plans_are_refused_or_judged(changes: dict[str, Any]) -> None:
+    document = results(row())
+    document["plan"] |= changes
+    try:
+        assert judge_gates(document)[0].outcome == "pass"
+    except BadInput as refused:
+        assert refused.argument.startswith("gate")
+
+
 def test_a_pass_without_power_is_doubted_and_strictly_none() -> None:
-    for changes in ({"reason": f"not above the margin, but {NO_POWER_CHECK}"}, {"n": 3}):
+    open_rows = [
+        f"not above the margin, but {NO_POWER_CHECK}",
+        "the difference to majority may lie on either side of the margin 0.05",  # nothing waits for a check
+        NO_ROOM,
+        f"not above the margin, but {NOT_ALL_ENDED}; of 8 cases: 1 without this score",
+    ]
+    for changes in (*({"reason": one, "verdict": "inconclusive"} for one in open_rows), {"n": 3}):
         document = results(row(**changes))
         found = judge_gates(document)[0]
         assert found.outcome == "pass" and found.doubt
         assert judge_gates(document, strict=True)[0].outcome == "inconclusive"
-    assert judge_gates(results(row()), strict=True)[0].outcome == "pass"
+    for shown in ("no leak found", "leaks"):
+        assert judge_gates(results(row(verdict=shown)), strict=True)[0].outcome == "pass"
 
 
 def test_what_was_not_measured_is_inconclusive() -> None:
@@ -157,6 +190,8 @@ def test_a_policy_stands_in_place_of_the_plan(tmp_path: Path) -> None:
         ("[[gate]]\nattack = 7\nmetric = 'auc'\nlimit = 1", "a text"),
         ("[[gate]]\natack = 'a'\nmetric = 'auc'\nlimit = 1", "attack"),
         ("[[limit]]\nattack = 'a'", "limit"),
+        (f"[[gate]]\nattack = 'a'\nmetric = 'auc'\nlimit = 1{'0' * 400}", "a finite number"),
+        (f"[[gate]]\nattack = 'a'\nmetric = 'auc'\nlimit = 1{'0' * 5000}", "TOML"),
         ("[[gate", "TOML"),
     ],
 )

@@ -25,7 +25,8 @@ def row(defence: str, high: float | None, **more: Any) -> dict[str, Any]:
     mean = None if high is None else high - 0.05
     return {
         "attack": "a", "role": "server", "defence": defence, "aware": None, "metric": "accuracy", "oracle": False,
-        "difference": mean, "high": high, "mean": 0.6, "mean_high": 0.7, "n": 9, "reason": "", **more,
+        "difference": mean, "high": high, "mean": 0.6, "mean_high": 0.7, "n": 9, "reason": "",
+        "verdict": "no leak found", **more,
     }  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def test_what_was_not_measured_keeps_nothing_and_an_oracle_does_not_count() -> N
 @pytest.mark.parametrize("status", ["failed", "diverged", "undetermined", "truncated", "refused"])
 def test_an_attack_that_did_not_end_keeps_nothing(status: str) -> None:
     rows, utility = [row("weak", 0.0), row("strong", 0.0)], [worth("weak", 0.9), worth("strong", 0.8)]
-    case = {"attack": "a", "role": "server", "defence": "weak", "aware": None}
+    case = {"attack": "a", "role": "server", "defence": "weak", "aware": None, "scores": {"accuracy": 0.6}}
     cases = [
         {**case, "status": "ok"},
         {**case, "status": status},
@@ -101,7 +102,11 @@ def test_plain_metrics_and_several_limits() -> None:
 
 
 def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_told_with_that_doubt() -> None:
-    rows = [row("weak", 0.0, reason=POWER_FAILED), row("strong", 0.0), row("none", 0.5, n=1)]
+    rows = [
+        row("weak", 0.0, verdict="inconclusive", reason=POWER_FAILED),
+        row("strong", 0.0),
+        row("none", 0.5, n=1),
+    ]
     utility = [worth("weak", 0.9), worth("strong", 0.8), worth("none", 0.95)]
     said = lines(recommend(document(rows, utility)))
     assert "Recommended: weak" in said and DOUBT in said

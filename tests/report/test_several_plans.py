@@ -40,6 +40,11 @@ def test_plans_are_told_apart(joined: dict[str, Any]) -> None:
     )
 
 
+def test_a_deployed_defence_of_the_users_own_is_named_as_in_its_rows() -> None:
+    document = {"plan": {"defence": [{"factory": "mine:build", "deployed": True}, {"name": "none"}]}}
+    assert deployed(document) == {(None, "mine:build")}
+
+
 def test_the_same_defence_of_two_plans_has_two_verdicts(joined: dict[str, Any]) -> None:
     found = [(one.plan, one.name, one.deployed) for one in defence_verdicts(joined)]
     assert found == [
