@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import uuid
@@ -17,6 +18,7 @@ from fedxray.errors import BadInput, FedxrayError
 TEMPORARY = ".part-"  # how the name of an unfinished file or folder begins
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 LARGEST = 2**30  # bytes of a JSON file that is read
+MOST_DIGITS = 300  # of a whole number, so that it fits into a float
 CHECK = "Check that this is the right file, and that it is whole."
 
 
@@ -99,7 +101,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, most: int = LARGEST) -> Any:
-    """The value of a JSON file: UTF-8, no name twice in one object, no NaN, no endless nesting."""
+    """The value of a JSON file: UTF-8, no name twice in an object, only finite numbers, no endless nesting."""
 
     def refused(expected: str, got: str) -> BadInput:
         short = got if len(got) <= 300 else f"{got[:297]}..."
@@ -110,7 +112,13 @@ def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, m
         if size > most:
             raise refused(f"at most {most} bytes", f"{size} bytes")
         text = path.read_bytes().decode("utf-8")
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
     except RecursionError as problem:
         raise refused("a whole JSON file", "values nested without end") from problem
     except UnicodeDecodeError as problem:
@@ -135,6 +143,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("the same name twice in one object")
     return found
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text[:40]} is beyond every number")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:40]}... has too many digits")
+    return int(text)
 
 
 def _no_constant(name: str) -> Any:
