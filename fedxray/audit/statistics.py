@@ -35,6 +35,7 @@ SEEN = 0.8  # the chance with which a leak of the stated size would have been se
 LEAST_SPREAD = 1 / 3
 # Differences that agree to this share of their size are equal, and their spread is rounding.
 ROUNDING = 1e-12
+EQUAL_SIGN = 0.5  # the chance that one more difference has the sign of the others where there is no leak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: i
         return Interval(mean=mean, low=None, high=None, n=1, p=None)
     if float(units[-1] - units[0]) <= ROUNDING * float(np.max(np.abs(units))):
         # Nothing varies, so no t-value exists; n equal signs are what a fair coin gives in one of 2^n cases.
-        p = 0.5**n if mean > 0 else 1.0
+        p = EQUAL_SIGN**n if mean > 0 else 1.0
         return Interval(mean=mean, low=mean, high=mean, n=n, p=p, error=0.0, freedom=n - 1)
     blocks = _blocks(values, seeds)
     error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
@@ -105,6 +106,8 @@ def smallest_seen(found: Interval, *, margin: float, level: float, looks: int) -
 
     if found.error is None or found.freedom is None:
         return None
+    if found.error == 0.0 and EQUAL_SIGN ** (found.freedom + 1) * max(looks, 1) > level:
+        return None  # so few equal differences would not be called a leak, however large
     above, rare = (
         # how many errors away from zero a difference lies whose t-value passes the limit with the wanted chance
         float(nctdtrinc(found.freedom, 1 - SEEN, float(stdtrit(found.freedom, limit)))) * found.error

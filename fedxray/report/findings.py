@@ -103,7 +103,9 @@ def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: b
         details = tuple(_doubts(rows))
     else:
         verdict = "no leak found"
-        headline = f"None of {total} got beyond the guess, by attacks that do find planted leaks."
+        headline = (
+            f"None of {total} beats the guess by enough to count, by attacks that do find planted leaks."
+        )
         details = ()
     return DefenceVerdict(
         plan=plan, name=name, deployed=in_use, verdict=verdict, headline=headline, details=details

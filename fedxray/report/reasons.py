@@ -47,16 +47,21 @@ def reason_words(row: Row) -> str:
 
 def _leaks(row: Row) -> str:
     why = f"The gain is above {_least(row)}, the least that counts as a leak."
-    for sign in (verdict.ONE_RUN, verdict.ONE_RECORDING):
-        why += f" {words.capital(sign)}." if sign in row["reason"] else ""
+    why += _alone(row)
     return why if row["kind"] else f"{why} {NOBODY_KNOWS_WHOSE}"
 
 
 def _no_leak(row: Row) -> str:
     seen = re.search(rf"{verdict.SMALLEST}: ([0-9.]+)", row["reason"])
     size = f" of {words.least(float(seen.group(1)), row['metric'])}" if seen else ""
-    found = f"The same attack finds a planted leak, and this audit would have seen one{size}."
-    return f"The gain is below {_least(row)}. {found}"
+    found = f"The same attack finds a planted leak, and this audit would have seen one{size} in four of five cases."
+    return f"The gain is below {_least(row)}. {found}{_alone(row)}"
+
+
+def _alone(row: Row) -> str:
+    """That one run or one recording speaks of itself only."""
+    signs = [sign for sign in (verdict.ONE_RUN, verdict.ONE_RECORDING) if sign in row["reason"]]
+    return "".join(f" {words.capital(sign)}." for sign in signs)
 
 
 def _open(row: Row) -> str:

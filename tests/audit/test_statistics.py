@@ -241,4 +241,5 @@ def test_a_leak_of_the_stated_size_is_seen_in_four_of_five_audits(looks: int) ->
 
 def test_where_nothing_varies_the_smallest_leak_is_the_margin_and_one_unit_knows_none() -> None:
     assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, looks=3) == 0.05
+    assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, looks=4) is None
     assert smallest_seen(interval([0.0], [0]), margin=0.05, level=0.05, looks=3) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedxray.audit.statistics import Interval, holm, interval
-from fedxray.audit.verdict import Finding, Power, count, judge, kind_of, number
+from fedxray.audit.verdict import NO_SMALLEST, Finding, Power, count, judge, kind_of, number
 
 
 def spread(low: float, high: float, n: int = 10) -> Interval:
@@ -42,7 +42,20 @@ def test_an_interval_above_the_margin_with_a_small_adjusted_p_leaks() -> None:
 
 
 def test_one_run_is_said() -> None:
-    assert "speaks of its clients only" in judge(replace(LEAK, runs=1))[1]
+    for made, verdict in ((LEAK, "leaks"), (replace(SAFE, power=PASSED), "no leak found")):
+        found, reason = judge(replace(made, runs=1))
+        assert found == verdict and "speaks of its clients only" in reason
+        assert "clients only" not in judge(made)[1]
+
+
+def test_equal_differences_too_few_for_any_leak_are_no_safety() -> None:
+    equal = interval([0.0] * 6, [0, 1, 2] * 2)
+    few = replace(SAFE, difference=equal, statuses={"ok": 6}, power=PASSED, family=4)
+    assert judge(few) == ("inconclusive", judge(few)[1]) and NO_SMALLEST in judge(few)[1]
+    perfect = interval([0.5] * 6, [0, 1, 2] * 2)
+    adjusted = holm([perfect.p, *[1.0] * 3])[0]
+    assert judge(replace(few, difference=perfect, adjusted=adjusted))[0] == "inconclusive"
+    assert judge(replace(few, family=3))[0] == "no leak found"
 
 
 def test_a_leak_that_is_one_of_many_looks_is_inconclusive() -> None:

@@ -77,7 +77,13 @@ BELOW = f"The gain is below {POINTS}."
         ),
         (
             row(0.0, 0.02, power=SEEN),
-            f"{BELOW} The same attack finds a planted leak, and this audit would have seen one of 6.57{GLUE}points.",
+            f"{BELOW} The same attack finds a planted leak, and this audit would have seen one of 6.57{GLUE}points "
+            "in four of five cases.",
+        ),
+        (
+            row(0.0, 0.02, power=SEEN, runs=1),
+            f"{BELOW} The same attack finds a planted leak, and this audit would have seen one of 6.57{GLUE}points "
+            "in four of five cases. One run, so this speaks of its clients only.",
         ),
         (
             row(-0.5, 0.02, power=SEEN, room=0.2),
