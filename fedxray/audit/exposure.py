@@ -48,12 +48,12 @@ def by_class(
     found: dict[str, dict[int, dict[str, Any]]] = {}
     beside = {name: _graded(bench, one) for name, one in floors.items()}
     for metric, graded in _graded(bench, guess).items():
-        others = {name: one[metric] for name, one in beside.items() if metric in one}
+        others = {name: _means(one[metric]) for name, one in beside.items() if metric in one}
         means = {
-            label: told | {"floors": {name: _means(one)[label]["mean"] for name, one in others.items()
-                                      if label in _means(one)}}
+            label: told
+            | {"floors": {name: one[label]["mean"] for name, one in others.items() if label in one}}
             for label, told in _means(graded).items()
-        }  # fmt: skip
+        }
         if means:
             found[metric] = means
     return found

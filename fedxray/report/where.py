@@ -116,14 +116,19 @@ def _by_client(cases: Sequence[Case], row: Row) -> list[Line]:
 
 def _by_class(cases: Sequence[Case], row: Row) -> list[Line]:
     """Classes by their gain, the largest first; records of all clients and runs together."""
-    units: dict[str, list[tuple[float, float]]] = {}
+    units: dict[str, list[tuple[float, float, int]]] = {}
     for case in cases:
         for name, told in ((case.get("by_class") or {}).get(row["metric"]) or {}).items():
             floor = _number(told["floors"].get(row["over"]))
             if told["mean"] is not None and floor is not None:
-                units.setdefault(name, []).extend([(told["mean"], floor)] * told["n"])
-    found = [(_line(name, pairs, row, "record"), pairs) for name, pairs in units.items()]
-    return [line for line, pairs in sorted(found, key=lambda one: -_gain(one[1], row))]
+                units.setdefault(name, []).append((told["mean"], floor, told["n"]))
+    found = []
+    for name, parts_of in units.items():
+        records = sum(n for _, _, n in parts_of)
+        mean, floor = (math.fsum(part[place] * part[2] for part in parts_of) / records for place in (0, 1))
+        line = replace(_line(name, [(mean, floor)], row, "record"), rests_on=words.count(records, "record"))
+        found.append((_gain([(mean, floor)], row), line))
+    return [line for _, line in sorted(found, key=lambda one: -one[0])]
 
 
 def _records(cases: Sequence[Case], row: Row) -> list[tuple[str, str, str]]:
