@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fedxray.cli_import import import_app
-from fedxray.errors import FedxrayError
+from fedxray.errors import FedxrayError, printable
 
 app = typer.Typer(
     name="fedxray",
@@ -31,6 +31,9 @@ Engine = Annotated[
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="How many workers; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of an audit.")]
+Policy = Annotated[
+    Path | None, typer.Option("--policy", help="A TOML file of limits, in place of the plan's.")
+]
 
 
 def main() -> NoReturn:
@@ -38,15 +41,21 @@ def main() -> NoReturn:
     try:
         app()
     except FedxrayError as error:
-        print(f"fedxray: {error}", file=sys.stderr)
+        print(f"fedxray: {_harmless(str(error))}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        print(f"fedxray: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        told = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        print(f"fedxray: {_harmless(told)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("fedxray: interrupted", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
+
+
+def _harmless(text: str) -> str:
+    """A message that may quote somebody else's plan or policy, with nothing that steers a terminal."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _version(asked: bool) -> None:
@@ -216,9 +225,7 @@ def _say(text: str) -> None:
 @app.command()
 def gate(
     folder: Folder,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", help="A TOML file of limits, in place of the plan's.")
-    ] = None,
+    policy: Policy = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
     sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
     strict: Annotated[
@@ -232,11 +239,11 @@ def gate(
 
 
 @app.command()
-def recommend(folder: Folder) -> None:
+def recommend(folder: Folder, policy: Policy = None) -> None:
     """Name the defence of an audit that keeps every limit at the least cost in utility; exit 1 if none does."""
     from fedxray.cli_recommend import run_recommend
 
-    raise typer.Exit(run_recommend(folder))
+    raise typer.Exit(run_recommend(folder, policy))
 
 
 @app.command()

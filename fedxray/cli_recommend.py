@@ -14,11 +14,12 @@ CAUTION = (
 )
 
 
-def run_recommend(folder: Path) -> int:
+def run_recommend(folder: Path, policy: Path | None = None) -> int:
     """Print every setting and the recommended one; returns the exit code."""
+    from fedxray.audit.gate import read_policy
     from fedxray.audit.results import read
 
-    found = recommend(read(folder))
+    found = recommend(read(folder), None if policy is None else read_policy(policy))
     for line in lines(found):
         print(line)
     return 0 if found.chosen is not None else NONE_HOLDS

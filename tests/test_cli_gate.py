@@ -118,3 +118,14 @@ def test_names_cannot_steer_the_terminal() -> None:
         doubt="\x1b",
     )
     assert "\x1b" not in "".join(lines([made])) and lines([made])[2].strip().startswith("doubt: ")
+
+
+def test_recommend_takes_its_limits_from_a_policy_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("policy.toml").write_text(LIMIT.format("none", 0.3), encoding="utf-8")
+    assert run(monkeypatch, "recommend", folder, "--policy", "policy.toml") == 0
+    assert "membership-loss: auc_over_floor at most 0.3" in capsys.readouterr().out
+    Path("policy.toml").write_text(LIMIT.format("none", -5), encoding="utf-8")
+    assert run(monkeypatch, "recommend", folder, "--policy", "policy.toml") == 1
+    assert "Recommended: none" in capsys.readouterr().out

@@ -50,15 +50,16 @@ class Recommendation:
     limits: tuple[str, ...]
 
 
-def recommend(document: Mapping[str, Any]) -> Recommendation:
-    """The setting of least utility loss that keeps every limit; none where none does."""
-    gates = checked_rules(document["plan"].get("gate") or ())
+def recommend(document: Mapping[str, Any], rules: Sequence[Row] | None = None) -> Recommendation:
+    """The setting of least utility loss that keeps every limit, of the plan or given; none where none does."""
+    gates = checked_rules(document["plan"].get("gate") or ()) if rules is None else rules
     if not gates:
         raise BadInput(
             "gate",
             expected="at least one [[gate]] in the plan, which says what must hold",
             got="none",
-            remedy='For instance [[gate]] with attack = "...", metric = "accuracy_over_floor" and limit = 0.05.',
+            remedy="Give --policy FILE with [[gate]] tables, so that the audit need not be run again; for instance "
+            'attack = "...", metric = "accuracy_over_floor", limit = 0.05.',
         )
     names = list(dict.fromkeys(row["defence"] for row in document["summary"]))
     metric = next((one for one in UTILITY if any(row["metric"] == one for row in document["utility"])), None)
