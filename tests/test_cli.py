@@ -67,6 +67,12 @@ def plan(tmp_path: Path) -> Path:
     return write_toml(tmp_path / "tiny.toml", tiny())
 
 
+def test_a_message_about_a_hostile_plan_cannot_steer_the_terminal(fedxray: Any, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('"\\u001b[2J\\u009b31m" = 1\n')
+    ended = fedxray("audit", tmp_path / "p.toml")
+    assert ended.code == 2 and "[2J" in ended.err and not {"\x1b", "\x9b"} & set(ended.err)
+
+
 def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
     code = (
         "import sys\nfrom fedxray import cli\n"

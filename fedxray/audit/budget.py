@@ -15,15 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedxray.audit import results
 from fedxray.audit.cases import asked
 from fedxray.audit.estimate import Estimate, Planted, planned_steps
 from fedxray.audit.plan import Plan
+from fedxray.audit.verdict import LEAST_UNITS
 from fedxray.errors import BadInput
 from fedxray.files import read_object, write_whole
 
 NAME = "budget.json"
 SPARE = 0.75  # share of the time that is planned with: estimates are rough
-LEAST_UNITS = 6  # fewer client-runs get no verdict
 LEAST_STEPS = 0.25  # share of an attack's steps that is left at least
 SHORTER = 0.8  # how much the steps go down at once
 ROUNDING = 0.999  # so that what is added up fits
@@ -81,7 +82,7 @@ class Choice:
 
 def parse_budget(said: str, hands: int = 1) -> Budget:
     """A time such as 90s, 10m, 1h30m."""
-    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", said.strip())
+    parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", said.strip())
     seconds = sum(
         int(count or 0) * UNITS[unit]
         for count, unit in zip(parts.groups() if parts else (), "hms", strict=bool(parts))
@@ -228,6 +229,8 @@ def kept_budget(folder: Path, budget: Budget | None, resume: bool) -> dict[str, 
     if not resume or not (folder / "audit.json").is_file():
         return None
     kept = read_object(folder / NAME) if (folder / NAME).is_file() else None
+    if kept is not None:
+        results.check_part(kept, "budget", folder / NAME, "Put it back as it was, or choose another --out.")
     began = None if kept is None else str(kept["budget"])
     if budget is not None and budget.said != began:
         raise BadInput(

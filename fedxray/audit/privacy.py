@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedxray.audit import results
+from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation, rounds_worked
 from fedxray.files import read_json
 
@@ -64,5 +66,10 @@ def _read(folder: Path) -> list[Told | None]:
     path = folder / PRIVACY
     if not path.is_file():
         return []
-    found: list[Told | None] = read_json(path, remedy=REMEDY)
+    found = read_json(path, remedy=REMEDY)
+    if not isinstance(found, list):
+        raise BadInput(str(path), expected="a list", got=type(found).__name__, remedy=REMEDY)
+    for told in found:
+        if told is not None:
+            results.check_part(told, "privacy", path, REMEDY)
     return found

@@ -20,7 +20,7 @@ from fedxray.audit import results
 from fedxray.audit.faults import fault
 from fedxray.audit.lock import NAME as LOCK
 from fedxray.audit.lock import locked
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, printable
 from fedxray.files import TEMPORARY, is_unfinished, read_object, room_for, sync_folder, sync_tree, write_whole
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ class Store:
     def lost_run(self, run: str) -> dict[str, Any] | None:
         """Why a run could not be simulated, None where nothing is known against it."""
         path = self._lost(run)
-        return read_object(path, remedy=results.AGAIN) if path.is_file() else None
+        if not path.is_file():
+            return None
+        return {"reason": "unknown", "status": "failed"} | read_object(path, remedy=results.RESUME)
 
     def forget_lost_run(self, run: str) -> None:
         """Let a run be tried again."""
@@ -157,7 +159,7 @@ class Store:
         """Add a line with the time to the log; it may be shared, so it holds nothing private."""
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         with room_for("the log"), (self.folder / LOG).open("a", encoding="utf-8") as stream:
-            stream.write(f"{now}Z {line}\n")
+            stream.write(f"{now}Z {printable(line)}\n")
 
     def free_bytes(self) -> int:
         """Room on the disk."""
@@ -262,9 +264,7 @@ def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
     store.private.mkdir(mode=0o700, exist_ok=True)
     if os.name == "posix":
         store.private.chmod(0o700)
-    if (
-        records is not None
-    ):  # not in the marker, which may be shared: a digest confirms a guess of the records
+    if records is not None:  # not in the marker, which may be shared: a digest confirms a guess
         _write_json(store.private / RECORDS, {"sha256": records}, "records")
     for room in ROOMS:
         (store.private / room).mkdir(mode=0o700, exist_ok=True)

@@ -63,7 +63,7 @@ class Worker:
         code = self.process.exitcode
         held = f" (it held up to {self.peak / 1e6:,.0f} MB of memory)" if self.peak else ""
         if code is not None and code < 0:
-            return f"its process was killed by {signal.Signals(-code).name}{held}"
+            return f"its process was killed by {_signal_name(-code)}{held}"
         return f"its process ended with code {code}{held}"
 
     def end(self) -> None:
@@ -186,6 +186,11 @@ def _ready(workers: list[Worker]) -> list[Worker]:
     for worker in workers:
         worker.look()
     return [worker for worker in workers if worker.pipe in found or worker.process.sentinel in found]
+
+
+def _signal_name(number: int) -> str:
+    """What a signal is called; most real-time signals have no name."""
+    return next((one.name for one in signal.Signals if one == number), f"signal {number}")
 
 
 def peak_memory(pid: int) -> int:

@@ -47,10 +47,31 @@ def test_times_in_words(said: str, seconds: float) -> None:
     assert parse_budget(said, 3) == Budget(said=said, seconds=seconds, hands=3)
 
 
-@pytest.mark.parametrize("said", ["", "10", "ten", "0m", "-5m", "5m 3h", "1.5h", "m"])
+@pytest.mark.parametrize("said", ["", "10", "ten", "0m", "-5m", "5m 3h", "1.5h", "m", "9" * 5000 + "s"])
 def test_what_is_no_time_is_refused(said: str) -> None:
     with pytest.raises(BadInput, match="--budget: expected a time such as 90s, 10m or 1h30m"):
         parse_budget(said)
+
+
+KEPT: dict[str, Any] = {
+    "budget": "5s",
+    "seconds": 5.0,
+    "workers": 1,
+    "seeds": [0],
+    "steps": {},
+    "left_out": [],
+}
+
+
+def test_a_choice_about_everyone_at_once_is_kept_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    (tmp_path / "audit.json").write_text("{}")
+    kept = KEPT | {"targets": {"inversion": [None]}}
+    budgets.write_budget(tmp_path, kept)
+    assert budgets.kept_budget(tmp_path, None, resume=True) == kept
+    for damaged in (KEPT, kept | {"seeds": "0"}, kept | {"targets": {"inversion": ["all"]}}):
+        budgets.write_budget(tmp_path, damaged)
+        with pytest.raises(BadInput, match=r"budget\.json.*Put it back"):
+            budgets.kept_budget(tmp_path, None, resume=True)
 
 
 def test_where_there_is_time_nothing_is_left_out() -> None:

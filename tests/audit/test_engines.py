@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import torch
 from fedxray.audit.conduct import conduct
 from fedxray.audit.engines import Inline, Task, cores, make_engine
 from fedxray.audit.plan import make_plan
-from fedxray.audit.workers import Processes
+from fedxray.audit.workers import Processes, Worker
 from fedxray.errors import BadInput
 from tests.audit import chores
 from tests.audit.plans import tiny
@@ -43,6 +44,12 @@ class Heard:
 
     def __call__(self, done: int, total: int, label: str) -> None:
         self.told.append((done, total, label))
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    ended: Any = SimpleNamespace(join=lambda _: None, exitcode=-40)
+    pipe: Any = None
+    assert Worker(process=ended, pipe=pipe).obituary() == "its process was killed by signal 40"
 
 
 def test_inline_works_here_in_order_with_one_thread(tmp_path: Path) -> None:
@@ -141,7 +148,7 @@ def test_leaving_the_block_ends_the_workers(tmp_path: Path) -> None:
 STAY = """
 import sys
 from fedxray.audit.engines import Task
-from fedxray.audit.workers import Processes
+from fedxray.audit.workers import Processes, Worker
 if __name__ == "__main__":
     with Processes(1) as engine:
         argument = {"folder": sys.argv[1], "name": "a"}

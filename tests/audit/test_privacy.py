@@ -19,6 +19,7 @@ from fedxray.audit.privacy import (
     worst_promise,
     write_promises,
 )
+from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
 DP = {"name": "dp-sgd", "noise_multiplier": 2.0, "clip": 0.5}
@@ -65,14 +66,24 @@ def test_without_a_promise_nothing_is_said(tmp_path: Path) -> None:
 
 
 def test_the_weakest_promise_is_the_largest_epsilon_or_none(tmp_path: Path) -> None:
+    rest = {"delta": 1e-5, "noise_multiplier": 1.0, "rate": 1.0, "steps": 2, "rounds": 2, "accountant": "prv"}
+
     def told(*epsilons: float | None) -> Path:
         folder = tmp_path / str(epsilons)
         folder.mkdir()
-        (folder / PRIVACY).write_text(json.dumps([{"epsilon": one} for one in epsilons]))
+        kept = [{**rest, "note": "", "epsilon": one} for one in epsilons]
+        (folder / PRIVACY).write_text(json.dumps(kept))
         return folder
 
-    assert worst_promise([told(1.0, 3.0), told(2.0)]) == {"epsilon": 3.0}
-    assert worst_promise([told(1.0, None)]) == {"epsilon": None}
+    assert (worst_promise([told(1.0, 3.0), told(2.0)]) or {})["epsilon"] == 3.0
+    assert (worst_promise([told(1.0, None)]) or {"epsilon": 0})["epsilon"] is None
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", '[{"epsilon": 1.0}]', '[{"epsilon'])
+def test_a_damaged_promise_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / PRIVACY).write_text(content)
+    with pytest.raises(BadInput, match=r"privacy\.json.*--resume"):
+        worst_promise([tmp_path])
 
 
 def test_in_an_audit_budgets_stand_in_ledger_and_utility(tmp_path: Path) -> None:

@@ -74,6 +74,19 @@ def test_numbers_that_are_not_finite_are_never_written(tmp_path: Path) -> None:
         store.write_case("c", {"value": float("nan")})
 
 
+def test_a_damaged_note_on_a_lost_run_lets_it_be_tried_again(tmp_path: Path) -> None:
+    with open_store(tmp_path / "out", "digest") as store:
+        (store.private / "runs" / "r.lost.json").write_text("{}")
+        assert store.lost_run("r") == {"reason": "unknown", "status": "failed"}
+
+
+def test_a_name_cannot_forge_a_line_of_the_log(tmp_path: Path) -> None:
+    with open_store(tmp_path / "out", "digest") as store:
+        store.log("failed: x\n2026-01-01 00:00:00Z ended\x1b[2J")
+        text = (store.folder / "log").read_text()
+    assert text.count("\n") == 1 and "\x1b" not in text
+
+
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path, "digest") as store:
         with pytest.raises(RuntimeError), store.new_run("r") as folder:
