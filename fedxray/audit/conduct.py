@@ -89,7 +89,7 @@ def conduct_with(
     Whoever has rehearsed the plan already gives its estimate.
     """
     from fedxray.audit.preflight import preflight
-    from fedxray.audit.run import finish, galleries
+    from fedxray.audit.run import ended_cases, finish, galleries
 
     began, digest, records = monotonic(), plan.digest(), digest_of_inputs(plan)
     check_folder(folder, digest, resume=resume, records=records)
@@ -103,12 +103,13 @@ def conduct_with(
         over = _keep_budget(store, chosen, began)
         shift = Shift(workers=workers, estimate=estimate, progress=progress, over=over)
         _work(plan, store, runs, cases, shift)
-        document = finish(plan, store)
+        ended = ended_cases(plan, store)
+        document = finish(plan, store, ended=ended)
         checked = _check_power(plan, store, document, shift) if power else []
         if checked:
-            document = finish(plan, store, checked)
+            document = finish(plan, store, checked, ended)
         document |= {} if chosen is None else {"budget": chosen}
-        store.write_galleries(galleries(plan, store))
+        store.write_galleries(galleries(ended))
         store.write_results(document)
         counts = Counter(case["status"] for case in document["cases"])
         failed, cut = counts["failed"], counts["truncated"]

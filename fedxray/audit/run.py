@@ -71,7 +71,7 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
     before, busy = time.perf_counter(), time.process_time()
     found: dict[str, Any]
     try:
-        found = _succeeded(plan, case, store)
+        found = results.plain(_succeeded(plan, case, store), "case")
     except Refused as refusal:
         found = _ended("refused", str(refusal))
     except NoSpaceError:
@@ -93,10 +93,22 @@ def lost_case(case: Case, store: Store, reason: str, status: str = "failed") -> 
     store.write_case(case.id, {**case.facts(), **_ended(status, reason), "seconds": 0.0})
 
 
-def finish(plan: Plan, store: Store, power: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Collect all cases in the order of the plan into the document of results; power holds its power checks."""
-    _, cases = expand(plan)
-    ended = [store.read_case(case.id) for case in cases]
+def ended_cases(plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """How all cases ended, in the order of the plan."""
+    return [store.read_case(case.id) for case in expand(plan)[1]]
+
+
+def finish(
+    plan: Plan,
+    store: Store,
+    power: Sequence[Mapping[str, Any]] = (),
+    ended: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Collect all cases in the order of the plan into the document of results; power holds its power checks.
+
+    Whoever has read the cases already gives them.
+    """
+    ended = ended_cases(plan, store) if ended is None else ended
     found = {
         (part.title, seed): _utility(store, part.title, seed) for part in plan.defences for seed in plan.seeds
     }
@@ -136,11 +148,9 @@ def metrics_of_the_lost(kinds: Mapping[str, str], cases: Sequence[Mapping[str, A
     return {label: [MAIN_METRIC[kind]] for label, kind in kinds.items() if label not in scored}
 
 
-def galleries(plan: Plan, store: Store) -> list[dict[str, Any]]:
+def galleries(ended: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The pictures of all cases that have any."""
-    _, cases = expand(plan)
-    found = [store.read_case(case.id) for case in cases]
-    return [{"case": case["id"], **case["pictures"]} for case in found if case.get("pictures")]
+    return [{"case": case["id"], **case["pictures"]} for case in ended if case.get("pictures")]
 
 
 def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:

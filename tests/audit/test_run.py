@@ -21,6 +21,7 @@ from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.prepare import prepare
 from fedxray.audit.run import (
+    ended_cases,
     execute_case,
     execute_run,
     finish,
@@ -94,10 +95,12 @@ def test_a_case_that_ends_well(store: Store) -> None:
     assert set(found["scores"]) == {"accuracy", "balanced_accuracy"} == set(found["floors"]["majority"])
     assert set(found["controls"]) == {"held-out", "other-client", "global-model"}
     assert (found["seed"], found["defence"], found["client"], found["aware"]) == (0, "none", 0, None)
-    guessed = galleries(plan, store)
+    ended = ended_cases(plan, store)
+    guessed = galleries(ended)
     assert [one["case"] for one in guessed] == [case.id for case in cases]
     assert all(value[0] == "smoker" for value in guessed[0]["records"][0]["values"])
-    document = finish(plan, store)
+    document = finish(plan, store, ended=ended)
+    assert document == finish(plan, store)
     assert [case["id"] for case in document["cases"]] == [case.id for case in cases]
     assert not any("traceback" in case or "pictures" in case for case in document["cases"])
     assert {row["metric"] for row in document["utility"]} >= {"loss"}
@@ -116,6 +119,26 @@ def test_a_case_that_breaks_is_an_outcome(
     found = store.read_case(cases[0].id)
     assert found["status"] == status and words in found["reason"] and how.__name__ in found["traceback"]
     assert found["scores"] == found["floors"] == found["controls"] == {}
+
+
+@pytest.mark.parametrize(
+    ("score", "status", "kept"),
+    [
+        (float("nan"), "ok", {"accuracy": None}),
+        (float("inf"), "ok", {"accuracy": None}),
+        (object(), "failed", {}),
+    ],
+)
+def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, score: Any, status: str, kept: dict[str, Any]
+) -> None:
+    plan, _, cases = planned()
+    monkeypatch.setattr(
+        room, "_succeeded", lambda *_: room._ended("ok", "") | {"scores": {"accuracy": score}}
+    )
+    execute_case(plan, cases[0], store)
+    found = store.read_case(cases[0].id)
+    assert (found["status"], found["scores"]) == (status, kept)
 
 
 def test_a_case_keeps_its_time_by_the_clock_and_of_the_processor(
