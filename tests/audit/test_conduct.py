@@ -16,7 +16,7 @@ from fedxray.audit.room import megabytes
 from fedxray.errors import BadInput
 from tests.audit.plans import table, tiny
 
-LOUD = {"name": "gaussian-noise", "scale": 1e38, "label": "loud"}
+LOUD = {"name": "gaussian-noise", "scale": 1e12, "label": "loud"}
 OWN_MODEL = """
 from torch import nn
 
