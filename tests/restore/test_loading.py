@@ -107,6 +107,16 @@ def copied(priors: dict[str, Path], kind: str, folder: Path) -> Path:
     return Path(shutil.copytree(priors[kind], folder))
 
 
+def refused_with(
+    priors: dict[str, Path], folder: Path, file: str, changes: dict[str, Any], said: str
+) -> None:
+    """A prior whose file is changed so does not load, and the error says why."""
+    place = copied(priors, "ddpm", folder / "p")
+    change(place / file, **changes)
+    with pytest.raises(BadInput, match=said):
+        load_prior(str(place))
+
+
 def change(file: Path, **changes: Any) -> None:
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, **changes}))
@@ -148,10 +158,7 @@ def test_weights_that_the_card_does_not_name_are_refused(
 def test_settings_that_do_not_fit_the_weights_are_refused(
     priors: dict[str, Path], tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    place = copied(priors, "ddpm", tmp_path / "p")
-    change(place / "config.json", **changes)
-    with pytest.raises(BadInput, match=said):
-        load_prior(str(place))
+    refused_with(priors, tmp_path, "config.json", changes, said)
 
 
 def test_a_missing_weight_is_not_drawn(priors: dict[str, Path], tmp_path: Path) -> None:
@@ -177,10 +184,7 @@ def test_a_missing_weight_is_not_drawn(priors: dict[str, Path], tmp_path: Path) 
 def test_noise_levels_that_cannot_be_used_are_refused(
     priors: dict[str, Path], tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    place = copied(priors, "ddpm", tmp_path / "p")
-    change(place / "scheduler_config.json", **changes)
-    with pytest.raises(BadInput, match=said):
-        load_prior(str(place))
+    refused_with(priors, tmp_path, "scheduler_config.json", changes, said)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +200,7 @@ def test_noise_levels_that_cannot_be_used_are_refused(
 def test_cards_that_do_not_fit_are_refused(
     priors: dict[str, Path], tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    place = copied(priors, "ddpm", tmp_path / "p")
-    change(place / "card.json", **changes)
-    with pytest.raises(BadInput, match=said):
-        load_prior(str(place))
+    refused_with(priors, tmp_path, "card.json", changes, said)
 
 
 @pytest.mark.parametrize("kind", ["ddpm", "gan"])

@@ -30,12 +30,10 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
-from fedxray.attacks.inversion.aware import aware
 from fedxray.attacks.inversion.distance import cosine, squares
 from fedxray.attacks.inversion.dlg import Unit, check_unit, first_tensor, unit_size
 from fedxray.attacks.inversion.known import (
     Start,
-    aim_of,
     as_far_as_told,
     check_count,
     check_label_attack,
@@ -44,12 +42,11 @@ from fedxray.attacks.inversion.known import (
     image_needs,
     into_the_box,
     labels_in_batches,
-    recipe_of,
+    replayed,
     shared_starts,
 )
 from fedxray.attacks.inversion.layers import layers_of, ramps
-from fedxray.attacks.inversion.merged_steps import one_step
-from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm, replay, straight_schedule
+from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.decays import Stairs
 from fedxray.errors import unknown_name
@@ -143,7 +140,7 @@ class Agic(Attack):
 
     def _part(self, view: View, observation: Observation, labels: Tensor) -> Part:
         """The weighted distance of one round."""
-        client, aim = merged(view, observation, len(labels), self.batch_norm)
+        client, aim = replayed(view, observation, len(labels), self.batch_norm, merged=True)
         layers = layers_of(view.model, aim)
         counts = ramps(layers, RISING)
         size = unit_size(self.unit, aim, view, observation)
@@ -161,24 +158,6 @@ class Agic(Attack):
             return (apart * apart.new_tensor(counts)).sum()
 
         return part
-
-
-def merged(
-    view: View, observation: Observation, examples: int, batch_norm: BatchNorm
-) -> tuple[Replay, Params]:
-    """The client's round as one step on everything, and what it should come to, with what is known of the defence."""
-    recipe = recipe_of(view, observation)
-    assert recipe is not None
-    whole = one_step(recipe, examples)
-    client = replay(
-        view.model,
-        observation.start,
-        whole,
-        straight_schedule(examples, whole),
-        buffers=observation.buffers,
-        batch_norm=batch_norm,
-    )
-    return aware(view, observation, recipe, examples, client, aim_of(observation, recipe))
 
 
 def _of(params: Params, names: tuple[str, ...]) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from fedxray.attacks.aim import At, clients_behind, is_sum, known_examples, obse
 from fedxray.attacks.base import Attack, Context, Need, any_update, images
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.aware import aware
+from fedxray.attacks.inversion.merged_steps import one_step
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.attacks.labels.dummies import HeadStatistics
 from fedxray.attacks.sums import server_step
@@ -58,14 +59,18 @@ def labels_in_batches(view: View, context: Context, attack: Attack, at: At) -> t
 
 
 def replayed(
-    view: View, observation: Observation, examples: int, batch_norm: BatchNorm
+    view: View, observation: Observation, examples: int, batch_norm: BatchNorm, *, merged: bool = False
 ) -> tuple[Replay, Params]:
-    """The client's round to replay, and what it should come to, with what is known of the defence."""
+    """The client's round to replay, and what it should come to, with what is known of the defence.
+
+    Merged, the round is taken for one step on everything.
+    """
     recipe = recipe_of(view, observation)
     assert recipe is not None
-    order = straight_schedule(examples, recipe)
+    played = one_step(recipe, examples) if merged else recipe
+    order = straight_schedule(examples, played)
     client = replay(
-        view.model, observation.start, recipe, order, buffers=observation.buffers, batch_norm=batch_norm
+        view.model, observation.start, played, order, buffers=observation.buffers, batch_norm=batch_norm
     )
     return aware(view, observation, recipe, examples, client, aim_of(observation, recipe))
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.agic import Agic, merged
+from fedxray.attacks.inversion.agic import Agic
+from fedxray.attacks.inversion.known import replayed
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import draw_schedule
@@ -49,7 +50,7 @@ def test_a_round_of_small_steps_is_nearly_one_large_step() -> None:
     gaps = []
     for rate in (1e-3, 5e-4):
         view, x, y = seen(replace(MANY, learning_rate=rate), count=4)
-        client, aim = merged(view, view.observations[0], 4, "batch")
+        client, aim = replayed(view, view.observations[0], 4, "batch", merged=True)
         update = client.update(x, y)
         assert client.sizes == (4,) and client.recipe.learning_rate == pytest.approx(6 * rate)
         apart = sum(float(((update[name] - aim[name]).detach() ** 2).sum()) for name in aim) ** 0.5
