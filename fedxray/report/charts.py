@@ -37,6 +37,20 @@ class Line:
     verdict: str = "inconclusive"  # empty where none was given
 
 
+def metric_chart(lines: Sequence[Line], metric: str | None, *, name: str, title: str) -> Drawing:
+    """The chart of a metric, with its own direction, bounds and unit."""
+    base = words.base_metric(metric or "")
+    return interval_chart(
+        lines,
+        name=name,
+        title=title,
+        axis=str(metric),
+        down=words.is_down(metric),
+        bounded=base in words.BOUNDED,
+        percent=base in words.SHARES,
+    )
+
+
 def interval_chart(
     lines: Sequence[Line],
     *,

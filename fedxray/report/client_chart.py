@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.report import words
-from fedxray.report.charts import Line, interval_chart
+from fedxray.report.charts import Line, metric_chart
 from fedxray.report.drawing import Drawing
 from fedxray.report.rows import Row
 
@@ -29,16 +29,7 @@ def client_chart(cases: Sequence[Case], row: Row, *, name: str, title: str) -> D
     lines.sort(key=lambda line: _gain(line, down), reverse=True)
     if len(lines) < 2:
         return None
-    base = words.base_metric(metric or "")
-    return interval_chart(
-        lines[:MOST_CLIENTS],
-        name=name,
-        title=title,
-        axis=str(metric),
-        down=down,
-        bounded=base in words.BOUNDED,
-        percent=base in words.SHARES,
-    )
+    return metric_chart(lines[:MOST_CLIENTS], metric, name=name, title=title)
 
 
 def _line(client: Any, runs: Sequence[Case], row: Row) -> Line:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedxray.report import words
 from fedxray.report.catalogue import attack_words
-from fedxray.report.charts import Line, interval_chart
+from fedxray.report.charts import Line, metric_chart
 from fedxray.report.drawing import Drawing
 from fedxray.report.findings import worst_words
 from fedxray.report.plans import attack_names
@@ -101,16 +101,7 @@ def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | 
 def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | None) -> Chart:
     down = words.is_down(metric)
     title = f"{metric}: {words.metric_words(metric, column)}"
-    base = words.base_metric(metric or "")
-    drawing = interval_chart(
-        [chart_line(row) for row in rows],
-        name=name,
-        title=title,
-        axis=str(metric),
-        down=down,
-        bounded=base in words.BOUNDED,
-        percent=base in words.SHARES,
-    )
+    drawing = metric_chart([chart_line(row) for row in rows], metric, name=name, title=title)
     subtitle = "axis runs backwards, smaller values leak more" if down else ""
     return Chart(title=title, subtitle=subtitle, drawing=drawing)
 

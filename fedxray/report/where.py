@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedxray.report import words
-from fedxray.report.charts import interval_chart
+from fedxray.report.charts import metric_chart
 from fedxray.report.client_chart import client_chart
 from fedxray.report.drawing import Drawing
 from fedxray.report.findings import counted, strength
@@ -189,16 +189,8 @@ def _of_group(
     ordered = sorted(rows, key=lambda row: seen.get(row["attack"], []))
     named = {row["attack"]: f"rounds {words.ranges(seen.get(row['attack'], []))}" for row in ordered}
     drawn = [replace(chart_line(row), label=f"{named[row['attack']]}: {row['attack']}") for row in ordered]
-    base = words.base_metric(metric or "")
-    drawing = interval_chart(
-        drawn,
-        name="rounds-" + hashlib.sha256(title.encode()).hexdigest()[:8],
-        title=title,
-        axis=str(metric),
-        down=words.is_down(metric),
-        bounded=base in words.BOUNDED,
-        percent=base in words.SHARES,
-    )
+    name = "rounds-" + hashlib.sha256(title.encode()).hexdigest()[:8]
+    drawing = metric_chart(drawn, metric, name=name, title=title)
     return Rounds(
         title=title,
         drawing=drawing if any(line.mean is not None for line in drawn) else None,
