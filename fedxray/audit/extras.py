@@ -1,4 +1,8 @@
-"""Metrics that a plan asks for beyond the usual ones: LPIPS, whose weights are loaded here, and papers' variants."""
+"""Metrics that a plan asks for beyond the usual ones: LPIPS, whose weights are loaded here, and papers' variants.
+
+Images are matched unless a name ends in _by_index: then guess i is held against record i, which means something where
+the labels were granted in order.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from fedxray.metrics.lpips import Lpips
 
 LPIPS = "lpips"
+BY_INDEX = "_by_index"
+PLAIN_BY_INDEX = ("psnr", "ssim", "mse")  # of the usual metrics
 
 
 def check_metrics(place: str, wanted: Sequence[str]) -> None:
@@ -45,13 +51,18 @@ def extra_names() -> list[str]:
     """All that can be asked for."""
     from fedxray.metrics.paper_images import VARIANTS
 
-    return [LPIPS, *(name for variants in VARIANTS.values() for name in variants)]
+    papers = [name for variants in VARIANTS.values() for name in variants]
+    return [LPIPS, *papers, *(f"{name}{BY_INDEX}" for name in (*PLAIN_BY_INDEX, *papers))]
 
 
 def scored_with(wanted: Sequence[str]) -> dict[str, Any]:
     """What `score` must be given so that it measures these."""
-    papers = sorted({name.rpartition("_")[2] for name in wanted if name != LPIPS})
-    return {"papers": tuple(papers), "lpips": perceptual() if LPIPS in wanted else None}
+    variants = {name.removesuffix(BY_INDEX) for name in wanted} - {LPIPS, *PLAIN_BY_INDEX}
+    return {
+        "papers": tuple(sorted({name.rpartition("_")[2] for name in variants})),
+        "lpips": perceptual() if LPIPS in wanted else None,
+        "by_index": any(name.endswith(BY_INDEX) for name in wanted),
+    }
 
 
 @lru_cache(maxsize=1)

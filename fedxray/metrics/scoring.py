@@ -24,7 +24,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
 from fedxray.metrics.attributes import balanced_accuracy, category_scores, continuous_scores
-from fedxray.metrics.images import class_image_scores, image_scores
+from fedxray.metrics.images import class_image_scores, image_scores, image_scores_by_index
 from fedxray.metrics.labels import label_scores
 from fedxray.metrics.lpips import Lpips
 from fedxray.metrics.membership import membership_scores
@@ -48,6 +48,7 @@ class _Question:
     limit: int | None
     papers: tuple[str, ...]
     lpips: Lpips | None
+    by_index: bool
 
     def records(self) -> Records:
         found = records_in_question(self.truth, self.client, self.seats, self.rows)
@@ -64,11 +65,13 @@ def score(
     limit: int | None = None,
     papers: Sequence[str] = (),
     lpips: Lpips | None = None,
+    by_index: bool = False,
 ) -> Scores:
     """Scores of a guess about one client's records; by default the client whose messages were read.
 
     `limit` caps how many images or rows a set of reconstructions is held against; `papers` adds to the scores of images
-    the variants of those papers, as psnr_002, and the weights of `lpips` add that distance.
+    the variants of those papers, as psnr_002, and the weights of `lpips` add that distance; `by_index` adds what
+    images score that are compared in their order, where they are as many as the records.
     """
     about = evidence.target if client is None else client
     question = _Question(
@@ -79,6 +82,7 @@ def score(
         limit=limit,
         papers=tuple(papers),
         lpips=lpips,
+        by_index=by_index,
     )
     if evidence.kind not in _BY_KIND:
         raise BadInput(
@@ -153,14 +157,23 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
         "own" in evidence.tensors
     ):  # what a curious client takes for its own images is no guess about the others'
         guess = guess[~evidence.tensors["own"].to(guess.device)]
-    others = space.to_pixels(_others(asked))
-    return image_scores(
+    real, others = space.to_pixels(records.x), space.to_pixels(_others(asked))
+    found = image_scores(
         guess,
-        space.to_pixels(records.x),
+        real,
         recognised_above=space.recognised_above,
         others=others,
         papers=asked.papers,
         lpips=asked.lpips,
+    )
+    if not asked.by_index or len(guess) != len(real):
+        return found
+    in_order = image_scores_by_index(
+        guess, real, recognised_above=space.recognised_above, papers=asked.papers
+    )
+    return Scores(
+        means={**found.means, **in_order.means},
+        records={**found.records, **in_order.records},
     )
 
 

@@ -42,6 +42,7 @@ REPRODUCTIONS: dict[str, str] = {
     "lmra-dataset-size": "fedxray.reproduce.lmra.sweeps:LMRA_DATASET_SIZE",
     "lmra-heterogeneity": "fedxray.reproduce.lmra.heterogeneity:LMRA_HETEROGENEITY",
     "lmra-images": "fedxray.reproduce.lmra.images:LMRA_IMAGES",
+    "awa-table4": "fedxray.reproduce.awa.table4:TABLE4",
     "curious-clients": "fedxray.reproduce.curious.clients:CLIENT_COUNT",
     "curious-batch-and-steps": "fedxray.reproduce.curious.batch_and_steps:BATCH_AND_STEPS",
     "curious-uneven": "fedxray.reproduce.curious.uneven:UNEVEN",

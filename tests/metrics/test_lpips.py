@@ -158,7 +158,9 @@ def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "lpips").mkdir()
     np.savez(tmp_path / PLACE, **{name: value.numpy() for name, value in made_up().items()})
     preflight(asked)
-    assert extras.scored_with(["psnr_004"]) == {"papers": ("004",), "lpips": None}
+    assert extras.scored_with(["psnr_004"]) == {"papers": ("004",), "lpips": None, "by_index": False}
+    in_order = extras.scored_with(["mse_by_index", "ssim_002_by_index", "psnr_004"])
+    assert in_order == {"papers": ("002", "004"), "lpips": None, "by_index": True}
     assert isinstance(extras.scored_with(["lpips"])["lpips"], Lpips)
     with pytest.raises(BadInput, match="at least 31 pixels"):
         preflight(make_plan(plan(tmp_path, metrics=["lpips"], size=8), tmp_path))

@@ -151,6 +151,22 @@ def test_images_are_matched_and_searched_among_all_others(truth: Truth) -> None:
     assert wrong["retrieval"] == 0.0 and wrong["psnr"] == pytest.approx(20 * math.log10(1 / 0.2), abs=0.05)
 
 
+def test_images_in_their_order_are_scored_where_asked_and_as_many(truth: Truth) -> None:
+    drawn = pictures(truth)
+    real = drawn.train[0].x
+    turned = of_images(real.flip(0), torch.zeros(len(real), dtype=torch.long))
+    plain = score(turned, drawn, client=0, papers=("002",))
+    found = score(turned, drawn, client=0, papers=("002",), by_index=True)
+    assert found.means["mse"] == 0 and found.means.items() >= plain.means.items()
+    more = {name.removesuffix("_by_index") for name in set(found.means) - set(plain.means)}
+    assert more == {"psnr", "ssim", "mse", "rec", "psnr_002", "ssim_002"}
+    expected = ((drawn.space.to_pixels(real.flip(0)) - drawn.space.to_pixels(real)) ** 2).mean().item()
+    assert found.means["mse_by_index"] == pytest.approx(expected, rel=1e-5) and expected > 0
+    assert len(found.records["psnr_002_by_index"]) == len(real)
+    few = of_images(real[:1], torch.zeros(1, dtype=torch.long))
+    assert score(few, drawn, client=0, by_index=True).means == score(few, drawn, client=0).means
+
+
 def test_the_same_pictures_against_held_out_ones(truth: Truth) -> None:
     """The held-out image must not stand among the others that a guess could be nearer to, and `limit` keeps few."""
     shown = pictures(truth)
