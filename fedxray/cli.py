@@ -152,6 +152,9 @@ def reproduce(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on, or ask for more clients, seeds, rows or columns.")
     ] = False,
+    no_controls: Annotated[
+        bool, typer.Option("--no-controls", help="Leave out the controls of attacks; they double long runs.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print rows, cases, time and disk needed.")
     ] = False,
@@ -159,11 +162,11 @@ def reproduce(
 ) -> None:
     """Reproduce a published table: run its rows as audits, print ours beside the paper's."""
     from fedxray.cli_reproduce import run_reproduction
+    from fedxray.reproduce.base import Request
 
+    asked = Request(scale=scale, clients=clients, seeds=seeds, controls=not no_controls)
     raise typer.Exit(
-        run_reproduction(
-            name, scale, clients, seeds, row or [], columns, out, engine, jobs, resume, dry_run, quiet
-        )
+        run_reproduction(name, asked, row or [], columns, out, engine, jobs, resume, dry_run, quiet)
     )
 
 

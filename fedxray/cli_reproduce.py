@@ -14,14 +14,13 @@ from fedxray.cli_audit import FAILED, INTERRUPTED, compute_with_one_thread, dura
 
 if TYPE_CHECKING:
     from fedxray.audit.engines import Progress
+    from fedxray.reproduce.base import Request
     from fedxray.reproduce.run import Job
 
 
 def run_reproduction(
     name: str,
-    scale: str,
-    clients: int | None,
-    seeds: int | None,
+    request: Request,
     rows: list[str],
     columns: str | None,
     out: Path | None,
@@ -33,11 +32,10 @@ def run_reproduction(
 ) -> int:
     """Reproduce a published table; returns the exit code."""
     compute_with_one_thread()
-    from fedxray.reproduce.base import Request
     from fedxray.reproduce.run import job, reproduce
 
     names = tuple(part.strip() for part in columns.split(",")) if columns else ()
-    asked = job(name, Request(scale=scale, clients=clients, seeds=seeds), tuple(rows), names)
+    asked = job(name, request, tuple(rows), names)
     folder = out if out is not None else Path("fedxray-out", name)
     if dry_run:
         return _print_needs(asked, engine, jobs)

@@ -17,11 +17,12 @@ NOT_IN_TEXT = "not in our text"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked for: the scale, and how many clients and seeds instead of the scale's own numbers."""
+    """What is asked for: the scale, how many clients and seeds instead of the scale's own numbers, and controls."""
 
     scale: str = "small"
     clients: int | None = None
     seeds: int | None = None
+    controls: bool = True  # without them an attack runs once, not once more for every control
 
     def __post_init__(self) -> None:
         """Refuse an unknown scale and impossible numbers."""

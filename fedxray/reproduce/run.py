@@ -58,11 +58,10 @@ class Job:
         """The plan of every row, checked; none where rows are measured directly."""
         if self.made.plan is None:
             return {}
-        wanted = {column.attack for column in self.columns}
         found = {}
         for row in self.rows:
             content = self.made.plan(self.request, row)
-            kept = [one for one in content["attack"] if one.get("label", one.get("name")) in wanted]
+            kept = [self._asked_of(one) for one in content["attack"] if self._wants(one)]
             if not kept:
                 remedy = "Choose other rows or columns."
                 got = f"nothing to measure in row {row}"
@@ -70,6 +69,14 @@ class Job:
             name = f"{self.made.name}.{row}"
             found[row] = make_plan({**content, "name": name, "attack": kept}, Path.cwd())
         return found
+
+    def _wants(self, attack: Mapping[str, Any]) -> bool:
+        """Whether a column is of this attack, raw or restored (label+restorer)."""
+        label = attack.get("label", attack.get("name"))
+        return any(label in (one.attack, one.attack.partition("+")[0]) for one in self.columns)
+
+    def _asked_of(self, attack: Mapping[str, Any]) -> Mapping[str, Any]:
+        return attack if self.request.controls else {**attack, "controls": []}
 
     def command(self) -> str:
         """The command line that asks for this."""
@@ -80,6 +87,7 @@ class Job:
             words += [word for row in self.rows for word in ("--row", row)]
         if self.columns != self.made.columns:
             words += ["--columns", ",".join(dict.fromkeys(column.name for column in self.columns))]
+        words += [] if self.request.controls else ["--no-controls"]
         return shlex.join(words)
 
 

@@ -58,6 +58,22 @@ def test_clients_and_seeds_are_those_asked_for(name: str) -> None:
     assert len(expand(more)[1]) == 2 * len(expand(one)[1])
 
 
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_controls_can_be_left_out(name: str) -> None:
+    made = find(name)
+    if made.plan is None:
+        return
+    asked = job(name, Request(controls=False), made.rows[:1])
+    assert asked.command().endswith(" --no-controls")
+    for plan in asked.plans().values():
+        assert all(part.controls is not None and not part.controls for part in plan.attacks)
+
+
+def test_a_restored_column_alone_brings_the_attack_that_it_restores() -> None:
+    (plan,) = job("curious-restoration", Request(), ("cifar10-2",), ("raw+ddrm",)).plans().values()
+    assert "raw+ddrm" in {part.title for part in plan.attacks}
+
+
 def test_listing_needs_nothing_heavy() -> None:
     code = (
         "import sys\nfrom fedxray.reproduce.table import REPRODUCTIONS, find\n"
