@@ -11,6 +11,7 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit import results
 from fedxray.audit.bench import adapts, root_for
 from fedxray.audit.cases import Case
+from fedxray.audit.search import Point, Recall
 from fedxray.audit.store import Store
 from fedxray.seeds import derive_seed, spell
 
@@ -46,6 +47,20 @@ def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
         return memo
 
     return on_view
+
+
+def stored_points(store: Store) -> Recall:
+    """Points of a search are asked for once: another computer or version of a library might ask for others."""
+
+    def recall(key: str, ask: Callable[[], list[Point]]) -> list[Point]:
+        kept = store.load_evidence(key)
+        if kept is not None:
+            return [dict(point) for point in kept[1]["points"]]
+        points = ask()
+        store.save_evidence(key, {}, {"points": points})
+        return points
+
+    return recall
 
 
 def same_seat(left: View, right: View) -> bool:

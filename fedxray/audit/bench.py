@@ -16,7 +16,9 @@ from fedxray.audit.channel import open_channel
 from fedxray.audit.extras import scored_with
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restored
-from fedxray.audit.study import studied, study_of
+from fedxray.audit.search import Recall, afresh
+from fedxray.audit.search_table import study_of
+from fedxray.audit.study import Search, studied
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
@@ -40,6 +42,7 @@ class Bench:
     client: int | None  # None: everyone but the seats
     aware: bool | None
     memos: Memos
+    recall: Recall = afresh  # points that a search has asked for
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that nobody can give, as a recording does not tell them
     known: dict[str, Evidence] = field(default_factory=dict)  # restored answers by their raw ones
@@ -143,9 +146,18 @@ def answer_on(bench: Bench, attack: Attack, view: View) -> Evidence:
     """The same, of the best settings where the plan lets them be searched."""
     if bench.part.search is None:
         return run_on(bench, attack, view)
-    study = study_of(attack, bench.part.search, f"attack {bench.part.title}: search")
-    root = root_for(bench.truth.seed, view.target)
-    return studied(attack, study, lambda one: run_on(bench, one, view), root)
+    return studied(search_on(bench, attack, view))
+
+
+def search_on(bench: Bench, attack: Attack, view: View) -> Search:
+    """The search of the plan for the best settings of this attack."""
+    return Search(
+        attack=attack,
+        study=study_of(attack, bench.part.search, f"attack {bench.part.title}: search"),
+        run=lambda one: run_on(bench, one, view),
+        generator=root_for(bench.truth.seed, view.target),
+        recall=bench.recall,
+    )
 
 
 def guess_on(bench: Bench, attack: Attack, view: View) -> Evidence:

@@ -14,7 +14,7 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plant import COMPANY, planted_clients
 from fedxray.audit.power import planted_share, planted_work
 from fedxray.audit.prepare import Prepared
-from fedxray.audit.study import study_of
+from fedxray.audit.search_table import study_of
 from fedxray.audit.verdict import LEAST_UNITS
 from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import Federation

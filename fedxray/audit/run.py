@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.audit import results
-from fedxray.audit.answers import stored_answers
+from fedxray.audit.answers import stored_answers, stored_points
 from fedxray.audit.cases import Case, Run, expand, run_id
 from fedxray.audit.course import course
 from fedxray.audit.evaluate import Bench, evaluate
@@ -181,6 +181,7 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         client=case.client,
         aware=case.aware,
         memos=stored_answers(store, case),
+        recall=stored_points(store),
         unknown=prepared.unknown,
     )
     outcome = evaluate(bench)

@@ -2,14 +2,19 @@
 
 Every trial is the attack with other settings, kept in the store like any other answer, so that an interrupted search
 goes on where it was. The best trial is the attack's answer, and all of them are told in its facts.
+
+With `give_up` a trial is ended after that share of its steps if its loss is then above the median that trials of
+earlier batches had after as many steps. It is told to the sampler by its loss so far, which is too high rather than
+too low, and it is never the answer. Batches are fixed, so that this does not depend on who works when.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from statistics import median
+from typing import Any
 
 import torch
 
@@ -17,98 +22,118 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.course import SEARCH
-from fedxray.audit.search import SAMPLERS, Point, Ranges, Scale, check, search
-from fedxray.errors import BadInput, Refused, unknown_key, unknown_name
+from fedxray.audit.search import Point, Recall, Study, Trial, afresh, ask, check_library, finite, found_in
+from fedxray.audit.search_table import judged_after, study_of, with_point
+from fedxray.errors import Refused
 from fedxray.seeds import fork
 
-KEYS = ("trials", "sampler", "batch", "ranges")
-MOST_TRIALS = 10_000
+LEAST_BEFORE = 5  # earlier trials that a median is taken of
 Run = Callable[[Attack], Evidence]
 
 
+@dataclass(frozen=True)
+class Tried:
+    """A trial and the answer that it gave."""
+
+    trial: Trial
+    answer: Evidence
+
+
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """What is searched: where, how often, and how points are chosen."""
+class Search:
+    """The search of one attack on one view: what is searched, who runs a trial, and who remembers points."""
 
-    ranges: Ranges
-    trials: int = 16
-    sampler: str = "random"
-    batch: int = 8
+    attack: Attack
+    study: Study
+    run: Run
+    generator: torch.Generator
+    recall: Recall = afresh
 
+    def asked_after(self, done: Sequence[Tried]) -> list[tuple[Point, Attack]]:
+        """The next batch after these trials: every point with the attack that tries it."""
+        draws = fork(self.generator, "search", self.attack.name)
+        points = ask(self.study, [one.trial for one in done], draws, self.recall)
+        limit = limit_after(self.attack, self.study, [one.answer for one in done])
+        return [(point, trial_of(self.attack, point, limit)) for point in points]
 
-def study_of(attack: Attack, table: Any, place: str) -> Study:
-    """The search that a plan asks for, or BadInput; ranges that it leaves out are the attack's own."""
-    if not attack.searched:
-        raise BadInput(
-            place,
-            expected="an attack with settings that can be searched",
-            got=attack.name,
-            remedy="`fedxray show NAME` tells which have any; leave search out.",
-        )
-    if not isinstance(table, Mapping):
-        raise BadInput(
-            place, expected="a table", got=repr(table), remedy="For instance search = { trials = 16 }."
-        )
-    for key in table:
-        if key not in KEYS:
-            raise unknown_key(f"{place}.{key}", str(key), KEYS)
-    sampler = table.get("sampler", "random")
-    if sampler not in SAMPLERS:
-        raise unknown_name(f"{place}.sampler", str(sampler), SAMPLERS)
-    made = Study(
-        ranges=_ranges(attack, table.get("ranges"), f"{place}.ranges"),
-        trials=_count(table, "trials", 16, place),
-        sampler=sampler,
-        batch=_count(table, "batch", 8, place),
-    )
-    check(made.ranges, made.trials, made.batch, made.sampler)
-    for name, (low, high, scale) in made.ranges.items():  # what a trial could not be made with is found now
-        for value in (low, high):
-            with_point(attack, {name: int(value) if scale == "int" else value})
-    return made
+    def tried(self, batches: int | None = None) -> list[Tried]:
+        """All trials, or those of the first batches, in the order of the plan."""
+        done: list[Tried] = []
+        while batches is None or batches > 0:
+            asked = self.asked_after(done)
+            if not asked:
+                break
+            done += [self._judged(point, self.run(attack)) for point, attack in asked]
+            batches = None if batches is None else batches - 1
+        return done
+
+    def _judged(self, point: Point, answer: Evidence) -> Tried:
+        loss = finite(own_measure(self.attack, answer))
+        return Tried(Trial(point, loss, given_up=answer.status == "truncated"), answer)
 
 
-def studied(attack: Attack, study: Study, run: Run, generator: torch.Generator) -> Evidence:
+def studied(search: Search) -> Evidence:
     """The answer of the best trial, with all trials in its facts."""
-    answers: list[Evidence] = []
-
-    def loss(point: Point) -> float:
-        answers.append(run(with_point(attack, point)))
-        return own_measure(attack, answers[-1])
-
-    found = search(
-        loss, study.ranges, trials=study.trials, batch=study.batch, sampler=study.sampler,
-        generator=fork(generator, "search", attack.name),
-    )  # fmt: skip
+    check_library(search.study)
+    done = search.tried()
+    found = found_in([one.trial for one in done])
+    told = {SEARCH: {**found.told(), **_how(search)}}
     if found.status != "ok":
-        return replace(
-            answers[0],
-            status="undetermined",
-            reason=found.reason,
-            facts={**answers[0].facts, SEARCH: found.told()},
-        )
-    best = answers[found.trials.index(found.best)]
-    return replace(best, facts={**best.facts, SEARCH: found.told(), "chosen": dict(found.best.point)})
+        first = done[0].answer
+        return replace(first, status="undetermined", reason=found.reason, facts={**first.facts, **told})
+    best = done[found.trials.index(found.best)].answer
+    return replace(best, facts={**best.facts, **told, "chosen": dict(found.best.point)})
+
+
+def _how(search: Search) -> dict[str, Any]:
+    """How trials were chosen and judged, in plain values."""
+    study = search.study
+    return {
+        "sampler": study.sampler,
+        "batch": study.batch,
+        "starts": study.first(),
+        "give_up": study.give_up,
+        "judged_by": search.attack.judged_by,
+    }
 
 
 def search_settings(attack: Attack, view: View, *, generator: torch.Generator, **settings: Any) -> Evidence:
     """The same in Python, on one view: `settings` are those of `search` in a plan."""
     study = study_of(attack, settings, "search")
-    return studied(attack, study, lambda one: one.run(view, generator=generator), generator)
+    return studied(
+        Search(
+            attack=attack,
+            study=study,
+            run=lambda one: one.run(view, generator=generator),
+            generator=generator,
+        )
+    )
 
 
-def with_point(attack: Attack, point: Point) -> Attack:
-    """The attack with these settings."""
-    return replace(attack, **point)  # type: ignore[type-var]
+def trial_of(attack: Attack, point: Point, limit: tuple[int, float] | None) -> Attack:
+    """The attack of one trial; with a limit it gives up where its loss is above after so many steps."""
+    found = with_point(attack, point)
+    return found if limit is None else replace(found, give_up=limit)  # type: ignore[type-var]
+
+
+def limit_after(attack: Attack, study: Study, earlier: Sequence[Evidence]) -> tuple[int, float] | None:
+    """After how many steps a trial is given up whose lowest loss so far is above what, None where it is not yet."""
+    if study.give_up is None:
+        return None
+    steps = judged_after(attack, study.give_up)
+    went_on = [one for one in earlier if one.status in ("ok", "truncated") and len(one.curve) > steps]
+    lowest = [min(one.curve[: steps + 1]) for one in went_on]
+    return (steps, median(lowest)) if len(lowest) >= LEAST_BEFORE else None
 
 
 def a_trial(attack: Attack, table: Any, place: str) -> Attack:
     """The attack as some trial would run it, to see whether it could; itself where nothing is searched."""
     if table is None:
         return attack
-    ranges = study_of(attack, table, place).ranges
+    study = study_of(attack, table, place)
+    check_library(study)
     return with_point(
-        attack, {name: int(low) if scale == "int" else low for name, (low, _, scale) in ranges.items()}
+        attack, {name: int(low) if scale == "int" else low for name, (low, _, scale) in study.ranges.items()}
     )
 
 
@@ -124,41 +149,3 @@ def own_measure(attack: Attack, evidence: Evidence) -> float:
     if evidence.status in ("diverged", "undetermined"):
         return math.inf
     return float(min(told)) if isinstance(told, list | tuple) else float(told)
-
-
-def _ranges(attack: Attack, given: Any, place: str) -> Ranges:
-    """The ranges of a plan, lists of lowest and highest; how they are spaced is the attack's to say."""
-    if given is None:
-        return cast(Ranges, dict(attack.searched))
-    if not isinstance(given, Mapping) or not given:
-        raise BadInput(
-            place, expected="a table of [lowest, highest]", got=repr(given), remedy="Leave it out."
-        )
-    found: dict[str, tuple[float, float, Scale]] = {}
-    for name, value in given.items():
-        if name not in attack.searched:
-            raise unknown_key(f"{place}.{name}", str(name), attack.searched, of=attack.name)
-        numbers = isinstance(value, list | tuple) and len(value) == 2 and all(
-            isinstance(one, int | float) and not isinstance(one, bool) for one in value
-        )  # fmt: skip
-        if not numbers:
-            raise BadInput(
-                f"{place}.{name}",
-                expected="[lowest, highest]",
-                got=repr(value),
-                remedy="For instance [0.001, 0.1].",
-            )
-        found[name] = (value[0], value[1], cast(Scale, attack.searched[name][2]))
-    return found
-
-
-def _count(table: Mapping[str, Any], key: str, otherwise: int, place: str) -> int:
-    value = table.get(key, otherwise)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TRIALS:
-        raise BadInput(
-            f"{place}.{key}",
-            expected=f"a whole number from 1 to {MOST_TRIALS:,}",
-            got=repr(value),
-            remedy="Try 16.",
-        )
-    return value

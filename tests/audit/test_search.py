@@ -61,7 +61,7 @@ def test_batches_may_be_worked_on_in_any_order(sampler: str) -> None:
         evaluate_many=backwards,
     )
     assert spread_out == found(sampler)
-    assert sizes == [4, 4, 4, 2]
+    assert sizes == ([10, 4] if sampler == "gp" else [4, 4, 4, 2])  # random starts are one batch
 
 
 def test_points_lie_in_their_ranges_and_differ(sampler: str) -> None:

@@ -18,7 +18,8 @@ from fedxray.audit.estimate import estimate
 from fedxray.audit.plan import make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
-from fedxray.audit.study import own_measure, search_settings, studied, study_of
+from fedxray.audit.search_table import study_of
+from fedxray.audit.study import Search, own_measure, search_settings, studied
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork
@@ -64,7 +65,7 @@ def test_the_best_trial_is_the_answer_and_all_are_told() -> None:
         )
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 5, "sampler": "grid"}, "search")
-    found = studied(ATTACK, study, run_one, fork(0))
+    found = studied(Search(attack=ATTACK, study=study, run=run_one, generator=fork(0)))
     assert found.facts["chosen"] == {"assumed_learning_rate": pytest.approx(0.03)}
     assert found.tensors["inputs"].item() == pytest.approx(0.03)
     told = found.facts["search"]
@@ -77,7 +78,7 @@ def test_trials_that_did_not_end_well_are_never_chosen() -> None:
         return Evidence(kind="images", tensors={}, status="diverged", facts={"own_error": 0.0})
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 2}, "search")
-    found = studied(ATTACK, study, diverged, fork(0))
+    found = studied(Search(attack=ATTACK, study=study, run=diverged, generator=fork(0)))
     assert found.status == "undetermined" and found.facts["search"]["best"] is None
     assert own_measure(Dlg(), Evidence(kind="images", tensors={}, facts={"own_loss": [3.0, 2.0]})) == 2.0
 

@@ -128,7 +128,7 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
         made = catalog.make_attack(str(attack.name), attack.settings, place)
         check_controls(place, attack, made)
         if attack.search is not None:
-            from fedxray.audit.study import study_of  # it imports torch, which a report does without
+            from fedxray.audit.search_table import study_of  # it imports torch, which a report does without
 
             study_of(made, attack.search, f"{place}.search")
     _check_grants(place, attack)
