@@ -37,9 +37,9 @@ def descend(
         )
 
     done = 0 if state is None else int(state["step"])
-    if give_up is not None and done < give_up[0] < method.steps:
-        first = go_on(state, give_up[0] - done)
-        if first.status != "truncated" or first.best_loss > give_up[1]:
+    if give_up is not None and give_up[0] < method.steps:
+        first = go_on(state, max(0, give_up[0] - done))  # what was kept may have come further already
+        if first.status != "truncated" or min(first.curve[: give_up[0] + 1]) > give_up[1]:
             return Restarts(outcomes=(first,), chosen=0)
         state = first.state
     return Restarts(outcomes=(go_on(state, None),), chosen=0)

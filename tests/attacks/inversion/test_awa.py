@@ -194,6 +194,16 @@ def test_a_hopeless_descent_is_given_up() -> None:
     assert kept.status == "ok" and kept.curve == whole.curve
 
 
+@pytest.mark.parametrize("every", [2, 3, 4])
+def test_a_descent_in_stages_is_given_up_at_the_same_step(every: int) -> None:
+    view, _, _ = seen()
+    whole = run(view, steps=8)
+    ended = run(view, steps=8, kept_every=every, give_up=(4, min(whole.curve[:5]) / 2))
+    assert ended.status == "truncated" and ended.curve == whole.curve[:5]
+    kept = run(view, steps=8, kept_every=every, give_up=(4, min(whole.curve[:5])))
+    assert kept.status == "ok" and kept.curve == whole.curve
+
+
 def test_all_settings_start_from_the_same_inputs() -> None:
     view, _, _ = seen()
     first = {run(view, steps=1, **more).curve[0] for more in ({}, {"preset": "none"}, {"q_conv": 3.0})}
