@@ -11,9 +11,11 @@ from fedxray.data.columns import make_table
 from fedxray.data.images import make_images
 from fedxray.data.space import Dataset
 
+DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3760,)  # of all pixels
 
-def digits() -> Dataset:
-    """1,797 handwritten digits of 8 x 8 pixels, in 0..1."""
+
+def digits(*, normalise: bool = False) -> Dataset:
+    """1,797 handwritten digits of 8 x 8 pixels, in 0..1 unless normalised."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -22,6 +24,8 @@ def digits() -> Dataset:
         bunch.images / 16.0,  # [1797, 8, 8]
         bunch.target,
         classes=tuple(str(digit) for digit in range(10)),
+        mean=DIGITS_MEAN if normalise else (),
+        std=DIGITS_STD if normalise else (),
         note="Optical recognition of handwritten digits (UCI), as bundled with scikit-learn.",
     )
 

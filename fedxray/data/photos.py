@@ -11,6 +11,7 @@ from fedxray.errors import BadInput
 FASHION = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
+CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 CIFAR100_MEAN, CIFAR100_STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 IMAGENET_SIZES = (32, 64, 128, 224)
 
@@ -26,8 +27,8 @@ def fashion_mnist(*, part: str = "train", size: object = None) -> Dataset:
     )
 
 
-def cifar10(*, part: str = "train", size: object = None) -> Dataset:
-    """The first 5,000 training or 1,000 test pictures of CIFAR-10, 32 x 32, in 0..1."""
+def cifar10(*, part: str = "train", size: object = None, normalise: bool = False) -> Dataset:
+    """The first 5,000 training or 1,000 test pictures of CIFAR-10, 32 x 32, in 0..1 unless normalised."""
     check_part(part)
     needed = (f"x_{part}", f"y_{part}")
     arrays = read_named_arrays("cifar10", "cifar10/cifar10_5k.npz", (*needed, "names"))
@@ -36,6 +37,8 @@ def cifar10(*, part: str = "train", size: object = None) -> Dataset:
         *(arrays[key] for key in needed),
         classes=[str(name) for name in arrays["names"]],
         size=size,
+        mean=CIFAR10_MEAN if normalise else (),
+        std=CIFAR10_STD if normalise else (),
         note="CIFAR-10 (Krizhevsky 2009).",
     )
 

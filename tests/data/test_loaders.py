@@ -241,6 +241,18 @@ def test_image_means(data_folder: object) -> None:
     assert hundred.space.recognised_above == 19
     assert float(hundred.x.mean()) == pytest.approx(0, abs=0.1)
     assert load("cifar10").space.recognised_above == 20
+    ten = load("cifar10", normalise=True)
+    assert float(ten.x.mean()) == pytest.approx(0, abs=0.02) and float(ten.x.std()) == pytest.approx(
+        1, abs=0.02
+    )
+    assert torch.allclose(ten.space.to_pixels(ten.x), load("cifar10").x, atol=1e-6)
+
+
+def test_digits_can_be_normalised() -> None:
+    digits = load("digits", normalise=True)
+    assert float(digits.x.mean()) == pytest.approx(0, abs=1e-3)
+    assert float(digits.x.std()) == pytest.approx(1, abs=1e-3)
+    assert torch.allclose(digits.space.to_pixels(digits.x), load("digits").x, atol=1e-6)
 
 
 def test_faces_are_in_order(data_folder: object) -> None:
