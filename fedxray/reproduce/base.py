@@ -121,6 +121,15 @@ class Measured:
 
 PlanOf = Callable[[Request, str], dict[str, Any]]
 Measure = Callable[[Request, str], list[Measured]]
+Fill = Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follows:
+    """What makes a row wait for an earlier one: its plan takes something from what that one found."""
+
+    row: str
+    fill: Fill  # the plan in plain values and the earlier row's results in, the plan that is run out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +143,7 @@ class Reproduction:
     columns: tuple[Column, ...]
     plan: PlanOf | None = None
     measure: Measure | None = None
+    follows: Mapping[str, Follows] = field(default_factory=dict)  # rows that wait for another
     small_rows: tuple[str, ...] = ()  # what the small scale runs unless told; default: all
     differences: tuple[Difference, ...] = ()
     why: str = ""  # known reasons of our setting why numbers differ from the paper's
@@ -146,6 +156,9 @@ class Reproduction:
         named = [*self.small_rows, *self.paper.numbers, *(r for d in self.differences for r in d.rows or ())]
         if strange or not set(named) <= set(self.rows) or len(set(self.rows)) < len(self.rows):
             raise ValueError(f"{self.name}: rows {strange or sorted(set(named) - set(self.rows))}")
+        order = {row: place for place, row in enumerate(self.rows)}
+        if any(order.get(one.row, len(order)) >= order.get(row, -1) for row, one in self.follows.items()):
+            raise ValueError(f"{self.name}: a row follows one that does not stand before it")
         titles = {column.name for column in self.columns}
         used = {name for one in self.differences for name in (one.left, one.right)}
         used |= {name for columns in self.paper.numbers.values() for name in columns}

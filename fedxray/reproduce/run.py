@@ -28,6 +28,7 @@ from fedxray.reproduce import document as documents
 from fedxray.reproduce import history
 from fedxray.reproduce.base import Column, Reproduction, Request
 from fedxray.reproduce.extend import extended
+from fedxray.reproduce.following import check_rows, informed
 from fedxray.reproduce.pages import markdown
 from fedxray.reproduce.reading import MEASURED, finished_rows, read_cells, read_costs
 from fedxray.reproduce.table import find
@@ -118,6 +119,7 @@ def reproduce(
         _make_folder(folder)
         with locked(folder):
             _check_place(asked, folder, resume)  # another command may have been faster
+            check_rows(asked.made, asked.rows, folder)
             _mark(asked, folder)
             if asked.made.plan is None:
                 _measure_rows(asked, folder, workers, progress)
@@ -156,7 +158,9 @@ def _audit_rows(
     asked: Job, plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
 ) -> None:
     """One audit after the other, each in its own folder with its own report."""
-    wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in plans.items()}
+    made = asked.made
+    known = {row: informed(made, row, plan, folder) for row, plan in plans.items()}
+    wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in known.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
     log, estimates = Store(folder).log, {}
     if total and isinstance(progress, Meter):  # every row is rehearsed before the first begins
@@ -164,7 +168,8 @@ def _audit_rows(
         progress.weigh(_costs(wholes, estimates, folder))
     with history.noted(folder, asked.command()) if total else nullcontext():
         log(f"{asked.command()}: {total} cases in {len(wholes)} rows")
-        for row, plan in wholes.items():
+        for row, waiting in wholes.items():
+            plan = informed(made, row, waiting, folder)
             ids = {case.id for case in expand(plan)[1]}
 
             def tell(_: int, __: int, label: str, row: str = row, ids: set[str] = ids) -> None:

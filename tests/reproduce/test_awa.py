@@ -1,0 +1,258 @@
+"""Tables and figures of "Approximate and Weighted Data Reconstruction Attack": printed numbers, cases and attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.attacks.inversion.awa_presets import PRESETS, RANGES
+from fedxray.audit.plan import make_plan
+from fedxray.audit.results import read as read_results
+from fedxray.errors import BadInput
+from fedxray.reproduce.awa import iterations, search, setting, settings, stages, table4
+from fedxray.reproduce.base import Follows, Reproduction, Request
+from fedxray.reproduce.run import Job, reproduce
+from fedxray.reproduce.table import REPRODUCTIONS, find
+
+PAPER, SMALL = Request(scale="paper"), Request()
+NAMES = [name for name in REPRODUCTIONS if name.startswith("awa-")]
+
+
+def plans(request: Request = PAPER, *names: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Name, row and plan of every row."""
+    for name in names or NAMES:
+        made = find(name)
+        assert made.plan is not None
+        for row in made.rows:
+            yield name, row, made.plan(request, row)
+
+
+def by_label(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["label"]: one for one in plan["attack"]}
+
+
+@pytest.mark.parametrize(
+    ("case", "column", "numbers"),
+    [
+        ("case1", "dlg", (14.06, 0.534, 0.042)),
+        ("case1", "agic", (15.89, 0.689, 0.028)),
+        ("case1", "awa", (22.40, 0.935, 0.006)),
+        ("case2", "dlg", (16.43, 0.739, 0.024)),
+        ("case2", "awa", (20.40, 0.901, 0.009)),
+        ("case3", "agic", (15.63, 0.718, 0.029)),
+        ("case3", "awa", (22.47, 0.936, 0.006)),
+        ("case4", "agic", (16.41, 0.734, 0.025)),
+        ("case4", "awa", (19.68, 0.882, 0.011)),
+    ],
+)
+def test_printed_numbers_stand_in_their_cells(
+    case: str, column: str, numbers: tuple[float, float, float]
+) -> None:
+    told = find("awa-table4").paper.numbers[case][column]
+    for ending in ("", "_by_index"):
+        assert tuple(told[f"{name}{ending}"] for name in ("psnr_002", "ssim_002", "mse")) == numbers
+
+
+def test_where_nothing_is_printed_no_number_stands() -> None:
+    printed = find("awa-table4").paper.numbers
+    assert "dlg" not in printed["case4"] and printed["case1-1000"] == printed["case1"]
+    assert all({"awa", "agic", "dlg"} >= set(columns) for columns in printed.values())
+    ends = find("awa-iterations").paper.numbers
+    assert {case: told["awa-3000"]["ssim_002"] for case, told in ends.items()} == {
+        "case1": 0.9658, "case2": 0.9613, "case3": 0.9595, "case4": 0.9135,
+    }  # fmt: skip
+    assert not any(find(f"awa-{name}").paper.numbers for name in ("search", "stages", "gain"))
+
+
+@pytest.mark.parametrize(
+    ("case", "epochs", "batch"), [("case1", 1, 4), ("case2", 4, 4), ("case3", 1, 1), ("case4", 2, 2)]
+)
+def test_the_four_cases_are_those_of_the_paper(case: str, epochs: int, batch: int) -> None:
+    for name in ("awa-table4", "awa-iterations"):
+        told = find(name).plan(PAPER, case)["federation"]  # type: ignore[misc]
+        assert (told["rounds"], told["epochs"], told["batch_size"], told["learning_rate"]) == (
+            1,
+            epochs,
+            batch,
+            1e-3,
+        )
+
+
+@pytest.mark.parametrize("request_", [PAPER, SMALL])
+def test_every_plan_is_valid_with_labels_granted_and_groups_of_four(request_: Request) -> None:
+    for name, row, plan in plans(request_):
+        make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
+        data = plan["data"]
+        assert data["name"] == "cifar10" and plan["seeds"] == [0]
+        dealt = [round(0.8 * size) for size in data.get("sizes", ())[:4]]
+        assert data.get("limit") == 4 or dealt == [4] * 4, (name, row)
+        for attack in plan["attack"]:
+            assert attack["grants"] == ["recipe", "examples", "labels"], "as the paper has them"
+            assert attack["controls"] == ["held-out"]
+            groups = 1 if request_ is SMALL else 4
+            assert attack["targets"] == ([4] if row.endswith("study") else groups), (name, row)
+
+
+def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -> None:
+    told = by_label(table4.plan(PAPER, "case2"))
+    assert list(told) == ["awa", "awa-untuned", "agic", "agic-rate", "dlg", "dlg-rate"]
+    assert "preset" not in told["awa"] and told["awa-untuned"]["preset"] == "ramp"
+    assert (told["dlg"]["reading"], told["dlg"].get("unit"), told["dlg-rate"]["unit"]) == (
+        "002",
+        None,
+        "rate",
+    )
+    assert told["agic"]["optimiser"] == "adam" and told["agic"]["total_variation"] == 0
+    assert "match" not in told["agic"] and told["agic-rate"]["match"] == "l2"
+    for one in (told["dlg"], told["dlg-rate"], told["agic"], told["agic-rate"]):
+        assert one["start"] == "uniform" and one["box"] is True, "as awa by itself"
+    assert {one["steps"] for one in told.values()} == {250}
+    long = table4.plan(PAPER, "case1-1000")
+    assert {one["steps"] for one in long["attack"]} == {1000}
+    assert {**long, "attack": None} == {**table4.plan(PAPER, "case1"), "attack": None}
+
+
+def test_the_network_is_the_usual_one_at_full_width() -> None:
+    for name, row, plan in plans():
+        told = plan["model"]
+        usual = {"name": "resnet18", "norm": "running", "stem": "cifar", "head_bias": True, "width": 64}
+        if name != "awa-settings":
+            assert told == usual, (name, row)
+        elif row in ("running", "normal", "uniform-free", "normal-free", "trained-4"):
+            assert told == usual, row
+        else:
+            assert sum(told.get(key) != value for key, value in usual.items()) + ("init" in told) == 1, row
+
+
+def test_settings_change_one_choice_each() -> None:
+    base = by_label(settings.plan(PAPER, "running"))
+    for row in settings.ROWS:
+        for label, one in by_label(settings.plan(PAPER, row)).items():
+            changed = {key for key in one if one[key] != base[label].get(key)}
+            assert changed == set(settings.STARTS.get(row, {})) - {
+                key for key in base[label] if one.get(key) == base[label][key]
+            }
+
+
+def test_a_descent_is_read_on_its_way_and_not_run_again() -> None:
+    told = iterations.plan(PAPER, "case3")["attack"]
+    steps = [one["steps"] for one in told]
+    assert steps == sorted(set(steps)) and steps[-1] == 3000 and {250, 1000, 1500} <= set(steps)
+    rest = [{**one, "steps": 0, "label": ""} for one in told]
+    assert all(one == rest[0] for one in rest) and all(not one % rest[0]["kept_every"] for one in steps)
+    short = iterations.plan(SMALL, "case1-250")["attack"]
+    assert [one["steps"] for one in short] == [50, 100, 150, 200, 250]
+
+
+def test_stages_attack_the_rounds_after_those_that_trained() -> None:
+    for row, before in (("after-0", 0), ("after-4", 4), ("after-16", 16)):
+        plan = stages.plan(PAPER, row)
+        told = by_label(plan)
+        assert plan["federation"]["rounds"] == before + 3
+        assert plan["federation"]["record"] == [before, before + 1, before + 2]
+        assert told["agic-rounds"]["rounds"] == [before, before + 1, before + 2]
+        assert told["agic-rounds"]["at"] == "all"
+        assert told["awa"]["rounds"] == told["agic"]["rounds"] == told["dlg-rate"]["rounds"] == [before]
+        assert plan["data"]["sizes"][-1] * 0.8 == 1000
+
+
+def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
+    for case in ("case1", "case4"):
+        study, used = (by_label(search.plan(PAPER, row)) for row in (f"{case}-study", case))
+        sought = study["searched"]["search"]
+        assert (sought["sampler"], sought["trials"], sought["starts"]) == ("gp", 50, 12)
+        assert (
+            study["searched"]["steps"]
+            == study["dlg-restarts"]["steps"]
+            == used["dlg-restarts"]["steps"]
+            == 100
+        )
+        assert study["dlg-restarts"]["restarts"] == used["dlg-restarts"]["restarts"] == 50
+        assert study["dlg-restarts"]["unit"] == "rate" and used["searched"]["steps"] == 250
+
+
+def test_the_gain_is_taken_apart() -> None:
+    told = by_label(find("awa-gain").plan(PAPER, "case1"))  # type: ignore[misc]
+    assert (told["ramps"]["p_mean"], told["ramps"]["p_var"]) == (0, 0) and "q_conv" not in told["ramps"]
+    assert [told["enhancement"][name] for name in ("q_conv", "q_norm", "q_linear")] == [1, 1, 1]
+    assert "p_mean" not in told["enhancement"] and told["plain-ramp"]["preset"] == "ramp"
+    assert told["both-sent"] == {**told["both"], "label": "both-sent", "unit": "sent"}
+
+
+def tiny(made: Reproduction) -> Reproduction:
+    """The same on digits with a network of two channels and two steps."""
+
+    def plan(request: Request, row: str) -> dict[str, Any]:
+        assert made.plan is not None
+        found = made.plan(request, row)
+        for one in found["attack"]:
+            one["steps"] = 2 if one["steps"] <= 250 else 4
+            one |= {"kept_every": 2} if "kept_every" in one else {}
+            one |= {"restarts": 2} if "restarts" in one else {}
+            one |= {"search": {**one["search"], "trials": 4, "starts": 2}} if "search" in one else {}
+        network = {**found["model"], "name": "resnet9", "width": 2}
+        return {**found, "model": network, "data": {**found["data"], "name": "digits"}}
+
+    return replace(made, plan=plan)
+
+
+def ran(made: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any) -> dict[str, Any]:
+    asked_for = Job(made=made, request=Request(**asked), rows=rows, columns=made.columns)
+    ended = reproduce(asked_for, folder, resume=resume)
+    assert ended.failed == 0
+    return ended.document
+
+
+def test_table_4_from_beginning_to_end(tmp_path: Path) -> None:
+    made = tiny(find("awa-table4"))
+    found = ran(made, tmp_path / "out", "case4", clients=2)
+    cells = {(one["column"], one["metric"]): one for one in found["rows"]}
+    assert set(cells) == {(column.name, column.metric) for column in made.columns}
+    cell = cells["awa", "psnr_002_by_index"]
+    assert cell["ours"]["n"] == 2 and cell["paper"] == {"mean": 19.68, "spread": None}
+    assert cell["ours"]["mean"] <= cells["awa", "psnr_002"]["ours"]["mean"] + 1e-6, "matching can only help"
+    assert set(cell["controls"]) == {"held-out"}
+    assert set(cells["awa", "psnr_002"]["floors"]) == {"mean-image", "nearest-public-image"}
+    assert cells["dlg", "mse"]["paper"] is None
+    ledger = read_results(tmp_path / "out" / "case4")["cases"][0]["ledger"]
+    assert "labels" in ledger["grants"]
+    pairs = {(one["left"], one["right"], one["metric"]) for one in found["differences"]}
+    assert ("awa", "dlg-rate", "psnr_002") in pairs
+
+
+def test_the_weights_of_a_study_go_to_the_other_groups(tmp_path: Path) -> None:
+    made, folder = tiny(find("awa-search")), tmp_path / "out"
+    ran(made, folder, "case1-study", "case1", clients=1)
+    study, used = (read_results(folder / row) for row in ("case1-study", "case1"))
+    told = next(one["search"] for one in study["cases"] if one["attack"] == "searched")
+    losses = [one["loss"] for one in told["trials"]]
+    best = told["trials"][losses.index(min(losses))]["point"]
+    assert len(losses) == 4 and set(best) == set(RANGES)
+    attacks = {one["label"]: one for one in used["plan"]["attack"]}
+    assert {name: attacks["searched"][name] for name in RANGES} == best
+    assert "q_conv" not in attacks["awa"] and {one["client"] for one in used["cases"]} == {0}
+    assert {one["client"] for one in study["cases"]} == {4}
+    more = ran(made, folder, "case1-study", "case1", resume=True, clients=2)
+    assert {one["client"] for one in read_results(folder / "case1")["cases"]} == {0, 1}
+    assert read_results(folder / "case1")["plan"]["attack"][0]["q_conv"] == best["q_conv"]
+    assert {one["row"] for one in more["rows"]} == {"case1-study", "case1"}
+
+
+def test_a_row_that_waits_for_another_is_refused_alone(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="case4-study too"):
+        ran(tiny(find("awa-search")), tmp_path / "out", "case4")
+    made = find("awa-search")
+    with pytest.raises(ValueError, match="does not stand before it"):
+        replace(made, follows={"case1": Follows(row="case4-study", fill=search.with_found_weights)})
+    lost = {"cases": [{"attack": "searched", "search": None, "reason": "too dark", "status": "failed"}]}
+    with pytest.raises(BadInput, match="too dark"):
+        search.with_found_weights({"attack": [{"label": "searched"}]}, {**lost, "plan": {"name": "x"}})
+
+
+def test_the_papers_weights_are_the_presets_of_its_cases() -> None:
+    assert set(setting.CASES) < set(PRESETS)
+    assert PRESETS["case4"].q_conv == 655.98 and PRESETS["case3"].p_var == 0.01
