@@ -14,6 +14,7 @@ from fedxray.audit import catalog
 from fedxray.audit.plan import plan_reference
 from fedxray.cli_show import default_grants
 from fedxray.metrics.table import METRICS
+from fedxray.reproduce.compact import gains, numbers
 from fedxray.reproduce.document import read as read_reproduction
 from fedxray.reproduce.lmra.page import choices
 from fedxray.reproduce.lmra.page import tables as local_models
@@ -94,7 +95,9 @@ def blocks() -> dict[str, str]:
         "measured": _measured(),
         "local models": _local_models(),
         "restorers": _table(("restorer", "what it gives"), restorers),
-        "measured restoration": _restored(),
+        "measured restoration": _few_lines("curious-restoration", ("psnr", "ssim", "lpips")),
+        "measured inversion": _few_lines("dlf-table[13]", ("psnr", "rec", "retrieval")),
+        "measured sums": _few_lines("curious-[!r]", ("psnr", "ssim", "lpips", "retrieval")),
     }
 
 
@@ -143,14 +146,14 @@ def _measured() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _restored() -> str:
-    """The committed tables of raw and restored pictures."""
+def _few_lines(names: str, metrics: tuple[str, ...]) -> str:
+    """Committed results in few lines: numbers, paired differences and the command of each."""
     parts = []
-    for path in sorted(RESULTS.glob("curious-restoration*.json")):
+    for path in sorted(RESULTS.glob(f"{names}*.json")):
         content = read_reproduction(path)
-        for sheet in sheets(content):
-            parts += [f"### {sheet.title} ({path.stem})\n", _table(sheet.head, list(sheet.lines))]
-        parts += [*(f"- {sentence}" for sentence in content["sentences"]), ""]
+        parts += [f"### {path.stem}\n", f"{content['shows']} Made by `{content['command']}`.\n"]
+        for head, lines in (numbers(content, metrics), gains(content, metrics)):
+            parts += [_table(head, lines)] if lines else []
     return "\n".join(parts) + ("\n" if parts else "")
 
 
