@@ -1,7 +1,7 @@
 """Metrics that a plan asks for beyond the usual ones: LPIPS, whose weights are loaded here, and papers' variants.
 
-Images are matched unless a name ends in _by_index: then guess i is held against record i, which means something where
-the labels were granted in order.
+Images are matched by likeness unless a name ends in _by_index: then they are paired by their labels, and equal labels
+in turn.
 """
 
 from __future__ import annotations

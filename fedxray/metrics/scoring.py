@@ -71,7 +71,7 @@ def score(
 
     `limit` caps how many images or rows a set of reconstructions is held against; `papers` adds to the scores of images
     the variants of those papers, as psnr_002, and the weights of `lpips` add that distance; `by_index` adds what
-    images score that are compared in their order, where they are as many as the records.
+    images score that are compared in the order of their labels, where they are as many as the records.
     """
     about = evidence.target if client is None else client
     question = _Question(
@@ -169,12 +169,30 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
     if not asked.by_index or len(guess) != len(real):
         return found
     in_order = image_scores_by_index(
-        guess, real, recognised_above=space.recognised_above, papers=asked.papers
+        guess[_places_by_label(evidence, records.y)],
+        real,
+        recognised_above=space.recognised_above,
+        papers=asked.papers,
     )
     return Scores(
         means={**found.means, **in_order.means},
         records={**found.records, **in_order.records},
     )
+
+
+def _places_by_label(evidence: Evidence, labels: Tensor) -> Tensor:
+    """The guess that stands for each record [records] where nothing is matched by likeness.
+
+    Labels are granted in an order of their own, so the order of guesses is that of their labels. Equal labels are
+    taken in turn; where guesses have other labels than the records, or none, they are taken as they come.
+    """
+    theirs = evidence.tensors.get("labels")
+    places = torch.arange(len(labels), device=labels.device)
+    if theirs is None or not torch.equal(theirs.to(labels).sort().values, labels.sort().values):
+        return places
+    found = torch.empty_like(places)
+    found[labels.argsort(stable=True)] = theirs.to(labels).argsort(stable=True)
+    return found
 
 
 def _class_images(evidence: Evidence, asked: _Question) -> Scores:

@@ -167,6 +167,21 @@ def test_images_in_their_order_are_scored_where_asked_and_as_many(truth: Truth) 
     assert score(few, drawn, client=0, by_index=True).means == score(few, drawn, client=0).means
 
 
+def test_the_order_of_images_is_that_of_their_labels(truth: Truth) -> None:
+    """Labels are granted in another order than the records have, and say which image is meant for which record."""
+    drawn = pictures(truth)
+    held = Records(drawn.holdout[1].x, torch.tensor([1, 0, 1]))
+    drawn = replace(drawn, train=(held, *drawn.train[1:]))
+    order = torch.tensor([1, 0, 2])
+    guess = of_images(held.x[order], held.y[order])
+    assert score(guess, drawn, client=0, by_index=True).means["mse_by_index"] == 0
+    swapped = of_images(held.x[[1, 2, 0]], torch.tensor([0, 1, 1]))  # equal labels are taken in turn
+    records = score(swapped, drawn, client=0, by_index=True).records["mse_by_index"]
+    assert [float(one) > 0 for one in records] == [True, False, True]
+    other = of_images(held.x, torch.tensor([0, 0, 0]))  # labels that no record has say nothing
+    assert score(other, drawn, client=0, by_index=True).means["mse_by_index"] == 0
+
+
 def test_the_same_pictures_against_held_out_ones(truth: Truth) -> None:
     """The held-out image must not stand among the others that a guess could be nearer to, and `limit` keeps few."""
     shown = pictures(truth)
