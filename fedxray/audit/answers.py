@@ -13,17 +13,18 @@ from fedxray.audit.bench import adapts, root_for
 from fedxray.audit.cases import Case
 from fedxray.audit.search import Point, Recall
 from fedxray.audit.store import Store
+from fedxray.errors import FedxrayError
 from fedxray.seeds import derive_seed, spell
 
 WHOM_AND_WHAT = ("target", "grants")  # what may differ between two views of one seat
 
 
-def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
+def stored_answers(store: Store, case: Case, *, kept_only: bool = False) -> Callable[[View], Memo]:
     """Memos that keep every answer in the store, told apart by what was seen, what was granted and the settings.
 
     A floor is the same under every defence, an attack that cannot adapt is the same aware or not, another client's case
     serves as a control, and of the grants only those count that the attack reads: a model of the client is the same
-    whichever records its caller holds.
+    whichever records its caller holds. With `kept_only` what is not there yet is not computed: NotKept.
     """
 
     def on_view(view: View) -> Memo:
@@ -42,11 +43,20 @@ def stored_answers(store: Store, case: Case) -> Callable[[View], Memo]:
             question = derive_seed(0, seen, view.role, seats, asked.target, rounds, told, attack.identity())
             key = f"{attack.name}-{question:016x}"
             # About another client an attack draws as in that client's case, whoever asks first.
-            return _remembered(store, key, run if asked.target == view.target else as_of_its_own)
+            compute = run if asked.target == view.target else as_of_its_own
+            return _remembered(store, key, _not_kept if kept_only else compute)
 
         return memo
 
     return on_view
+
+
+class NotKept(FedxrayError):
+    """An answer that nobody has computed yet."""
+
+
+def _not_kept() -> Evidence:
+    raise NotKept("there is no such answer yet")
 
 
 def stored_points(store: Store) -> Recall:

@@ -83,6 +83,8 @@ def _distributions(ranges: Mapping[str, tuple[float, float, str]]) -> dict[str, 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without Optuna's lines of log and its notes about experimental parts."""
+    import optuna.study  # noqa: F401  (its logger is set up when it is first imported)
+
     logger = logging.getLogger("optuna")
     before, draws = logger.level, torch.get_rng_state()
     logger.setLevel(logging.WARNING)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedxray.audit.cases import Case, Run, expand
-from fedxray.audit.engines import Engine, Over, Progress, Task, hands_of, make_engine, never
+from fedxray.audit.engines import Death, Engine, Over, Progress, Task, hands_of, make_engine, never
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.arguments import own_path, schema_path
 from fedxray.audit.room import check_room
 from fedxray.audit.store import Store, check_folder, open_store
+from fedxray.audit.tasks import shared_by_all, task_of
 from fedxray.data.identity import content_digest
-from fedxray.errors import BadInput
 
 if TYPE_CHECKING:
     from fedxray.audit.budget import Budget
@@ -167,34 +166,48 @@ class Shift:
     progress: Progress
     over: Over
 
-    def announce(self, runs: list[Run], cases: list[Case]) -> None:
-        """Tell whoever reckons the time left what every run and case will take, in seconds."""
+    def announce(self, plan: Plan, runs: list[Run], cases: list[Case]) -> None:
+        """Tell whoever reckons the time left what everything will take, in seconds."""
         if isinstance(self.progress, Meter):
-            costs = {one.id: self.estimate.run_seconds for one in runs}
-            self.progress.weigh(costs | {one.id: self.estimate.case_seconds(one.attack) for one in cases})
+            self.progress.weigh(costs(plan, self.estimate, runs, cases))
 
     def turn(self, case: Case) -> tuple[float, str]:
         """Cases of one run follow each other, so that its transcript is opened once; short ones go first on a clock."""
         return 0.0 if self.over is never else self.estimate.case_seconds(case.attack), case.run
 
 
+@dataclass
+class Tally:
+    """How many tasks of all have ended, told and logged."""
+
+    shift: Shift
+    store: Store
+    total: int
+    done: int = 0
+
+    def run(self, tasks: Sequence[Task]) -> list[Death]:
+        """Work on these; what died or was cut off."""
+        before = self.done
+
+        def progress(done: int, _: int, label: str) -> None:
+            self.done = before + done
+            self.shift.progress(self.done, self.total, label)
+            if self.done * TENTHS // self.total > (self.done - 1) * TENTHS // self.total:
+                self.store.log(f"{self.done} of {self.total} runs, trials and cases have ended")
+
+        return self.shift.workers.run(tasks, progress, self.shift.over)
+
+
 def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: Shift) -> None:
     """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
+    from fedxray.audit.ahead import trials_ahead
+
     _forget_failures(store, runs, cases)
     new_runs, new_cases = unfinished(store, runs, cases)
-    total = len(new_runs) + len(new_cases)
-    shift.announce(new_runs, new_cases)
-
-    def first(done: int, _: int, label: str) -> None:
-        shift.progress(done, total, label)
-        if done * TENTHS // total > (done - 1) * TENTHS // total:
-            store.log(f"{done} of {total} runs and cases have ended")
-
-    def then(done: int, _: int, label: str) -> None:
-        first(len(new_runs) + done, total, label)
-
-    run, over, shared = shift.workers.run, shift.over, _shared(plan, store)
-    for death in run([_task(shared, "work_on_run", one) for one in new_runs], first, over):
+    shift.announce(plan, new_runs, new_cases)
+    trials, shared = trials_ahead(plan, new_cases), shared_by_all(plan, store)
+    tally = Tally(shift, store, len(new_runs) + sum(map(len, trials)) + len(new_cases))
+    for death in tally.run([task_of(shared, "work_on_run", one) for one in new_runs]):
         if not store.has_run(death.task.label):  # it may have ended in the moment when the time was over
             status = "truncated" if death.cut else "failed"
             store.write_lost_run(death.task.label, death.reason, "", status)
@@ -203,10 +216,30 @@ def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: S
         known = lost[case.run]
         _give_up(store, case, f"the federation could not be run: {known['reason']}", known["status"])
     rest = sorted((one for one in new_cases if one.run not in lost), key=shift.turn)
-    for death in run([_task(shared, "work_on_case", one) for one in rest], then, over):
+    searching = {one.case.id for batch in trials for one in batch}
+    _work_on_cases(store, tally, shared, [one for one in rest if one.id not in searching])
+    for batch in trials:
+        for death in tally.run(
+            [task_of(shared, "work_on_trial", one) for one in batch if one.run not in lost]
+        ):
+            if not death.cut:  # its case tries it again, and tells
+                store.log(f"{death.task.label}: {death.reason}")
+    _work_on_cases(store, tally, shared, [one for one in rest if one.id in searching])
+
+
+def _work_on_cases(store: Store, tally: Tally, shared: Mapping[str, Any], cases: list[Case]) -> None:
+    for death in tally.run([task_of(shared, "work_on_case", one) for one in cases]):
         if not store.has_case(death.task.label):
             status = "truncated" if death.cut else "failed"
             _give_up(store, Case(**death.task.argument["item"]), death.reason, status)
+
+
+def costs(plan: Plan, estimate: Estimate, runs: Sequence[Run], cases: Sequence[Case]) -> dict[str, float]:
+    """The seconds that runs, trials and cases are thought to take, by their ids."""
+    from fedxray.audit.ahead import costs_of
+
+    found = {one.id: estimate.run_seconds for one in runs}
+    return found | costs_of(plan, cases, estimate.fixed_seconds, estimate.optimising_seconds.__getitem__)
 
 
 def unfinished(store: Store, runs: list[Run], cases: list[Case]) -> tuple[list[Run], list[Case]]:
@@ -248,45 +281,3 @@ def _give_up(store: Store, case: Case, reason: str, status: str = "failed") -> N
     if status != "truncated":  # of those one line tells
         store.log(f"{case.id}: {reason}")
     lost_case(case, store, reason, status)
-
-
-def _shared(plan: Plan, store: Store) -> dict[str, Any]:
-    """What every task is told, held once for all of them."""
-    return {
-        "plan": plan.to_document(),
-        "plan_folder": str(plan.folder.absolute()),  # a worker may be at home elsewhere
-        "store": str(store.folder.absolute()),
-    }
-
-
-def _task(shared: Mapping[str, Any], function: str, item: Run | Case) -> Task:
-    argument = {**shared, "item": asdict(item)}
-    return Task(label=item.id, function=f"{__name__}:{function}", argument=argument)
-
-
-def work_on_run(argument: Mapping[str, Any]) -> None:
-    """Simulate one run, here or in a worker."""
-    from fedxray.audit.run import execute_run
-
-    plan, store = _opened(argument)
-    execute_run(plan, Run(**argument["item"]), store)
-
-
-def work_on_case(argument: Mapping[str, Any]) -> None:
-    """Attack one case, here or in a worker."""
-    from fedxray.audit.run import execute_case
-
-    plan, store = _opened(argument)
-    execute_case(plan, Case(**argument["item"]), store)
-
-
-def _opened(argument: Mapping[str, Any]) -> tuple[Plan, Store]:
-    store = Store(Path(argument["store"]))
-    if not store.private.is_dir():
-        raise BadInput(
-            "--out",
-            expected="a folder that every worker sees",
-            got=f"{store.folder}, which is not there on {platform.node() or 'a worker'}",
-            remedy="Choose an --out on storage that all nodes share.",
-        )
-    return Plan.from_document(argument["plan"], Path(argument["plan_folder"])), store

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedxray.audit import results
-from fedxray.audit.answers import stored_answers, stored_points
+from fedxray.audit.ahead import Ahead, keep_time, time_ahead
+from fedxray.audit.answers import NotKept, stored_answers, stored_points
+from fedxray.audit.bench import make_view, run_on, search_on
 from fedxray.audit.cases import Case, Run, expand, run_id
 from fedxray.audit.course import course
 from fedxray.audit.evaluate import Bench, evaluate
@@ -68,7 +71,7 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
     """Run one case and keep how it ended; whatever goes wrong is its outcome and stops nothing else."""
     if store.has_case(case.id):
         return
-    before, busy = time.perf_counter(), time.process_time()
+    clock = _clock()
     found: dict[str, Any]
     try:
         found = results.plain(_succeeded(plan, case, store), "case")
@@ -83,9 +86,43 @@ def execute_case(plan: Plan, case: Case, store: Store) -> None:
         found = _ended("failed", str(mistake), traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         found = _ended("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
-    spent = {"seconds": time.perf_counter() - before, "cpu_seconds": time.process_time() - busy}
-    took = {name: round(value, 3) for name, value in spent.items()}
+    ahead = time_ahead(plan, case, store)
+    took = {name: round(value + ahead[name], 3) for name, value in clock().items()}
     store.write_case(case.id, {**case.facts(), **found, **took})
+
+
+def execute_trial(plan: Plan, item: Ahead, store: Store) -> None:
+    """Try one point of a search ahead of its case; whatever goes wrong is met again by the case, which tells."""
+    try:
+        _try(plan, item, store)
+    except NoSpaceError:
+        raise
+    except (Exception, SystemExit):  # noqa: BLE001  (code of the user's may leave)
+        return
+
+
+def _try(plan: Plan, item: Ahead, store: Store) -> None:
+    """Run the trial after those of earlier batches, all of which are kept, unless it is kept too."""
+    _, bench = _bench(plan, item.case, store)
+    kept = replace(bench, memos=stored_answers(store, item.case, kept_only=True))
+    view = make_view(bench, bench.attack, messages_of=item.messages_of)
+    search = search_on(kept, bench.attack, view)
+    asked = search.asked_after(search.tried(item.batch))
+    if item.place >= len(asked):  # a grid may have fewer
+        return
+    _, attack = asked[item.place]
+    try:
+        search.run(attack)
+    except NotKept:
+        clock = _clock()
+        run_on(bench, attack, view)
+        keep_time(store, item, clock())
+
+
+def _clock() -> Callable[[], dict[str, float]]:
+    """What tells the time that has passed, and how much of it was computing."""
+    before, busy = time.perf_counter(), time.process_time()
+    return lambda: {"seconds": time.perf_counter() - before, "cpu_seconds": time.process_time() - busy}
 
 
 def lost_case(case: Case, store: Store, reason: str, status: str = "failed") -> None:
@@ -169,21 +206,8 @@ def _promise(plan: Plan, store: Store, defence: str) -> dict[str, Any] | None:
 
 
 def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
-    prepared, transcript, truth = opened(plan, case, store)
-    part = plan.attack_of(case.attack)
-    if case.plant is not None:  # whether a leak is seen, not whose it is
-        part = part.model_copy(update={"controls": []})
-    bench = Bench(
-        part=part,
-        attack=part.make(plan.folder),
-        transcript=transcript,
-        truth=truth,
-        client=case.client,
-        aware=case.aware,
-        memos=stored_answers(store, case),
-        recall=stored_points(store),
-        unknown=prepared.unknown,
-    )
+    prepared, bench = _bench(plan, case, store)
+    truth = bench.truth
     outcome = evaluate(bench)
     evidence = outcome.evidence
     promise = promise_kept(
@@ -218,6 +242,25 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         if case.plant is not None
         else exhibit(evidence, truth, case.client, prepared.dataset),
     }
+
+
+def _bench(plan: Plan, case: Case, store: Store) -> tuple[Prepared, Bench]:
+    """All that a case works with."""
+    prepared, transcript, truth = opened(plan, case, store)
+    part = plan.attack_of(case.attack)
+    if case.plant is not None:  # whether a leak is seen, not whose it is
+        part = part.model_copy(update={"controls": []})
+    return prepared, Bench(
+        part=part,
+        attack=part.make(plan.folder),
+        transcript=transcript,
+        truth=truth,
+        client=case.client,
+        aware=case.aware,
+        memos=stored_answers(store, case),
+        recall=stored_points(store),
+        unknown=prepared.unknown,
+    )
 
 
 def named_classes(found: Mapping[str, Mapping[int, Any]], prepared: Prepared) -> dict[str, dict[str, Any]]:

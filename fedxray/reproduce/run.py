@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.cases import expand
-from fedxray.audit.conduct import Meter, conduct_with, silent, unfinished
+from fedxray.audit.conduct import Meter, conduct_with, costs, silent, unfinished
 from fedxray.audit.engines import Engine, Progress, Task, make_engine
 from fedxray.audit.estimate import Estimate
 from fedxray.audit.lock import NAME as LOCK
@@ -196,8 +196,7 @@ def _costs(plans: Mapping[str, Plan], estimates: Mapping[str, Estimate], folder:
     found: dict[str, float] = {}
     for row, needed in estimates.items():
         runs, cases = unfinished(Store(folder / row), *expand(plans[row]))
-        found |= {f"{row} {one.id}": needed.run_seconds for one in runs}
-        found |= {f"{row} {one.id}": needed.case_seconds(one.attack) for one in cases}
+        found |= {f"{row} {label}": cost for label, cost in costs(plans[row], needed, runs, cases).items()}
     return found
 
 

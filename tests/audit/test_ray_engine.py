@@ -150,7 +150,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
 
 
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
-    from fedxray.audit.conduct import work_on_run
+    from fedxray.audit.tasks import work_on_run
 
     plan: Any = make_plan(tiny(), HERE)
     argument = {

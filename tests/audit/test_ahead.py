@@ -1,0 +1,171 @@
+"""Trials ahead of their cases: shared by workers, kept when killed, the same outcome whoever works."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.attacks.inversion.awa import Awa
+from fedxray.audit.ahead import Ahead, costs_of, keep_time, time_ahead, trials_ahead
+from fedxray.audit.cases import expand
+from fedxray.audit.conduct import Ended, conduct_with
+from fedxray.audit.engines import make_engine
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.run import execute_trial
+from fedxray.audit.store import Store, open_store
+from tests.audit.forks import start
+from tests.audit.test_engines import timeless
+
+STUDY = {"trials": 12, "starts": 6, "batch": 3, "sampler": "gp", "give_up": 0.5}
+
+
+def plan(study: dict[str, Any] | None = None, **attack: Any) -> Plan:
+    """Two clients with two tiny pictures each, and a search that costs next to nothing."""
+    part = {"name": "awa", "steps": 4, "targets": 1, "controls": [], "search": study or STUDY, **attack}
+    return make_plan(
+        {
+            "name": "searched",
+            "data": {"name": "digits", "clients": 2, "limit": 2, "public": 0.2},
+            "model": {"name": "lenet", "width": 2, "hidden": 8},
+            "federation": {"rounds": 1, "batch_size": "all", "learning_rate": 0.1},
+            "attack": [part],
+        },
+        Path(__file__).parent,
+    )
+
+
+def audited(wanted: Plan, folder: Path, engine: str = "inline", jobs: int | None = None) -> Ended:
+    with make_engine(engine, jobs) as workers:
+        return conduct_with(workers, wanted, folder, resume=folder.exists(), power=False)
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """All answers of the attack, and the points that were asked for, as they are on the disk."""
+    room = Store(folder).private / "evidence"
+    return {one.name: one.read_bytes() for one in room.iterdir() if not one.name.startswith("time-")}
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Which trials were begun, also in forked processes."""
+    notes, real = tmp_path / "begun", Awa.attack
+    notes.touch()
+
+    def noting(self: Awa, *rest: Any) -> Any:
+        with notes.open("a") as stream:
+            stream.write(f"{self.identity()}\n")
+        return real(self, *rest)
+
+    monkeypatch.setattr(Awa, "attack", noting)
+    return lambda: notes.read_text().splitlines()
+
+
+def test_the_outcome_is_the_same_with_any_number_of_workers(tmp_path: Path, extra: Any) -> None:
+    extra("optuna")
+    here = audited(plan(), tmp_path / "inline")
+    one, two = (audited(plan(), tmp_path / f"of {jobs}", "processes", jobs) for jobs in (1, 2))
+    assert timeless(here.document) == timeless(one.document) == timeless(two.document)
+    assert kept(tmp_path / "inline") == kept(tmp_path / "of 1") == kept(tmp_path / "of 2")
+    told = here.document["cases"][0]["search"]
+    assert len(told["trials"]) == 12 and told["starts"] == 6
+    assert any(trial.get("given_up") for trial in told["trials"])
+
+
+def test_a_killed_search_goes_on_without_trying_anything_twice(
+    tmp_path: Path, extra: Any, begun: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra("optuna")
+    whole = audited(plan(), tmp_path / "whole")
+    alone = begun()
+    assert len(alone) == len(set(alone)) == 12
+
+    noting = Awa.attack
+
+    def shot(self: Awa, *rest: Any) -> Any:
+        if len(begun()) == len(alone) + 8:  # in the middle of a batch
+            noting(self, *rest)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return noting(self, *rest)
+
+    monkeypatch.setattr(Awa, "attack", shot)
+    ended = os.waitpid(start(lambda: audited(plan(), tmp_path / "killed")), 0)[1]
+    assert os.waitstatus_to_exitcode(ended) == -signal.SIGKILL
+    monkeypatch.setattr(Awa, "attack", noting)
+    resumed = audited(plan(), tmp_path / "killed")
+    assert begun()[12:21] == alone[:9], "the last of these was killed"
+    assert begun()[21:] == alone[8:], "so it is begun again, and nothing else"
+    assert timeless(resumed.document) == timeless(whole.document)
+    assert kept(tmp_path / "killed") == kept(tmp_path / "whole")
+
+
+def test_controls_read_the_trials_of_other_cases(tmp_path: Path, begun: Callable[[], list[str]]) -> None:
+    study = {"trials": 3, "ranges": {"q_conv": [1.0, 9.0]}}
+    both = audited(plan(study, targets="all", controls=["other-client"]), tmp_path / "both")
+    assert len(begun()) == 6, "each of two clients is the other's control"
+    one = audited(plan(study, controls=["other-client"]), tmp_path / "one")
+    assert len(begun()) == 12, "here nobody else has tried for the control"
+    assert one.document["cases"][0]["controls"] == both.document["cases"][0]["controls"]
+    ahead = [trial for batch in trials_ahead(*of_cases(study, controls=["other-client"])) for trial in batch]
+    assert [trial.messages_of for trial in ahead] == [None] * 3 + [1] * 3
+    assert len({trial.id for trial in ahead}) == 6
+
+
+def of_cases(study: dict[str, Any], **attack: Any) -> tuple[Plan, Any]:
+    wanted = plan(study, **attack)
+    return wanted, expand(wanted)[1]
+
+
+def test_batches_come_in_order_and_starts_are_one() -> None:
+    batches = trials_ahead(*of_cases(STUDY))
+    assert [len(batch) for batch in batches] == [6, 3, 3]
+    assert [(one.batch, one.place) for one in batches[1]] == [(1, 0), (1, 1), (1, 2)]
+    both = trials_ahead(*of_cases(STUDY, targets="all"))
+    assert [len(batch) for batch in both] == [12, 6, 6], "cases go through their batches side by side"
+
+
+def test_a_trial_that_fails_is_told_by_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def broken(self: Awa, *rest: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(Awa, "attack", broken)
+    ended = audited(plan({"trials": 6, "batch": 3}), tmp_path / "out")
+    (case,) = ended.document["cases"]
+    assert case["status"] == "failed" and "no such luck" in case["reason"]
+    assert calls == 3 + 1, (
+        "the first batch ahead, then the case; what comes after a batch with a hole is left"
+    )
+
+
+def test_time_spent_ahead_is_the_cases_time(tmp_path: Path) -> None:
+    wanted, cases = of_cases(STUDY)
+    with open_store(tmp_path / "out", wanted.digest()) as store:
+        for batch in trials_ahead(wanted, cases):
+            for one in batch:
+                keep_time(store, one, {"seconds": 2.0, "cpu_seconds": 0.5})
+        assert time_ahead(wanted, cases[0], store) == {"seconds": 24.0, "cpu_seconds": 6.0}
+    costs = costs_of(wanted, cases, 1.0, lambda attack: 20.0)
+    assert costs[cases[0].id] == 1.0 and sum(costs.values()) == pytest.approx(21.0)
+    assert set(costs) == {cases[0].id, *(one.id for batch in trials_ahead(wanted, cases) for one in batch)}
+
+
+def test_a_grid_has_no_trial_beyond_its_points(tmp_path: Path, begun: Callable[[], list[str]]) -> None:
+    study = {"trials": 5, "sampler": "grid", "ranges": {"q_conv": [1.0, 9.0], "q_norm": [1.0, 9.0]}}
+    wanted, cases = of_cases(study)
+    audited(wanted, tmp_path / "out")
+    assert len(begun()) == 4
+    beyond = Ahead(case=cases[0], messages_of=None, batch=0, place=4)
+    execute_trial(wanted, beyond, Store(tmp_path / "out"))
+    assert len(begun()) == 4
+    assert (
+        json.loads((tmp_path / "out" / "results.json").read_text())["cases"][0]["search"]["best"] is not None
+    )
