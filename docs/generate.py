@@ -97,6 +97,7 @@ def blocks() -> dict[str, str]:
         "restorers": _table(("restorer", "what it gives"), restorers),
         "measured restoration": _few_lines("curious-restoration", ("psnr", "ssim", "lpips")),
         "measured inversion": _few_lines("dlf-table[13]", ("psnr", "rec", "retrieval")),
+        "measured awa": _few_lines("awa-", ("psnr_002", "ssim_002")),
         "measured sums": _few_lines("curious-[!r]", ("psnr", "ssim", "lpips", "retrieval")),
     }
 

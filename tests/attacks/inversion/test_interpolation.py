@@ -117,6 +117,17 @@ def test_the_error_of_interpolation_is_of_second_order(scenario: int) -> None:
     assert lengths[0] / lengths[1] == pytest.approx(2, rel=0.1)
 
 
+def test_with_full_batches_the_exact_map_and_the_interpolated_one_differ_in_second_order() -> None:
+    gaps = []
+    for rate in (RATE / 8, RATE / 16):
+        view, x, y, _ = seen_by_server(replace(SCENARIOS[2], learning_rate=rate))
+        client, aim = replayed(view, view.observations[0], 4, "batch")
+        part, _ = one_epoch(client, aim, view.observations[0].update, 1)
+        once = part.update(x, y)
+        gaps.append(distance(client.update(x, y), {name: 4 * value for name, value in once.items()}))
+    assert gaps[1] > 1e-9 and gaps[0] / gaps[1] == pytest.approx(4, rel=0.1)
+
+
 def test_with_one_epoch_the_interpolated_path_is_the_exact_one() -> None:
     view, x, y, _ = seen_by_server(SCENARIOS[3])
     client, aim = replayed(view, view.observations[0], 4, "batch")
