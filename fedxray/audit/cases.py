@@ -99,7 +99,22 @@ def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
             got=attack.targets,
             remedy="Leave targets out.",
         )
+    _check_all_take_part(plan, attack)
     return [None]
+
+
+def _check_all_take_part(plan: Plan, attack: AttackPart) -> None:
+    """Refuse rounds of some clients: grants and scores of a sum are about all, and who was absent would look safe."""
+    from fedxray.federation.setting import share_of  # late: it brings torch
+
+    present = share_of(plan.federation.participation, plan.clients)
+    if present < plan.clients:
+        raise BadInput(
+            "federation.participation",
+            expected=f"1.0, since {attack.title} guesses the records behind a sum and is scored on all clients",
+            got=f"{plan.federation.participation}, {present} of {plan.clients} clients in a round",
+            remedy="Set it to 1.0, with as many clients as a round has; or take a role that sees single replies.",
+        )
 
 
 def is_about_everyone(plan: Plan, attack: AttackPart) -> bool:

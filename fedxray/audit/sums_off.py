@@ -31,7 +31,7 @@ class Off:
 
     clients: int
     simulated: float
-    leading: float | None  # by Lemma 1's leading term; None where clients do not take full-batch steps
+    leading: float | None  # by Lemma 1's leading term; None where its conditions do not hold
 
 
 def words(plan: Plan, prepared: Prepared) -> list[str]:
@@ -66,7 +66,7 @@ def how_far_off(federation: Federation, clients: Sequence[Records]) -> Off:
         clients=len(clients),
         simulated=float(norm(subtract(apart, together))) / moved if moved else 0.0,
         leading=_leading(federation, clients, start, moved)
-        if moved and _is_full_batch(recipe, clients)
+        if moved and _as_in_the_lemma(recipe, clients)
         else None,
     )
 
@@ -110,10 +110,15 @@ def _loss(network: nn.Module, loss: str, records: Records, params: Params) -> Te
     return example_loss(loss)(functional_call(network, {**params, **fresh}, (records.x,)), records.y).mean()
 
 
-def _is_full_batch(recipe: Recipe, clients: Sequence[Records]) -> bool:
-    """Whether every step of every client is a plain step on all it has."""
-    whole = recipe.kind == "gradient" or all(recipe.batch_length(len(one)) >= len(one) for one in clients)
-    return whole and recipe.momentum == 0 and recipe.mu == 0
+def _as_in_the_lemma(recipe: Recipe, clients: Sequence[Records]) -> bool:
+    """Whether every step of every client is a plain step on all it has, and every record counts alike in the mean.
+
+    Where clients of different sizes count alike, the lemma's one client is not the one that holds all records.
+    """
+    sizes = {len(one) for one in clients}
+    whole = recipe.kind == "gradient" or all(recipe.batch_length(size) >= size for size in sizes)
+    alike = recipe.weighting == "examples" or len(sizes) == 1
+    return whole and alike and recipe.momentum == 0 and recipe.mu == 0
 
 
 def _work(recipe: Recipe, clients: Sequence[Records]) -> int:

@@ -136,7 +136,12 @@ def participants(federation: Federation, seed: int, round: int) -> list[int]:
 
 def participant_count(federation: Federation) -> int:
     """How many clients take part in every round, at least one."""
-    return max(1, int(federation.participation * len(federation.clients) + 0.5))
+    return share_of(federation.participation, len(federation.clients))
+
+
+def share_of(participation: float, clients: int) -> int:
+    """How many of so many clients a share of them is, at least one."""
+    return max(1, int(participation * clients + 0.5))
 
 
 def rounds_worked(federation: Federation, seed: int) -> list[int]:

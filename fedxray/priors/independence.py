@@ -20,7 +20,10 @@ def hsic(x: Tensor, y: Tensor, sigma: float = 5.0) -> Tensor:
 def _share(x: Tensor, sigma: float) -> Tensor:
     """R of examples [n, entries]; shape [n, n]."""
     n = len(x)
-    distances = (x[:, None] - x[None]).square().sum(2)
+    apart = x - x.mean(0)
+    squares = apart.square().sum(1)
+    # By products: nothing of size [n, n, entries] is built, which a hundred classes of images would not fit into.
+    distances = (squares[:, None] + squares - 2 * apart @ apart.T).clamp(min=0)
     kernel = torch.exp(-distances / (2 * sigma**2 * x.shape[1]))
     centred = kernel - kernel.mean(
         0, keepdim=True

@@ -96,3 +96,34 @@ def test_a_grid_that_nobody_could_wait_for_is_refused_before_it_is_laid_out() ->
         expand(make_plan(document, Path()))
     few = tiny(data={"clients": 100_000}, attack=[{"name": "attribute-from-model", "targets": 2}])
     assert len(expand(make_plan(few, Path()))[1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "hidden"), [("curious-client", False), ("secure-aggregation", False), ("server", True)]
+)
+def test_a_sum_of_some_clients_is_not_held_against_all(role: str, hidden: bool) -> None:
+    """Grants and scores would be of clients that the sum knows nothing of, and the failure would look like safety."""
+    name = "labels-idlg" if role == "server" else "curious-client"
+    content: dict[str, Any] = {
+        "data": {"name": "digits", "clients": 4},
+        "model": {"name": "mlp"},
+        "attack": [{"name": name, "role": role}],
+    }
+
+    def asked(share: float) -> list[int | None]:
+        federation = {"rounds": 1, "participation": share, "secure_aggregation": hidden}
+        return [case.client for case in expand(make_plan({**content, "federation": federation}, HERE))[1]]
+
+    with pytest.raises(BadInput, match="2 of 4 clients"):
+        asked(0.5)
+    assert asked(1.0) == asked(0.9) == [None]  # nine tenths of four are all of them
+
+
+def test_single_replies_of_some_clients_are_fine() -> None:
+    content = {
+        "data": {"name": "digits", "clients": 4},
+        "model": {"name": "mlp"},
+        "federation": {"rounds": 1, "participation": 0.5},
+        "attack": [{"name": "inverting-gradients", "role": "server"}],
+    }
+    assert [case.client for case in expand(make_plan(content, HERE))[1]] == [0, 1, 2, 3]

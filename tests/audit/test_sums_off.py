@@ -60,6 +60,18 @@ def test_where_batches_are_drawn_the_lemma_says_nothing() -> None:
     assert how_far_off(whole, whole.clients).simulated > 0
 
 
+def test_where_clients_of_other_sizes_count_alike_the_lemma_says_nothing() -> None:
+    """Its one client weighs clients, the attacker's weighs records: even one step tells them apart."""
+    uniform = replace(FULL, epochs=1, weighting="uniform")
+    whole = federation(uniform)
+    off = how_far_off(whole, whole.clients)
+    assert off.simulated > 0.01 and off.leading is None
+    even = federation(uniform, (3, 3))
+    assert how_far_off(even, even.clients) == Off(
+        clients=2, simulated=pytest.approx(0, abs=1e-12), leading=0.0
+    )
+
+
 def test_words() -> None:
     assert "puts the update off by 6.8 % of it (Lemma 1's leading term: 2.6 %)" in said(
         Off(clients=3, simulated=0.0675, leading=0.0262)

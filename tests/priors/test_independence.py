@@ -50,3 +50,17 @@ def test_it_is_largest_where_one_half_follows_from_the_other() -> None:
 def test_its_slope_is_that_of_differences() -> None:
     x, y = drawn(2, n=5).requires_grad_(), drawn(3, n=5)
     assert torch.autograd.gradcheck(lambda value: hsic(value, y, 1.0), (x,))
+
+
+def test_nothing_of_the_size_of_all_pairs_of_images_is_held() -> None:
+    """Of n examples with many entries no more than n by n, and the examples themselves."""
+    x = torch.randn((9, 40), generator=fork(4, "hsic"), dtype=torch.float64).requires_grad_()
+    sizes = []
+
+    def seen(value: torch.Tensor) -> torch.Tensor:
+        sizes.append(value.numel())
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(seen, lambda value: value):
+        hsic(x, x.detach().flip(0))
+    assert max(sizes) == x.numel()

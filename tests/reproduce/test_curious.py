@@ -124,10 +124,32 @@ def test_the_eleventh_figure_takes_the_rate_for_so_many_times_the_true_one() -> 
             continue
         known, searched = plan["attack"]
         ranges = searched["search"]["ranges"]
-        assert ranges["assumed_learning_rate"] == pytest.approx([rate / 10, rate * 10])
+        low, high = ranges["assumed_learning_rate"]
+        assert high / low == pytest.approx(100) and low < rate / 5 and high > 5 * rate
         assert "search" not in known and "assumed_learning_rate" not in known
         if row.startswith("search-both"):
             assert ranges["assumed_examples"] == [17, 64] and searched["grants"] == ["recipe"]
+
+
+@pytest.mark.parametrize("request_", [PAPER, SMALL])
+def test_no_search_comes_upon_the_truth_by_itself(request_: Request) -> None:
+    """The true rate is not in the middle of its range, and trials stand on no grid."""
+    for _, row, plan in plans(request_, "curious-unknown-lr"):
+        if row.startswith("search"):
+            study = plan["attack"][1]["search"]
+            low, high = study["ranges"]["assumed_learning_rate"]
+            assert abs((low * high) ** 0.5 / plan["federation"]["learning_rate"] - 1) > 0.2
+            assert study["sampler"] == "gp"
+
+
+def test_where_the_number_of_images_is_searched_only_retrieval_is_compared() -> None:
+    """The other scores are of matched guesses alone, and a wrong number changes which those are."""
+    compared = [one for one in find("curious-unknown-lr").differences if one.left == "searched"]
+    assert {one.rows: one.metrics for one in compared} == {
+        ("search-rate", "search-rate"): (),
+        ("search-both", "search-both"): ("retrieval",),
+        ("search-both-one-step", "search-both-one-step"): ("retrieval",),
+    }
 
 
 def test_each_choice_changes_one_thing() -> None:

@@ -120,7 +120,9 @@ class FederationPart(Section):
         1.0, "a number above 0 and up to 1e6", "step of the server along the mean update"
     )
     participation: Annotated[float, Field(gt=0, le=1)] = key(
-        1.0, "a share above 0 and up to 1", "share of the clients in each round"
+        1.0,
+        "a share above 0 and up to 1",
+        "share of the clients in each round; 1 where records are guessed from sums",
     )
     weighting: Literal["examples", "uniform"] = key(
         "examples", '"examples" or "uniform"', "weight of a client in the mean"

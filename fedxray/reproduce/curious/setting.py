@@ -2,8 +2,9 @@
 
 A client holds one batch, on which it takes tau steps; the change of the first global model is attacked. At the small
 scale photos have 32 pixels and the latent picture half of that, else 64 and a quarter. The photos of fewer clients
-are among those of more, and client 0, whose seat it is, has the same ones. What no client holds is public: it makes
-the floors and the other candidates of `retrieval`.
+are among those of more, and client 0, whose seat it is, has the same ones, as long as all hold at most 130 or all hold
+more: beyond 130 fewer photos are public, and others are drawn. What no client holds is public: it makes the floors
+and the other candidates of `retrieval`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ STAND_IN = (
     "one photo of each of 1,000 ImageNet classes stands in for the validation set, so that no label occurs twice and "
     "all labels are told apart; at the small scale photos have 32 pixels and the latent picture half of that, else 64 "
     "and a quarter (the paper: 128 and a quarter); the own part is taken out of the sum unless a column says "
-    "otherwise, and only the others' photos are scored, matched one to one (the authors score all, in their order)"
+    "otherwise, and only the others' photos are scored, matched one to one (the authors score all, in their order); "
+    "rows of up to 130 photos in all share theirs, and so do rows of more, but the two kinds hold different photos"
 )
 
 

@@ -2,7 +2,11 @@
 
 The rows `fedsgd` (the server applies the rate, as in the figure) and `fedavg` take it for so many times the true one.
 The others search: the rate alone, or it and the number of images, for which labels are estimated anew at every
-guess. Own images stay in the sum; a trial is judged by them alone, over ranges of a factor of ten both ways.
+guess. Own images stay in the sum; a trial is judged by them alone. The range of the rate spans a factor of a hundred
+and does not have the true one in its middle, where a grid or a model of the losses would come upon it by itself.
+
+A guess of another number of images than there are is matched to them all the same: of more guesses the better ones
+are taken, and originals without a guess have no psnr. So where N is searched only retrieval is compared.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from fedxray.reproduce.curious.setting import (
 TIMES = (0.1, 0.3, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 10.0)
 SERVER_RATE = 1.0  # as in the figure
 GUESSES = ("fedsgd", "fedavg")
+LOWEST, HIGHEST = 1 / 8, 12.5  # times the true rate, what is searched
 SEARCHES = ("search-rate", "search-both", "search-both-one-step")
 CLIENTS = 2
 KNOWN, SEARCHED = "known", "searched"
@@ -55,15 +60,14 @@ def _guesses(request: Request, row: str) -> list[dict[str, Any]]:
 
 def _searches(request: Request, row: str, images: int) -> list[dict[str, Any]]:
     """The attack that knows everything, and the one that searches; who searches N is told neither it nor labels."""
-    ranges: dict[str, list[float]] = {"assumed_learning_rate": [RATE / 10, RATE * 10]}
+    ranges: dict[str, list[float]] = {"assumed_learning_rate": [RATE * LOWEST, RATE * HIGHEST]}
     grants = {}
     if row != "search-rate":
         # Own images are half of all: there is no fewer than them and one more, and no more than twice all.
         ranges["assumed_examples"] = [images // 2 + 1, 2 * images]
         grants = {"grants": ["recipe"]}
-    study = {"trials": 21 if row == "search-rate" else 63, "sampler": "gp", "ranges": ranges}
-    if request.is_small:
-        study |= {"trials": 13 if row == "search-rate" else 49, "sampler": "grid"}
+    trials = 21 if row == "search-rate" else 49 if request.is_small else 63
+    study = {"trials": trials, "sampler": "gp", "ranges": ranges}
     return [
         attack(request, KNOWN, own_share="recover"),
         attack(request, SEARCHED, own_share="recover", search=study, **grants),
@@ -93,9 +97,15 @@ UNKNOWN_RATE = Reproduction(
             for times in TIMES
             if times != 1
         ),
-        Difference(left=SEARCHED, right=KNOWN),
+        Difference(left=SEARCHED, right=KNOWN, rows=("search-rate", "search-rate")),
+        *(
+            Difference(left=SEARCHED, right=KNOWN, rows=(row, row), metrics=("retrieval",))
+            for row in SEARCHES
+            if row != "search-rate"
+        ),
     ),
     plan=plan,
     why=f"{STAND_IN}; here own images stay in, as they judge; at the small scale 4 photos of each client and a "
-    "network of a quarter of the width, searched on a grid",
+    "network of a quarter of the width; where N is searched, it is sought from one more than the own images to twice "
+    "the truth",
 )
