@@ -122,13 +122,16 @@ def test_the_network_is_the_usual_one_at_full_width() -> None:
         usual = {"name": "resnet18", "norm": "running", "stem": "cifar", "head_bias": True, "width": 64}
         if name != "awa-settings":
             assert told == usual, (name, row)
-        elif row in ("running", "normal", "uniform-free", "normal-free", "trained-4"):
+        elif row in ("running", "normalised", "normal", "uniform-free", "normal-free", "trained-4"):
             assert told == usual, row
         else:
             assert sum(told.get(key) != value for key, value in usual.items()) + ("init" in told) == 1, row
 
 
 def test_settings_change_one_choice_each() -> None:
+    assert {row for row in settings.ROWS if settings.plan(PAPER, row)["data"].get("normalise")} == {
+        "normalised"
+    }
     base = by_label(settings.plan(PAPER, "running"))
     for row in settings.ROWS:
         for label, one in by_label(settings.plan(PAPER, row)).items():
