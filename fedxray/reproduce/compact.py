@@ -31,8 +31,8 @@ def gains(content: Mapping[str, Any], metrics: Sequence[str]) -> tuple[Line, lis
     found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for one in content["differences"]:
         if one["metric"] in metrics:
-            where = tuple(dict.fromkeys(one["rows"]))
-            found.setdefault((_what(one), " − ".join(where)), {})[one["metric"]] = one
+            where = " − ".join(dict.fromkeys(one["rows"]))
+            found.setdefault((_what(one), where), {})[one["metric"]] = one
     head = ("difference", "row", "n", *metrics)
     lines = []
     for (what, where), cells in found.items():

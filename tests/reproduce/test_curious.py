@@ -160,5 +160,18 @@ def test_each_choice_changes_one_thing() -> None:
             assert changed in ({"own_share"}, {"match"}, {"latent"}, {"grants", "labels"}, set()), other
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_a_smaller_distance_is_the_better_picture(name: str) -> None:
+    """LPIPS falls where the other metrics rise, so no difference may expect the same of both."""
+    made = find(name)
+    metrics = {one.metric for one in made.columns}
+    for one in made.differences:
+        compared = set(one.metrics) or metrics
+        if one.expected is not None and "lpips" in compared:
+            assert (compared, one.expected) == ({"lpips"}, "below"), one
+    expected = [one for one in made.differences if one.expected == "above"]
+    assert len([one for one in made.differences if one.expected == "below"]) == len(expected)
+
+
 def test_our_text_has_no_number_of_any_figure() -> None:
     assert all(not find(name).paper.numbers and find(name).paper.trend for name in OURS)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
-from fedxray.reproduce.curious.setting import METRICS, STAND_IN, attack, data, federation, network, paper
+from fedxray.reproduce.curious.setting import (
+    METRICS,
+    STAND_IN,
+    attack,
+    better,
+    data,
+    federation,
+    network,
+    paper,
+)
 
 CLIENTS = (2, 4)
 BATCHES = (8, 16, 32, 64, 128)
@@ -32,10 +41,8 @@ def plan(request: Request, row: str) -> dict[str, Any]:
 
 
 def _falls(rows: list[str]) -> list[Difference]:
-    return [
-        Difference(left=COLUMN, right=COLUMN, rows=(rows[0], row), metrics=("psnr", "ssim"), expected="above")
-        for row in rows[1:]
-    ]
+    pairs = [(rows[0], row) for row in rows[1:]]
+    return [one for pair in pairs for one in better(COLUMN, COLUMN, rows=pair, larger=("psnr", "ssim"))]
 
 
 BATCH_AND_STEPS = Reproduction(

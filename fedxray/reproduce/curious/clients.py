@@ -6,7 +6,16 @@ import itertools
 from typing import Any
 
 from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
-from fedxray.reproduce.curious.setting import METRICS, STAND_IN, attack, data, federation, network, paper
+from fedxray.reproduce.curious.setting import (
+    METRICS,
+    STAND_IN,
+    attack,
+    better,
+    data,
+    federation,
+    network,
+    paper,
+)
 
 NETWORKS = ("lenet", "resnet9", "resnet18")
 CLIENTS = (2, 4, 8, 16, 32)
@@ -33,16 +42,8 @@ def plan(request: Request, row: str) -> dict[str, Any]:
 
 def _doublings(model: str) -> list[Difference]:
     column = "curious-client"
-    return [
-        Difference(
-            left=column,
-            right=column,
-            rows=(f"{model}-{few}", f"{model}-{many}"),
-            metrics=("psnr", "ssim", "retrieval"),
-            expected="above",
-        )
-        for few, many in itertools.pairwise(CLIENTS)
-    ]
+    pairs = [(f"{model}-{few}", f"{model}-{many}") for few, many in itertools.pairwise(CLIENTS)]
+    return [one for rows in pairs for one in better(column, column, rows=rows)]
 
 
 CLIENT_COUNT = Reproduction(

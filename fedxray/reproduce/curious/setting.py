@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedxray.reproduce.base import Paper, Request
+from fedxray.reproduce.base import Difference, Paper, Request
 
 TITLE = "Federated Learning Nodes Can Reconstruct Peers' Image Data (under review, anonymous)"
 PHOTOS = 1000  # of the data set, one of each class
@@ -34,6 +34,20 @@ STAND_IN = (
 def paper(place: str, trend: str) -> Paper:
     """A figure of the paper; our text has no numbers of any."""
     return Paper(title=TITLE, place=place, trend=trend)
+
+
+def better(
+    left: str,
+    right: str,
+    *,
+    rows: tuple[str, str] | None = None,
+    larger: tuple[str, ...] = ("psnr", "ssim", "retrieval"),
+) -> tuple[Difference, Difference]:
+    """That the left pictures are better: the larger metrics are above, and LPIPS, a distance, is below."""
+    return (
+        Difference(left=left, right=right, rows=rows, metrics=larger, expected="above"),
+        Difference(left=left, right=right, rows=rows, metrics=("lpips",), expected="below"),
+    )
 
 
 def data(

@@ -19,6 +19,7 @@ from fedxray.reproduce.curious.setting import (
     RATE,
     STAND_IN,
     attack,
+    better,
     data,
     federation,
     network,
@@ -90,13 +91,7 @@ UNKNOWN_RATE = Reproduction(
     rows=(*GUESSES, *SEARCHES),
     columns=columns_of({**{title(times): "" for times in TIMES}, KNOWN: "", SEARCHED: ""}, METRICS),
     differences=(
-        *(
-            Difference(
-                left=title(1.0), right=title(times), expected="above", metrics=("psnr", "ssim", "retrieval")
-            )
-            for times in TIMES
-            if times != 1
-        ),
+        *(one for times in TIMES if times != 1 for one in better(title(1.0), title(times))),
         Difference(left=SEARCHED, right=KNOWN, rows=("search-rate", "search-rate")),
         *(
             Difference(left=SEARCHED, right=KNOWN, rows=(row, row), metrics=("retrieval",))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
+from fedxray.reproduce.base import Reproduction, Request, columns_of
 from fedxray.reproduce.curious.setting import (
     METRICS,
     STAND_IN,
     attack,
+    better,
     data,
     federation,
     network,
@@ -44,7 +45,7 @@ UPPER_BOUND = Reproduction(
     rows=ROWS,
     small_rows=tuple(f"{clients}-clients-steps-{steps}" for clients in (2, 4) for steps in (1, 3, 8)),
     columns=columns_of({"one-client": "Ours", "upper-bound": "Upper bound"}, METRICS),
-    differences=(Difference(left="upper-bound", right="one-client", expected="above"),),
+    differences=better("upper-bound", "one-client"),
     plan=plan,
     why=f"{STAND_IN}; at the small scale 4 images of each client and 60 iterations",
 )
