@@ -2,7 +2,8 @@
 
 As curious_client.py, but step 4 replays every client by itself, on as many images and with the labels that it really
 had (grant `oracle-groups`), and averages their updates as the server does. Nobody in a federation knows who holds which
-labels: what this one gains is what reading a sum as one client's reply costs.
+labels: what this one gains is what reading a sum as one client's reply costs. Images of the same label start from the
+same picture in both, so that with one local step, of which a sum hides nothing, both find the same.
 """
 
 from __future__ import annotations

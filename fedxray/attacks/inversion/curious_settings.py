@@ -113,7 +113,7 @@ def invert(
     like = next(iter(seen.values()))
     found = restarts(
         partial(_loss, settings, view.space, update, seen, _scale(settings, seen)),
-        latent_starts(view, like, len(labels), context, settings.restarts, settings.latent),
+        latent_starts(view, like, labels, context, settings.restarts, settings.latent),
         method_of(settings), report=context.report, what=what,
     )  # fmt: skip
     end = found.outcome

@@ -35,17 +35,19 @@ def valid(latent: Tensor, space: Space) -> Tensor:
 
 
 def latent_starts(
-    view: View, like: Tensor, examples: int, context: Context, restarts: int, factor: int
+    view: View, like: Tensor, labels: Tensor, context: Context, restarts: int, factor: int
 ) -> list[dict[str, Tensor]]:
-    """One start per restart: every pixel of the latent picture evenly from 0 to 1.
+    """One start per restart for images of these labels [n]: every pixel of the latent picture evenly from 0 to 1.
 
-    Whatever its settings the attack starts alike, so that a search compares what is assumed and not starts.
+    Whatever its settings the attack starts alike, so that a search compares what is assumed and not starts. They go
+    by label and not by place: whoever has the same labels in another order starts from the same pictures.
     """
     channels, height, width = view.space.shape
-    shape = (examples, channels, -(-height // factor), -(-width // factor))
+    shape = (len(labels), channels, -(-height // factor), -(-width // factor))
     blank = torch.empty(shape, dtype=like.dtype, device=like.device)
+    place_of = labels.argsort(stable=True).argsort().to(like.device)
     return [
-        {"latent": uniform_like(blank, fork(context.root, "latent start", place))}
+        {"latent": uniform_like(blank, fork(context.root, "latent start", place))[place_of]}
         for place in range(restarts)
     ]
 

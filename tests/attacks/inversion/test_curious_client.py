@@ -130,6 +130,23 @@ def test_the_oracle_knows_who_holds_what_and_is_exact() -> None:
     assert score(found, truth).means["psnr"] > score(plain, truth).means["psnr"] + 3
 
 
+def test_of_one_local_step_the_oracle_finds_the_same() -> None:
+    """The mean of one step each is that of one client, so both descend alike from the same pictures."""
+    recipe = replace(FEDAVG, epochs=1, learning_rate=0.4)
+    transcript, truth = run((2, 1, 2), recipe)
+    mixed = replace(truth, train=tuple(replace(one, y=one.y.flip(0)) for one in truth.train[::-1]))
+    grouped = disclose(
+        mixed, ORACLE, client=None
+    )  # clients and labels in another order than they were drawn in
+    view = roles.secure_aggregation(transcript, grants=grouped)
+    bound = CuriousClientOracle(steps=40, latent=1).run(view, generator=fork(1, "test"))
+    plain = attacked(server_view(transcript, truth), steps=40)
+    assert bound.curve == pytest.approx(plain.curve, rel=1e-6, abs=1e-9)
+    order = bound.tensors["labels"].argsort()
+    assert not torch.equal(order, torch.arange(5)), "the oracle has them by client"
+    assert torch.allclose(bound.tensors["inputs"][order], plain.tensors["inputs"], atol=1e-6)
+
+
 def test_the_oracle_with_its_own_images_left_in() -> None:
     transcript, truth = run((1, 2), FEDAVG)
     view = client_view(transcript, truth, names=ORACLE)
