@@ -89,6 +89,7 @@ def _how(search: Search) -> dict[str, Any]:
     """How trials were chosen and judged, in plain values."""
     study = search.study
     return {
+        "ranges": {name: list(one) for name, one in study.ranges.items()},
         "sampler": study.sampler,
         "batch": study.batch,
         "starts": study.first(),

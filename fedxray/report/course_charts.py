@@ -1,4 +1,4 @@
-"""Charts of how attacks went: thin lines of single cases with their median, and trials of a search."""
+"""Charts of how attacks went: thin lines of single cases with their median."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def curve_chart(walks: Sequence[Walk], *, name: str, title: str) -> Drawing:
     """All cases as thin lines, those that did not end well dashed, and the median of the others."""
 
     def paint(figure: Figure, inks: Inks) -> None:
-        axes = _axes(figure, [loss for walk in walks for loss in walk.losses], inks)
+        axes = axes_in(figure, ROOM, [loss for walk in walks for loss in walk.losses], inks)
+        axes.locator_params(axis="x", nbins=6, integer=True)
         for walk in walks:
             style = "solid" if walk.ended else (0, (3, 2))
             ink = inks.muted if walk.ended else inks.open
@@ -55,35 +56,17 @@ def curve_chart(walks: Sequence[Walk], *, name: str, title: str) -> Drawing:
     )
 
 
-def study_chart(losses: Sequence[Sequence[float | None]], *, name: str, title: str) -> Drawing:
-    """The loss of every trial as a dot, one line per case through the best so far."""
-
-    def paint(figure: Figure, inks: Inks) -> None:
-        axes = _axes(figure, [loss for case in losses for loss in case], inks)
-        for case in losses:
-            known = [(place, loss) for place, loss in enumerate(case, 1) if loss is not None]
-            axes.plot(
-                [x for x, _ in known], [y for _, y in known], "o", markersize=4, color=inks.muted, alpha=0.7
-            )
-            lowest = [(x, min(loss for _, loss in known[: place + 1])) for place, (x, _) in enumerate(known)]
-            places = [x for x, _ in lowest], [y for _, y in lowest]
-            axes.plot(*places, color=inks.ink, linewidth=1.4, drawstyle="steps-post")
-
-    best = [min(loss for loss in case if loss is not None) for case in losses]
-    trials = words.count(sum(len(case) for case in losses), "trial")
-    return Drawing(
-        name=name,
-        title=title,
-        description=f"{trials} in {words.count(len(losses), 'case')}; the best has a loss of {words.short(min(best))}.",
-        texts=("trial", OWN_LOSS),
-        size=(WIDTH, HEIGHT),
-        paint=paint,
-    )
-
-
-def _axes(figure: Figure, losses: Sequence[float | None], inks: Inks) -> Axes:
-    """Axes with little around them, logarithmic where losses are positive and far apart."""
-    axes = figure.add_axes(ROOM)
+def axes_in(
+    figure: Figure,
+    room: tuple[float, float, float, float],
+    losses: Sequence[float | None],
+    inks: Inks,
+    *,
+    labels: tuple[int, int] = (0, 1),
+    ticks: int = 6,
+) -> Axes:
+    """Axes with little around them, logarithmic where losses are positive and far apart; `labels` are of x and y."""
+    axes = figure.add_axes(room)
     known = [loss for loss in losses if loss is not None]
     if known and min(known) > 0 and max(known) > FAR_APART * min(known):
         axes.set_yscale("log")
@@ -95,9 +78,9 @@ def _axes(figure: Figure, losses: Sequence[float | None], inks: Inks) -> Axes:
     for side in ("left", "bottom"):
         axes.spines[side].set_color(inks.line)
     axes.tick_params(colors=inks.muted, length=3)
-    axes.locator_params(axis="x", nbins=6, integer=True)
-    axes.set_xlabel("@0", color=inks.muted)
-    axes.set_ylabel("@1", color=inks.muted, labelpad=6)
+    axes.locator_params(axis="x", nbins=ticks)
+    axes.set_xlabel(f"@{labels[0]}", color=inks.muted)
+    axes.set_ylabel(f"@{labels[1]}", color=inks.muted, labelpad=6)
     return axes
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from fedxray.audit.recorded_whole import recordings_of
 from fedxray.report import words
-from fedxray.report.course_charts import Walk, curve_chart, drawable, study_chart
+from fedxray.report.course_charts import Walk, curve_chart, drawable
 from fedxray.report.drawing import Drawing
 from fedxray.report.plans import plan_of
+from fedxray.report.study_charts import Attempt, settings_chart, study_chart
 
 MOST_WALKS = 30  # lines of a drawing
 MOST_DRAWINGS = 12
@@ -45,6 +46,7 @@ class Study:
     title: str
     note: str
     drawing: Drawing
+    over_settings: Drawing | None  # the loss over each of them, where there are several
     settings: tuple[Setting, ...]
 
 
@@ -89,7 +91,10 @@ def studies(document: Mapping[str, Any]) -> list[Study]:
 
 
 def _searched(case: Case) -> bool:
-    return drawable([trial["loss"] for trial in (case.get("search") or {}).get("trials") or ()])
+    trials = (case.get("search") or {}).get("trials") or ()
+    return drawable([one["loss"] for one in trials]) and any(
+        one["loss"] is not None and not one.get("given_up") for one in trials
+    )
 
 
 def _of_recipe(told: Any) -> dict[str, Any] | None:
@@ -109,15 +114,42 @@ def _of_recipe(told: Any) -> dict[str, Any] | None:
 
 
 def _study(name: str, title: str, searches: Sequence[Mapping[str, Any]]) -> Study:
-    losses = [[trial["loss"] for trial in one["trials"]] for one in searches]
-    counts = sorted({len(one) for one in losses})
-    trials = f"{counts[0]} to {counts[-1]} trials" if len(counts) > 1 else words.count(counts[0], "trial")
+    cases = [_attempts(one) for one in searches]
+    drawn, first = cases[:MOST_WALKS], searches[0]
+    spaced = first.get("ranges") or {}
     return Study(
         title=title,
-        note=f"{trials} in each of {words.count(len(searches), 'case')}",
-        drawing=study_chart(losses[:MOST_WALKS], name=name, title=f"{title}: loss of every trial"),
-        settings=tuple(_setting(key, searches) for key in searches[0]["trials"][0]["point"]),
+        note=_note(searches, cases),
+        drawing=study_chart(
+            drawn, name=name, title=f"{title}: loss of every trial", starts=first.get("starts") or 0
+        ),
+        over_settings=settings_chart(
+            drawn,
+            name=f"{name}-settings",
+            title=f"{title}: loss over every setting",
+            logarithmic=[key for key, one in spaced.items() if "log" in one],
+        ),
+        settings=tuple(_setting(key, searches) for key in first["trials"][0]["point"]),
     )
+
+
+def _attempts(search: Mapping[str, Any]) -> list[Attempt]:
+    return [
+        Attempt(point=one["point"], loss=one["loss"], given_up=bool(one.get("given_up")))
+        for one in search["trials"]
+    ]
+
+
+def _note(searches: Sequence[Mapping[str, Any]], cases: Sequence[Sequence[Attempt]]) -> str:
+    """How many trials there were, how many of them at random, and how many were given up."""
+    counts = sorted({len(one) for one in cases})
+    trials = f"{counts[0]} to {counts[-1]} trials" if len(counts) > 1 else words.count(counts[0], "trial")
+    parts = [f"{trials} in each of {words.count(len(searches), 'case')}"]
+    starts = searches[0].get("starts")
+    parts += [f"the first {starts} at random, left of the dashed line"] if starts else []
+    ended = sum(one.given_up for case in cases for one in case)
+    parts += [f"{ended} given up early (open dots)"] if ended else []
+    return ", ".join(parts)
 
 
 def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
@@ -139,8 +171,9 @@ def _spoken(value: Any) -> str:
 
 
 def _best(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first trial of the smallest loss, as the attacker chooses."""
-    return min((one for one in trials if one["loss"] is not None), key=lambda one: float(one["loss"]))
+    """The first trial of the smallest loss, as the attacker chooses; none that was given up."""
+    ended = [one for one in trials if one["loss"] is not None and not one.get("given_up")]
+    return min(ended, key=lambda one: float(one["loss"]))
 
 
 def _groups(document: Mapping[str, Any], wanted: Any) -> dict[str, list[Case]]:

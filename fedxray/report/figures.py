@@ -32,6 +32,7 @@ def figures(told: Mapping[str, Any]) -> dict[str, Figure]:
         *(("tradeoff", one.drawing) for one in told["tradeoffs"]),
         *(("loss", one.drawing) for one in told["courses"]),
         *(("search", one.drawing) for one in told["studies"]),
+        *(("settings", one.over_settings) for one in told["studies"] if one.over_settings is not None),
     ]
     speaking = {section.anchor: f"{section.attack} {section.role}" for section in told["attacks"]}
     found: dict[str, Figure] = {}

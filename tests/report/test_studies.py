@@ -1,0 +1,67 @@
+"""Searches in the report: every trial in order and over every setting, the best marked, those given up open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedxray.audit.search import Trial, found_in
+from fedxray.report.courses import studies
+from fedxray.report.drawing import as_file, on_page
+from fedxray.report.study_charts import Attempt, best_so_far, settings_chart
+
+SIX = ("q_conv", "q_norm", "q_linear", "q_enhance", "p_mean", "p_var")
+
+
+def document(trials: list[Trial], **how: Any) -> dict[str, Any]:
+    case = {"attack": "awa", "role": "server", "defence": "none", "aware": None, "status": "ok", "ledger": {}}
+    return {"cases": [{**case, "search": found_in(trials).told() | how}]}
+
+
+def fifty() -> list[Trial]:
+    """Six settings; the one of lowest loss was given up."""
+    return [
+        Trial(dict.fromkeys(SIX, float(place)), 1.0 + (place * 7 % 50), given_up=place > 40 or place == 0)
+        for place in range(50)
+    ]
+
+
+def test_a_search_is_drawn_in_order_and_over_its_settings() -> None:
+    (study,) = studies(document(fifty(), starts=12))
+    assert "the first 12 at random" in study.note and "10 given up early (open dots)" in study.note
+    assert study.over_settings is not None
+    assert study.over_settings.texts == ("own loss", *SIX) and "q_enhance" in on_page(study.over_settings)
+    ended = [one for one in fifty() if not one.given_up]
+    best = min(ended, key=lambda one: one.loss)
+    assert {one.chosen for one in study.settings} == {f"{best.point['q_conv']:.2f}"}
+    assert f"a loss of {best.loss:.3f}" in study.drawing.description
+    assert as_file(study.drawing, "svg") and as_file(study.over_settings, "png")
+
+
+def test_a_search_of_one_setting_or_of_words_needs_no_panels() -> None:
+    (study,) = studies(document([Trial({"rate": float(place)}, 2.0 + place) for place in range(3)]))
+    assert study.over_settings is None and study.note == "3 trials in each of 1 case"
+    words = [
+        Attempt(point={"kind": "ab"[place % 2], "rate": 0.1, "n": place}, loss=1.0) for place in range(3)
+    ]
+    assert settings_chart([words], name="study", title="words") is None
+
+
+def test_searches_without_any_trial_that_ended_are_left_out() -> None:
+    given_up = [Trial({"rate": 1.0 + place}, 2.0, given_up=True) for place in range(3)]
+    assert studies(document(given_up)) == []
+
+
+def test_the_best_so_far_passes_over_what_was_given_up_or_lost() -> None:
+    losses = [(None, False), (3.0, False), (1.0, True), (4.0, False), (2.0, False), (None, False)]
+    case = [Attempt(point={}, loss=loss, given_up=given_up) for loss, given_up in losses]
+    assert best_so_far(case) == [(2, 3.0), (4, 3.0), (5, 2.0), (6, 2.0)]
+    assert best_so_far(case[:1]) == []
+
+
+def test_logarithmic_settings_have_a_logarithmic_axis() -> None:
+    case = [Attempt(point={"rate": 10.0**-place, "n": place}, loss=1.0 + place) for place in range(4)]
+    plain, spaced = (
+        settings_chart([case], name="study", title="t", logarithmic=log) for log in ((), ("rate",))
+    )
+    assert plain is not None and spaced is not None
+    assert as_file(plain, "svg") != as_file(spaced, "svg")
