@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from fedxray.attacks.inversion.awa_objective import Match
 from fedxray.attacks.inversion.awa_presets import PRESETS, RANGES
 from fedxray.audit.plan import make_plan
 from fedxray.audit.results import read as read_results
@@ -187,13 +189,13 @@ def test_the_gain_is_taken_apart() -> None:
 
 
 def tiny(made: Reproduction) -> Reproduction:
-    """The same on digits with a network of two channels and two steps."""
+    """The same on digits with a network of two channels and a 25th of the steps, at most four."""
 
     def plan(request: Request, row: str) -> dict[str, Any]:
         assert made.plan is not None
         found = made.plan(request, row)
         for one in found["attack"]:
-            one["steps"] = 2 if one["steps"] <= 250 else 4
+            one["steps"] = min(one["steps"] // 25, 4)
             one |= {"kept_every": 2} if "kept_every" in one else {}
             one |= {"restarts": 2} if "restarts" in one else {}
             one |= {"search": {**one["search"], "trials": 4, "starts": 2}} if "search" in one else {}
@@ -225,6 +227,26 @@ def test_table_4_from_beginning_to_end(tmp_path: Path) -> None:
     assert "labels" in ledger["grants"]
     pairs = {(one["left"], one["right"], one["metric"]) for one in found["differences"]}
     assert ("awa", "dlg-rate", "psnr_002") in pairs
+
+
+def test_every_step_of_a_descent_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked, whole = tiny(find("awa-iterations")), 0, Match.__call__
+
+    def counted(self: Match, point: dict[str, Tensor]) -> Tensor:
+        nonlocal asked
+        asked += 1
+        return whole(self, point)
+
+    monkeypatch.setattr(Match, "__call__", counted)
+    asked_for = Job(made=made, request=SMALL, rows=("case1-250",), columns=made.columns)
+    found = reproduce(asked_for, tmp_path / "out").document
+    assert {one["column"] for one in found["rows"]} == {f"awa-{steps}" for steps in (50, 100, 150, 200, 250)}
+    (loss,) = {
+        one["units"][0]["value"]
+        for one in found["rows"]
+        if (one["column"], one["metric"]) == ("awa-250", "mse")
+    }
+    assert asked <= 4 + 2 and loss > 0  # 2 and 4 steps, and the loss at the end of each
 
 
 def test_the_weights_of_a_study_go_to_the_other_groups(tmp_path: Path) -> None:

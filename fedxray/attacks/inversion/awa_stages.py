@@ -46,11 +46,9 @@ def descend(
 
 
 def with_state(evidence: Evidence, end: Outcome) -> Evidence:
-    """The evidence with what is needed to go on."""
-    return replace(
-        evidence,
-        tensors={**evidence.tensors, **{f"{STATE}{name}": value for name, value in end.state.items()}},
-    )
+    """The evidence with what is needed to go on, copied: files hold no two tensors of one memory."""
+    kept = {f"{STATE}{name}": value.clone() for name, value in end.state.items()}
+    return replace(evidence, tensors={**evidence.tensors, **kept})
 
 
 def state_of(evidence: Evidence) -> dict[str, Tensor] | None:

@@ -182,6 +182,8 @@ def test_a_kept_descent_goes_on_to_the_bit() -> None:
     assert asked == [8, 4] and staged.curve == straight.curve
     assert torch.equal(staged.tensors["inputs"], straight.tensors["inputs"])
     assert int(staged.tensors["state/step"]) == 9
+    places = [value.data_ptr() for value in staged.tensors.values()]
+    assert len(set(places)) == len(places)  # what shares memory could not be stored
 
 
 def test_a_hopeless_descent_is_given_up() -> None:
