@@ -159,6 +159,7 @@ def test_stages_attack_the_rounds_after_those_that_trained() -> None:
         told = by_label(plan)
         assert plan["federation"]["rounds"] == before + 3
         assert plan["federation"]["record"] == [before, before + 1, before + 2]
+        assert (plan["federation"]["epochs"], plan["federation"]["batch_size"]) == (1, 4)
         assert told["agic-rounds"]["rounds"] == [before, before + 1, before + 2]
         assert told["agic-rounds"]["at"] == "all"
         assert told["awa"]["rounds"] == told["agic"]["rounds"] == told["dlg-rate"]["rounds"] == [before]

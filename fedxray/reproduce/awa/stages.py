@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedxray.reproduce.awa.setting import ATTACKS, CALLED, METRICS, WHY, attack, network, paper
-from fedxray.reproduce.awa.training import MANY, data, rounds
+from fedxray.reproduce.awa.training import MANY, MOMENTUM, RATE, data, rounds
 from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
 
 TOGETHER = 3  # rounds that AGIC reads at once
@@ -55,5 +55,6 @@ STAGES = Reproduction(
         *(Difference(left="awa", right="awa", rows=(ROWS[0], row), metrics=METRICS[:2]) for row in ROWS[1:]),
     ),
     plan=plan,
-    why=f"the paper prints no numbers; a client with {MANY:,} images trains the network beside the groups; {WHY}",
+    why=f"the paper prints no numbers; a client with {MANY:,} images trains the network beside the groups, at a "
+    f"learning rate of {RATE:g} with momentum {MOMENTUM:g}; {WHY}",
 )
