@@ -14,6 +14,7 @@ from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.engines import Death, Engine, Over, Progress, Task, hands_of, make_engine, never
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.arguments import own_path, schema_path
+from fedxray.audit.restoring import folders_of_priors
 from fedxray.audit.room import check_room
 from fedxray.audit.store import Store, check_folder, open_store
 from fedxray.audit.tasks import shared_by_all, task_of
@@ -150,6 +151,10 @@ def digest_of_inputs(plan: Plan) -> str | None:
     """A text that is equal while the user's own files are, None where the plan names none."""
     path = own_path(plan.data, plan.folder) or schema_path(plan.data, plan.folder)
     records = None if path is None else content_digest(path)
+    priors = folders_of_priors(plan.attacks)
+    if priors:
+        told = " ".join([str(records), *map(content_digest, priors)])
+        records = hashlib.sha256(told.encode()).hexdigest()
     if plan.transcript is None:
         return records
     from fedxray.audit.recorded import chosen_of

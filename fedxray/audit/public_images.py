@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ def images_of_data(data: str, *, size: int | None = None, part: str | None = Non
             )
         found, source = load(data, **given), " ".join([data, *(f"{k}={v}" for k, v in given.items())])
     else:
-        place = Path(data).expanduser()
-        if not place.exists():
+        place = Path(os.path.expanduser(data))
+        if not os.path.exists(place):
             raise BadInput(
                 "--data",
                 expected="a data set of `fedxray list datasets`, or a folder of images by class",

@@ -7,6 +7,7 @@ the latter restored too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -34,10 +35,16 @@ def raw_and_restored(part: AttackPart, folder: Path) -> list[AttackPart]:
     for table in named(part.restore, f"attack {part.title}: restore"):
         label = f"{part.title}+{table.get('label', table['name'])}"
         rest = {key: value for key, value in table.items() if key != "label"}
-        if isinstance(rest.get("prior"), str) and (folder / Path(rest["prior"]).expanduser()).is_dir():
-            rest["prior"] = str((folder / Path(rest["prior"]).expanduser()).absolute())
+        if isinstance(rest.get("prior"), str) and os.path.isdir(folder / os.path.expanduser(rest["prior"])):
+            rest["prior"] = str((folder / os.path.expanduser(rest["prior"])).absolute())
         found.append(part.model_copy(update={"restore": rest, "label": label}))
     return found
+
+
+def folders_of_priors(parts: Iterable[AttackPart]) -> list[Path]:
+    """The folders of all priors that these attacks name, each once; a prior of the hub is pinned and has none."""
+    named = {str(part.restore.get("prior")) for part in parts if isinstance(part.restore, Mapping)}
+    return [Path(one) for one in sorted(named) if os.path.isdir(Path(one))]
 
 
 def named(restore: Any, place: str) -> list[dict[str, Any]]:

@@ -228,13 +228,13 @@ def check_folder(
 
 
 def _check_records(folder: Path, records: str) -> None:
-    """Refuse to go on with records that have changed; without a private part nothing is left of the old ones."""
+    """Refuse to go on with records or priors that have changed; without a private part nothing is left of the old."""
     kept = folder / PRIVATE / RECORDS
     if kept.is_file() and read_object(kept, remedy=results.AGAIN).get("sha256") != records:
         raise BadInput(
-            "data.path",
-            expected="the records that this audit began with",
-            got="records that have changed since",
+            "data.path or restore.prior",
+            expected="the records and priors that this audit began with",
+            got="some that have changed since",
             remedy="Put the old ones back, or choose another --out.",
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar, final
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedxray.attacks.evidence import Evidence
 from fedxray.data.space import Space
 from fedxray.errors import BadInput
+from fedxray.naming import users_code
 from fedxray.progress import Report, silent
 
 KINDS = ("images", "class-images")
@@ -73,6 +74,8 @@ class Restorer(ABC, Generic[Prior]):
         check_shape(self.name, prior.shape, space)
         inputs = evidence.tensors["inputs"]
         usable = torch.isfinite(inputs.flatten(1)).all(1)
+        if not bool(usable.any()):
+            return replace(evidence, facts={**evidence.facts, "restored_by": self.name})
         raw = space.to_pixels(inputs[usable]).clamp(0, 1)
         labels = known_labels(evidence, usable, prior.classes, space.classes)
         found = self.pixels(raw, labels, prior, generator, report)
@@ -83,6 +86,19 @@ class Restorer(ABC, Generic[Prior]):
             tensors={**evidence.tensors, "inputs": restored},
             facts={**evidence.facts, "restored_by": self.name, **found.facts},
         )
+
+
+def check_answer(ask: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> None:
+    """Refuse a model that does not answer one grey image of its shape with finite numbers of that shape."""
+    blank = torch.zeros((1, *shape))
+    expected = f"a model that answers an image of shape {list(shape)} with finite numbers of that shape"
+    remedy = "Save or download it again, or train one with `fedxray train-prior`."
+    with users_code("prior", expected, remedy), torch.no_grad():
+        found = ask(blank)
+        finite = bool(torch.isfinite(found).all())
+    if found.shape != blank.shape or not finite:
+        got = f"shape {list(found.shape)}" + ("" if finite else " with NaN or infinite values")
+        raise BadInput("prior", expected=expected, got=got, remedy=remedy)
 
 
 def check_evidence(name: str, kind: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedxray.errors import BadInput
-from fedxray.restore.base import Shaped
+from fedxray.restore.base import Shaped, check_answer
 
 AT_ONCE = 64  # images
 # Images [n, c, h, w], a level, class numbers [n] or None for no class in; the noise in them out.
@@ -30,9 +30,11 @@ class Diffusion(Shaped):
     needs_classes: bool = False  # whether it cannot be asked without a class
 
     def check(self) -> None:
-        """Refuse a model that must be told a class but does not say what its classes are called."""
+        """Refuse a model that must be told a class but does not say what its classes are called, or gives no answer."""
         if self.needs_classes and not self.classes:
             raise self._without_labels("one whose classes have no names")
+        chosen = torch.zeros(1, dtype=torch.int64) if self.needs_classes else None
+        check_answer(lambda blank: self.noise(blank, len(self.kept) - 1, chosen), self.shape)
 
     def sigma(self, level: int) -> float:
         """The noise of a level on images that keep their size."""

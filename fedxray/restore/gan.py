@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.progress import Report, Step
-from fedxray.restore.base import Restored, Restorer, Shaped
+from fedxray.restore.base import Restored, Restorer, Shaped, check_answer
 
 AT_ONCE = 64
 
@@ -37,7 +37,8 @@ class Gan(Restorer[RestoringNetwork]):
     revision: str | None = None
 
     def check(self, prior: RestoringNetwork) -> None:
-        """Any network will do."""
+        """Any network that answers images of its shape will do."""
+        check_answer(prior.network, prior.shape)
 
     def pixels(
         self,

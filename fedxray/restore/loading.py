@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,20 @@ PARTS = ("unet", "transformer")  # folders of a saved pipeline that may hold the
 AGAIN = "Save or download it again, or train one with `fedxray train-prior`."
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+MOST_SIDE, MOST_LEVELS = 2048, 100_000  # what settings of a stranger may ask for
+COUNTS = ("num_layers", "layers_per_block", "depth")  # settings that cannot exceed the number of weights
+# What older versions of the library called the weights of attention.
+FORMERLY = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
+OLD_NAME = re.compile(rf"(.+)\.({'|'.join(FORMERLY)})\.(weight|bias)")
 
 
 def load_prior(prior: str, revision: str | None = None, *, folder: Path | None = None) -> Shaped:
     """A prior by the path of its folder, relative to `folder`, or by the name of a model on the hub."""
-    place = ((folder or Path.cwd()) / Path(prior).expanduser()).absolute()
-    if place.is_dir():
+    # Not Path.expanduser, which breaks on the home of a user who does not exist; os.path also bears names too long.
+    place = ((folder or Path.cwd()) / os.path.expanduser(prior)).absolute()
+    if os.path.isdir(place):
         return from_folder(place)
-    if HUB.fullmatch(prior) and not place.exists():
+    if HUB.fullmatch(prior) and not os.path.exists(place):
         return from_folder(_fetched(prior, revision), hub=f"{prior} at {revision}")
     raise BadInput(
         "prior",
@@ -65,31 +72,28 @@ def from_folder(folder: Path, *, hub: str = "") -> Shaped:
         raise _bad(folder, f"a kind of prior ({', '.join(CARD_KINDS)})", repr(card["kind"]))
     if card["kind"] == "gan":
         return _network(file, card, facts)
-    found = _diffusion(folder, facts, tuple(map(str, card["classes"])))
+    # The weights beside the card, of which it holds the hash; none of a pipeline's folders further down.
+    found = _diffusion(folder, facts, tuple(map(str, card["classes"])), parts=())
     if list(found.shape) != card["shape"]:
         raise _bad(folder, f"images of shape {card['shape']} as its card says", f"shape {list(found.shape)}")
     return replace(found, seen=frozenset(map(str, card["records"])))
 
 
 def _network(file: Path, card: dict[str, Any], facts: dict[str, Any]) -> RestoringNetwork:
-    from safetensors.torch import load_file
-
     with users_code(f"prior {file.parent}", "a card and weights that belong together", AGAIN):
-        shape = _shape(card["shape"])
-        _check_weights(lambda: restorer_of(card["settings"]), file)
-        with own_surroundings(fork(0, "loading")):
-            network = restorer_of(card["settings"])
-        network.load_state_dict(load_file(file))
-    return RestoringNetwork(
-        shape=shape,
-        seen=frozenset(map(str, card["records"])),
-        facts=facts,
-        network=network.eval().requires_grad_(False),
-    )
+        network = _with_weights(restorer_of, card["settings"], file)
+        return RestoringNetwork(
+            shape=_shape(card["shape"]),
+            seen=frozenset(map(str, card["records"])),
+            facts=facts,
+            network=network,
+        )
 
 
-def _diffusion(folder: Path, facts: dict[str, Any], classes: tuple[str, ...]) -> Diffusion:
-    place = next((folder / part for part in PARTS if (folder / part / "config.json").is_file()), folder)
+def _diffusion(
+    folder: Path, facts: dict[str, Any], classes: tuple[str, ...], parts: tuple[str, ...] = PARTS
+) -> Diffusion:
+    place = next((folder / part for part in parts if (folder / part / "config.json").is_file()), folder)
     if not (place / "config.json").is_file() or not (place / WEIGHTS).is_file():
         raise _bad(
             folder, f"config.json and {WEIGHTS}", "something missing", "Weights are read as safetensors only."
@@ -100,26 +104,48 @@ def _diffusion(folder: Path, facts: dict[str, Any], classes: tuple[str, ...]) ->
         raise _bad(folder, f"a {' or '.join(MODELS)} on pixels", repr(kind))
     cls = getattr(diffusers_library(), str(kind))
     with users_code(f"prior {folder}", f"settings and weights of a {kind}", AGAIN):
-        _check_weights(lambda: cls.from_config(config), place / WEIGHTS)
-        with own_surroundings(fork(0, "loading")):
-            made = cls.from_pretrained(
-                place, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
-            )
-        return wrapped(made.eval().requires_grad_(False), _kept(folder), classes, facts | {"model": kind})
+        made = _with_weights(cls.from_config, config, place / WEIGHTS)
+        return wrapped(made, _kept(folder), classes, facts | {"model": kind})
 
 
-def _check_weights(make: Callable[[], nn.Module], file: Path) -> None:
+def _with_weights(make: Callable[[Any], nn.Module], settings: Mapping[str, Any], file: Path) -> nn.Module:
+    """The network of these settings with the weights of this very file, frozen.
+
+    The library's own loading prefers an index of other files where a folder has one, and draws what is missing.
+    """
+    from safetensors.torch import load_file
+
+    _check_weights(make, settings, file)
+    with own_surroundings(fork(0, "loading")):
+        network = make(settings)
+    network.load_state_dict({_today(name): value for name, value in load_file(file).items()})
+    return network.eval().requires_grad_(False)
+
+
+def _today(name: str) -> str:
+    """What the library calls a weight now."""
+    old = OLD_NAME.fullmatch(name)
+    return name if old is None else f"{old[1]}.{FORMERLY[old[2]]}.{old[3]}"
+
+
+def _check_weights(make: Callable[[Any], nn.Module], settings: Mapping[str, Any], file: Path) -> None:
     """Refuse a file that lacks a weight of the network, has one more or one of another shape.
 
-    The library would draw what is missing and go on. The network is built without memory, so that settings of a
-    stranger cannot ask for more than the file has.
+    The network is built without memory, so that settings of a stranger cannot ask for more than the file has; and not
+    at all where they name more layers than the file has weights, since every layer takes its time.
     """
     from safetensors import safe_open
 
-    with torch.device("meta"):
-        wanted = {name: list(value.shape) for name, value in make().state_dict().items()}
     with safe_open(file, framework="pt") as held:
-        found = {name: held.get_slice(name).get_shape() for name in held.keys()}  # noqa: SIM118
+        found = {_today(name): held.get_slice(name).get_shape() for name in held.keys()}  # noqa: SIM118
+    for name in COUNTS:
+        asked = settings.get(name, 0)
+        if isinstance(asked, int) and asked > len(found):
+            raise _bad(
+                file.parent, f"{name} of at most the {len(found)} weights of its file", str(asked), AGAIN
+            )
+    with torch.device("meta"):
+        wanted = {name: list(value.shape) for name, value in make(settings).state_dict().items()}
     if found != wanted:
         odd = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
         raise _bad(
@@ -131,11 +157,14 @@ def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str,
     """A model of the library as restorers use it; with classes of ours the number after the last means no class."""
     config = model.config
     size = config.sample_size
-    height, width = (size, size) if isinstance(size, int) else map(int, size)
+    shape = _shape((config.in_channels, *((size, size) if isinstance(size, int) else size)))
     transformer = type(model).__name__ == MODELS[1]
     embedded = config.num_embeds_ada_norm if transformer else config.num_class_embeds
     # A transformer of the library has one embedding more than classes; a U-Net of ours too.
     none = embedded if transformer else (len(classes) if classes and embedded == len(classes) + 1 else None)
+    if classes and none != len(classes):
+        raise BadInput("prior", expected=f"a model of the {len(classes)} classes that its card names",
+                       got=f"one of {embedded}", remedy=AGAIN)  # fmt: skip
 
     def noise(x: Tensor, level: int, labels: Tensor | None) -> Tensor:
         times = torch.full((len(x),), level, dtype=torch.int64, device=x.device)
@@ -150,7 +179,7 @@ def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str,
         return found[:, : x.shape[1]]  # some also predict a variance
 
     return Diffusion(
-        shape=(config.in_channels, height, width),
+        shape=shape,
         classes=classes,
         facts=facts,
         kept=kept,
@@ -166,8 +195,12 @@ def _kept(folder: Path) -> Tensor:
     library = diffusers_library()
     if file is None:
         raise _bad(folder, "the settings of its noise levels (scheduler_config.json)", "none")
+    settings = read_object(file)
+    levels = settings.get("num_train_timesteps", 0)
+    if isinstance(levels, int) and levels > MOST_LEVELS:
+        raise _bad(folder, f"at most {MOST_LEVELS} levels of noise", str(levels), AGAIN)
     with users_code(f"prior {folder}", "settings of noise levels that diffusers understands", AGAIN):
-        scheduler = library.DDPMScheduler.from_config(read_object(file))
+        scheduler = library.DDPMScheduler.from_config(settings)
     if scheduler.config.prediction_type != "epsilon":
         raise _bad(folder, "a model that predicts the noise", scheduler.config.prediction_type)
     kept: Tensor = scheduler.alphas_cumprod
@@ -201,6 +234,9 @@ def _fetched(name: str, revision: str | None) -> Path:
 
 def _shape(found: Any) -> tuple[int, int, int]:
     channels, height, width = (int(one) for one in found)
+    if min(channels, height, width) < 1 or max(channels, height, width) > MOST_SIDE:
+        raise BadInput("prior", expected=f"images of 1 to {MOST_SIDE} pixels a side",
+                       got=f"shape {[channels, height, width]}", remedy=AGAIN)  # fmt: skip
     return channels, height, width
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedxray.errors import BadInput, unknown_name
-from fedxray.files import TEMPORARY
+from fedxray.files import TEMPORARY, room_for, sync_folder, sync_tree
 from fedxray.models.building import own_surroundings
 from fedxray.progress import Report, Step, silent
 from fedxray.restore.card import file_hash, record_hashes, write_card
@@ -29,6 +31,7 @@ WITHOUT_CLASS = 0.1  # share of examples whose class is hidden, so that the mode
 CRITIC_WEIGHT = 0.005  # of the critic's opinion beside the squared error
 DEPTH = 6  # hidden layers of a restorer
 LEAST = 10  # images
+LEAST_SIDE = 4  # pixels of which a critic can tell something
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +84,18 @@ def train_prior(images: Images, training: Training, folder: Path, *, report: Rep
         raise BadInput(
             "images", expected=f"at least {LEAST} images", got=len(images.pixels), remedy="Give more."
         )
+    check_place(folder)
+    _check_sides(images.pixels, training)
+    # Nothing is on the disk while it trains, so that a killed training leaves nothing behind.
+    model: Any
+    if training.kind == "gan":
+        model, losses = train_restorer(images.pixels, training, report=report)
+    else:
+        model, losses = train_diffusion(images, training, report=report)
     with _new_folder(folder) as place:
         if training.kind == "gan":
-            restorer, losses = train_restorer(images.pixels, training, report=report)
-            file, settings = _save_restorer(restorer, place, images.pixels.shape[1], training)
+            file, settings = _save_restorer(model, place, images.pixels.shape[1], training)
         else:
-            model, losses = train_diffusion(images, training, report=report)
             file, settings = _save_diffusion(model, place)
         write_card(
             place,
@@ -104,6 +113,18 @@ def train_prior(images: Images, training: Training, folder: Path, *, report: Rep
             },
         )
     return folder
+
+
+def _check_sides(pixels: Tensor, training: Training) -> None:
+    """Refuse images that are too small for a restorer's critic or for its blocks."""
+    least = max(LEAST_SIDE, training.scale)
+    if training.kind == "gan" and min(pixels.shape[2:]) < least:
+        raise BadInput(
+            "images",
+            expected=f"at least {least} pixels a side for a gan of scale {training.scale}",
+            got=f"{pixels.shape[2]} x {pixels.shape[3]}",
+            remedy="Use larger images, a smaller --scale, or --kind ddpm.",
+        )
 
 
 def train_diffusion(
@@ -193,6 +214,13 @@ def _descend(
             for name, one in network.named_parameters():
                 mean[name].lerp_(one, 1 - kept)
         losses.append(float(value.detach()))
+        if not math.isfinite(losses[-1]):
+            raise BadInput(
+                "training",
+                expected="a finite loss",
+                got=f"{losses[-1]} after {step} steps",
+                remedy="Try a smaller --learning-rate, and check that the images are finite.",
+            )
         report(Step(f"train {training.kind}", step + 1, training.steps, losses[-1]))
     network.load_state_dict(mean, strict=False)
     return losses
@@ -227,24 +255,34 @@ def _save_restorer(
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place that is taken."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Refuse a place that is taken, or where no folder can be made."""
+    taken = folder.is_symlink() or not folder.name
+    if taken or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise BadInput(
             "--out", expected="a new or empty folder", got=str(folder), remedy="Choose another --out."
         )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        got = "" if os.access(folder.parent, os.W_OK) else f"{folder.parent}, where nothing may be written"
+    except OSError as problem:
+        got = str(problem)
+    if got:
+        raise BadInput("--out", expected="a place for a new folder", got=got, remedy="Choose another --out.")
 
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """A folder under a temporary name that gets its own name when all went well."""
     check_place(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     part = folder.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
-    part.mkdir()
-    try:
-        yield part
-        if folder.is_dir():
-            folder.rmdir()
-        part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with room_for("the prior"):
+        try:
+            part.mkdir()
+            yield part
+            sync_tree(part)
+            if folder.is_dir():
+                folder.rmdir()
+            part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    sync_folder(folder.parent)

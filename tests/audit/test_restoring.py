@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fedxray.audit.conduct import Ended, conduct_with
+from fedxray.audit.conduct import Ended, conduct_with, digest_of_inputs
 from fedxray.audit.engines import make_engine
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
 from fedxray.audit.public_images import images_of_data, images_of_plan, shortened
 from fedxray.audit.restoring import raw_and_restored
+from fedxray.audit.store import check_folder, open_store
 from fedxray.errors import BadInput
 from fedxray.restore.card import record_hashes
 from fedxray.restore.loading import load_prior
@@ -83,6 +86,22 @@ def test_the_same_plan_gives_the_same_restored_scores(priors: Path, tmp_path: Pa
     plan = make_plan(document({"name": "ddrm", "prior": "ddpm", "steps": 3}), priors)
     first, again = (audited(plan, tmp_path / name).document for name in ("a", "b"))
     assert [case["scores"] for case in first["cases"]] == [case["scores"] for case in again["cases"]]
+
+
+def test_an_audit_does_not_go_on_with_another_prior_under_the_same_name(tmp_path: Path) -> None:
+    images = images_of_plan(write_toml(tmp_path / "plan.toml", document()))
+    training = Training(kind="gan", steps=1, batch=4, width=8)
+    train_prior(images, training, tmp_path / "p")
+    plan = make_plan(document({"name": "gan", "prior": "p"}), tmp_path)
+    first = digest_of_inputs(plan)
+    assert first is not None and first == digest_of_inputs(plan)
+    with open_store(tmp_path / "out", plan.digest(), records=first):
+        pass
+    shutil.rmtree(tmp_path / "p")
+    train_prior(images, replace(training, seed=1), tmp_path / "p")
+    with pytest.raises(BadInput, match=r"restore\.prior.*changed since.*another --out"):
+        check_folder(tmp_path / "out", plan.digest(), resume=True, records=digest_of_inputs(plan))
+    assert digest_of_inputs(make_plan(document(), tmp_path)) is None
 
 
 def test_a_prior_that_has_seen_a_client_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ def test_what_is_not_finite_stays_as_it_is() -> None:
     found = Told().restore(of_images(inputs), PRIOR, space=SPACE, generator=fork(0)).tensors["inputs"]
     assert torch.isnan(found[1, 0, 0, 0]) and torch.equal(found[1, 0, 0, 1:], inputs[1, 0, 0, 1:])
     assert not torch.equal(found[0], inputs[0])
+    lost = of_images(inputs * torch.nan)
+    found_lost = Told().restore(lost, PRIOR, space=SPACE, generator=fork(0))  # min() of nothing would fail
+    assert found_lost.facts["restored_by"] == "told" and "raw" not in found_lost.facts
 
 
 @pytest.mark.parametrize("prior", [Shaped(shape=(1, 2, 2)), Shaped(shape=(1, 2, 2), classes=("cat", "cow"))])

@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 from fedxray.errors import BadInput
 from fedxray.restore import loading
 from fedxray.restore.base import Shaped
+from fedxray.restore.card import file_hash
 from fedxray.restore.ddrm import Ddrm
 from fedxray.restore.diffusion import Diffusion
-from fedxray.restore.gan import RestoringNetwork
+from fedxray.restore.gan import Gan, RestoringNetwork
 from fedxray.restore.loading import WEIGHTS, load_prior
 from fedxray.restore.mde import Mde
 from tests.restore.small import stripes, trained
@@ -153,6 +154,9 @@ def test_weights_that_the_card_does_not_name_are_refused(
         ({"sample_size": "large"}, "prior"),
         ({"norm_num_groups": 0}, "prior"),
         ({"layers_per_block": 2}, "weights of its network"),
+        ({"layers_per_block": 10**9}, "layers_per_block of at most"),
+        ({"sample_size": [-8, 8]}, "pixels a side"),
+        ({"sample_size": 10**6}, "pixels a side"),
     ],
 )
 def test_settings_that_do_not_fit_the_weights_are_refused(
@@ -179,6 +183,7 @@ def test_a_missing_weight_is_not_drawn(priors: dict[str, Path], tmp_path: Path) 
         ({"beta_schedule": "none"}, "noise levels"),
         ({"num_train_timesteps": 1}, "grows from level to level"),
         ({"beta_start": -1.0}, "grows from level to level"),
+        ({"num_train_timesteps": 10**12}, "levels of noise"),
     ],
 )
 def test_noise_levels_that_cannot_be_used_are_refused(
@@ -194,6 +199,7 @@ def test_noise_levels_that_cannot_be_used_are_refused(
         ({"records": "none"}, "records"),
         ({"shape": [3, 8, 8]}, "as its card says"),
         ({"kind": "vae"}, "a kind of prior"),
+        ({"classes": ["a", "b", "c"]}, "the 3 classes that its card names"),
         ({"weights": "0" * 64}, "the weights that its card names"),
     ],
 )
@@ -201,6 +207,62 @@ def test_cards_that_do_not_fit_are_refused(
     priors: dict[str, Path], tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     refused_with(priors, tmp_path, "card.json", changes, said)
+
+
+def test_only_the_weights_beside_the_card_are_used(priors: dict[str, Path], tmp_path: Path) -> None:
+    """Neither those of a pipeline's folder further down nor those that an index of the library points to."""
+    place, other = copied(priors, "ddpm", tmp_path / "p"), trained(tmp_path / "other", seed=9)
+    (place / "unet").mkdir()
+    for name in ("config.json", WEIGHTS):
+        shutil.copy(other / name, place / "unet" / name)
+    shutil.copy(other / WEIGHTS, place / "shard.safetensors")
+    shards = dict.fromkeys(load_file(other / WEIGHTS), "shard.safetensors")
+    (place / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    x = torch.zeros(1, 1, 8, 8)
+    ours, found = (load_prior(str(folder)) for folder in (priors["ddpm"], place))
+    assert isinstance(ours, Diffusion) and isinstance(found, Diffusion)
+    assert torch.equal(found.predicted(x, 3, None), ours.predicted(x, 3, None))
+
+
+def test_names_of_older_versions_are_understood(extra: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    """Models of the hub that were saved years ago call the weights of attention otherwise."""
+    library: Any = extra("diffusers")
+    torch.manual_seed(3)
+    model = library.UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8, 8), layers_per_block=1,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_num_groups=4,
+    )  # fmt: skip
+    model.save_pretrained(tmp_path)
+    library.DDPMScheduler(num_train_timesteps=50).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / WEIGHTS)
+    for new, old in (("to_q", "query"), ("to_k", "key"), ("to_v", "value"), ("to_out.0", "proj_attn")):
+        weights = {name.replace(f".{new}.", f".{old}."): value for name, value in weights.items()}
+    assert any(".proj_attn." in name for name in weights)
+    save_file(weights, tmp_path / WEIGHTS)
+    prior, x = load_prior(str(tmp_path)), torch.rand(1, 1, 8, 8)
+    assert isinstance(prior, Diffusion)
+    with torch.no_grad():
+        torch.testing.assert_close(prior.predicted(x, 7, None), model.eval()(x, torch.tensor([7])).sample)
+
+
+def test_a_prior_that_cannot_answer_is_refused_before_an_audit(
+    priors: dict[str, Path], tmp_path: Path
+) -> None:
+    """Weights that are not finite, and a card that names images which the network cannot take."""
+    place = copied(priors, "ddpm", tmp_path / "p")
+    weights = load_file(place / WEIGHTS)
+    save_file({**weights, "conv_in.bias": weights["conv_in.bias"] * torch.nan}, place / WEIGHTS)
+    change(place / "card.json", weights=file_hash(place / WEIGHTS))
+    prior = load_prior(str(place))
+    assert isinstance(prior, Diffusion)
+    with pytest.raises(BadInput, match="NaN or infinite"):
+        Ddrm(prior="p").check(prior)
+    change(copied(priors, "gan", tmp_path / "g") / "card.json", shape=[3, 8, 8])
+    network = load_prior(str(tmp_path / "g"))
+    assert isinstance(network, RestoringNetwork)
+    with pytest.raises(BadInput, match="to have 1 channels"):
+        Gan(prior="g").check(network)
 
 
 @pytest.mark.parametrize("kind", ["ddpm", "gan"])

@@ -15,7 +15,14 @@ from safetensors.torch import load_file
 from fedxray.errors import BadInput
 from fedxray.progress import Step
 from fedxray.restore.card import check_overlap, read_card, record_hashes
-from fedxray.restore.training import Training, degraded, train_diffusion, train_prior, train_restorer
+from fedxray.restore.training import (
+    Training,
+    check_place,
+    degraded,
+    train_diffusion,
+    train_prior,
+    train_restorer,
+)
 from fedxray.seeds import fork
 from tests.restore.small import stripes, trained
 
@@ -114,6 +121,7 @@ def test_a_prior_that_has_seen_a_record_is_refused() -> None:
 
 def test_an_interrupted_training_leaves_nothing(tmp_path: Path) -> None:
     def stop(step: Step) -> None:
+        assert list(tmp_path.iterdir()) == []  # nor would a kill leave anything now
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -129,6 +137,35 @@ def test_a_taken_place_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "p" / "mine").read_text() == "x"
     (tmp_path / "q").mkdir()
     assert (trained(tmp_path / "q") / "card.json").is_file()
+
+
+def test_a_place_where_no_folder_can_be_made_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.chdir(tmp_path / "real")
+    for place in (tmp_path / "file" / "p", tmp_path / "link", Path(".")):
+        with pytest.raises(BadInput, match="--out"):
+            check_place(place)
+
+
+def test_a_training_that_ends_in_nothing_says_so(tmp_path: Path) -> None:
+    images = stripes()
+    with pytest.raises(BadInput, match="a finite loss"):
+        trained(tmp_path / "p", replace(images, pixels=images.pixels * torch.nan), kind="gan")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_too_small_for_a_restorer_are_refused(tmp_path: Path) -> None:
+    small = replace(stripes(), pixels=stripes().pixels[:, :, :3, :5])
+    for images, scale, said in ((small, 1, "at least 4 pixels"), (stripes(), 16, "at least 16 pixels")):
+        with pytest.raises(BadInput, match=said):
+            trained(tmp_path / "p", images, kind="gan", scale=scale)
+    odd = replace(stripes(), pixels=torch.rand(24, 1, 9, 11, generator=fork(0)))
+    for kind, scale in (("gan", 4), ("ddpm", 1)):
+        assert read_card(trained(tmp_path / kind, odd, kind=kind, scale=scale))["shape"] == [1, 9, 11]
 
 
 def test_mirrored_images_are_shown_where_asked() -> None:
