@@ -249,11 +249,13 @@ def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:
 
 
 def _check_clients(argument: str, clients: Sequence[int], count: int) -> None:
-    for client in clients:
-        if not 0 <= client < count:
+    for place, client in enumerate(clients):
+        if (
+            not 0 <= client < count or client in clients[:place]
+        ):  # twice: what it sent would be taken out twice
             raise BadInput(
                 argument,
-                expected=f"a client from 0 to {count - 1}",
+                expected=f"clients from 0 to {count - 1}, each once",
                 got=client,
                 remedy="Clients count from 0.",
             )

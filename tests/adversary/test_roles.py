@@ -183,6 +183,8 @@ def test_a_client_that_is_not_there_is_refused(client: int) -> None:
             take(transcript, client=client)
     with pytest.raises(BadInput, match="seat"):
         roles.curious_client(transcript, seat=[0, client])
+    with pytest.raises(BadInput, match="each once"):
+        roles.curious_client(transcript, seat=[1, 1])
 
 
 def test_nothing_is_left_without_messages_but_what_was_known_before() -> None:

@@ -132,6 +132,11 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(attack=[{"name": "attribute-from-model", "grants": ["labls"]}]), "attack[0].grants", "labels"),
         (tiny(attack=[{"name": "attribute-from-model", "targets": 0}]), "attack[0].targets", "how many"),
         (tiny(attack=[{"name": "attribute-from-model", "seat": 1}]), "attack[0].seat", "curious-client"),
+        (
+            tiny(attack=[{"name": "attribute-from-model", "role": "curious-client", "seat": [0, 0]}]),
+            "attack[0].seat",
+            "each once",
+        ),
         (tiny(attack=[{"name": "attribute-from-model", "rounds": [7]}]), "attack[0].rounds", "rounds from 0 to 1"),
         *(
             (

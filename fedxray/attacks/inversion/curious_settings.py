@@ -31,6 +31,7 @@ from fedxray.minimise import restarts
 from fedxray.params import Params
 from fedxray.priors import total_variation
 
+MOST_IMAGES = 100_000  # that may be assumed; more would fill the memory before anything is learnt
 END_OF_RATE = 0.1  # the share of its learning rate that Adam ends with
 ANOTHER_CLASS = 1000.0  # dB taken off a match between images of different classes: it is never made
 SIZED = ("l2", "l1", BY_DEPTH)  # distances in units of the update; they are divided by its own length
@@ -88,6 +89,13 @@ def check_searched(settings: SearchedSettings) -> None:
     check_label_attack(settings.labels)
     if settings.assumed_examples is not None:
         check_count("assumed_examples", settings.assumed_examples)
+        if settings.assumed_examples > MOST_IMAGES:
+            raise BadInput(
+                "assumed_examples",
+                expected=f"at most {MOST_IMAGES} images",
+                got=settings.assumed_examples,
+                remedy="Each image is a guess of its own: try fewer.",
+            )
     rate = settings.assumed_learning_rate
     if rate is not None and not 0 < rate < math.inf:
         raise BadInput(

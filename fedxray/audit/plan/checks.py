@@ -143,12 +143,13 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
             remedy="Leave seat out.",
         )
     beyond = [one for one in attack.seats if one >= plan.data.clients and plan.transcript is None]
-    if beyond or (attack.role == "curious-client" and not attack.seats):
+    twice = len(set(attack.seats)) < len(attack.seats)
+    if beyond or twice or (attack.role == "curious-client" and not attack.seats):
         raise BadInput(
             f"{place}.seat",
-            expected=f"clients from 0 to {plan.data.clients - 1}",
+            expected=f"clients from 0 to {plan.data.clients - 1}, each once",
             got=attack.seat,
-            remedy="Name a client that exists.",
+            remedy="Name clients that exist, none twice.",
         )
     if isinstance(attack.rounds, list) and plan.transcript is None:
         _check_rounds(f"{place}.rounds", attack.rounds, plan.federation)
