@@ -103,9 +103,10 @@ def _diffusion(
     if kind not in MODELS:
         raise _bad(folder, f"a {' or '.join(MODELS)} on pixels", repr(kind))
     cls = getattr(diffusers_library(), str(kind))
+    facts = {"weights": file_hash(place / WEIGHTS), **facts, "model": kind}
     with users_code(f"prior {folder}", f"settings and weights of a {kind}", AGAIN):
         made = _with_weights(cls.from_config, config, place / WEIGHTS)
-        return wrapped(made, _kept(folder), classes, facts | {"model": kind})
+        return wrapped(made, _kept(folder), classes, facts)
 
 
 def _with_weights(make: Callable[[Any], nn.Module], settings: Mapping[str, Any], file: Path) -> nn.Module:

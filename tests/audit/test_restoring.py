@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -141,6 +142,18 @@ def test_images_of_a_plan_are_in_no_clients_hands(tmp_path: Path) -> None:
         assert not free & set(record_hashes(one.space.to_pixels(held)))
     assert len(images.pixels) > 1000 and images.classes == tuple("0123456789")
     assert len(shortened(images, 7).pixels) == 7 and len(shortened(images, None).pixels) == len(images.pixels)
+
+
+def test_a_picture_that_stands_in_the_data_twice_is_free_nowhere(tmp_path: Path) -> None:
+    """Once with a client and once with nobody: a prior that learnt the second would know the first."""
+    once = np.random.default_rng(0).integers(0, 255, (20, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "twice.npz", x=np.concatenate([once, once]), y=np.arange(40) % 2)
+    data = {"path": "twice.npz", "clients": 2, "limit": 2}
+    images = images_of_plan(write_toml(tmp_path / "plan.toml", document(data=data)))
+    one = prepare(make_plan(document(data=data), tmp_path), "none", 0).federation
+    held = torch.cat([records.x for records in (*one.clients, *one.holdout)])
+    taken, free = (set(record_hashes(pixels)) for pixels in (one.space.to_pixels(held), images.pixels))
+    assert taken and free and not taken & free and len(taken | free) == 20
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,8 @@ def test_a_model_that_diffusers_saved_loads(
         expected = model(x, torch.tensor([7, 7])).sample
     torch.testing.assert_close(prior.predicted(x, 7, torch.tensor([1, 1])), expected)
     assert prior.facts["trained_on"] == "unknown" and prior.facts["model"] == "UNet2DModel"
+    file = next((tmp_path / "theirs").rglob(WEIGHTS))
+    assert prior.facts["weights"] == file_hash(file)  # the ledger says which weights, card or not
 
 
 def test_a_strangers_classes_have_no_names(extra: Callable[[str], ModuleType], tmp_path: Path) -> None:

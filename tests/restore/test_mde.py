@@ -110,3 +110,22 @@ def test_same_generator_same_picture() -> None:
     mde = Mde(prior="here", epochs=2, steps=3)
     first, again, other = (mde.pixels(raw, None, prior, fork(seed, "x"), silent).pixels for seed in (0, 0, 1))
     assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_every_image_keeps_the_epoch_of_its_own_lowest_error() -> None:
+    """Not the last one: an objective that rises again is no reason to take what came after."""
+    errors = torch.tensor([[3.0, 1.0], [1.0, 2.0], [2.0, 3.0]])  # [epochs, images]
+    epochs = iter(range(3))
+
+    class Scripted(Mde):
+        def one_epoch(
+            self, noise: Tensor, wanted: Tensor, labels: Tensor | None, prior: Diffusion
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            epoch = next(epochs)
+            return torch.full_like(noise, epoch / 10), torch.zeros_like(noise), errors[epoch].to(noise)
+
+    raw = torch.zeros(2, *SHAPE)
+    found = Scripted(prior="here", epochs=2).pixels(raw, None, gaussian_prior(), fork(0), silent)
+    assert torch.allclose(found.pixels[0], torch.tensor((0.1 + 1) / 2))
+    assert torch.allclose(found.pixels[1], torch.tensor((0.0 + 1) / 2))
+    assert found.facts == {"mde_objective": [2.0, 1.5, 2.5], "mde_lowest": 1.0}

@@ -92,6 +92,9 @@ def test_own_images_are_matched_within_their_class() -> None:
     assert told["own_error"] == pytest.approx(0, abs=1e-9)
     mine, told = own_guesses(guess[:2], labels[:2], Records(white[None], torch.tensor([1])), space)
     assert not mine.any() and told == {"own_images": 1, "own_found": 0, "own_psnr": 0.0, "own_error": 1.0}
+    other = Records(white[None], torch.tensor([1]))  # the likest guess is of another class, and is not taken
+    mine, told = own_guesses(torch.stack([white, black]), torch.tensor([0, 1]), other, space)
+    assert mine.tolist() == [False, True] and told["own_found"] == 1
     two = Records(torch.stack([white, 0.5 * white]), torch.tensor([0, 0]))
     _, told = own_guesses(guess, labels, two, space)
     assert told["own_error"] == pytest.approx(0.125), (
@@ -191,6 +194,7 @@ def test_a_sub_attack_gives_the_labels_of_the_others() -> None:
         ("restarts", 0),
         ("total_variation", -1.0),
         ("assumed_examples", 0),
+        ("assumed_examples", 10**9),
         ("assumed_learning_rate", 0.0),
         ("at", "middle"),
     ],
