@@ -153,7 +153,9 @@ def _few_lines(names: str, metrics: tuple[str, ...]) -> str:
     for path in sorted(RESULTS.glob(f"{names}*.json")):
         content = read_reproduction(path)
         parts += [f"### {path.stem}\n", f"{content['shows']} Made by `{content['command']}`.\n"]
-        for head, lines in (numbers(content, metrics), gains(content, metrics)):
+        measured = tuple(dict.fromkeys(row["metric"] for row in content["rows"]))
+        shown = metrics if set(metrics) & set(measured) else measured  # of an attack with scores of its own
+        for head, lines in (numbers(content, shown), gains(content, shown)):
             parts += [_table(head, lines)] if lines else []
     return "\n".join(parts) + ("\n" if parts else "")
 

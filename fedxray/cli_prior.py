@@ -55,9 +55,8 @@ def run_training(
         train_prior(images, training, out, report=report)
     if not quiet:
         print(f"Written: {out} (weights and card.json)")
-        print(
-            f'Use it: restore = {{ name = "{restorer_for(training.kind)}", prior = "{out}" }} in an attack.'
-        )
+        used = f'restore = {{ name = "{restorer_for(training.kind)}", prior = "{out}" }}'
+        print(f"Use it: {used} in an attack; a path is read from the plan's folder.")
 
 
 def restorer_for(kind: str) -> str:

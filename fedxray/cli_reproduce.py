@@ -61,13 +61,14 @@ def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
     from fedxray.audit.engines import cores, make_engine
     from fedxray.audit.preflight import preflight
     from fedxray.audit.room import megabytes
+    from fedxray.report.words import count
 
     hands = 1 if engine == "inline" else jobs or cores()
     with make_engine(engine, jobs):
         for row, plan in asked.plans().items():
             needed = preflight(plan)
             about = f"about {duration(needed.seconds / hands)}, {megabytes(needed.bytes)}"
-            print(f"{row:<24}{needed.cases} cases, {about}")
+            print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
     if asked.made.plan is None:
         print("\n".join(asked.rows))
     return 0

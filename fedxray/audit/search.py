@@ -228,9 +228,9 @@ def check(study: Study) -> None:
         ):
             raise BadInput(
                 f"range of {name}",
-                expected="finite low ≤ high, above 0 where log, whole where int",
+                expected="two finite ends, the smaller first; above 0 on a log scale, whole for whole numbers",
                 got=f"{low} to {high}, {scale}",
-                remedy="Mend the range.",
+                remedy="Give [low, high]; `fedxray show NAME` tells the range an attack has by itself.",
             )
 
 

@@ -9,6 +9,7 @@ from fedxray.report import words
 
 Line = tuple[str, ...]
 MISSING = "–"
+BREAK = "<br>"  # a cell is read line by line: the mean, its interval, the paper's number, the floor
 
 
 def numbers(content: Mapping[str, Any], metrics: Sequence[str]) -> tuple[Line, list[Line]]:
@@ -57,7 +58,7 @@ def _cell(row: Mapping[str, Any] | None) -> str:
         parts.append(f"[{words.value(row['paper']['mean'], metric)}]")
     if row["over"] in row["floors"]:
         parts.append(f"floor {words.value(row['floors'][row['over']]['mean'], metric)}")
-    return " ".join(parts)
+    return _lines(parts)
 
 
 def _gain(one: Mapping[str, Any] | None) -> str:
@@ -69,4 +70,9 @@ def _gain(one: Mapping[str, Any] | None) -> str:
         parts.append(f"({words.between(one['low'], one['high'], metric, sign=True)})")
     if one["paper"] is not None:
         parts.append(f"[{words.value(one['paper'], metric, sign=True)}]")
-    return " ".join(parts)
+    return _lines(parts)
+
+
+def _lines(parts: Sequence[str]) -> str:
+    """Each part on a line of its own, broken nowhere else."""
+    return BREAK.join(part.replace(" ", words.GLUE) for part in parts)

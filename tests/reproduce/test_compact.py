@@ -21,7 +21,8 @@ def test_a_line_holds_all_metrics_of_a_row_and_column() -> None:
     assert head == ("row", "attack", "clients x seeds", "psnr", "ssim", "rec")
     (line,) = lines
     assert line[:3] == ("one", "`dlf`", "4 x 1")
-    assert line[3].replace("\xa0", " ") == "18.0 dB (17.0 to 19.0 dB) [21.2 dB] floor 16.9 dB"
+    assert " " not in line[3], "no line ends within a number"
+    assert line[3].replace("\xa0", " ") == "18.0 dB<br>(17.0 to 19.0 dB)<br>[21.2 dB]<br>floor 16.9 dB"
     assert line[4:] == ("–", "–"), "not measured, and not asked"
 
 
@@ -31,8 +32,8 @@ def test_differences_say_between_what_and_where() -> None:
     across = {**shared, "left": "dlf", "right": "dlf", "rows": ["one", "two"], "paper": 2.0, "low": None}
     _, lines = gains({"differences": [within, across]}, ("psnr",))
     told = [tuple(cell.replace("\xa0", " ") for cell in line) for line in lines]
-    assert told[0] == ("`dlf` − `other`", "one", "4", "+0.5 dB (+0.1 to +0.9 dB)")
-    assert told[1] == ("`dlf`", "one − two", "4", "+0.5 dB [+2.0 dB]")
+    assert told[0] == ("`dlf` − `other`", "one", "4", "+0.5 dB<br>(+0.1 to +0.9 dB)")
+    assert told[1] == ("`dlf`", "one − two", "4", "+0.5 dB<br>[+2.0 dB]")
 
 
 def test_other_metrics_are_left_out() -> None:

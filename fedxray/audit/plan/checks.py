@@ -281,7 +281,9 @@ def _unique(what: str, labels: list[str]) -> None:
                 f"{what}.label",
                 expected="labels that are unique in the plan",
                 got=f"{label!r} {labels.count(label)} times",
-                remedy=f'Give each [[{what}]] its own label = "...".',
+                remedy=f'Give each [[{what}]] (and each restorer of it) its own label = "...".'
+                if what == "attack"
+                else f'Give each [[{what}]] its own label = "...".',
             )
 
 
