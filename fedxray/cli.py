@@ -132,7 +132,10 @@ def report(
 def reproduce(
     name: Annotated[str, typer.Argument(help="A name of `fedxray list reproductions`.", metavar="NAME")],
     scale: Annotated[
-        str, typer.Option("--scale", help="small (minutes to hours: see --dry-run) or paper (the published settings).")
+        str,
+        typer.Option(
+            "--scale", help="small (minutes to hours: see --dry-run) or paper (the published settings)."
+        ),
     ] = "small",
     clients: Annotated[
         int | None, typer.Option("--clients", min=1, help="Attacked clients; default: the scale's own.")

@@ -215,9 +215,10 @@ def _fetched(name: str, revision: str | None) -> Path:
     if revision is None or not COMMIT.fullmatch(revision):
         raise BadInput(
             "revision",
-            expected=f"the commit of {name} to use, 40 hex digits",
+            expected=f"the commit of {name} to use, 40 hex digits, since there is no such folder",
             got=repr(revision),
-            remedy="Copy it from the history of the model's page, so that nobody can change the model under you.",
+            remedy="A folder is looked for beside the plan; or copy the commit from the history of the model's page, "
+            "so that nobody can change the model under you.",
         )
     diffusers_library()
     from huggingface_hub import snapshot_download
