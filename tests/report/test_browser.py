@@ -54,7 +54,9 @@ def test_it_opens_without_errors_and_fits_the_screen(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     # Planted names fit no usefulness that could be drawn against a leak.
-    assert page.locator("svg.chart").count() == {"plain": 25, "planted": 22}[name]
+    assert (
+        page.locator("svg.chart").count() == {"plain": 30, "planted": 27}[name]
+    )  # five of each search, and five over its settings
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 28)")
     page.close()
