@@ -44,10 +44,10 @@ class Aim:
 
 def moments(params: Params, layers: Sequence[Layer]) -> Moments:
     """The population mean and variance over all entries of each layer, weight and bias together."""
-    pairs = [torch.var_mean(_entries(params, one), correction=0) for one in layers]
+    pairs = [_mean_and_variance(_entries(params, one)) for one in layers]
     return Moments(
-        mean=torch.stack([mean for _, mean in pairs]),
-        variance=torch.stack([variance for variance, _ in pairs]),
+        mean=torch.stack([mean for mean, _ in pairs]),
+        variance=torch.stack([variance for _, variance in pairs]),
     )
 
 
@@ -93,6 +93,13 @@ def largest(errors: Tensor, share: float) -> frozenset[int]:
     count = math.ceil(round(share * len(errors), 9))  # 0.07 * 100 is a little more than 7
     order = errors.nan_to_num(nan=math.inf).argsort(descending=True, stable=True)
     return frozenset(order[:count].tolist())
+
+
+def _mean_and_variance(entries: Tensor) -> tuple[Tensor, Tensor]:
+    """Both of [entries], in two passes: quicker than torch.var_mean, which updates them by every entry."""
+    mean = entries.mean()
+    apart = entries - mean
+    return mean, torch.dot(apart, apart) / len(entries)
 
 
 def _entries(params: Params, layer: Layer) -> Tensor:
