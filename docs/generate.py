@@ -19,6 +19,7 @@ from fedxray.reproduce.document import read as read_reproduction
 from fedxray.reproduce.lmra.page import choices
 from fedxray.reproduce.lmra.page import tables as local_models
 from fedxray.reproduce.pages import heading, sheets
+from fedxray.reproduce.searches import found_lines
 from fedxray.reproduce.table import REPRODUCTIONS, find
 
 DOCS = Path(__file__).resolve().parent
@@ -155,7 +156,8 @@ def _few_lines(names: str, metrics: tuple[str, ...]) -> str:
         parts += [f"### {path.stem}\n", f"{content['shows']} Made by `{content['command']}`.\n"]
         measured = tuple(dict.fromkeys(row["metric"] for row in content["rows"]))
         shown = metrics if set(metrics) & set(measured) else measured  # of an attack with scores of its own
-        for head, lines in (numbers(content, shown), gains(content, shown)):
+        tables = (numbers(content, shown), gains(content, shown), found_lines(content.get("searches", ())))
+        for head, lines in tables:
             parts += [_table(head, lines)] if lines else []
     return "\n".join(parts) + ("\n" if parts else "")
 

@@ -133,6 +133,14 @@ class Follows:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sought:
+    """What searches are after: the truth, by the plan in plain values, and quotients of two settings worth knowing."""
+
+    true: Callable[[Mapping[str, Any]], Mapping[str, float]]
+    quantities: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> (above, below)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reproduction:
     """One published table or figure; its rows are audits (`plan`), or measured directly (`measure`)."""
 
@@ -144,6 +152,7 @@ class Reproduction:
     plan: PlanOf | None = None
     measure: Measure | None = None
     follows: Mapping[str, Follows] = field(default_factory=dict)  # rows that wait for another
+    sought: Sought | None = None  # of searches whose answer is known; they never see it
     small_rows: tuple[str, ...] = ()  # what the small scale runs unless told; default: all
     differences: tuple[Difference, ...] = ()
     why: str = ""  # known reasons of our setting why numbers differ from the paper's

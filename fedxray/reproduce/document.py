@@ -31,6 +31,7 @@ def document(
     cells: Sequence[Cell],
     past: Mapping[str, Any],
     costs: Sequence[Mapping[str, Any]] = (),
+    searches: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Everything that was found, in plain values; `past` says how: command, commit and seconds."""
     found = {
@@ -50,6 +51,7 @@ def document(
         "rows": [_row(cell) for cell in cells],
         "differences": differences(made, cells),
         **({"costs": list(costs)} if costs else {}),
+        **({"searches": list(searches)} if searches else {}),
         "seconds": round(past["seconds"], 1),
     }
     whole = {"format": FORMAT, **{key: plain(value, key) for key, value in found.items()}}

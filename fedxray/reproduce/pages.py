@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedxray.errors import printable
 from fedxray.report import words
 from fedxray.reproduce.base import NOT_IN_TEXT
+from fedxray.reproduce.searches import found_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,9 @@ def sheets(content: Mapping[str, Any]) -> list[Sheet]:
     if content.get("costs"):
         lines = tuple(_cost(one) for one in content["costs"])
         found.append(Sheet(title="What the defences cost", head=COSTS, lines=lines))
+    if content.get("searches"):
+        head, found_there = found_lines(content["searches"])
+        found.append(Sheet(title="What searches found", head=head, lines=tuple(found_there)))
     around = tuple(_surroundings(row) for row in rows)
     return [*found, Sheet(title="Floors and controls", head=SURROUNDINGS, lines=around)]
 

@@ -1,4 +1,4 @@
-"""What a folder of a reproduction holds: finished rows, their numbers, and what their defences cost."""
+"""What a folder of a reproduction holds: finished rows, their numbers, what defences cost, what searches found."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fedxray.audit.results import read as read_results
 from fedxray.files import read_json
 from fedxray.reproduce.base import Measured, Reproduction, Unit
 from fedxray.reproduce.cells import Cell, cells_of_audit, cells_of_measured, costs_of_audit
+from fedxray.reproduce.searches import searches_of_audit
 
 MEASURED = "measured.json"
 
@@ -32,3 +33,8 @@ def read_cells(made: Reproduction, folder: Path, row: str) -> list[Cell]:
 def read_costs(made: Reproduction, folder: Path, row: str) -> list[dict[str, Any]]:
     """What the defences of a row cost."""
     return [] if made.plan is None else costs_of_audit(row, read_results(folder / row))
+
+
+def read_searches(made: Reproduction, folder: Path, row: str) -> list[dict[str, Any]]:
+    """What the searches of a row found."""
+    return [] if made.plan is None else searches_of_audit(made, row, read_results(folder / row))

@@ -30,7 +30,7 @@ from fedxray.reproduce.base import Column, Reproduction, Request
 from fedxray.reproduce.extend import extended
 from fedxray.reproduce.following import check_rows, informed
 from fedxray.reproduce.pages import markdown
-from fedxray.reproduce.reading import MEASURED, finished_rows, read_cells, read_costs
+from fedxray.reproduce.reading import MEASURED, finished_rows, read_cells, read_costs, read_searches
 from fedxray.reproduce.table import find
 
 KIND = "reproduction"
@@ -133,7 +133,8 @@ def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
     rows = finished_rows(made, folder)
     cells = [cell for row in rows for cell in read_cells(made, folder, row)]
     costs = [one for row in rows for one in read_costs(made, folder, row)]
-    content = documents.document(made, scale, cells, history.told(folder), costs)
+    searches = [one for row in rows for one in read_searches(made, folder, row)]
+    content = documents.document(made, scale, cells, history.told(folder), costs, searches)
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
     return Ended(folder=folder, document=content, failed=_failed(content))

@@ -11,9 +11,10 @@ are taken, and originals without a guess have no psnr. So where N is searched on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
+from fedxray.reproduce.base import Difference, Reproduction, Request, Sought, columns_of
 from fedxray.reproduce.curious.setting import (
     METRICS,
     RATE,
@@ -82,6 +83,12 @@ def title(times: float) -> str:
     return f"x{times:g}"
 
 
+def truth(plan: Mapping[str, Any]) -> dict[str, float]:
+    """What who knew everything would assume."""
+    held = CLIENTS * plan["data"]["sizes"][0]
+    return {"assumed_learning_rate": plan["federation"]["learning_rate"], "assumed_examples": float(held)}
+
+
 UNKNOWN_RATE = Reproduction(
     name="curious-unknown-lr",
     shows="What it costs a curious client not to know the learning rate, and whether its own images tell it.",
@@ -101,6 +108,7 @@ UNKNOWN_RATE = Reproduction(
             if row != "search-rate"
         ),
     ),
+    sought=Sought(true=truth, quantities={"rate / images": ("assumed_learning_rate", "assumed_examples")}),
     plan=plan,
     why=f"{STAND_IN}; here own images stay in, as they judge; at the small scale 4 photos of each client; "
     "where N is searched, it is sought from one more than the own images to twice the truth",

@@ -1,0 +1,97 @@
+"""What searches of a row found: the settings of lowest own loss, how far they are from the truth, and how sure.
+
+A loss may be low along a ridge, where two settings make up for each other. So beside what was chosen stands what the
+trials span that were nearly as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedxray.reproduce.base import Reproduction
+
+NEARLY = 1.1  # times the lowest loss
+
+Point = Mapping[str, float]
+
+
+def searches_of_audit(made: Reproduction, row: str, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One entry for every case that searched and every number it was after."""
+    titles = {column.attack: column.name for column in made.columns}
+    found = []
+    for case in document["cases"]:
+        told = case.get("search") or {}
+        if case["attack"] not in titles or told.get("best") is None:
+            continue
+        true = {} if made.sought is None else dict(made.sought.true(document["plan"]))
+        where = {"row": row, "column": titles[case["attack"]], "seed": case["seed"], "client": case["client"]}
+        found += [{**where, **one} for one in _quantities(made, told, true)]
+    return found
+
+
+def _quantities(made: Reproduction, told: Mapping[str, Any], true: Point) -> list[dict[str, Any]]:
+    """Every searched setting, and what follows from several of them."""
+    trials = [one for one in told["trials"] if one["loss"] is not None and not one.get("given_up")]
+    best = told["trials"][told["best"]]
+    near = [one["point"] for one in trials if one["loss"] <= best["loss"] * NEARLY]
+    ways = {} if made.sought is None else made.sought.quantities
+    names = [
+        *best["point"],
+        *(name for name, (above, below) in ways.items() if {above, below} <= set(best["point"])),
+    ]
+    found = []
+    for name in names:
+        values = [_value(point, name, ways) for point in near]
+        found.append(
+            {
+                "quantity": name,
+                "found": _value(best["point"], name, ways),
+                "true": _value(true, name, ways) if _knows(true, name, ways) else None,
+                "low": min(values),
+                "high": max(values),
+                "nearly": len(near),
+                "trials": len(told["trials"]),
+            }
+        )
+    return found
+
+
+def _value(point: Point, name: str, ways: Mapping[str, tuple[str, str]]) -> float:
+    if name in point:
+        return float(point[name])
+    above, below = ways[name]
+    return float(point[above]) / float(point[below])
+
+
+def _knows(true: Point, name: str, ways: Mapping[str, tuple[str, str]]) -> bool:
+    return set(ways.get(name, (name,))) <= set(true)
+
+
+def found_lines(searches: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and lines of a table: what was found, beside the truth where there is one."""
+    head = ("row", "column", "seed", "client", "searched", "found", "true", "found / true", "nearly as good")
+    lines: list[tuple[str, ...]] = []
+    for one in searches:
+        true = one["true"]
+        lines.append(
+            (
+                one["row"],
+                one["column"],
+                str(one["seed"]),
+                "–" if one["client"] is None else str(one["client"]),
+                one["quantity"],
+                f"{one['found']:.4g}",
+                "–" if true is None else f"{true:.4g}",
+                "–" if not true else f"{one['found'] / true:.3f}",
+                _span(one, true),
+            )
+        )
+    return head, lines
+
+
+def _span(one: Mapping[str, Any], true: float | None) -> str:
+    """What the trials span whose loss is at most a tenth above the lowest, in units of the truth if there is one."""
+    unit = true or 1.0
+    ends = f"{one['low'] / unit:.3g} to {one['high'] / unit:.3g}" + (" times" if true else "")
+    return f"{ends} ({one['nearly']} of {one['trials']} trials)"

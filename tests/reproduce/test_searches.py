@@ -1,0 +1,71 @@
+"""What searches found: the best trial beside the truth, and what trials span that were nearly as good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedxray.reproduce.base import Sought
+from fedxray.reproduce.document import document, validate
+from fedxray.reproduce.pages import sheets
+from fedxray.reproduce.searches import searches_of_audit
+from fedxray.reproduce.table import find
+
+MADE = find("curious-unknown-lr")
+PAST = {"command": "fedxray reproduce x", "commit": None, "seconds": 1.0}
+PLAN = {"federation": {"learning_rate": 0.01}, "data": {"sizes": [4]}}
+
+
+def trial(rate: float, images: int, loss: float | None, given_up: bool = False) -> dict[str, Any]:
+    point = {"assumed_learning_rate": rate, "assumed_examples": images}
+    return {"point": point, "loss": loss, "given_up": given_up}
+
+
+def results(*trials: dict[str, Any], best: int | None = 0, attack: str = "searched") -> dict[str, Any]:
+    case = {
+        "attack": attack,
+        "seed": 3,
+        "client": None,
+        "search": {"best": best, "trials": list(trials)},
+    }
+    return {"cases": [case, {**case, "attack": "known", "search": None}], "plan": PLAN}
+
+
+def test_a_ridge_is_wide_in_both_settings_and_narrow_in_their_quotient() -> None:
+    ridge = [trial(0.011, 8, 1.0), trial(0.022, 16, 1.05), trial(0.0055, 4, 1.099)]
+    off = [trial(0.1, 8, 5.0), trial(0.001, 8, None), trial(0.001, 8, 0.5, given_up=True)]
+    found = searches_of_audit(MADE, "search-both", results(*ridge, *off))
+    by = {one["quantity"]: one for one in found}
+    assert list(by) == ["assumed_learning_rate", "assumed_examples", "rate / images"]
+    assert (by["assumed_examples"]["low"], by["assumed_examples"]["high"]) == (4, 16)
+    ratio = by["rate / images"]
+    assert ratio["found"] / ratio["true"] == pytest.approx(1.1)
+    assert ratio["low"] == pytest.approx(ratio["high"]) and (ratio["nearly"], ratio["trials"]) == (3, 6)
+    assert {(one["row"], one["column"], one["seed"]) for one in found} == {("search-both", "searched", 3)}
+
+
+def test_the_table_names_the_truth_where_there_is_one() -> None:
+    made = results(trial(0.011, 8, 1.0), trial(0.022, 16, 1.05))
+    whole = document(MADE, "small", [], PAST, (), searches_of_audit(MADE, "search-both", made))
+    validate(whole)
+    sheet = next(one for one in sheets(whole) if one.title == "What searches found")
+    assert sheet.lines[0][4:8] == ("assumed_learning_rate", "0.011", "0.01", "1.100")
+    assert sheet.lines[0][8] == "1.1 to 2.2 times (2 of 2 trials)"
+    blind = replace(MADE, sought=None)
+    without = document(MADE, "small", [], PAST, (), searches_of_audit(blind, "search-both", made))
+    line = next(one for one in sheets(without) if one.title == "What searches found").lines[1]
+    assert line[4:] == ("assumed_examples", "8", "–", "–", "8 to 16 (2 of 2 trials)")
+
+
+@pytest.mark.parametrize("made", [results(best=None), results(trial(1, 1, 1.0), attack="another")])
+def test_without_a_search_that_ended_there_is_no_table(made: dict[str, Any]) -> None:
+    assert searches_of_audit(MADE, "search-both", made) == []
+    assert "searches" not in document(MADE, "small", [], PAST)
+
+
+def test_only_what_the_truth_tells_is_compared() -> None:
+    half = replace(MADE, sought=Sought(true=lambda _: {"assumed_learning_rate": 0.01}))
+    found = searches_of_audit(half, "search-both", results(trial(0.011, 8, 1.0)))
+    assert [one["true"] for one in found] == [0.01, None]
