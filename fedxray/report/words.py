@@ -117,6 +117,8 @@ SHARES = frozenset(
 )
 # Metrics that end at 0 and 1: charts stay within.
 BOUNDED = SHARES - {"mape", "training_mape"} | {"auc", "ssim", "class_ssim"}
+# Metrics that end at 0 only.
+NOT_NEGATIVE = frozenset({"mape", "training_mape", "lpips", "mse", "label_error", "zest", "parameter_distance"})
 # Decimals of the others, so that numbers of one column can be compared at sight.
 DECIMALS: Mapping[str, int] = {
     "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
@@ -169,6 +171,8 @@ def between(low: float | None, high: float | None, metric: str | None, *, sign: 
     if not sign and base in BOUNDED:
         # A t-interval does not know that no share is above 1; only a relative error may be.
         low, high = max(low, -1.0 if base.endswith("ssim") else 0.0), min(high, 1.0)
+    elif not sign and base in NOT_NEGATIVE:
+        low = max(low, 0.0)
     elif base in BOUNDED and not base.endswith("ssim"):
         low, high = max(low, -1.0), min(high, 1.0)  # nor a difference of two shares
     first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)

@@ -35,6 +35,9 @@ def test_intervals_name_their_unit_once() -> None:
     assert words.between(0.1, 0.25, "ssim") == "0.100 to 0.250"
     assert words.between(-0.01, 1.02, "accuracy") == f"0.0 to 100.0{G}%"
     assert words.between(0.9, 1.2, "mape") == f"90.0 to 120.0{G}%"
+    assert words.between(-0.01, 1.2, "mape") == f"0.0 to 120.0{G}%"
+    assert words.between(-0.147, 0.293, "lpips") == "0.000 to 0.293"
+    assert words.between(-0.147, 0.293, "lpips", sign=True) == "−0.147 to +0.293"
     assert words.between(None, 0.25, "ssim") == "no interval"
 
 
