@@ -2,8 +2,9 @@
 
 Inputs are sought whose replayed update is the one seen, where layers count differently:
     1. Take the labels as granted, or from a sub-attack. Draw inputs evenly over the valid range.
-    2. A round of one epoch, or of one batch per epoch, is replayed exactly. One of several epochs of several batches
-       has an order that nobody knows: it is taken for as many equal epochs, and the first (`epoch`) is replayed.
+    2. A round of one batch per epoch is replayed exactly, one of one epoch up to the order of its batches. One of
+       several epochs of several batches has an order that nobody knows: it is taken for as many equal epochs (which
+       they are only without momentum), and the first (`epoch`) is replayed.
     3. Every layer gets a weight that rises linearly from 1 at the first of its kind to q_conv, q_norm or q_linear
        at the last.
     4. At every step, layers that are both among the share p_mean of layers with the largest relative errors of the
@@ -58,6 +59,8 @@ from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.errors import BadInput, unknown_name
 from fedxray.methods import Adam
 from fedxray.minimise import Restarts
+
+MOST_WEIGHT = 1e12  # beyond it the squares of slopes that Adam keeps are infinite, and nothing moves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +188,10 @@ def _check_choices(attack: Awa) -> None:
 
 def _check_weights(attack: Awa) -> None:
     for setting in RANGES:
-        value, most = getattr(attack, setting), float("inf") if setting.startswith("q_") else 1.0
-        if value is not None and not (0 <= value <= most and value < float("inf")):
-            expected = "a share from 0 to 1" if most == 1 else "a finite number ≥ 0"
+        value, most = getattr(attack, setting), MOST_WEIGHT if setting.startswith("q_") else 1.0
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= value <= most):
+            expected = "a share from 0 to 1" if most == 1 else f"a number from 0 to {most:g}"
             raise BadInput(setting, expected=expected, got=repr(value), remedy="Leave it out.")
 
 
@@ -196,6 +200,13 @@ def _check_stages(attack: Awa) -> None:
         check_count("kept_every", attack.kept_every)
     if attack.give_up is not None:
         check_count("give_up", attack.give_up[0])
+        if not attack.give_up[1] >= 0:
+            raise BadInput(
+                "give_up",
+                expected="a number of steps and a loss of at least 0",
+                got=repr(attack.give_up),
+                remedy="Leave it out.",
+            )
     if attack.restarts > 1 and (attack.kept_every is not None or attack.give_up is not None):
         raise BadInput(
             "restarts",

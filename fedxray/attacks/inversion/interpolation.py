@@ -3,7 +3,8 @@
     model after epoch e  ~  start + e / E * update
     update of epoch e    ~  update / E, the same for every epoch
 The first epoch starts from the model that was sent, which is known exactly; its update is off by the square of the
-learning rate.
+learning rate. That is so for plain steps, as the paper has them: with momentum the first epoch moves less than later
+ones, and its update is off in proportion to the learning rate.
 """
 
 from __future__ import annotations

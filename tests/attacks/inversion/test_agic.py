@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.agic import Agic
+from fedxray.attacks.inversion.awa import Awa
+from fedxray.attacks.inversion.dlg import Dlg
 from fedxray.attacks.inversion.known import replayed
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
@@ -95,6 +97,12 @@ def test_rounds_are_added_up_where_all_are_taken() -> None:
     assert all_of_them.curve[0] == pytest.approx(one.curve[0] + other.curve[0], abs=prior)
 
 
+def test_total_variation_counts_as_told() -> None:
+    view, _, _ = seen()
+    plain, some, more = (run(view, steps=1, total_variation=weight).curve[0] for weight in (0.0, 0.5, 1.0))
+    assert some > plain + 0.1 and more - plain == pytest.approx(2 * (some - plain), rel=1e-3)
+
+
 def test_optimisers_and_refusals() -> None:
     assert isinstance(Agic().method(), SignedAdam) and Agic(optimiser="adam").method() == Adam(
         steps=1000, lr=0.1
@@ -108,3 +116,27 @@ def test_optimisers_and_refusals() -> None:
     ):
         with pytest.raises(BadInput):
             Agic(**wrong)  # type: ignore[arg-type]
+
+
+def test_awa_agic_and_dlg_start_from_the_same_dummies_and_their_restarts_too() -> None:
+    view, _, _ = seen()
+    still: dict[str, Any] = {"steps": 1, "learning_rate": 1e-12, "start": "uniform", "box": True}
+    for restarts in (1, 3):
+        found = [
+            attack.run(view, generator=fork(1, "test"))
+            for attack in (
+                Awa(**still, restarts=restarts),
+                Awa(**still, preset="none", unit="sent", restarts=restarts),
+                Agic(**still, optimiser="adam", restarts=restarts),
+                Dlg(**still, reading="002", restarts=restarts),
+            )
+        ]
+        assert all(len(one.facts["own_loss"]) == restarts for one in found)
+        assert found[0].facts["own_loss"] == pytest.approx(
+            [one * 1e4 for one in found[1].facts["own_loss"]], rel=1e-3
+        )  # in squares of the learning rate
+        assert found[3].facts["own_loss"] == pytest.approx(found[1].facts["own_loss"], rel=1e-3)
+        for one in found[1:] if restarts == 1 else ():
+            torch.testing.assert_close(one.tensors["inputs"], found[0].tensors["inputs"], rtol=0, atol=1e-6)
+    other = Agic(**still).run(view, generator=fork(2, "test"))
+    assert not torch.allclose(other.tensors["inputs"], found[2].tensors["inputs"], atol=0.1)

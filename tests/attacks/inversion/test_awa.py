@@ -247,6 +247,7 @@ def test_adams_epsilon_holds_back_what_is_matched_as_sent() -> None:
     [
         {"preset": "case5"}, {"q_conv": -1.0}, {"q_enhance": float("inf")}, {"p_mean": 1.5}, {"p_var": -0.1},
         {"steps": 0}, {"epoch": 0}, {"unit": "metre"}, {"start": "zero"}, {"keep": "first"}, {"undefined": "no"},
+        {"q_norm": "9"}, {"q_linear": 1e30}, {"preset": None}, {"give_up": (3, float("nan"))},
         {"kept_every": 0}, {"give_up": (0, 1.0)}, {"restarts": 2, "kept_every": 3}, {"labels": LastReturned()},
     ],
 )  # fmt: skip
