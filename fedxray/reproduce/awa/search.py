@@ -1,8 +1,9 @@
 """Figure 1: weights sought by Bayesian optimisation, and what they are worth on images that they were not sought on.
 
 A study of 50 trials on the fifth group, 100 steps each, 12 of them drawn at random, is judged by the attacker's own
-loss without weights. Its row also has DLG with the same compute: 50 restarts of 100 steps, chosen by its own loss. The
-next row takes the weights of the study to the four groups (250 steps), beside the paper's weights, DLG in the same
+loss without weights. Its row also has DLG with as many steps: 50 restarts of 100, chosen by its own loss. In case 1
+that is the same compute; in case 4 a step of DLG replays both epochs and costs twice as much as one of AWA. The next
+row takes the weights of the study to the four groups (250 steps), beside the paper's weights, DLG in the same
 steps, and DLG with 50 restarts. With several seeds the weights are those of the first.
 """
 
