@@ -55,9 +55,9 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in flat)
 
 
-def unknown_name(argument: str, got: str, known: Iterable[str]) -> BadInput:
+def unknown_name(argument: str, got: object, known: Iterable[str]) -> BadInput:
     """A name that is not in a table, with the nearest ones offered."""
-    remedy = _nearest(got, sorted(known), "names", 3, cutoff=0.5)
+    remedy = _nearest(str(got), sorted(known), "names", 3, cutoff=0.5)
     return BadInput(argument, expected="a known name", got=repr(got), remedy=remedy)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -222,16 +223,21 @@ def check(study: Study) -> None:
     if not study.ranges:
         raise BadInput("ranges", expected="at least one range", got="none", remedy="Name what to search.")
     for name, (low, high, scale) in study.ranges.items():
-        whole = scale != "int" or (float(low).is_integer() and float(high).is_integer())
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high and whole) or (
-            scale == "log" and low <= 0
-        ):
-            raise BadInput(
-                f"range of {name}",
-                expected="two finite ends, the smaller first; above 0 on a log scale, whole for whole numbers",
-                got=f"{low} to {high}, {scale}",
-                remedy="Give [low, high]; `fedxray show NAME` tells the range an attack has by itself.",
-            )
+        _check_range(f"ranges.{name}", low, high, scale)
+
+
+def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
+    held = all(abs(end) <= sys.float_info.max for end in (low, high))  # also whole numbers have to fit
+    whole = scale != "int" or (held and float(low).is_integer() and float(high).is_integer())
+    if not (held and low < high and whole) or (scale == "log" and low <= 0):
+        raise BadInput(
+            argument,
+            expected="two finite ends, the smaller first; above 0 on a log scale, whole for whole numbers",
+            got=f"{low} to {high}, {scale}",
+            remedy="One value is no search: leave it out of ranges, and set it beside search."
+            if low == high
+            else "Give [low, high]; `fedxray show NAME` tells the range an attack has by itself.",
+        )
 
 
 def check_library(study: Study) -> None:

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from fedxray.attacks.base import Attack
+from fedxray.audit.course import MOST_TRIALS
 from fedxray.audit.search import SAMPLERS, Point, Ranges, Scale, Study, check
 from fedxray.errors import BadInput, unknown_key, unknown_name
 
 KEYS = ("trials", "sampler", "batch", "starts", "ranges", "give_up")
-MOST_TRIALS = 10_000
 
 
 def study_of(attack: Attack, table: Any, place: str) -> Study:
@@ -41,8 +41,14 @@ def study_of(attack: Attack, table: Any, place: str) -> Study:
         starts=_count(table, "starts", 12, place) if "starts" in table else None,
         give_up=_share(table["give_up"], f"{place}.give_up") if "give_up" in table else None,
     )
-    check(made)
-    _check_trials(attack, made, place)
+    try:
+        check(made)
+    except BadInput as error:
+        raise BadInput(
+            f"{place}.{error.argument}", expected=error.expected, got=error.got, remedy=error.remedy
+        ) from None
+    _check_ends(attack, made, f"{place}.ranges")
+    _check_give_up(attack, made, f"{place}.give_up")
     return made
 
 
@@ -57,24 +63,36 @@ def judged_after(attack: Attack, share: float) -> int:
     return max(1, round(share * steps))
 
 
-def _check_trials(attack: Attack, study: Study, place: str) -> None:
-    """Refuse what a trial could not be made with."""
+def _check_ends(attack: Attack, study: Study, place: str) -> None:
+    """Refuse ranges with an end that the attack does not take."""
     for name, (low, high, scale) in study.ranges.items():
         for value in (low, high):
-            with_point(attack, {name: int(value) if scale == "int" else value})
+            try:
+                with_point(attack, {name: int(value) if scale == "int" else value})
+            except BadInput as error:
+                raise BadInput(
+                    f"{place}.{name}",
+                    expected=error.expected,
+                    got=error.got,
+                    remedy=f"`fedxray show {attack.name}` tells its own range.",
+                ) from None
+
+
+def _check_give_up(attack: Attack, study: Study, place: str) -> None:
+    """Refuse to give up trials of an attack that cannot end early, or at a step where nothing is left to save."""
     if study.give_up is None:
         return
     known = _settings(attack)
     if "give_up" not in known or "steps" not in known:
         raise BadInput(
-            f"{place}.give_up",
+            place,
             expected="an attack that can end early",
             got=attack.name,
             remedy="Leave give_up out of search.",
         )
     if known["give_up"] is not None:
         raise BadInput(
-            f"{place}.give_up",
+            place,
             expected="an attack without a give_up of its own",
             got=f"give_up = {known['give_up']!r}",
             remedy="Leave one of them out.",
@@ -82,12 +100,20 @@ def _check_trials(attack: Attack, study: Study, place: str) -> None:
     at = judged_after(attack, study.give_up)
     if at >= known["steps"]:
         raise BadInput(
-            f"{place}.give_up",
+            place,
             expected=f"a share that leaves some of {known['steps']} steps",
             got=study.give_up,
             remedy="Try 0.5.",
         )
-    replace(attack, give_up=(at, 0.0))  # type: ignore[type-var]
+    try:
+        replace(attack, give_up=(at, 0.0))  # type: ignore[type-var]
+    except BadInput as error:
+        raise BadInput(
+            place,
+            expected=f"{error.argument} = {error.expected}",
+            got=error.got,
+            remedy="Leave give_up out of search.",
+        ) from None
 
 
 def _settings(attack: Attack) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from fedxray.errors import BadInput, unknown_key
 
 SubAttack = Callable[[Any, str], Any]
+OTHERWISE = {"lr": "learning_rate"}  # what an optimiser calls a setting -> what most attacks call it
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -43,8 +44,9 @@ def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attac
     try:
         return cls(**filled)
     except BadInput as error:
+        inner = error.argument if error.argument in known else OTHERWISE.get(error.argument, error.argument)
         raise BadInput(
-            f"{argument}.{error.argument}", expected=error.expected, got=error.got, remedy=error.remedy
+            f"{argument}.{inner}", expected=error.expected, got=error.got, remedy=error.remedy
         ) from error
 
 
@@ -131,6 +133,8 @@ def describe(hint: Any) -> str:
             if len(arguments) > 1
             else repr(arguments[0])
         )
+    if origin is tuple and Ellipsis not in arguments:
+        return f"[{', '.join(describe(one) for one in arguments)}]"
     if origin in (tuple, list, Sequence):
         return f"a list, each {describe(arguments[0])}"
     if origin in (dict, Mapping):

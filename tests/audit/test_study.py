@@ -13,6 +13,7 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.curious_client import CuriousClient
 from fedxray.attacks.inversion.dlg import Dlg
 from fedxray.audit.conduct import conduct_with
+from fedxray.audit.course import course
 from fedxray.audit.engines import make_engine
 from fedxray.audit.estimate import estimate
 from fedxray.audit.plan import make_plan
@@ -45,8 +46,10 @@ def test_ranges_are_the_attacks_own_or_the_plans_within_them() -> None:
         ({"sampler": "gpp"}, "sampler"),
         ({"ranges": {"assumed_rate": [0, 1]}}, "assumed_rate"),
         ({"ranges": {"assumed_learning_rate": [1.0]}}, "lowest, highest"),
-        ({"ranges": {"assumed_learning_rate": [1.0, 0.1]}}, "range"),
-        ({"ranges": {"assumed_examples": [0, 4]}}, "assumed_examples"),
+        ({"ranges": {"assumed_learning_rate": [1.0, 0.1]}}, r"search\.ranges\.assumed_learning_rate"),
+        ({"ranges": {"assumed_learning_rate": [0.1, 0.1]}}, "One value is no search"),
+        ({"ranges": {"assumed_examples": [0, 4]}}, r"search\.ranges\.assumed_examples"),
+        ({"trials": 1001}, "1 to 1,000"),
         (3, "a table"),
     ],
 )
@@ -71,6 +74,18 @@ def test_the_best_trial_is_the_answer_and_all_are_told() -> None:
     told = found.facts["search"]
     rates = [one["point"]["assumed_learning_rate"] for one in told["trials"]]
     assert rates == pytest.approx([0.003, 0.003 * 10**0.5, 0.03, 0.3 / 10**0.5, 0.3]) and told["best"] == 2
+
+
+def test_a_case_tells_all_trials_also_the_best_of_many() -> None:
+    """Readers of results look the best one up by its place."""
+
+    def run_one(attack: Any) -> Evidence:
+        return Evidence(kind="images", tensors={}, facts={"own_error": -attack.assumed_learning_rate})
+
+    study = study_of(ATTACK, {"ranges": RATE, "trials": 300, "sampler": "grid"}, "search")
+    told = course(studied(Search(attack=ATTACK, study=study, run=run_one, generator=fork(0))))["search"]
+    assert told["best"] == 299 and len(told["trials"]) == len(told["best_so_far"]) == 300
+    assert told["trials"][told["best"]]["point"] == {"assumed_learning_rate": pytest.approx(0.3)}
 
 
 def test_trials_that_did_not_end_well_are_never_chosen() -> None:

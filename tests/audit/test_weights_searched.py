@@ -106,7 +106,8 @@ def test_weights_are_searched_by_the_loss_without_weights_from_one_start(extra: 
         ({"starts": 0}, "starts"),
         ({"starts": 2.5, "sampler": "gp"}, "starts"),
         ({"starts": 3}, "sampler"),
-        ({"starts": 20, "sampler": "gp"}, "number of trials"),
+        ({"starts": 20, "sampler": "gp"}, r"search\.starts: .*number of trials"),
+        ({"ranges": {"q_conv": [-1.0, 5.0]}}, r"search\.ranges\.q_conv: .*`fedxray show awa`"),
         ({"give_up": 0}, "give_up"),
         ({"give_up": 1.0}, "give_up"),
         ({"give_up": "half"}, "give_up"),
@@ -124,7 +125,7 @@ def test_only_attacks_that_can_end_early_are_given_up() -> None:
         (CuriousClient(own_share="recover"), "can end early"),
         (Awa(steps=3, give_up=(1, 0.5)), "give_up of its own"),
         (Awa(steps=1), "some of 1 steps"),
-        (Awa(steps=3, restarts=2), "restarts"),
+        (Awa(steps=3, restarts=2), r"search\.give_up: expected restarts = 1"),
     ):
         with pytest.raises(BadInput, match=words):
             study_of(attack, {"give_up": 0.5}, "search")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,9 +113,10 @@ def _check_plain(value: Any, place: str) -> None:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             _check_plain(inner, f"{place}[{index}]")
-    elif isinstance(value, float) and not math.isfinite(value):
+    elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        got = value if isinstance(value, float) else "a whole number of more than 300 digits"
         raise BadInput(
-            place, expected="a finite number", got=value, remedy="Leave the key out, or give a number."
+            place, expected="a finite number", got=got, remedy="Leave the key out, or give a number."
         )
     elif not isinstance(value, str | int | float | bool):
         raise BadInput(

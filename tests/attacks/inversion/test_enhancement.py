@@ -57,6 +57,11 @@ def test_as_many_are_taken_as_the_share_rounded_up(count: int, share: float) -> 
         assert errors[list(found)].min() >= errors[left].max()
 
 
+def test_an_error_that_is_no_number_is_the_largest_and_of_equal_ones_the_first_is() -> None:
+    assert largest(torch.tensor([2.0, math.nan, 9.0, 1.0]), 0.25) == {1}
+    assert largest(torch.ones(40), 0.1) == set(range(4))
+
+
 def test_the_set_sizes_of_the_paper() -> None:
     errors = torch.arange(41.0)
     assert [len(largest(errors, share)) for share in (0.24, 0.11, 0.31, 0.40)] == [10, 5, 13, 17]
@@ -101,6 +106,12 @@ def test_an_error_relative_to_nothing_counts_as_asked() -> None:
     share = {"mean_share": 0.5, "variance_share": 1.0}
     assert furthest(guess, aim, layers, undefined="first", **share) == {1}
     assert furthest(guess, aim, layers, undefined="last", **share) == {0}
+
+
+def test_entries_that_differ_by_rounding_alone_have_no_variance() -> None:
+    seen = update() | {"c.weight": torch.full((5,), 0.3), "c.bias": torch.full((5,), 0.3 + 3e-8)}
+    assert float(moments(seen, LAYERS).variance[2]) > 0
+    assert aim_moments(seen, seen, LAYERS).no_variance.tolist() == [place == 2 for place in range(5)]
 
 
 def test_layers_without_any_change_never_make_a_number_that_is_none() -> None:
