@@ -2,6 +2,7 @@
 
 torch    as torch starts its layers: uniform, up to 1 / sqrt(inputs) either way, biases too
 lecun    a normal of variance 1 / inputs, cut at two standard deviations, and no bias, as flax does
+he       convolutions by a normal of variance 2 / (outputs x kernel), the rest as torch, as torchvision's ResNets do
 uniform  uniform from -0.5 to 0.5, biases too, as the code of "Deep Leakage from Gradients" does
 """
 
@@ -37,6 +38,12 @@ def lecun_normal(layer: Layer) -> None:
         nn.init.zeros_(layer.bias)
 
 
+def he_normal(layer: Layer) -> None:
+    """Draw the weight of a convolution from a normal of variance 2 / (outputs x kernel); the rest stays."""
+    if isinstance(layer, nn.Conv2d):
+        nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+
 def uniform(layer: Layer) -> None:
     """Draw weight and bias evenly from -0.5 to 0.5."""
     for value in (layer.weight, layer.bias):
@@ -48,4 +55,9 @@ def as_built(layer: Layer) -> None:
     """Leave what torch drew when it made the layer."""
 
 
-INITS: dict[str, Callable[[Layer], None]] = {"torch": as_built, "lecun": lecun_normal, "uniform": uniform}
+INITS: dict[str, Callable[[Layer], None]] = {
+    "torch": as_built,
+    "lecun": lecun_normal,
+    "he": he_normal,
+    "uniform": uniform,
+}

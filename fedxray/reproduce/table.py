@@ -48,6 +48,7 @@ REPRODUCTIONS: dict[str, str] = {
     "awa-stages": "fedxray.reproduce.awa.stages:STAGES",
     "awa-gain": "fedxray.reproduce.awa.gain:GAIN",
     "awa-settings": "fedxray.reproduce.awa.settings:SETTINGS",
+    "awa-landscape": "fedxray.reproduce.awa.landscape:LANDSCAPE",
     "curious-clients": "fedxray.reproduce.curious.clients:CLIENT_COUNT",
     "curious-batch-and-steps": "fedxray.reproduce.curious.batch_and_steps:BATCH_AND_STEPS",
     "curious-uneven": "fedxray.reproduce.curious.uneven:UNEVEN",

@@ -192,6 +192,19 @@ def test_every_start_has_its_spread(name: str) -> None:
         assert all(bool(value.any()) != (init == "lecun") for value in biases)
 
 
+def test_he_draws_convolutions_by_their_outputs_and_leaves_the_rest() -> None:
+    space = images(10, 3, 8)
+    drawn, plain = (
+        build("resnet9", space, generator=fork(0), width=16, init=init) for init in ("he", "torch")
+    )
+    for name, layer in drawn.named_modules():
+        if isinstance(layer, nn.Conv2d):
+            fan_out = layer.out_channels * layer.kernel_size[0] * layer.kernel_size[1]
+            assert layer.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1), name
+    head = "head.weight"
+    assert torch.equal(drawn.get_parameter(head), plain.get_parameter(head))
+
+
 def test_a_start_leaves_norm_layers_alone() -> None:
     model = build("resnet9", images(3, 1, 8), generator=fork(0), width=2, norm="batch", init="uniform")
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
@@ -301,7 +314,7 @@ def test_several_clients_at_once_equal_one_by_one(name: str) -> None:
         ("resnet18", {"stem": "mnist"}, "004, imagenet, cifar"),
         ("resnet9", {"head_bias": "yes"}, "true or false"),
         ("lenet", {"hidden": -1}, "positive"),
-        ("cnn-cifar", {"init": "zeros"}, "torch, lecun, uniform"),
+        ("cnn-cifar", {"init": "zeros"}, "torch, lecun, he, uniform"),
         ("renset18", {}, "resnet18"),
         ("mlp", {"hidden": [65_537]}, "1 to 65,536"),
         ("mlp", {"hidden": [10**30]}, "1 to 65,536"),

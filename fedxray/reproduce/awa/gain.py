@@ -1,8 +1,9 @@
 """What gives AWA its gain over DLG: the scale of the loss, ramps, enhancement, or both. Search has `awa-search`.
 
 From left to right one thing is added: DLG on the update as sent, DLG on the update in learning rates of the client (the
-scale alone), a plain ramp up to the number of layers, the paper's ramps, its enhancement alone, and both. The last
-column is AWA on the update as sent, which is how the paper ran it.
+scale alone), AWA without weights (the same in case 1; in case 4 one interpolated epoch), a plain ramp up to the number
+of layers, the paper's ramps, its enhancement alone, and both. The last column is AWA on the update as sent, which is
+how the paper ran it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FLAT = {"q_conv": 1.0, "q_norm": 1.0, "q_linear": 1.0}
 WAYS: dict[str, dict[str, Any]] = {
     "dlg-sent": ATTACKS["dlg"],
     "dlg-rate": ATTACKS["dlg-rate"],
+    "no-weights": {"name": "awa", "preset": "none"},
     "plain-ramp": ATTACKS["awa-untuned"],
     "ramps": {"name": "awa", "p_mean": 0.0, "p_var": 0.0},
     "enhancement": {"name": "awa", **FLAT},
@@ -35,6 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {
 WORDS = {
     "dlg-sent": "DLG",
     "dlg-rate": "scale",
+    "no-weights": "scale, interpolation",
     "plain-ramp": "ramps to the number of layers",
     "ramps": "tuned ramps, no enhancement",
     "enhancement": "enhancement, no ramps",
@@ -67,11 +70,13 @@ GAIN = Reproduction(
         Difference(left=left, right=right, metrics=METRICS[:2])
         for left, right in (
             ("dlg-rate", "dlg-sent"),
-            ("plain-ramp", "dlg-rate"),
-            ("ramps", "dlg-rate"),
-            ("enhancement", "dlg-rate"),
+            ("no-weights", "dlg-rate"),
+            ("plain-ramp", "no-weights"),
+            ("ramps", "no-weights"),
+            ("enhancement", "no-weights"),
             ("both", "ramps"),
             ("both", "enhancement"),
+            ("both", "no-weights"),
             ("both", "dlg-rate"),
             ("both", "both-sent"),
             ("both-sent", "dlg-sent"),

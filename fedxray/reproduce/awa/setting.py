@@ -30,13 +30,14 @@ AGIC = {"name": "agic", "optimiser": "adam", "total_variation": 0.0, **DUMMIES}
 DLG = {"name": "dlg", "reading": "002", **DUMMIES}
 ATTACKS: dict[str, dict[str, Any]] = {
     "awa": {"name": "awa"},
+    "awa-sent": {"name": "awa", "unit": "sent"},
     "awa-untuned": {"name": "awa", "preset": "ramp"},
     "agic": AGIC,
     "agic-rate": {**AGIC, "match": "l2"},
     "dlg": DLG,
     "dlg-rate": {**DLG, "unit": "rate"},
 }
-CALLED = {"awa": "AWA", "agic": "AGIC", "dlg": "DLG"}
+CALLED = {"awa-sent": "AWA", "awa": "AWA in learning rates", "agic": "AGIC", "dlg": "DLG"}
 WHY = (
     "the paper states neither BatchNorm's mode, stem, dummies, clamping nor the state of the model: here a fresh "
     "ResNet18 with the stem for CIFAR whose BatchNorm keeps statistics 0 and 1, and dummies drawn evenly from valid "

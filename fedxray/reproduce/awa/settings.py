@@ -1,7 +1,8 @@
 """Which of the choices that the paper does not state give its numbers: case 1, one choice changed at a time.
 
 BatchNorm (its first statistics, those of the batch, or none), the stem, how weights are drawn, whether inputs are
-normalised, where dummies start and whether they are clamped, how wide the network is, and whether it was trained.
+normalised (Adam's steps are then a quarter as long in pixels), where dummies start and whether they are clamped, what
+AWA takes an undefined error for, how wide the network is, and whether it was trained.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fedxray.reproduce.awa.table4 import NUMBERS
 from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
 
 BASE, NORMALISED, TRAINED = "running", "normalised", "trained-4"
+UNDEFINED = "undefined-first"  # of AWA alone
 FREE: dict[str, Any] = {"box": False}
 NORMAL: dict[str, Any] = {"start": "normal"}
 MODELS: dict[str, dict[str, Any]] = {
@@ -34,10 +36,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "stem-imagenet": {"stem": "imagenet"},
     "stem-004": {"stem": "004"},
     "init-lecun": {"init": "lecun"},
+    "init-he": {"init": "he"},
     NORMALISED: {},
     "normal": {},
     "uniform-free": {},
     "normal-free": {},
+    UNDEFINED: {},
     "width-16": {"width": 16},
     "width-32": {"width": 32},
     TRAINED: {},
@@ -61,8 +65,15 @@ def plan(request: Request, row: str) -> dict[str, Any]:
         "data": training.data() if trained else {**data(), **inputs},
         "model": network(**MODELS[row]),
         "federation": training.rounds(4) if trained else federation("case1"),
-        "attack": [attack(request, label, {**ATTACKS[label], **STARTS.get(row, {})}) for label in SOUGHT],
+        "attack": [attack(request, label, {**ATTACKS[label], **changed(label, row)}) for label in SOUGHT],
     }
+
+
+def changed(label: str, row: str) -> dict[str, Any]:
+    """What a row changes in an attack."""
+    if row == UNDEFINED:
+        return {"undefined": "first"} if label == "awa" else {}
+    return STARTS.get(row, {})
 
 
 SETTINGS = Reproduction(
