@@ -139,6 +139,12 @@ def _inner_by_default(entry: Any) -> list[Any]:
 
 
 def _needs(entry: Any) -> list[str]:
-    """What the attack needs with default settings; one with required settings cannot be asked here."""
+    """What the attack needs with default settings; one with required settings cannot be asked here.
+
+    An inner attack may need the same, but not under every grant; the attack's own need comes first and says it all.
+    """
     required = [one for one in fields(entry) if one.default is MISSING and one.default_factory is MISSING]
-    return [] if required else [f"  {need.what}, given by {need.given_by}" for need in entry().needs()]
+    found: dict[str, str] = {}
+    for need in () if required else entry().needs():
+        found.setdefault(need.what, need.given_by)
+    return [f"  {what}, given by {given_by}" for what, given_by in found.items()]

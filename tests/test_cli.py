@@ -128,6 +128,14 @@ def test_list_prints_one_name_first_on_each_line(fedxray: Any, kind: str) -> Non
     assert all(len(line.split()) > 3 for line in lines), "each says what it is"
 
 
+@pytest.mark.parametrize("name", ["awa", "agic", "dlf", "curious-client"])
+def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
+    needs = fedxray("show", name).out.partition("Needs:\n")[2].partition("Compared")[0].splitlines()
+    whats = [line.partition(", given by")[0] for line in needs]
+    assert len(whats) > 3 and len(set(whats)) == len(whats)
+    assert "  an update, given by any role that sees two consecutive models or a reply" in needs
+
+
 def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
     said = fedxray("show", "attribute-from-model").out
     assert "plan says otherwise: public-attributes; recipe (for last-returned)\n" in said

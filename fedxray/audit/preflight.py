@@ -17,7 +17,7 @@ from fedxray.audit.plan import Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.prepare import Prepared, prepare
 from fedxray.audit.recorded_checks import check_recording
-from fedxray.audit.restoring import check_restoring, check_unseen, make_restorer, prior_of
+from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
 from fedxray.audit.study import a_trial
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
@@ -96,9 +96,8 @@ def check_priors(plan: Plan, prepared: Prepared) -> None:
     for seed in plan.seeds if parts else ():
         one = prepared if seed == prepared.seed else prepare(plan, plan.defences[0].title, seed)
         for part in parts:
-            prior = prior_of(make_restorer(part.restore, f"attack {part.title}: restore"))
             held = (*one.federation.clients, *one.federation.holdout)
-            check_unseen(part, prior, one.federation.space, held)
+            check_unseen(part, tools_of(part)[1], one.federation.space, held)
 
 
 def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:

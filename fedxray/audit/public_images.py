@@ -13,7 +13,7 @@ from fedxray.audit.prepare import prepare
 from fedxray.data import Dataset, load
 from fedxray.data.catalog import DATASETS, find_loader, options_of
 from fedxray.errors import BadInput
-from fedxray.restore.card import record_hashes
+from fedxray.restore.card import known_among, record_hashes
 from fedxray.restore.training import Images
 
 
@@ -64,8 +64,8 @@ def images_of_plan(file: Path) -> Images:
         taken |= set(record_hashes(found.dataset.space.to_pixels(found.dataset.x[held])))
     assert free is not None  # a plan has at least one seed
     images = _as_images(found.dataset, torch.nonzero(free)[:, 0], f"{plan.name}: {found.dataset.name}")
-    # The same picture may stand in the data twice, once with a client.
-    twins = torch.tensor([one in taken for one in record_hashes(images.pixels)], dtype=torch.bool)
+    # The same picture may stand in the data twice, once with a client, be it mirrored.
+    twins = known_among(taken, images.pixels)
     return Images(
         pixels=images.pixels[~twins],
         labels=images.labels[~twins],

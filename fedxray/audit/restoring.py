@@ -8,7 +8,8 @@ the latter restored too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,17 @@ def raw_and_restored(part: AttackPart, folder: Path) -> list[AttackPart]:
         return [part]
     found = [part.model_copy(update={"restore": None, "label": part.title})]
     for table in named(part.restore, f"attack {part.title}: restore"):
-        label = f"{part.title}+{table.get('label', table['name'])}"
+        label = restored_title(part.title, table)
         rest = {key: value for key, value in table.items() if key != "label"}
         if isinstance(rest.get("prior"), str) and os.path.isdir(folder / os.path.expanduser(rest["prior"])):
             rest["prior"] = str((folder / os.path.expanduser(rest["prior"])).absolute())
         found.append(part.model_copy(update={"restore": rest, "label": label}))
     return found
+
+
+def restored_title(title: str, table: Mapping[str, Any]) -> str:
+    """What rows of a restored attack are called."""
+    return f"{title}+{table.get('label', table['name'])}"
 
 
 def folders_of_priors(parts: Iterable[AttackPart]) -> list[Path]:
@@ -87,8 +93,7 @@ def restored(part: AttackPart, truth: Truth, raw: Evidence) -> Evidence:
     """What the restorer of a part makes of raw evidence; only what everyone knows of the inputs goes in with it."""
     from fedxray.seeds import fork
 
-    restorer = make_restorer(part.restore, f"attack {part.title}: restore")
-    prior = prior_of(restorer)
+    restorer, prior = tools_of(part)
     check_unseen(part, prior, truth.space, (*truth.train, *truth.holdout))
     return restorer.restore(
         raw, prior, space=truth.space, generator=fork(truth.seed, "restorations of an audit", part.title)
@@ -101,20 +106,38 @@ def check_restoring(part: AttackPart, attack: Attack, space: Space) -> None:
         return
     from fedxray.restore.base import check_evidence, check_shape
 
-    place = f"attack {part.title}: restore"
-    restorer = make_restorer(part.restore, place)
-    check_evidence(restorer.name, attack.kind)
-    prior = prior_of(restorer)
-    kind = KIND_OF_PRIOR.get(type(prior).__name__, "unknown")
-    if kind not in restorer.needs:
+    restorer, prior = tools_of(part)
+    with _said_of(part):
+        check_evidence(restorer.name, attack.kind)
+        kind = KIND_OF_PRIOR.get(type(prior).__name__, "unknown")
+        if kind not in restorer.needs:
+            raise BadInput(
+                "restore.prior",
+                expected=f"a prior that {restorer.name} can use ({', '.join(restorer.needs)})",
+                got=f"one of kind {kind}",
+                remedy="Train one with `fedxray train-prior --kind`: gan for gan, ddpm or dit for the others.",
+            )
+        check_shape(restorer.name, prior.shape, space)
+        restorer.check(prior)
+
+
+def tools_of(part: AttackPart) -> tuple[Restorer[Any], Shaped]:
+    """The restorer of a restored version and its prior, which is loaded once."""
+    with _said_of(part):
+        restorer = make_restorer(part.restore, "restore")
+        return restorer, _loaded(restorer.prior, restorer.revision)
+
+
+@contextmanager
+def _said_of(part: AttackPart) -> Iterator[None]:
+    """A block whose refusals name the attack of the plan that they belong to."""
+    try:
+        yield
+    except BadInput as error:
+        where = error.argument if error.argument.startswith("restore") else f"restore: {error.argument}"
         raise BadInput(
-            f"{place}.prior",
-            expected=f"a prior that {restorer.name} can use ({', '.join(restorer.needs)})",
-            got=f"one of kind {kind}",
-            remedy="Train one with `fedxray train-prior --kind`: gan for gan, ddpm or dit for the others.",
-        )
-    check_shape(restorer.name, prior.shape, space)
-    restorer.check(prior)
+            f"attack {part.title}: {where}", expected=error.expected, got=error.got, remedy=error.remedy
+        ) from error
 
 
 def check_unseen(part: AttackPart, prior: Shaped, space: Space, records: Iterable[Records]) -> None:
@@ -131,13 +154,8 @@ def restoring_facts(part: AttackPart) -> dict[str, Any]:
     """What the ledger says of a restored result, nothing of a raw one."""
     if part.restore is None:
         return {}
-    restorer = make_restorer(part.restore, f"attack {part.title}: restore")
-    return {"restored_by": restorer.name, "prior": dict(prior_of(restorer).facts)}
-
-
-def prior_of(restorer: Restorer[Any]) -> Shaped:
-    """The prior that a restorer names, loaded once."""
-    return _loaded(restorer.prior, restorer.revision)
+    restorer, prior = tools_of(part)
+    return {"restored_by": restorer.name, "prior": dict(prior.facts)}
 
 
 @lru_cache(maxsize=4)

@@ -7,8 +7,9 @@ from typing import Any
 
 from fedxray.audit.gate import label_of as label
 from fedxray.audit.gate import parts, plans_of
+from fedxray.audit.restoring import restored_title
 
-__all__ = ["attack_names", "deployed", "label", "parts", "plan_of", "plans_of", "table"]
+__all__ = ["attack_names", "deployed", "label", "parts", "plan_of", "plans_of", "restorer_names", "table"]
 
 Plan = Mapping[str, Any]
 
@@ -36,6 +37,29 @@ def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:
 
 
 def attack_names(document: Mapping[str, Any]) -> dict[str, str]:
-    """The catalogue name behind each label of an attack."""
-    listed = [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
-    return {label(part): str(part["name"]) for part in listed if part.get("name")}
+    """The catalogue name behind each label of an attack, also of its restored versions."""
+    named = [part for part in _attacks(document) if part.get("name")]
+    return {title: str(part["name"]) for part in named for title in (label(part), *_restored(part))}
+
+
+def restorer_names(document: Mapping[str, Any]) -> dict[str, str]:
+    """The restorer behind each label of a restored version."""
+    return {title: name for part in _attacks(document) for title, name in _restored(part).items()}
+
+
+def _attacks(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+
+
+def _restored(part: Mapping[str, Any]) -> dict[str, str]:
+    """By label of a restored version its restorer."""
+    given = part.get("restore")
+    tables = [
+        {"name": one} if isinstance(one, str) else one
+        for one in (given if isinstance(given, list) else [given])
+    ]
+    return {
+        restored_title(label(part), one): one["name"]
+        for one in tables
+        if isinstance(one, Mapping) and isinstance(one.get("name"), str)
+    }

@@ -11,10 +11,15 @@ from fedxray.report.catalogue import attack_words
 from fedxray.report.charts import Line, metric_chart
 from fedxray.report.drawing import Drawing
 from fedxray.report.findings import worst_words
-from fedxray.report.plans import attack_names
+from fedxray.report.plans import attack_names, restorer_names
 from fedxray.report.reasons import reason_words
 from fedxray.report.rows import Row, shown_rows
 from fedxray.report.stakes import secrets_of
+
+RESTORED = (
+    "Its images were then restored by {}: what they show beyond the raw ones comes from a model of such images, "
+    "and may never have been in the data."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +75,19 @@ def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
     names, columns = attack_names(document), secrets_of(document)
+    by = restorer_names(document)
     return [
-        _section(f"attack-{index}", rows, attack_words(names.get(attack, attack)), columns.get(attack))
+        _section(
+            f"attack-{index}", rows, _about(names.get(attack, attack), by.get(attack)), columns.get(attack)
+        )
         for index, ((attack, _), rows) in enumerate(groups.items())
     ]
+
+
+def _about(attack: str, restorer: str | None) -> str | None:
+    """What an attack says of itself, and what was done to its images afterwards."""
+    found = attack_words(attack)
+    return found if restorer is None or found is None else f"{found} {RESTORED.format(restorer)}"
 
 
 def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | None) -> AttackSection:

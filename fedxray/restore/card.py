@@ -1,7 +1,8 @@
 """The card of a prior: what it is, what it was trained on, and a hash of every record that it has seen.
 
 A prior that has seen a client's records would show what it remembers, not what leaked; the hashes let an audit refuse
-it. A record's hash is taken of its pixels as bytes, at the size of the prior's images.
+it. A record's hash is taken of its pixels as bytes, at the size of the prior's images. A mirror image tells as much as
+the picture, and training may have shown it (`flip`), so records are looked up both as they are and mirrored.
 """
 
 from __future__ import annotations
@@ -64,14 +65,21 @@ def read_card(folder: Path) -> dict[str, Any]:
     return found
 
 
-def check_overlap(argument: str, seen: Iterable[str], pixels: Tensor, whose: str) -> None:
-    """Refuse a prior that was trained on any of these images [n, c, h, w] in 0..1."""
+def known_among(seen: Iterable[str], pixels: Tensor) -> Tensor:
+    """Which of these images [n, c, h, w] in 0..1 are among the hashes, as they are or mirrored; bool [n]."""
     known = set(seen)
-    shared = sum(one in known for one in record_hashes(pixels)) if known else 0
+    both = zip(record_hashes(pixels), record_hashes(pixels.flip(3)), strict=True) if known else ()
+    found = [straight in known or mirrored in known for straight, mirrored in both]
+    return torch.tensor(found or [False] * len(pixels), dtype=torch.bool)
+
+
+def check_overlap(argument: str, seen: Iterable[str], pixels: Tensor, whose: str) -> None:
+    """Refuse a prior that was trained on any of these images [n, c, h, w] in 0..1, or on a mirror image of one."""
+    shared = int(known_among(seen, pixels).sum())
     if shared:
         raise BadInput(
             argument,
             expected="a prior that has seen no record of an audited client",
-            got=f"one that was trained on {shared} of the {len(pixels)} records of {whose}",
+            got=f"one that was trained on {shared} of the {len(pixels)} records of {whose}, mirror images included",
             remedy="Train one on other images; `fedxray train-prior --plan` leaves out every client's records.",
         )

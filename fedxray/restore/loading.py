@@ -57,6 +57,8 @@ def load_prior(prior: str, revision: str | None = None, *, folder: Path | None =
 def from_folder(folder: Path, *, hub: str = "") -> Shaped:
     """The prior that a folder holds: one with a card, or a model or pipeline that diffusers saved."""
     facts: dict[str, Any] = {"source": hub or folder.name, "trained_on": "unknown", "records": None}
+    if os.path.lexists(folder / CARD) and not (folder / CARD).is_file():
+        raise _bad(folder, f"a {CARD} that is a file", "something else of that name", AGAIN)
     card = read_card(folder) if (folder / CARD).is_file() else None
     if card is None:
         return _diffusion(folder, facts, ())

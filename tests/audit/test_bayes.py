@@ -110,6 +110,16 @@ def test_expected_improvement_is_what_it_is_called(extra: Any, mean: float) -> N
     assert theirs(1e-9) == pytest.approx(max(lowest - mean, 0.0), abs=1e-8)
 
 
+def test_a_loss_that_is_no_number_counts_as_the_worst_so_far(extra: Any) -> None:
+    extra("optuna")
+    told = [
+        [*SEEN[:-1], ({"x": 1.0}, loss)]
+        for loss in (math.inf, max(loss for _, loss in SEEN[:-1]), min(loss for _, loss in SEEN[:-1]))
+    ]
+    lost, worst, best = (bayes.best_guesses(LINE, past, 2, 3) for past in told)
+    assert lost == worst != best
+
+
 def test_what_is_asked_depends_on_the_trials_and_the_seed_alone(extra: Any) -> None:
     extra("optuna")
     study = Study(ranges=LINE, trials=9, starts=6, batch=3, sampler="gp")

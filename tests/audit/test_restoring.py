@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -147,12 +148,16 @@ def test_images_of_a_plan_are_in_no_clients_hands(tmp_path: Path) -> None:
 def test_a_picture_that_stands_in_the_data_twice_is_free_nowhere(tmp_path: Path) -> None:
     """Once with a client and once with nobody: a prior that learnt the second would know the first."""
     once = np.random.default_rng(0).integers(0, 255, (20, 4, 4), dtype=np.uint8)
-    np.savez(tmp_path / "twice.npz", x=np.concatenate([once, once]), y=np.arange(40) % 2)
+    again = np.concatenate([once[:10], once[10:, :, ::-1]])  # some of them mirrored
+    np.savez(tmp_path / "twice.npz", x=np.concatenate([once, again]), y=np.arange(40) % 2)
     data = {"path": "twice.npz", "clients": 2, "limit": 2}
     images = images_of_plan(write_toml(tmp_path / "plan.toml", document(data=data)))
     one = prepare(make_plan(document(data=data), tmp_path), "none", 0).federation
     held = torch.cat([records.x for records in (*one.clients, *one.holdout)])
-    taken, free = (set(record_hashes(pixels)) for pixels in (one.space.to_pixels(held), images.pixels))
+    taken, free = (
+        {min(pair) for pair in zip(record_hashes(pixels), record_hashes(pixels.flip(3)), strict=True)}
+        for pixels in (one.space.to_pixels(held), images.pixels)
+    )
     assert taken and free and not taken & free and len(taken | free) == 20
 
 
@@ -175,8 +180,9 @@ def test_a_picture_that_stands_in_the_data_twice_is_free_nowhere(tmp_path: Path)
 def test_restorers_that_cannot_work_are_refused_beforehand(
     priors: Path, tmp_path: Path, restore: Any, said: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=said) as refused:
         audited(make_plan(document(restore), priors), tmp_path / "out")
+    assert re.match(r"attack(\[0\]\.| .+: )restore", refused.value.argument), "which attack it belongs to"
     assert not (tmp_path / "out").exists()
 
 

@@ -70,6 +70,26 @@ def test_findings_and_headings_of_attributes_name_the_column(clinic: dict[str, A
     )
 
 
+@pytest.mark.parametrize(
+    ("restore", "label"),
+    [
+        ("ddrm", "attribute-from-model+ddrm"),
+        ([{"name": "gan"}, {"name": "ddrm", "label": "mine"}], "attribute-from-model+mine"),
+    ],
+)
+def test_restored_sections_say_what_was_done(clinic: dict[str, Any], restore: Any, label: str) -> None:
+    changed = copy.deepcopy(clinic)
+    changed["plan"]["attack"] = [{"name": "attribute-from-model", "restore": restore}]
+    for one in (*changed["cases"], *changed["summary"]):
+        one["attack"] = label if one["attack"] == "attribute-from-model" else one["attack"]
+    plain, restored = attack_sections(clinic)[0].about, attack_sections(changed)[0].about
+    assert plain and restored and restored.startswith(f"{plain} Its images were then restored by ddrm")
+    assert secrets_of(changed) == {label: "smoker"}
+    for broken in (3, [None], {"prior": "p"}, {"name": 3}):
+        changed["plan"]["attack"] = [{"name": "attribute-from-model", "restore": broken}]
+        assert attack_sections(changed)[0].about is None
+
+
 def test_a_label_of_its_own_changes_nothing(clinic: dict[str, Any]) -> None:
     changed = copy.deepcopy(clinic)
     changed["plan"]["attack"] = [{"name": "attribute-from-model", "label": "mine"}]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from fedxray.audit.search import Trial, found_in
 from fedxray.report.courses import studies
-from fedxray.report.drawing import as_file, on_page
+from fedxray.report.drawing import STANDING, Drawing, as_file, on_page
 from fedxray.report.study_charts import Attempt, best_so_far, settings_chart
 
 SIX = ("q_conv", "q_norm", "q_linear", "q_enhance", "p_mean", "p_var")
@@ -56,6 +58,32 @@ def test_the_best_so_far_passes_over_what_was_given_up_or_lost() -> None:
     case = [Attempt(point={}, loss=loss, given_up=given_up) for loss, given_up in losses]
     assert best_so_far(case) == [(2, 3.0), (4, 3.0), (5, 2.0), (6, 2.0)]
     assert best_so_far(case[:1]) == []
+
+
+def lines_in(drawing: Drawing | None, panel: int = 0) -> list[Any]:
+    assert drawing is not None
+    figure = Figure(figsize=(drawing.size[0] / 72, drawing.size[1] / 72), dpi=72)
+    drawing.paint(figure, STANDING)
+    return [one for one in figure.axes[panel].lines if len(one.get_xdata())]
+
+
+def test_the_best_is_marked_and_only_those_given_up_are_open() -> None:
+    losses = [(5.0, False), (None, False), (1.0, True), (2.0, False)]
+    case = [
+        Attempt(point={"a": float(place), "b": 9.0 - place}, loss=loss, given_up=given_up)
+        for place, (loss, given_up) in enumerate(losses)
+    ]
+    for panel, name in enumerate("ab"):
+        lines = lines_in(settings_chart([case], name="study", title="t"), panel)
+        points = {
+            (one.get_marker(), one.get_fillstyle()): list(zip(one.get_xdata(), one.get_ydata(), strict=True))
+            for one in lines
+        }
+        assert points == {
+            ("o", "full"): [(case[0].point[name], 5.0), (case[3].point[name], 2.0)],
+            ("o", "none"): [(case[2].point[name], 1.0)],
+            ("D", "full"): [(case[3].point[name], 2.0)],
+        }
 
 
 def test_logarithmic_settings_have_a_logarithmic_axis() -> None:

@@ -133,6 +133,20 @@ def test_pickled_weights_are_not_read(priors: dict[str, Path], tmp_path: Path) -
         load_prior(str(place))
 
 
+def test_a_card_that_is_no_file_is_not_read_as_none(priors: dict[str, Path], tmp_path: Path) -> None:
+    """Without its card nobody could tell what a prior has seen."""
+    place = copied(priors, "ddpm", tmp_path / "p")
+    card = place / "card.json"
+    card.unlink()
+    card.mkdir()
+    with pytest.raises(BadInput, match=r"a card\.json that is a file"):
+        load_prior(str(place))
+    card.rmdir()
+    card.symlink_to("nowhere")
+    with pytest.raises(BadInput, match=r"a card\.json that is a file"):
+        load_prior(str(place))
+
+
 @pytest.mark.parametrize("kind", ["ddpm", "gan"])
 def test_weights_that_the_card_does_not_name_are_refused(
     priors: dict[str, Path], tmp_path: Path, kind: str

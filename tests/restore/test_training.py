@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from fedxray.errors import BadInput
 from fedxray.progress import Step
-from fedxray.restore.card import check_overlap, read_card, record_hashes
+from fedxray.restore.card import check_overlap, known_among, read_card, record_hashes
 from fedxray.restore.training import (
     Training,
     check_place,
@@ -117,6 +117,15 @@ def test_a_prior_that_has_seen_a_record_is_refused() -> None:
     mixed = torch.cat([stripes(seed=1).pixels, stripes().pixels[:2]])
     with pytest.raises(BadInput, match="2 of the 26 records of client 0"):
         check_overlap("prior", seen, mixed, "client 0")
+
+
+def test_a_mirror_image_counts_as_the_record() -> None:
+    pixels = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    mirrored = torch.cat([pixels[:1], pixels[1:2].flip(3), pixels[2:].flip(2)])
+    assert known_among(record_hashes(pixels), mirrored).tolist() == [True, True, False]
+    assert known_among([], mirrored).tolist() == [False] * 3
+    with pytest.raises(BadInput, match="2 of the 3 records of client 0, mirror images included"):
+        check_overlap("prior", record_hashes(pixels), mirrored, "client 0")
 
 
 def test_an_interrupted_training_leaves_nothing(tmp_path: Path) -> None:

@@ -63,7 +63,9 @@ class SearchedSettings(CuriousSettings):
 
     labels: Attack = field(default_factory=LabelsDlf)  # used when neither labels nor counts are granted
     assumed_learning_rate: float | None = None  # of the clients, in place of the recipe's
-    assumed_examples: int | None = None  # images behind the sum, own ones included, in place of the granted
+    # Images behind the sum, own ones included, in place of the granted. No more than the own ones would leave none to
+    # the others, so that is read as one more than the own.
+    assumed_examples: int | None = None
 
     @property
     def assumed(self) -> Assumed:
