@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedxray.adversary.view import View
 from fedxray.attacks.inversion.awa_objective import Work, work_of
-from fedxray.attacks.inversion.interpolation import model_after, one_epoch, order_is_unknown
+from fedxray.attacks.inversion.interpolation import one_epoch, order_is_unknown, share_after
 from fedxray.attacks.inversion.known import replayed
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule, draw_schedule
@@ -89,8 +89,8 @@ def test_interpolated_epochs_add_up_and_are_all_the_same() -> None:
     for place, (part, target) in enumerate(parts):
         assert distance(part.start, add(seen.start, seen.update, place / 3)) < 1e-15
         assert part.recipe.epochs == 1 and part.sizes == (2, 2)
-        assert distance(add(part.start, target), model_after(seen.start, seen.update, place + 1, 3)) < 1e-15
-    assert distance(model_after(seen.start, seen.update, 3, 3), add(seen.start, seen.update)) == 0
+        assert distance(add(part.start, target), add(seen.start, seen.update, (place + 1) / 3)) < 1e-15
+    assert [share_after(client.recipe, 2, epoch) for epoch in (0, 3)] == [0, 1]
 
 
 def first_epoch(recipe: Recipe) -> tuple[Params, Params, float]:
@@ -115,6 +115,17 @@ def test_the_error_of_interpolation_is_of_second_order(scenario: int) -> None:
         lengths.append(whole)
     assert gaps[0] > 1e-9 and gaps[0] / gaps[1] == pytest.approx(4, rel=0.1)
     assert lengths[0] / lengths[1] == pytest.approx(2, rel=0.1)
+
+
+def test_with_momentum_and_full_batches_the_error_is_of_second_order_too() -> None:
+    gaps = []
+    for rate in (RATE / 8, RATE / 16):
+        guessed, real, _ = first_epoch(replace(SCENARIOS[2], learning_rate=rate, momentum=0.9))
+        gaps.append(distance(guessed, real))
+    assert gaps[0] > 1e-9 and gaps[0] / gaps[1] == pytest.approx(4, rel=0.1)
+    assert share_after(replace(SCENARIOS[2], momentum=0.9), 1, 1) == pytest.approx(
+        1 / (1 + 1.9 + 2.71 + 3.439)
+    )
 
 
 def test_with_full_batches_the_exact_map_and_the_interpolated_one_differ_in_second_order() -> None:
