@@ -97,6 +97,12 @@ def test_rounds_are_added_up_where_all_are_taken() -> None:
     assert all_of_them.curve[0] == pytest.approx(one.curve[0] + other.curve[0], abs=prior)
 
 
+def test_the_loss_that_is_told_is_that_of_the_best_iterate() -> None:
+    view, _, _ = seen()
+    evidence = run(view, steps=9, optimiser="adam", learning_rate=3.0)
+    assert evidence.facts["own_loss"] == [min(evidence.curve)] and evidence.curve[-1] > min(evidence.curve)
+
+
 def test_total_variation_counts_as_told() -> None:
     view, _, _ = seen()
     plain, some, more = (run(view, steps=1, total_variation=weight).curve[0] for weight in (0.0, 0.5, 1.0))
