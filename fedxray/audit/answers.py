@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 
@@ -94,9 +95,10 @@ def _remembered(store: Store, key: str, run: Callable[[], Evidence]) -> Evidence
     """The stored answer, or the computed one after storing it."""
     kept = store.load_evidence(key)
     if kept is not None:
-        return Evidence(
-            tensors=kept[0], **{**kept[1], "curve": tuple(kept[1]["curve"]), "seats": tuple(kept[1]["seats"])}
-        )
+        curve = tuple(
+            math.nan if loss is None else loss for loss in kept[1]["curve"]
+        )  # JSON has no such number
+        return Evidence(tensors=kept[0], **{**kept[1], "curve": curve, "seats": tuple(kept[1]["seats"])})
     evidence = run()
     facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
     store.save_evidence(key, evidence.tensors, results.plain(facts, "evidence"))

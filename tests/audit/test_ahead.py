@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,21 @@ def test_a_trial_that_fails_is_told_by_its_case(tmp_path: Path, monkeypatch: pyt
     assert calls == 3 + 1, (
         "the first batch ahead, then the case; what comes after a batch with a hole is left"
     )
+
+
+def test_a_search_whose_trials_all_diverge_is_undetermined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Awa.attack
+
+    def lost(self: Awa, *rest: Any) -> Any:
+        answer = real(self, *rest)
+        return replace(answer, status="diverged", curve=(float("nan"),), facts={"own_loss": [float("inf")]})
+
+    monkeypatch.setattr(Awa, "attack", lost)
+    (case,) = audited(plan({"trials": 2}), tmp_path / "out").document["cases"]
+    assert case["status"] == "undetermined" and "finite loss" in case["reason"]
+    assert case["search"]["best"] is None and case["curve"]["losses"] == [None]
 
 
 def test_time_spent_ahead_is_the_cases_time(tmp_path: Path) -> None:
