@@ -124,9 +124,9 @@ NOT_NEGATIVE = frozenset(
 # Decimals of the others, so that numbers of one column can be compared at sight.
 DECIMALS: Mapping[str, int] = {
     "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
-    "psnr": 1, "class_psnr": 1, "training_loss": 3,
+    "psnr": 1, "class_psnr": 1, "own_psnr": 1, "training_loss": 3,
 }  # fmt: skip
-UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB", "label_error": "examples"}
+UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB", "own_psnr": "dB", "label_error": "examples"}
 GLUE = "\N{NO-BREAK SPACE}"  # between a number and its unit
 
 

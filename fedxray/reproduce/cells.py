@@ -11,6 +11,9 @@ from typing import Any
 from fedxray.audit.summary import ENDED
 from fedxray.reproduce.base import Column, Measured, Number, Reproduction, Unit
 
+# What an attack tells of its seat's own records: no score, since they were no secret to it.
+TOLD = frozenset({"own_psnr"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -81,7 +84,7 @@ def _units(cases: Sequence[Mapping[str, Any]], metric: str) -> list[Unit]:
     """The cases that ended with a finite value, as a summary counts them."""
     found = []
     for case in cases:
-        value = case["scores"].get(metric)
+        value = (case["ledger"] if metric in TOLD else case["scores"]).get(metric)
         if case["status"] in ENDED and value is not None and math.isfinite(value):
             found.append(Unit(seed=case["seed"], client=case["client"], value=float(value)))
     return found

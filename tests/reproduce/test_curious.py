@@ -51,7 +51,7 @@ def test_clients_take_their_steps_on_one_batch_at_the_papers_rate() -> None:
     for name, row, plan in plans(PAPER):
         told, words = plan["federation"], row.split("-")
         steps = int(words[words.index("steps") + 1]) if "steps" in words else 3
-        steps = 1 if row in ("fedsgd", "search-both-one-step") else steps
+        steps = 1 if row == "fedsgd" or row.endswith("one-step") else steps
         rate = 0.03 if name == "curious-inversion-lr" else 1.0 if row == "fedsgd" else 0.003
         assert (told["rounds"], told.get("epochs", 1), told["learning_rate"]) == (1, steps, rate), (name, row)
         assert plan["data"]["size"] == (128 if row.endswith("128px") else 64)
@@ -121,6 +121,12 @@ def test_the_eleventh_figure_takes_the_rate_for_so_many_times_the_true_one() -> 
             for attack in plan["attack"]:
                 assert attack["assumed_learning_rate"] == pytest.approx(rate * float(attack["label"][1:]))
             assert {attack["label"] for attack in plan["attack"]} >= {"x0.1", "x1", "x10"}
+            continue
+        if row.startswith("ridge"):
+            quotients = [one["assumed_learning_rate"] / one["assumed_examples"] for one in plan["attack"]]
+            assert quotients == pytest.approx([rate / 32] * len(quotients))
+            assert {one["assumed_examples"] for one in plan["attack"]} >= {20, 28, 32, 40, 64}
+            assert all(one["grants"] == ["recipe"] for one in plan["attack"])
             continue
         known, searched = plan["attack"]
         ranges = searched["search"]["ranges"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedxray.reproduce.base import Column, Difference, Number, Paper, Reproduction, Unit
-from fedxray.reproduce.cells import Cell, costs_of_audit
+from fedxray.reproduce.cells import Cell, cells_of_audit, costs_of_audit
 from fedxray.reproduce.document import _place, _side, _verdict, differences, document, validate
 from fedxray.reproduce.pages import sheets
 from fedxray.reproduce.table import find
@@ -147,3 +147,14 @@ def test_costs_of_defences_stand_beside_the_numbers_where_there_are_several() ->
     assert sheet.lines[1][3:] == ("70.0\u00a0%", "60.0 to 80.0\u00a0%", "1", "9.2")
     without = document(made, "small", [], past)
     assert "costs" not in without and all(one.title != sheet.title for one in sheets(without))
+
+
+def test_what_an_attack_tells_of_its_own_records_is_read_from_the_ledger_and_nothing_else_is() -> None:
+    made = find("curious-unknown-lr")
+    case = {
+        "attack": "images-x1", "defence": "none", "aware": None, "seed": 0, "client": None, "status": "ok",
+        "ledger": {"own_psnr": 22.5, "retrieval": 0.1}, "scores": {"retrieval": 1.0, "own_psnr": 3.0},
+        "floors": {}, "seconds": 1.0,
+    }  # fmt: skip
+    cells = cells_of_audit(made, "ridge", {"cases": [case], "summary": [], "plan": {"data": {}}})
+    assert {one.column.metric: one.units[0].value for one in cells} == {"own_psnr": 22.5, "retrieval": 1.0}

@@ -2,7 +2,8 @@
 
 The rows `fedsgd` (the server applies the rate, as in the figure) and `fedavg` take it for so many times the true one.
 The others search: the rate alone, or it and the number of images, for which labels are estimated anew at every
-guess. Own images stay in the sum; a trial is judged by them alone. The range of the rate spans a factor of a hundred
+guess, and `ridge` goes along where the rate over the number is the true one. Own images stay in the sum; a trial is
+judged by them alone. The range of the rate spans a factor of a hundred
 and does not have the true one in its middle, where a grid or a model of the losses would come upon it by itself.
 
 A guess of another number of images than there are is matched to them all the same: of more guesses the better ones
@@ -31,6 +32,8 @@ TIMES = (0.1, 0.3, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 10.0)
 SERVER_RATE = 1.0  # as in the figure
 GUESSES = ("fedsgd", "fedavg")
 LOWEST, HIGHEST = 1 / 8, 12.5  # times the true rate, what is searched
+RIDGES = ("ridge", "ridge-one-step")
+SHARES = (0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0)  # of the true number of images, along the ridge
 SEARCHES = ("search-rate", "search-both", "search-both-one-step")
 CLIENTS = 2
 KNOWN, SEARCHED = "known", "searched"
@@ -50,8 +53,29 @@ def plan(request: Request, row: str) -> dict[str, Any]:
         "data": data(request, CLIENTS, (each,)),
         "model": network("lenet", request),
         "federation": recipe,
-        "attack": _guesses(request, row) if row in GUESSES else _searches(request, row, CLIENTS * each),
+        "attack": _attacks(request, row, CLIENTS * each),
     }
+
+
+def _attacks(request: Request, row: str, images: int) -> list[dict[str, Any]]:
+    if row in GUESSES:
+        return _guesses(request, row)
+    return _along(request, images) if row in RIDGES else _searches(request, row, images)
+
+
+def _along(request: Request, images: int) -> list[dict[str, Any]]:
+    """Guesses of the number, each with the rate that leaves the quotient as it is."""
+    return [
+        attack(
+            request,
+            share_title(share),
+            own_share="recover",
+            assumed_examples=round(images * share),
+            assumed_learning_rate=RATE * share,
+            grants=["recipe"],
+        )
+        for share in SHARES
+    ]
 
 
 def _guesses(request: Request, row: str) -> list[dict[str, Any]]:
@@ -83,6 +107,11 @@ def title(times: float) -> str:
     return f"x{times:g}"
 
 
+def share_title(share: float) -> str:
+    """What a guess of so many times the true number of images is called."""
+    return f"images-x{share:g}"
+
+
 def truth(plan: Mapping[str, Any]) -> dict[str, float]:
     """What who knew everything would assume."""
     held = CLIENTS * plan["data"]["sizes"][0]
@@ -97,8 +126,11 @@ UNKNOWN_RATE = Reproduction(
         "quality falls fast as the guessed and the true rate part, within a factor of ten by a simple curve, so that "
         "the rate (and N) can be searched by the own images",
     ),
-    rows=(*GUESSES, *SEARCHES),
-    columns=columns_of({**{title(times): "" for times in TIMES}, KNOWN: "", SEARCHED: ""}, METRICS),
+    rows=(*GUESSES, *SEARCHES, *RIDGES),
+    columns=(
+        *columns_of({**{title(times): "" for times in TIMES}, KNOWN: "", SEARCHED: ""}, METRICS),
+        *columns_of({share_title(share): "" for share in SHARES}, ("own_psnr", "retrieval")),
+    ),
     differences=(
         *(one for times in TIMES if times != 1 for one in better(title(1.0), title(times))),
         Difference(left=SEARCHED, right=KNOWN, rows=("search-rate", "search-rate")),
@@ -106,6 +138,11 @@ UNKNOWN_RATE = Reproduction(
             Difference(left=SEARCHED, right=KNOWN, rows=(row, row), metrics=("retrieval",))
             for row in SEARCHES
             if row != "search-rate"
+        ),
+        *(
+            Difference(left=share_title(share), right=share_title(1.0), metrics=("own_psnr",))
+            for share in SHARES
+            if share != 1
         ),
     ),
     sought=Sought(true=truth, quantities={"rate / images": ("assumed_learning_rate", "assumed_examples")}),
