@@ -11,21 +11,22 @@ from typing import Any
 
 from fedxray.reproduce.base import Reproduction
 
-NEARLY = 1.1  # times the lowest loss
+NEARLY = 0.1  # of the lowest loss: a trial that is no further above it is nearly as good
 
 Point = Mapping[str, float]
 
 
 def searches_of_audit(made: Reproduction, row: str, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One entry for every case that searched and every number it was after."""
-    titles = {column.attack: column.name for column in made.columns}
+    titles = {(column.attack, column.defence, column.aware): column.name for column in made.columns}
     found = []
     for case in document["cases"]:
         told = case.get("search") or {}
-        if case["attack"] not in titles or told.get("best") is None:
+        title = titles.get((case["attack"], case["defence"], case["aware"]))
+        if title is None or told.get("best") is None:
             continue
         true = {} if made.sought is None else dict(made.sought.true(document["plan"]))
-        where = {"row": row, "column": titles[case["attack"]], "seed": case["seed"], "client": case["client"]}
+        where = {"row": row, "column": title, "seed": case["seed"], "client": case["client"]}
         found += [{**where, **one} for one in _quantities(made, told, true)]
     return found
 
@@ -34,7 +35,8 @@ def _quantities(made: Reproduction, told: Mapping[str, Any], true: Point) -> lis
     """Every searched setting, and what follows from several of them."""
     trials = [one for one in told["trials"] if one["loss"] is not None and not one.get("given_up")]
     best = told["trials"][told["best"]]
-    near = [one["point"] for one in trials if one["loss"] <= best["loss"] * NEARLY]
+    most = best["loss"] + NEARLY * abs(best["loss"])  # a loss below 0 must not shut its own trial out
+    near = [one["point"] for one in trials if one["loss"] <= most]
     ways = {} if made.sought is None else made.sought.quantities
     names = [
         *best["point"],

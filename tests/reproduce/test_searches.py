@@ -26,6 +26,8 @@ def trial(rate: float, images: int, loss: float | None, given_up: bool = False) 
 def results(*trials: dict[str, Any], best: int | None = 0, attack: str = "searched") -> dict[str, Any]:
     case = {
         "attack": attack,
+        "defence": "none",
+        "aware": None,
         "seed": 3,
         "client": None,
         "search": {"best": best, "trials": list(trials)},
@@ -44,6 +46,23 @@ def test_a_ridge_is_wide_in_both_settings_and_narrow_in_their_quotient() -> None
     assert ratio["found"] / ratio["true"] == pytest.approx(1.1)
     assert ratio["low"] == pytest.approx(ratio["high"]) and (ratio["nearly"], ratio["trials"]) == (3, 6)
     assert {(one["row"], one["column"], one["seed"]) for one in found} == {("search-both", "searched", 3)}
+
+
+@pytest.mark.parametrize(
+    ("lowest", "near", "far"), [(-1.0, -0.91, -0.89), (0.0, 0.0, 1e-9), (1.0, 1.09, 1.11)]
+)
+def test_nearly_as_good_is_a_tenth_above_the_lowest_of_any_sign(
+    lowest: float, near: float, far: float
+) -> None:
+    trials = [trial(0.01, 9, near), trial(0.01, 8, lowest), trial(0.01, 16, far)]
+    images = searches_of_audit(MADE, "search-both", results(*trials, best=1))[1]
+    assert (images["found"], images["low"], images["high"], images["nearly"]) == (8, 8, 9, 2)
+
+
+def test_a_case_under_a_defence_that_no_column_has_is_left_out() -> None:
+    made = results(trial(0.011, 8, 1.0))
+    made["cases"][0]["defence"] = "gaussian"
+    assert searches_of_audit(MADE, "search-both", made) == []
 
 
 def test_the_table_names_the_truth_where_there_is_one() -> None:
