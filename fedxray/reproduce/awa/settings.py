@@ -54,7 +54,7 @@ STARTS = {
 }
 ROWS = tuple(MODELS)
 SOUGHT = ("awa", "dlg-rate")
-PRINTED = {metric: NUMBERS["case1"]["awa"][metric] for metric in METRICS}
+PRINTED = {metric: NUMBERS["case1"]["awa-sent"][metric] for metric in METRICS}
 
 
 def plan(request: Request, row: str) -> dict[str, Any]:

@@ -42,14 +42,15 @@ def published(text: str) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for line in text.strip().splitlines():
         case, *cells = line.split()
-        threes = {name: cells[3 * place : 3 * place + 3] for place, name in enumerate(("dlg", "agic", "awa"))}
+        threes = {
+            name: cells[3 * place : 3 * place + 3] for place, name in enumerate(("dlg", "agic", "awa-sent"))
+        }
         found[case] = {
             name: {metric: float(number) for metrics in (METRICS, IN_ORDER)
                    for metric, number in zip(metrics, numbers, strict=True)}
             for name, numbers in threes.items()
             if "-" not in numbers
         }  # fmt: skip
-        found[case]["awa-sent"] = found[case]["awa"]
     return found
 
 
