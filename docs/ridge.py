@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from fedxray.audit.results import read
 from fedxray.reproduce.curious.unknown_rate import SEARCHED, truth
 
+QUOTIENT = "rate over images as in truth"
 ROWS = {"search-both": "three local steps", "search-both-one-step": "one local step"}
 TARGET = Path(__file__).resolve().parent / "images" / "curious-ridge.png"
 
@@ -40,7 +41,9 @@ def draw(folder: Path) -> None:
         images, rate = true["assumed_examples"], true["assumed_learning_rate"]
         axes = figure.add_subplot(1, len(rows), place)
         span = [images / 2, 2 * images]
-        axes.plot(span, [rate * one / images for one in span], color="0.6", linewidth=1, zorder=0)
+        axes.plot(
+            span, [rate * one / images for one in span], color="0.6", linewidth=1, zorder=0, label=QUOTIENT
+        )
         dots = axes.scatter(
             [point["assumed_examples"] for point, _ in trials],
             [point["assumed_learning_rate"] for point, _ in trials],
@@ -49,13 +52,19 @@ def draw(folder: Path) -> None:
             vmax=4,
             s=22,
         )
-        axes.plot([images], [rate], "x", color="red", markersize=9)
+        axes.plot([images], [rate], "x", color="red", markersize=9, linestyle="none", label="the truth")
         axes.set(
-            xscale="log", yscale="log", xlabel="assumed images", ylabel="assumed learning rate", title=title
+            xscale="log",
+            yscale="log",
+            xlabel="assumed number of images, own ones included",
+            ylabel="assumed learning rate",
+            title=title,
         )
         axes.set_xticks([5, 8, 12, 16], ["5", "8", "12", "16"], minor=False)
         axes.set_xticks([], minor=True)
         figure.colorbar(dots, ax=axes, label="error of own images, best trial = 1", extend="max")
+        if place == 1:
+            figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(TARGET)
 
 
