@@ -98,6 +98,7 @@ class Paper:
     clients: int | None = None
     numbers: Published = field(default_factory=dict)  # empty: not in our text, then the trend is compared
     trend: str = ""  # what the text says of the numbers
+    once: bool = False  # a number that stands in several rows was printed once: rows were not compared
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,11 +134,15 @@ def differences(made: Reproduction, cells: Sequence[Cell]) -> list[dict[str, Any
             lefts = {c.column.metric: c for c in cells if (c.row, c.column.name) == (rows[0], one.left)}
             rights = {c.column.metric: c for c in cells if (c.row, c.column.name) == (rows[1], one.right)}
             for metric in [m for m in lefts if m in rights and (not one.metrics or m in one.metrics)]:
-                found += _difference(one, rows, lefts[metric], rights[metric])
+                compared = rows[0] == rows[1] or not made.paper.once
+                found += _difference(one, rows, lefts[metric], rights[metric], compared)
     return found
 
 
-def _difference(one: Difference, rows: tuple[str, str], left: Cell, right: Cell) -> list[dict[str, Any]]:
+def _difference(
+    one: Difference, rows: tuple[str, str], left: Cell, right: Cell, compared: bool
+) -> list[dict[str, Any]]:
+    """`compared` says whether the paper's numbers, where both are there, are of two different things."""
     both = [key for key in left.values if key in right.values]
     if not both:
         return []
@@ -148,7 +152,9 @@ def _difference(one: Difference, rows: tuple[str, str], left: Cell, right: Cell)
         side = "above" if paired.low > 0 else "below" if paired.high < 0 else "undecided"
     published = [_published(cell.paper) for cell in (left, right)]
     means = [None if number is None else number["mean"] for number in published]
-    gap = None if means[0] is None or means[1] is None else means[0] - means[1]
+    gap = None
+    if compared and means[0] is not None and means[1] is not None:
+        gap = means[0] - means[1]
     entry: dict[str, Any] = {
         "left": one.left,
         "right": one.right,

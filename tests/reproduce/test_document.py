@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,3 +159,16 @@ def test_what_an_attack_tells_of_its_own_records_is_read_from_the_ledger_and_not
     }  # fmt: skip
     cells = cells_of_audit(made, "ridge", {"cases": [case], "summary": [], "plan": {"data": {}}})
     assert {one.column.metric: one.units[0].value for one in cells} == {"own_psnr": 22.5, "retrieval": 1.0}
+
+
+def test_a_number_that_was_printed_once_compares_no_rows() -> None:
+    made = find("awa-settings")
+    column = next(one for one in made.columns if (one.name, one.metric) == ("awa", "psnr_002"))
+    cells = [
+        Cell(row=row, column=column, units=(Unit(seed=0, client=0, value=value),), paper=22.4)
+        for row, value in (("running", 15.0), ("batch", 8.0))
+    ]
+    (found,) = differences(made, cells)
+    assert (found["mean"], found["paper"], found["rows"]) == (7.0, None, ["running", "batch"])
+    several = replace(made, paper=replace(made.paper, once=False))
+    assert differences(several, cells)[0]["paper"] == 0
