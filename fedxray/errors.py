@@ -19,6 +19,10 @@ class BadInput(FedxrayError):
         self.argument, self.expected, self.got, self.remedy = argument, expected, str(got), remedy
         Exception.__init__(self, f"{argument}: expected {expected}, got {got}. {remedy}")
 
+    def at(self, argument: str) -> BadInput:
+        """The same, said of a place that the user knows."""
+        return type(self)(argument, expected=self.expected, got=self.got, remedy=self.remedy)
+
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the four parts, so that the message survives a trip between processes."""
         return (_rebuild_bad_input, (type(self), self.argument, self.expected, self.got, self.remedy))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.errors import BadInput, Refused, some, unknown_key, unknown_name
+from fedxray.errors import BadInput, Diverged, Refused, some, unknown_key, unknown_name
 
 
 def test_names_that_are_near_are_offered_and_otherwise_all() -> None:
@@ -45,6 +45,11 @@ def test_one_wording_for_unknown_keys(key: str, known: object, more: dict[str, s
 )
 def test_a_refusal_survives_the_way_between_processes(error: Exception) -> None:
     assert str(copy.copy(error)) == str(error) and type(copy.copy(error)) is type(error)
+
+
+def test_a_refusal_said_of_another_place_stays_what_it_is() -> None:
+    moved = Diverged("rate", expected="b", got=3, remedy="c").at("attack[0].rate")
+    assert type(moved) is Diverged and str(moved) == "attack[0].rate: expected b, got 3. c"
 
 
 @pytest.mark.parametrize(

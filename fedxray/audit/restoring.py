@@ -135,9 +135,7 @@ def _said_of(part: AttackPart) -> Iterator[None]:
         yield
     except BadInput as error:
         where = error.argument if error.argument.startswith("restore") else f"restore: {error.argument}"
-        raise BadInput(
-            f"attack {part.title}: {where}", expected=error.expected, got=error.got, remedy=error.remedy
-        ) from error
+        raise error.at(f"attack {part.title}: {where}") from error
 
 
 def check_unseen(part: AttackPart, prior: Shaped, space: Space, records: Iterable[Records]) -> None:

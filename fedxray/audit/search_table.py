@@ -44,9 +44,7 @@ def study_of(attack: Attack, table: Any, place: str) -> Study:
     try:
         check(made)
     except BadInput as error:
-        raise BadInput(
-            f"{place}.{error.argument}", expected=error.expected, got=error.got, remedy=error.remedy
-        ) from None
+        raise error.at(f"{place}.{error.argument}") from None
     _check_ends(attack, made, f"{place}.ranges")
     _check_give_up(attack, made, f"{place}.give_up")
     return made

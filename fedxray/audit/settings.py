@@ -45,9 +45,7 @@ def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attac
         return cls(**filled)
     except BadInput as error:
         inner = error.argument if error.argument in known else OTHERWISE.get(error.argument, error.argument)
-        raise BadInput(
-            f"{argument}.{inner}", expected=error.expected, got=error.got, remedy=error.remedy
-        ) from error
+        raise error.at(f"{argument}.{inner}") from error
 
 
 def fit(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:

@@ -97,7 +97,7 @@ def _end(federation: Federation, clients: Sequence[Records], recipe: Recipe) -> 
 
 def _leading(federation: Federation, clients: Sequence[Records], start: Params, moved: float) -> float:
     network, recipe = in_train_mode(federation.model), federation.recipe
-    losses = [partial(_loss, network, recipe.loss, one) for one in clients]
+    losses = [partial(loss_on, network, recipe.loss, one) for one in clients]
     sizes = [float(len(one)) if recipe.weighting == "examples" else 1.0 for one in clients]
     rate = recipe.learning_rate
     steps = 1 if recipe.kind == "gradient" else recipe.epochs
@@ -105,7 +105,8 @@ def _leading(federation: Federation, clients: Sequence[Records], start: Params, 
     return float(norm(term)) * recipe.server_learning_rate / moved
 
 
-def _loss(network: nn.Module, loss: str, records: Records, params: Params) -> Tensor:
+def loss_on(network: nn.Module, loss: str, records: Records, params: Params) -> Tensor:
+    """The mean loss of all records, in the mode that the network is in; its buffers stay as they are."""
     fresh = {name: value.clone() for name, value in buffers_of(network).items()}
     return example_loss(loss)(functional_call(network, {**params, **fresh}, (records.x,)), records.y).mean()
 

@@ -43,8 +43,8 @@ def cells_of_audit(made: Reproduction, row: str, document: Mapping[str, Any]) ->
 
 
 def _cell(made: Reproduction, row: str, column: Column, document: Mapping[str, Any]) -> Cell:
-    cases = [case for case in document["cases"] if _belongs(case, column)]
-    rows = [one for one in document["summary"] if _belongs(one, column) and one["metric"] == column.metric]
+    cases = [case for case in document["cases"] if belongs(case, column)]
+    rows = [one for one in document["summary"] if belongs(one, column) and one["metric"] == column.metric]
     left_out = [name for case in cases for name in case["ledger"].get("controls_left_out", ())]
     return Cell(
         row=row,
@@ -72,7 +72,8 @@ def costs_of_audit(row: str, document: Mapping[str, Any]) -> list[dict[str, Any]
     return found if len({one["defence"] for one in found}) > 1 else []
 
 
-def _belongs(entry: Mapping[str, Any], column: Column) -> bool:
+def belongs(entry: Mapping[str, Any], column: Column) -> bool:
+    """Whether a case or a line of a summary is of this column."""
     return (entry["attack"], entry["defence"], entry["aware"]) == (
         column.attack,
         column.defence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,24 @@ def finished_rows(made: Reproduction, folder: Path) -> list[str]:
     return [row for row in made.rows if (folder / row / name).is_file()]
 
 
-def read_cells(made: Reproduction, folder: Path, row: str) -> list[Cell]:
-    """What was measured in a row."""
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a row came to: its numbers, what its defences cost and what its searches found."""
+
+    cells: list[Cell]
+    costs: list[dict[str, Any]]
+    searches: list[dict[str, Any]]
+
+
+def read_row(made: Reproduction, folder: Path, row: str) -> Row:
+    """A finished row; its results are read once."""
     if made.plan is not None:
-        return cells_of_audit(made, row, read_results(folder / row))
+        found = read_results(folder / row)
+        return Row(
+            cells=cells_of_audit(made, row, found),
+            costs=costs_of_audit(row, found),
+            searches=searches_of_audit(made, row, found),
+        )
     kept = read_json(folder / row / MEASURED)["cells"]
     measured = [Measured(**{**one, "units": tuple(Unit(**unit) for unit in one["units"])}) for one in kept]
-    return cells_of_measured(made, row, measured)
-
-
-def read_costs(made: Reproduction, folder: Path, row: str) -> list[dict[str, Any]]:
-    """What the defences of a row cost."""
-    return [] if made.plan is None else costs_of_audit(row, read_results(folder / row))
-
-
-def read_searches(made: Reproduction, folder: Path, row: str) -> list[dict[str, Any]]:
-    """What the searches of a row found."""
-    return [] if made.plan is None else searches_of_audit(made, row, read_results(folder / row))
+    return Row(cells=cells_of_measured(made, row, measured), costs=[], searches=[])

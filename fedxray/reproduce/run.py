@@ -30,7 +30,7 @@ from fedxray.reproduce.base import Column, Reproduction, Request
 from fedxray.reproduce.extend import extended
 from fedxray.reproduce.following import check_rows, informed
 from fedxray.reproduce.pages import markdown
-from fedxray.reproduce.reading import MEASURED, finished_rows, read_cells, read_costs, read_searches
+from fedxray.reproduce.reading import MEASURED, finished_rows, read_row
 from fedxray.reproduce.table import find
 
 KIND = "reproduction"
@@ -130,11 +130,15 @@ def reproduce(
 
 def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
     """Write reproduction.json and the page from all rows that a folder holds."""
-    rows = finished_rows(made, folder)
-    cells = [cell for row in rows for cell in read_cells(made, folder, row)]
-    costs = [one for row in rows for one in read_costs(made, folder, row)]
-    searches = [one for row in rows for one in read_searches(made, folder, row)]
-    content = documents.document(made, scale, cells, history.told(folder), costs, searches)
+    rows = [read_row(made, folder, row) for row in finished_rows(made, folder)]
+    content = documents.document(
+        made,
+        scale,
+        [cell for row in rows for cell in row.cells],
+        history.told(folder),
+        [one for row in rows for one in row.costs],
+        [one for row in rows for one in row.searches],
+    )
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
     return Ended(folder=folder, document=content, failed=_failed(content))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.reproduce.base import Reproduction
+from fedxray.reproduce.cells import belongs
 
 NEARLY = 0.1  # of the lowest loss: a trial that is no further above it is nearly as good
 
@@ -18,11 +19,10 @@ Point = Mapping[str, float]
 
 def searches_of_audit(made: Reproduction, row: str, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One entry for every case that searched and every number it was after."""
-    titles = {(column.attack, column.defence, column.aware): column.name for column in made.columns}
     found = []
     for case in document["cases"]:
         told = case.get("search") or {}
-        title = titles.get((case["attack"], case["defence"], case["aware"]))
+        title = next((column.name for column in made.columns if belongs(case, column)), None)
         if title is None or told.get("best") is None:
             continue
         true = {} if made.sought is None else dict(made.sought.true(document["plan"]))

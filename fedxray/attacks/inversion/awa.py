@@ -3,8 +3,8 @@
 Inputs are sought whose replayed update is the one seen, where layers count differently:
     1. Take the labels as granted, or from a sub-attack. Draw inputs evenly over the valid range.
     2. A round of one batch per epoch is replayed exactly, one of one epoch up to the order of its batches. One of
-       several epochs of several batches has an order that nobody knows: it is taken for as many equal epochs (which
-       they are only without momentum), and the first (`epoch`) is replayed.
+       several epochs of several batches has an order that nobody knows: it is taken for as many equal epochs (with
+       momentum the first is shorter), and the first (`epoch`) is replayed.
     3. Every layer gets a weight that rises linearly from 1 at the first of its kind to q_conv, q_norm or q_linear
        at the last.
     4. At every step, layers that are both among the share p_mean of layers with the largest relative errors of the

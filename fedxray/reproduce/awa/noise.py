@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.prepare import prepare
+from fedxray.audit.sums_off import loss_on
 from fedxray.federation.local import in_train_mode
 from fedxray.federation.round_loop import Federation
-from fedxray.losses import example_loss
-from fedxray.params import buffers_of, parameters_of
+from fedxray.params import norm, parameters_of, subtract
 from fedxray.seeds import fork
+from fedxray.theory.super_client import gradient
 
 
 def prepared(plan: Mapping[str, Any], seed: int) -> Federation:
@@ -30,21 +32,13 @@ def distances(federation: Federation, client: int, seed: int, noises: Sequence[f
     pixels = space.to_pixels(records.x)
     source = fork(seed, "landscape", client)
     drawn = torch.randn(pixels.shape, generator=source, device="cpu").to(pixels)
-    true = _gradient(federation, records.x, records.y)
-    size = sum(float(value.square().sum()) for value in true.values())
-    found = {}
-    for noise in noises:
-        near = space.from_pixels((pixels + noise * drawn).clamp(0, 1))
-        apart = _gradient(federation, near, records.y)
-        found[noise] = sum(float((apart[name] - true[name]).square().sum()) for name in true) / size
-    return found
-
-
-def _gradient(federation: Federation, x: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-    """Of the mean loss, in the mode that clients train in."""
     network = in_train_mode(federation.model)
-    params = {name: value.detach().requires_grad_() for name, value in parameters_of(network).items()}
-    fresh = {name: value.clone() for name, value in buffers_of(network).items()}
-    outputs = functional_call(network, {**params, **fresh}, (x,))
-    loss = example_loss(federation.recipe.loss)(outputs, y).mean()
-    return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
+    start = parameters_of(network)
+
+    def slope(x: Tensor) -> dict[str, Tensor]:
+        shown = replace(records, x=x)
+        return gradient(partial(loss_on, network, federation.recipe.loss, shown), start)
+
+    true = slope(records.x)
+    near = {noise: space.from_pixels((pixels + noise * drawn).clamp(0, 1)) for noise in noises}
+    return {noise: float(norm(subtract(slope(x), true)) / norm(true)) ** 2 for noise, x in near.items()}

@@ -3,8 +3,8 @@
 The rows `fedsgd` (the server applies the rate, as in the figure) and `fedavg` take it for so many times the true one.
 The others search: the rate alone, or it and the number of images, for which labels are estimated anew at every
 guess, and `ridge` goes along where the rate over the number is the true one. Own images stay in the sum; a trial is
-judged by them alone. The range of the rate spans a factor of a hundred
-and does not have the true one in its middle, where a grid or a model of the losses would come upon it by itself.
+judged by them alone. The range of the rate spans a factor of a hundred and does not have the true one in its middle,
+where a grid or a model of the losses would come upon it by itself.
 
 A guess of another number of images than there are is matched to them all the same: of more guesses the better ones
 are taken, and originals without a guess have no psnr. So where N is searched only retrieval is compared.
