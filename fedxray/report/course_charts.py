@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedxray.report import words
 from fedxray.report.drawing import Drawing, Inks
@@ -69,9 +69,7 @@ def axes_in(
     axes = figure.add_axes(room)
     known = [loss for loss in losses if loss is not None]
     if known and min(known) > 0 and max(known) > FAR_APART * min(known):
-        axes.set_yscale("log")
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda place, _: f"{place:g}")  # not as a formula
+        on_log_scale(axes, "y")
     axes.patch.set_visible(False)
     for side in ("right", "top"):
         axes.spines[side].set_visible(False)
@@ -82,6 +80,14 @@ def axes_in(
     axes.set_xlabel(f"@{labels[0]}", color=inks.muted)
     axes.set_ylabel(f"@{labels[1]}", color=inks.muted, labelpad=6)
     return axes
+
+
+def on_log_scale(axes: Axes, side: Literal["x", "y"]) -> None:
+    """Make one axis logarithmic, with its numbers written out: formulas cannot be drawn."""
+    axes.set(**{f"{side}scale": "log"})
+    axes.minorticks_off()
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    axis.set_major_formatter(lambda place, _: f"{place:g}")
 
 
 def _known(walk: Walk) -> tuple[list[int], list[float]]:

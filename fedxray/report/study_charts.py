@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedxray.report import words
-from fedxray.report.course_charts import HEIGHT, OWN_LOSS, ROOM, WIDTH, axes_in
+from fedxray.report.course_charts import HEIGHT, OWN_LOSS, ROOM, WIDTH, axes_in, on_log_scale
 from fedxray.report.drawing import Drawing, Inks
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def settings_chart(
             if place % ACROSS:
                 axes.set_ylabel("")
             if setting in logarithmic:
-                axes.set_xscale("log")
-                axes.minorticks_off()
+                on_log_scale(axes, "x")
             for case in cases:
                 _dots(axes, [(one.point[setting], one) for one in case], inks)
                 _mark_best(axes, case, setting, inks)

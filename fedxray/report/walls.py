@@ -64,7 +64,10 @@ def _quality(pair: Pair) -> float:
 
 def _place(gallery: Gallery, cases: Mapping[str, Mapping[str, Any]]) -> str:
     case = cases.get(gallery.case)
-    return gallery.case if case is None else f"seed {case['seed']}, client {case['client']}"
+    if case is None:
+        return gallery.case
+    whose = "everyone" if case["client"] is None else f"client {case['client']}"
+    return f"seed {case['seed']}, {whose}"
 
 
 def _title(case: Mapping[str, Any]) -> str:

@@ -93,3 +93,8 @@ def test_logarithmic_settings_have_a_logarithmic_axis() -> None:
     )
     assert plain is not None and spaced is not None
     assert as_file(plain, "svg") != as_file(spaced, "svg")
+    figure = Figure(figsize=(spaced.size[0] / 72, spaced.size[1] / 72), dpi=72)
+    spaced.paint(figure, STANDING)
+    figure.draw_without_rendering()
+    written = [one.get_text() for one in figure.axes[0].get_xticklabels()]
+    assert {"0.001", "0.1"} & set(written) and not any("$" in one for one in written), "no formulas"
