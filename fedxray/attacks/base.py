@@ -63,7 +63,7 @@ class Attack(ABC):
     made for; `small` are settings under which all contract tests together take seconds; `adapts` says whether it
     changes its behaviour when it knows the defence; `searched` are settings that may be searched by its own loss, each
     with its lowest and highest value and how it is spaced (linear, log or int); `judged_by` is the fact of its evidence
-    that judges a trial, smaller is better (of a list its least).
+    that judges a trial, smaller is better (of a list its least), and `unjudged` what to do where it is missing.
     """
 
     name: ClassVar[str]
@@ -78,6 +78,7 @@ class Attack(ABC):
     adapts: ClassVar[bool] = False
     searched: ClassVar[Mapping[str, tuple[float, float, str]]] = MappingProxyType({})
     judged_by: ClassVar[str] = "own_loss"
+    unjudged: ClassVar[str] = "Leave search out."
 
     @abstractmethod
     def needs(self) -> tuple[Need, ...]:

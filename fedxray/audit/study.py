@@ -145,7 +145,7 @@ def own_measure(attack: Attack, evidence: Evidence) -> float:
         raise Refused(
             attack.name,
             missing=f"its own measure of a trial ({attack.judged_by})",
-            remedy='The curious client needs own images among those sought: own_share = "recover" from its seat.',
+            remedy=attack.unjudged,
         )
     if evidence.status in ("diverged", "undetermined"):
         return math.inf

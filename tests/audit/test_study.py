@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.curious_client import CuriousClient
 from fedxray.attacks.inversion.dlg import Dlg
@@ -96,6 +97,16 @@ def test_trials_that_did_not_end_well_are_never_chosen() -> None:
     found = studied(Search(attack=ATTACK, study=study, run=diverged, generator=fork(0)))
     assert found.status == "undetermined" and found.facts["search"]["best"] is None
     assert own_measure(Dlg(), Evidence(kind="images", tensors={}, facts={"own_loss": [3.0, 2.0]})) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("attack", "remedy"), [(Dlg(), "Leave search out"), (CuriousClient(), 'own_share = "recover"')]
+)
+def test_a_trial_without_its_measure_is_refused_with_what_that_attack_needs(
+    attack: Attack, remedy: str
+) -> None:
+    with pytest.raises(Refused, match=remedy):
+        own_measure(attack, Evidence(kind="images", tensors={}))
 
 
 def test_the_learning_rate_is_found_by_the_own_images() -> None:

@@ -16,6 +16,7 @@ from fedxray.attacks.inversion.interpolation import one_epoch, order_is_unknown
 from fedxray.attacks.inversion.known import aim_of, recipe_of, replayed
 from fedxray.attacks.inversion.layers import Layer, layers_of, ramps
 from fedxray.attacks.inversion.replay import BatchNorm, Replay
+from fedxray.errors import BadInput
 from fedxray.params import Params
 
 
@@ -92,13 +93,25 @@ def match_of(
     """The loss with these weights."""
     layers = layers_of(view.model, work.aim)
     ends = {"conv": weights.q_conv, "norm": weights.q_norm, "linear": weights.q_linear}
+    ramp = ramps(layers, ends)
+    _check_some_count(ramp, weights)
     return Match(
         work=work,
         labels=labels,
         layers=layers,
-        ramp=ramps(layers, ends),
+        ramp=ramp,
         seen=aim_moments(work.aim, work.client.start, layers),
         weights=weights,
         size=size,
         undefined=undefined,
     )
+
+
+def _check_some_count(ramp: Sequence[float], weights: Weights) -> None:
+    """With no layer that counts the guess would stay where it began, and pass for what was found."""
+    all_enhanced = weights.p_mean == weights.p_var == 1
+    if not any(ramp) or (all_enhanced and not weights.q_enhance):
+        setting = "q_enhance" if any(ramp) else "q_conv, q_norm, q_linear"
+        raise BadInput(
+            setting, expected="a weight above 0 for some layer", got="0 for all layers", remedy="Raise it."
+        )

@@ -59,6 +59,9 @@ class CuriousClient(SearchedSettings, Attack):
     adapts: ClassVar[bool] = True
     searched: ClassVar[Mapping[str, tuple[float, float, str]]] = RANGES
     judged_by: ClassVar[str] = "own_error"
+    unjudged: ClassVar[str] = (
+        'It needs own images among those sought: own_share = "recover" from a client\'s seat.'
+    )
 
     def __post_init__(self) -> None:
         """Check every setting."""

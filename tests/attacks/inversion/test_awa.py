@@ -256,6 +256,21 @@ def test_settings_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> Non
         Awa(**wrong)
 
 
+@pytest.mark.parametrize(
+    "weights", [{"p_mean": 1.0, "p_var": 1.0, "q_enhance": 0.0}, {"preset": "none", "q_linear": 0.0}]
+)
+def test_weights_under_which_no_layer_counts_are_refused(weights: dict[str, Any]) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES))
+    y, recipe = torch.arange(2), CASES["case1"]
+    update = plain_update(model, images(2), y, recipe, draw_schedule(2, recipe, torch.Generator()))
+    view = view_of_update(
+        model, update, recipe=recipe, shape=(1, 4, 4), classes=CLASSES, examples=2, kind="weights", labels=y
+    )
+    with pytest.raises(BadInput, match="0 for all layers"):
+        run(view, steps=2, **weights)
+    assert run(view, steps=2, **weights | {"q_enhance": 1.0, "q_linear": 1.0}).status == "ok"
+
+
 def test_the_network_is_left_alone() -> None:
     view, _, _ = seen()
     before = parameters_of(view.model)
