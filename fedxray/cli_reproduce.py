@@ -70,7 +70,7 @@ def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
             about = f"about {duration(needed.seconds / hands)}, {megabytes(needed.bytes)}"
             print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
     if asked.made.plan is None:
-        print("\n".join(asked.rows))
+        print("\n".join(f"{row:<24}measured directly, without an audit" for row in asked.rows))
     return 0
 
 

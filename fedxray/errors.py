@@ -76,6 +76,13 @@ def unknown_key(
     return BadInput(argument, expected=expected, got=f"the unknown key {shown}", remedy=remedy)
 
 
+def missing_extra(argument: str, library: str, extra: str, otherwise: str | None = None) -> BadInput:
+    """A library that is installed only on demand, with how to get it; `otherwise` is what does without it."""
+    remedy = f"In the project's folder: .venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"
+    remedy += "." if otherwise is None else f"; or {otherwise}."
+    return BadInput(argument, expected=f"{library} to be installed", got="none", remedy=remedy)
+
+
 def _nearest(got: str, names: list[str], what: str, most: int, *, cutoff: float) -> str:
     near = difflib.get_close_matches(got, names, n=most, cutoff=cutoff)
     return f"Did you mean {' or '.join(near)}?" if near else f"Known {what}: {', '.join(names) or 'none'}."

@@ -77,7 +77,7 @@ def test_plan_can_be_read(file: Path) -> None:
 
 def test_plans_are_all_listed() -> None:
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert len(PLANS) == 14
+    assert len(PLANS) == 15
     assert all(file.relative_to(EXAMPLES.parent).as_posix() in listed for file in PLANS)
 
 
@@ -134,6 +134,15 @@ def test_own_images(tmp_path: Path) -> None:
     mean, floor = means(document, "retrieval")["inverting-gradients", "none"]
     assert mean > floor + 0.3
     assert not (tmp_path / "audit" / "gallery.json").exists(), "own pictures are private"
+
+
+def test_own_images_after_several_epochs(tmp_path: Path) -> None:
+    """Pictures are recognised after several local steps too, and it is told what the client was taken for."""
+    document = audited("own-images/weighted.toml", tmp_path, [0])
+    mean, floor = means(document, "retrieval")["awa", "none"]
+    assert mean > floor + 0.3 and ("agic", "none") in means(document, "retrieval")
+    taken = [case["taken"] for case in document["cases"] if case["attack"] == "awa"]
+    assert all(one["case"] == "case4" and one["epoch"] == 1 and one["q_conv"] > 1 for one in taken)
 
 
 def test_no_data(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ IMPORTED_AS = {
     "scikit-image": "skimage",
     "pillow": "PIL",
 }
+FOR_A_LIBRARY = {"greenlet"}  # Optuna's sampler asks for several points at once where it is installed
 PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
 
 # From the ground up: a module may import from its own room and from those before it.
@@ -180,7 +181,7 @@ def test_foreign_imports_are_of_the_standard_library_or_declared() -> None:
         for found, _ in imports(path.read_text(encoding="utf-8"), module_name(path))
     }
     assert used - core - extras - {"fedxray"} <= set(sys.stdlib_module_names)
-    assert core | extras <= used, "what nothing imports need not be installed"
+    assert core | extras - FOR_A_LIBRARY <= used, "what nothing imports need not be installed"
 
 
 def declared() -> tuple[set[str], set[str]]:

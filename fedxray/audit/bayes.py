@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedxray.audit.engines import one_thread
-from fedxray.errors import FedxrayError
+from fedxray.errors import missing_extra
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -29,7 +29,7 @@ def check_optuna() -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise FedxrayError("sampler gp needs Optuna: pip install 'fedxray[tune]', or use random.") from None
+        raise missing_extra("sampler", "Optuna", "tune", 'use sampler = "random"') from None
 
 
 def best_guesses(
@@ -87,7 +87,7 @@ def _quiet() -> Iterator[None]:
 
     logger = logging.getLogger("optuna")
     before, draws = logger.level, torch.get_rng_state()
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(logging.ERROR)
     try:
         with one_thread(), warnings.catch_warnings():  # many threads make it slower, and other sums
             warnings.filterwarnings("ignore", module="optuna")

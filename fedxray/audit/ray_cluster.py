@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-from fedxray.errors import BadInput, FedxrayError
+from fedxray.errors import BadInput, FedxrayError, missing_extra
 
 OBJECT_STORE = 80 * 2**20  # bytes, near the least that Ray takes: only names travel
 PATIENCE = 10.0  # seconds in which a cluster must answer
@@ -29,9 +29,7 @@ def check(address: str | None) -> None:
     if address is not None and (address == "local" or "://" in address):
         raise _no_cluster(address)
     if importlib.util.find_spec("ray") is None:
-        raise BadInput(
-            "--engine", expected="an installed Ray", got="none", remedy="pip install 'fedxray[ray]'"
-        )
+        raise missing_extra("--engine", "Ray", "ray", "use --engine processes")
 
 
 def start_cluster(cpus: int, place: str) -> None:

@@ -22,6 +22,11 @@ EvaluateMany = Callable[[list[Point]], Sequence[float]]
 # Points that were asked already under a name, or those that the function asks now.
 Recall = Callable[[str, Callable[[], list[Point]]], list[Point]]
 SAMPLERS = ("random", "gp", "grid")
+NEEDED: Mapping[Scale, str] = {
+    "linear": "",
+    "log": " above 0",
+    "int": ", both whole numbers",
+}  # of the ends of a range
 STARTS = 10  # of a model of the losses, unless told
 
 
@@ -180,7 +185,7 @@ def _one_by_one(objective: Objective | None) -> EvaluateMany:
 def _grid(ranges: Ranges, trials: int) -> list[Point]:
     """Evenly spaced points of all ranges, ends included, equally many along each; the middle where it is only one."""
     names = sorted(ranges)
-    side = max(one for one in range(1, trials + 1) if one ** len(names) <= trials)
+    side = _side(ranges, trials)
     shares = [0.5] if side == 1 else [place / (side - 1) for place in range(side)]
     every = (
         tuple(spread(share, *ranges[name]) for name, share in zip(names, point, strict=True))
@@ -188,6 +193,11 @@ def _grid(ranges: Ranges, trials: int) -> list[Point]:
     )
     points = (dict(zip(names, values, strict=True)) for values in dict.fromkeys(every))
     return [{name: point[name] for name in ranges} for point in points]
+
+
+def _side(ranges: Ranges, trials: int) -> int:
+    """How many values of each setting a grid of at most so many points has."""
+    return max(one for one in range(1, trials + 1) if one ** len(ranges) <= trials)
 
 
 def _draw(ranges: Ranges, generator: torch.Generator) -> Point:
@@ -224,16 +234,30 @@ def check(study: Study) -> None:
         raise BadInput("ranges", expected="at least one range", got="none", remedy="Name what to search.")
     for name, (low, high, scale) in study.ranges.items():
         _check_range(f"ranges.{name}", low, high, scale)
+    if study.sampler == "grid" and _side(study.ranges, study.trials) == 1 < study.trials:
+        raise BadInput(
+            "trials",
+            expected=f"at least {2 ** len(study.ranges)} for a grid of {len(study.ranges)} settings, 2 values of each",
+            got=study.trials,
+            remedy='Use more trials, fewer ranges, or sampler = "random".',
+        )
 
 
 def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
     held = all(abs(end) <= sys.float_info.max for end in (low, high))  # also whole numbers have to fit
     whole = scale != "int" or (held and float(low).is_integer() and float(high).is_integer())
+    if held and low > high:
+        raise BadInput(
+            argument,
+            expected="the smaller end first",
+            got=f"[{low}, {high}]",
+            remedy=f"Write [{high}, {low}].",
+        )
     if not (held and low < high and whole) or (scale == "log" and low <= 0):
         raise BadInput(
             argument,
-            expected="two finite ends, the smaller first; above 0 on a log scale, whole for whole numbers",
-            got=f"{low} to {high}, {scale}",
+            expected=f"two different finite ends{NEEDED[scale]}",
+            got=f"[{low}, {high}]",
             remedy="One value is no search: leave it out of ranges, and set it beside search."
             if low == high
             else "Give [low, high]; `fedxray show NAME` tells the range an attack has by itself.",

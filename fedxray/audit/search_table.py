@@ -45,6 +45,7 @@ def study_of(attack: Attack, table: Any, place: str) -> Study:
         check(made)
     except BadInput as error:
         raise error.at(f"{place}.{error.argument}") from None
+    _check_not_set(attack, made, place)
     _check_ends(attack, made, f"{place}.ranges")
     _check_give_up(attack, made, f"{place}.give_up")
     return made
@@ -59,6 +60,20 @@ def judged_after(attack: Attack, share: float) -> int:
     """The steps after which a trial may be given up."""
     steps: int = _settings(attack)["steps"]
     return max(1, round(share * steps))
+
+
+def _check_not_set(attack: Attack, study: Study, place: str) -> None:
+    """Refuse a setting that has a value of its own: the search would go over it without a word."""
+    own = {field.name: field.default for field in fields(attack)}  # type: ignore[arg-type]
+    for name in study.ranges:
+        value = getattr(attack, name)
+        if value != own[name]:
+            raise BadInput(
+                place,
+                expected=f"{name} either set or searched",
+                got=f"{name} = {value!r} and a range of it",
+                remedy=f"Leave {name} out, or name under ranges only what is to be searched.",
+            )
 
 
 def _check_ends(attack: Attack, study: Study, place: str) -> None:
@@ -138,7 +153,7 @@ def _ranges(attack: Attack, given: Any, place: str) -> Ranges:
                 f"{place}.{name}",
                 expected="[lowest, highest]",
                 got=repr(value),
-                remedy="For instance [0.001, 0.1].",
+                remedy=f"By itself it is [{attack.searched[name][0]:g}, {attack.searched[name][1]:g}].",
             )
         found[name] = (value[0], value[1], cast(Scale, attack.searched[name][2]))
     return found

@@ -24,7 +24,7 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit.course import SEARCH
 from fedxray.audit.search import Point, Recall, Study, Trial, afresh, ask, check_library, finite, found_in
 from fedxray.audit.search_table import judged_after, study_of, with_point
-from fedxray.errors import Refused
+from fedxray.errors import BadInput, Refused
 from fedxray.seeds import fork
 
 LEAST_BEFORE = 5  # earlier trials that a median is taken of
@@ -132,7 +132,10 @@ def a_trial(attack: Attack, table: Any, place: str) -> Attack:
     if table is None:
         return attack
     study = study_of(attack, table, place)
-    check_library(study)
+    try:
+        check_library(study)
+    except BadInput as error:
+        raise error.at(f"{place}.{error.argument}") from None
     return with_point(
         attack, {name: int(low) if scale == "int" else low for name, (low, _, scale) in study.ranges.items()}
     )

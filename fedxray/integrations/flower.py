@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedxray.errors import BadInput
+from fedxray.errors import missing_extra
 from fedxray.federation.recording.form import Said
 from fedxray.federation.recording.writing import RecordingWriter
 from fedxray.integrations.flower_parts import (
@@ -52,9 +52,7 @@ def record_grid(
     try:
         from flwr.serverapp import Grid
     except ModuleNotFoundError as error:
-        raise BadInput(
-            "grid", expected="Flower to be installed", got=str(error), remedy="pip install 'fedxray[flower]'"
-        ) from error
+        raise missing_extra("grid", "Flower", "flower") from error
     Grid.register(RecordingGrid)
     writer = RecordingWriter(folder, "server")
     proxy: Any = RecordingGrid(grid=grid, writer=writer, arrays=arrays, secure=secure_aggregation)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedxray.data.space import Space
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import missing_extra, unknown_name
 
 Cut = Literal["auto", "quickshift", "grid"]
 CUTS = ("auto", "quickshift", "grid")
@@ -59,12 +59,7 @@ def squares(space: Space, device: torch.device) -> Tensor:
 def superpixels(pixels: Tensor) -> Tensor:
     """Quickshift superpixels of images [n, c, h, w] in 0..1, shape [n, h, w]; needs scikit-image."""
     if find_spec("skimage") is None:
-        raise BadInput(
-            "cut",
-            expected="scikit-image for quickshift",
-            got="no such package",
-            remedy='Install "fedxray[images]", or use cut = "grid".',
-        )
+        raise missing_extra("cut", "scikit-image (for quickshift)", "images", 'use cut = "grid"')
     import numpy as np
     from skimage.segmentation import quickshift
 

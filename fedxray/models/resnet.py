@@ -49,7 +49,11 @@ def resnet9(
     head_bias: bool = False,
     init: str = "torch",
 ) -> nn.Module:
-    """One block in each of the four stages."""
+    """One block in each of the four stages.
+
+    `norm` can be none, batch or running (BatchNorm that keeps its first statistics, 0 and 1); `stem` 004 (as in paper
+    004), cifar (3 x 3) or imagenet (7 x 7, pooled); `init` torch, lecun or he.
+    """
     made = _resnet(space, "resnet9", 1, norm=norm, width=width, stem=stem, head_bias=head_bias)
     return started(made, init)
 
@@ -63,7 +67,11 @@ def resnet18(
     head_bias: bool = False,
     init: str = "torch",
 ) -> nn.Module:
-    """Two blocks in each of the four stages."""
+    """Two blocks in each of the four stages.
+
+    `norm` can be none, batch or running (BatchNorm that keeps its first statistics, 0 and 1); `stem` 004 (as in paper
+    004), cifar (3 x 3) or imagenet (7 x 7, pooled); `init` torch, lecun or he.
+    """
     made = _resnet(space, "resnet18", 2, norm=norm, width=width, stem=stem, head_bias=head_bias)
     return started(made, init)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedxray.audit.course import TAKEN, best_trial, nearly_as_good
 from fedxray.audit.recorded_whole import recordings_of
 from fedxray.report import words
 from fedxray.report.course_charts import Walk, curve_chart, drawable
@@ -32,11 +33,12 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One setting of a search: its name, the range that was tried, and what was chosen."""
+    """One setting of a search: its name, the range that was tried, what was chosen, and what did nearly as well."""
 
     name: str
     tried: str
     chosen: str
+    nearly: str  # what trials of nearly the same loss had, case by case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +76,18 @@ def _course(name: str, title: str, cases: Sequence[Case]) -> Course:
     parts = [words.count(len(walks), "case")]
     parts += [f"{lost} did not end well (dashed)"] if lost else []
     parts += [f"the first {MOST_WALKS} are drawn"] if len(walks) > MOST_WALKS else []
+    parts += _taken([one.get(TAKEN) or {} for one in cases])
     drawing = curve_chart(walks[:MOST_WALKS], name=name, title=f"{title}: the attacker's own loss by step")
     return Course(title=title, note=", ".join(parts), drawing=drawing)
+
+
+def _taken(told: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What all cases took their client for, and the settings that followed from it."""
+    shared = {key: value for key, value in told[0].items() if all(one.get(key) == value for one in told)}
+    said = [
+        value if str(value).startswith(key) else f"{key} {_spoken(value)}" for key, value in shared.items()
+    ]
+    return [f"taken: {', '.join(said)}"] if said else []
 
 
 def studies(document: Mapping[str, Any]) -> list[Study]:
@@ -148,32 +160,41 @@ def _note(searches: Sequence[Mapping[str, Any]], cases: Sequence[Sequence[Attemp
     starts = searches[0].get("starts")
     parts += [f"the first {starts} at random, left of the dashed line"] if starts else []
     ended = sum(one.given_up for case in cases for one in case)
-    parts += [f"{ended} given up early (open dots)"] if ended else []
+    parts += [f"{ended} given up early (open dots, drawn no higher than the others)"] if ended else []
     return ", ".join(parts)
 
 
 def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
     tried = [trial["point"].get(name) for one in searches for trial in one["trials"]]
-    numbers = [value for value in tried if isinstance(value, int | float)]
-    spread = (
-        f"{_spoken(min(numbers))} to {_spoken(max(numbers))}"
-        if len(numbers) == len(tried)
-        else words.listed(list(dict.fromkeys(map(_spoken, tried))))
+    near = [[trial["point"].get(name) for trial in nearly_as_good(one["trials"])] for one in searches]
+    return Setting(
+        name=name,
+        tried=_span(tried),
+        chosen=_first_few([_spoken(best_trial(one["trials"])["point"].get(name)) for one in searches]),
+        nearly=_first_few([_span(one) for one in near]),
     )
-    best = [_best(one["trials"])["point"].get(name) for one in searches]
-    chosen = list(dict.fromkeys(map(_spoken, best)))
-    more = [f"{len(chosen) - MOST_CHOICES} more"] if len(chosen) > MOST_CHOICES else []
-    return Setting(name=name, tried=spread, chosen=words.listed([*chosen[:MOST_CHOICES], *more]))
+
+
+def _span(values: Sequence[Any]) -> str:
+    """From the least to the greatest, or all of them where they are no numbers."""
+    ends = [_spoken(min(values)), _spoken(max(values))] if all(map(_is_number, values)) else None
+    if ends is None:
+        return words.listed(list(dict.fromkeys(map(_spoken, values))))
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _first_few(found: Sequence[str]) -> str:
+    different = list(dict.fromkeys(found))
+    more = [f"{len(different) - MOST_CHOICES} more"] if len(different) > MOST_CHOICES else []
+    return words.listed([*different[:MOST_CHOICES], *more])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _spoken(value: Any) -> str:
     return words.short(value) if isinstance(value, float) else str(value)
-
-
-def _best(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first trial of the smallest loss, as the attacker chooses; none that was given up."""
-    ended = [one for one in trials if one["loss"] is not None and not one.get("given_up")]
-    return min(ended, key=lambda one: float(one["loss"]))
 
 
 def _groups(document: Mapping[str, Any], wanted: Any) -> dict[str, list[Case]]:

@@ -33,8 +33,10 @@ ATTACK_PAPERS: Mapping[str, str] = {
     r"Hu et al": "Hu, Salcic, Sun, Dobbie, Zhang: Source Inference Attacks in Federated Learning. ICDM 2021.",
     r"papers?[^.]{0,20}\b000": "Driouich, Xu, Neglia, Giroire, Thomas: Local Model Reconstruction Attacks in Federated "
     "Learning and their Uses.",
-    r"papers?[^.]{0,20}\b002": "Song, Wang, Zuazua: Approximate and Weighted Data Reconstruction Attack in Federated "
-    "Learning. arXiv 2308.06822.",
+    r"Song, Wang and Zuazua|papers?[^.]{0,20}\b002": "Song, Wang, Zuazua: Approximate and Weighted Data Reconstruction "
+    "Attack in Federated Learning. arXiv 2308.06822, 2023.",
+    r"Xu, Hong, Huang": "Xu, Hong, Huang, Chen, Decouchant: AGIC: Approximate Gradient Inversion Attack on Federated "
+    "Learning. arXiv 2204.13784, 2022.",
     r"papers?[^.]{0,20}\b003": "Diana, Marfoq, Xu, Neglia, Giroire, Thomas: Attribute Inference Attacks for Federated "
     "Regression Tasks. AAAI 2025.",
     r"papers?[^.]{0,20}\b004": "Federated Learning Nodes Can Reconstruct Peers' Image Data.",

@@ -31,15 +31,16 @@ class Attempt:
 
 
 def study_chart(cases: Sequence[Sequence[Attempt]], *, name: str, title: str, starts: int = 0) -> Drawing:
-    """The loss of every trial as a dot, an open one where it was given up; a line per case for the best so far."""
+    """The loss of every trial as a dot, open where it was given up; a line per case for the best so far."""
 
     def paint(figure: Figure, inks: Inks) -> None:
-        axes = axes_in(figure, ROOM, [one.loss for case in cases for one in case], inks)
+        losses = _ended(cases)
+        axes = axes_in(figure, ROOM, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         if starts:  # what was drawn at random is left of it
             axes.axvline(starts + 0.5, color=inks.line, linewidth=1.0, linestyle=(0, (4, 3)))
         for case in cases:
-            _dots(axes, [(place, one) for place, one in enumerate(case, 1)], inks)
+            _dots(axes, list(enumerate(case, 1)), max(losses), inks)
             steps = best_so_far(case)
             axes.plot(
                 [x for x, _ in steps], [y for _, y in steps],
@@ -68,7 +69,7 @@ def settings_chart(
     rows, columns = -(-len(shown) // ACROSS), min(len(shown), ACROSS)
 
     def paint(figure: Figure, inks: Inks) -> None:
-        losses = [one.loss for case in cases for one in case]
+        losses = _ended(cases)
         for place, setting in enumerate(shown):
             labels = place + 1, 0
             axes = axes_in(figure, _room(place, rows, columns), losses, inks, labels=labels, ticks=3)
@@ -77,7 +78,7 @@ def settings_chart(
             if setting in logarithmic:
                 on_log_scale(axes, "x")
             for case in cases:
-                _dots(axes, [(one.point[setting], one) for one in case], inks)
+                _dots(axes, [(one.point[setting], one) for one in case], max(losses), inks)
                 _mark_best(axes, case, setting, inks)
 
     return Drawing(
@@ -88,6 +89,11 @@ def settings_chart(
         size=(columns * PANEL[0], rows * PANEL[1]),
         paint=paint,
     )
+
+
+def _ended(cases: Sequence[Sequence[Attempt]]) -> list[float]:
+    """Losses of trials that went to their end: they span the axis, and those given up are drawn no higher."""
+    return [one.loss for case in cases for one in case if one.loss is not None and not one.given_up]
 
 
 def _room(place: int, rows: int, columns: int) -> tuple[float, float, float, float]:
@@ -125,11 +131,11 @@ def _numbers(cases: Sequence[Sequence[Attempt]]) -> list[str]:
     ]
 
 
-def _dots(axes: Axes, trials: Sequence[tuple[float, Attempt]], inks: Inks) -> None:
-    """Trials that ended are filled, those given up are open."""
+def _dots(axes: Axes, trials: Sequence[tuple[float, Attempt]], top: float, inks: Inks) -> None:
+    """Trials that ended are filled, those given up are open and no higher than the top."""
     for open_ones in (False, True):
         known = [(x, one.loss) for x, one in trials if one.loss is not None and one.given_up is open_ones]
         axes.plot(
-            [x for x, _ in known], [y for _, y in known], "o", markersize=4, color=inks.muted, alpha=0.7,
+            [x for x, _ in known], [min(y, top) for _, y in known], "o", markersize=4, color=inks.muted, alpha=0.7,
             fillstyle="none" if open_ones else "full",
         )  # fmt: skip

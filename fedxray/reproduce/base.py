@@ -13,6 +13,7 @@ SCALES = ("small", "paper")
 Number = float | tuple[float, float]  # a published mean, or one with its published spread
 Published = Mapping[str, Mapping[str, Mapping[str, Number]]]  # row -> column -> metric -> number
 NOT_IN_TEXT = "not in our text"
+NO_TABLE = "none of its tables"  # the place of what the paper has not
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,10 @@ def sheets(content: Mapping[str, Any]) -> list[Sheet]:
     if content.get("searches"):
         head, found_there = found_lines(content["searches"])
         found.append(Sheet(title="What searches found", head=head, lines=tuple(found_there)))
-    around = tuple(_surroundings(row) for row in rows)
-    return [*found, Sheet(title="Floors and controls", head=SURROUNDINGS, lines=around)]
+    if any(row["floors"] or row["controls"] for row in rows):
+        around = tuple(_surroundings(row) for row in rows)
+        found.append(Sheet(title="Floors and controls", head=SURROUNDINGS, lines=around))
+    return found
 
 
 def _cell(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedxray.audit.course import nearly_as_good
 from fedxray.reproduce.base import Reproduction
 from fedxray.reproduce.cells import belongs
-
-NEARLY = 0.1  # of the lowest loss: a trial that is no further above it is nearly as good
 
 Point = Mapping[str, float]
 
@@ -33,10 +32,8 @@ def searches_of_audit(made: Reproduction, row: str, document: Mapping[str, Any])
 
 def _quantities(made: Reproduction, told: Mapping[str, Any], true: Point) -> list[dict[str, Any]]:
     """Every searched setting, and what follows from several of them."""
-    trials = [one for one in told["trials"] if one["loss"] is not None and not one.get("given_up")]
     best = told["trials"][told["best"]]
-    most = best["loss"] + NEARLY * abs(best["loss"])  # a loss below 0 must not shut its own trial out
-    near = [one["point"] for one in trials if one["loss"] <= most]
+    near = [one["point"] for one in nearly_as_good(told["trials"])]
     ways = {} if made.sought is None else made.sought.quantities
     names = [
         *best["point"],

@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.report import words
-from fedxray.reproduce.base import NOT_IN_TEXT, Reproduction
+from fedxray.reproduce.base import NO_TABLE, NOT_IN_TEXT, Reproduction
 
 
 def sentences(made: Reproduction, found: Mapping[str, Any]) -> list[str]:
     """What the numbers say, what became of the paper's findings, and the known reasons of our setting."""
     said = [*_numbers(found["rows"]), *_findings(found["differences"])]
     if not made.paper.numbers:
-        trend = f"; it says: {made.paper.trend}" if made.paper.trend else ""
-        said.insert(0, f"The paper's numbers are {NOT_IN_TEXT} ({made.paper.place}){trend}.")
+        none = made.paper.place == NO_TABLE
+        missing = (
+            "The paper has no such table"
+            if none
+            else f"The paper's numbers are {NOT_IN_TEXT} ({made.paper.place})"
+        )
+        said.insert(0, f"{missing}; it says: {made.paper.trend}." if made.paper.trend else f"{missing}.")
     statuses = {(row["row"], row["column"]): row["statuses"] for row in found["rows"]}
     lost = sum(count for one in statuses.values() for status, count in one.items() if status != "ok")
     if lost:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, missing_extra
 
 LEVELS = 1000
 GROUPS = 8
@@ -22,12 +22,7 @@ def diffusers_library() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "diffusers":
             raise
-        raise BadInput(
-            "restore",
-            expected="the package diffusers",
-            got="none",
-            remedy="Install it: pip install 'fedxray[diffusion]'.",
-        ) from error
+        raise missing_extra("restore", "the package diffusers", "diffusion") from error
     return diffusers
 
 

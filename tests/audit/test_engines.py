@@ -205,7 +205,7 @@ def test_engines_by_name() -> None:
 
 def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"fedxray\[ray\]"):
+    with pytest.raises(BadInput, match=r"Ray to be installed.*'\.\[ray\]'"):
         make_engine("ray", None)
 
 

@@ -46,8 +46,13 @@ def test_ranges_are_the_attacks_own_or_the_plans_within_them() -> None:
         ({"trials": 0}, "trials"),
         ({"sampler": "gpp"}, "sampler"),
         ({"ranges": {"assumed_rate": [0, 1]}}, "assumed_rate"),
-        ({"ranges": {"assumed_learning_rate": [1.0]}}, "lowest, highest"),
-        ({"ranges": {"assumed_learning_rate": [1.0, 0.1]}}, r"search\.ranges\.assumed_learning_rate"),
+        ({"ranges": {"assumed_learning_rate": [1.0]}}, r"lowest, highest.*By itself it is \["),
+        (
+            {"ranges": {"assumed_learning_rate": [1.0, 0.1]}},
+            r"search\.ranges\.assumed_learning_rate.*\[0\.1, 1\.0\]",
+        ),
+        ({"ranges": {"assumed_learning_rate": [0.0, 0.1]}}, "two different finite ends above 0"),
+        ({"trials": 3, "sampler": "grid"}, r"search\.trials: expected at least 4 for a grid of 2 settings"),
         ({"ranges": {"assumed_learning_rate": [0.1, 0.1]}}, "One value is no search"),
         ({"ranges": {"assumed_examples": [0, 4]}}, r"search\.ranges\.assumed_examples"),
         ({"trials": 1001}, "1 to 1,000"),
@@ -59,6 +64,15 @@ def test_impossible_searches_are_refused(table: Any, words: str) -> None:
         study_of(ATTACK, table, "search")
     with pytest.raises(BadInput, match="can be searched"):
         study_of(Dlg(), {}, "search")
+
+
+def test_a_setting_is_either_set_or_searched() -> None:
+    attack = replace(ATTACK, assumed_learning_rate=0.01)
+    with pytest.raises(BadInput, match=r"assumed_learning_rate either set or searched"):
+        study_of(attack, {"ranges": RATE}, "search")
+    assert study_of(attack, {"ranges": {"assumed_examples": [2, 9]}}, "search").ranges.keys() == {
+        "assumed_examples"
+    }
 
 
 def test_the_best_trial_is_the_answer_and_all_are_told() -> None:

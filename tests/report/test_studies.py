@@ -29,14 +29,33 @@ def fifty() -> list[Trial]:
 
 def test_a_search_is_drawn_in_order_and_over_its_settings() -> None:
     (study,) = studies(document(fifty(), starts=12))
-    assert "the first 12 at random" in study.note and "10 given up early (open dots)" in study.note
+    assert "the first 12 at random" in study.note and "10 given up early (open dots, " in study.note
     assert study.over_settings is not None
     assert study.over_settings.texts == ("own loss", *SIX) and "q_enhance" in on_page(study.over_settings)
     ended = [one for one in fifty() if not one.given_up]
     best = min(ended, key=lambda one: one.loss)
     assert {one.chosen for one in study.settings} == {f"{best.point['q_conv']:.2f}"}
+    near = [one.point["q_conv"] for one in ended if one.loss <= 1.1 * best.loss]
+    assert {one.nearly for one in study.settings} == {f"{near[0]:.2f}"} and len(near) == 1
     assert f"a loss of {best.loss:.3f}" in study.drawing.description
     assert as_file(study.drawing, "svg") and as_file(study.over_settings, "png")
+
+
+def test_trials_that_the_loss_does_not_tell_apart_are_spanned() -> None:
+    trials = [Trial({"rate": 1.0 + place}, loss) for place, loss in enumerate([2.0, 2.2, 2.3, 2.1])]
+    (study,) = studies(document([*trials, Trial({"rate": 9.0}, 2.0, given_up=True)]))
+    (rate,) = study.settings
+    assert (rate.tried, rate.chosen, rate.nearly) == ("1.000 to 9.000", "1.000", "1.000 to 4.000")
+
+
+def test_trials_given_up_do_not_stretch_the_axis() -> None:
+    ended = [Trial({"a": 1.0 + place, "b": 2.0 * place}, 2.0 + place / 10) for place in range(4)]
+    (study,) = studies(document([*ended, Trial({"a": 7.0, "b": 1.0}, 900.0, given_up=True)]))
+    for drawing in (study.drawing, study.over_settings):
+        figure = Figure()
+        assert drawing is not None
+        drawing.paint(figure, STANDING)
+        assert all(axes.get_ylim()[1] < 3 for axes in figure.axes)
 
 
 def test_a_search_of_one_setting_or_of_words_needs_no_panels() -> None:

@@ -154,7 +154,11 @@ class Awa(Attack):
         recipe = recipe_of(view, observation)
         assert recipe is not None
         facts = {"case": case_of(recipe, len(labels)), "epoch": work.epoch, "weights": asdict(weights)}
-        return match_of(view, work, labels, weights, size, self.undefined), facts
+        match = match_of(view, work, labels, weights, size, self.undefined)
+        taken = {"case": facts["case"], "epoch": work.epoch, **match.ends(), "q_enhance": weights.q_enhance}
+        taken |= {"p_mean": weights.p_mean, "p_var": weights.p_var}
+        facts["taken"] = {name: value for name, value in taken.items() if value is not None}
+        return match, facts
 
     def _earlier(self, view: View, context: Context) -> Evidence | None:
         """The same attack with fewer steps, where it is to be kept."""
@@ -192,7 +196,9 @@ def _check_weights(attack: Awa) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value <= most):
             expected = "a share from 0 to 1" if most == 1 else f"a number from 0 to {most:g}"
-            raise BadInput(setting, expected=expected, got=repr(value), remedy="Leave it out.")
+            low, high, _ = RANGES[setting]
+            remedy = f"The paper searches {low:g} to {high:g}; left out it is the preset's."
+            raise BadInput(setting, expected=expected, got=repr(value), remedy=remedy)
 
 
 def _check_stages(attack: Awa) -> None:

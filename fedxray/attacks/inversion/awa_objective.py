@@ -19,6 +19,8 @@ from fedxray.attacks.inversion.replay import BatchNorm, Replay
 from fedxray.errors import BadInput
 from fedxray.params import Params
 
+RAMPED = ("conv", "norm", "linear")  # kinds of layers whose weights rise
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -54,6 +56,11 @@ class Match:
         weighted = (apart * apart.new_tensor(list(counts.values()))).sum()
         return weighted - weighted.detach() + apart.detach().sum()
 
+    def ends(self) -> dict[str, float]:
+        """The weight of the last layer of each kind that there is."""
+        last = {layer.kind: weight for layer, weight in zip(self.layers, self.ramp, strict=True)}
+        return {f"q_{kind}": last[kind] for kind in RAMPED if kind in last}
+
     def tensor_weights(self, update: Params) -> dict[str, float]:
         """The weight of every tensor at a guess with this update: by the ramp, or as enhanced (Eq. 24, 27)."""
         chosen = self.enhanced(update)
@@ -82,7 +89,10 @@ def work_of(view: View, observation: Observation, examples: int, batch_norm: Bat
     assert recipe is not None
     if not order_is_unknown(recipe, examples):
         return Work(client=client, aim=aim, epoch=None)
-    epoch = min(epoch, recipe.epochs)
+    if epoch > recipe.epochs:
+        raise BadInput(
+            "epoch", expected=f"at most {recipe.epochs}, the client's epochs", got=epoch, remedy="Try 1."
+        )
     client, aim = one_epoch(client, aim, aim_of(observation, recipe), epoch)
     return Work(client=client, aim=aim, epoch=epoch)
 
@@ -92,8 +102,7 @@ def match_of(
 ) -> Match:
     """The loss with these weights."""
     layers = layers_of(view.model, work.aim)
-    ends = {"conv": weights.q_conv, "norm": weights.q_norm, "linear": weights.q_linear}
-    ramp = ramps(layers, ends)
+    ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
     _check_some_count(ramp, weights)
     return Match(
         work=work,
@@ -113,5 +122,8 @@ def _check_some_count(ramp: Sequence[float], weights: Weights) -> None:
     if not any(ramp) or (all_enhanced and not weights.q_enhance):
         setting = "q_enhance" if any(ramp) else "q_conv, q_norm, q_linear"
         raise BadInput(
-            setting, expected="a weight above 0 for some layer", got="0 for all layers", remedy="Raise it."
+            setting,
+            expected="a weight above 0 for some layer",
+            got="0 for all layers",
+            remedy=f"Raise {'it' if any(ramp) else 'one of them'}.",
         )

@@ -248,7 +248,8 @@ class AttackPart(OpenSection):
         None,
         'a table as { trials = 16, sampler = "random"|"gp"|"grid", ranges = { SETTING = [low, high] } }; also '
         "batch = 8, and with gp starts = 10; give_up = 0.5",
-        "settings that the attack tries and judges by its own measure (`fedxray show NAME` lists them)",
+        "settings that the attack tries and judges by its own measure (`fedxray show NAME` lists them); see "
+        "[Searching settings](search.md)",
     )
 
     @property

@@ -8,9 +8,9 @@ unrelated one of the same length does. An attack cannot compute this, since it b
 
 from __future__ import annotations
 
-from fedxray.reproduce.awa.setting import WHY, attacked, paper
+from fedxray.reproduce.awa.setting import NETWORK, attacked, paper
 from fedxray.reproduce.awa.settings import plan as plan_of_settings
-from fedxray.reproduce.base import Difference, Measured, Reproduction, Request, Unit, columns_of
+from fedxray.reproduce.base import NO_TABLE, Difference, Measured, Reproduction, Request, Unit, columns_of
 
 NOISES = (0.01, 0.03, 0.1)  # standard deviation, of pixels from 0 to 1
 ROWS = (
@@ -53,10 +53,10 @@ def measure(request: Request, row: str) -> list[Measured]:
 LANDSCAPE = Reproduction(
     name="awa-landscape",
     shows="How soon an update stops resembling the true one when the true images get a little noise.",
-    paper=paper("none of its tables", trend="nothing of it"),
+    paper=paper(NO_TABLE),
     rows=ROWS,
     columns=columns_of({title(noise): "" for noise in NOISES}, (METRIC,)),
     differences=tuple(Difference(left=MOST, right=MOST, rows=(row, ROWS[0])) for row in ROWS[1:]),
     measure=measure,
-    why=f"the paper has no such table; this begins at the truth, which no attack can; {WHY}",
+    why=f"this begins at the truth, which no attack can; {NETWORK}",
 )

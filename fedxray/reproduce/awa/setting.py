@@ -38,12 +38,12 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "dlg-rate": {**DLG, "unit": "rate"},
 }
 CALLED = {"awa-sent": "AWA", "awa": "AWA in learning rates", "agic": "AGIC", "dlg": "DLG"}
-WHY = (
+NETWORK = (
     "the paper states neither BatchNorm's mode, stem, dummies, clamping nor the state of the model: here a fresh "
     "ResNet18 with the stem for CIFAR whose BatchNorm keeps statistics 0 and 1, and dummies drawn evenly from valid "
-    "pixels and kept among them; which 4 images it attacked, and how often, is not stated either; 250 steps unless a "
-    "row says otherwise (the paper: 1,000)"
+    "pixels and kept among them; which 4 images it attacked, and how often, is not stated either"
 )
+WHY = f"{NETWORK}; 250 steps unless a row says otherwise (the paper: 1,000)"
 
 
 def paper(place: str, numbers: Published | None = None, trend: str = "") -> Paper:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedxray.reproduce.base import Difference, Reproduction, Request, columns_of
+from fedxray.reproduce.base import NO_TABLE, Difference, Reproduction, Request, columns_of
 from fedxray.reproduce.dlf.setting import METRICS, STAND_IN, attack, federation_of, paper
 
 # column -> what it is, share of the steps, share of those in which all epochs hold the same images
@@ -30,7 +30,7 @@ def plan(request: Request, row: str) -> dict[str, Any]:
 ITERATIONS = Reproduction(
     name="dlf-iterations",
     shows="What fewer steps cost, and that epochs which begin together need fewer of them.",
-    paper=paper("none of its tables", trend="not in the paper, which always takes 400 steps"),
+    paper=paper(NO_TABLE, trend="400 steps, always"),
     rows=ROWS,
     small_rows=ROWS[:1],
     columns=columns_of({name: words for name, (words, _, _) in WAYS.items()}, METRICS),

@@ -14,6 +14,7 @@ from fedxray.attacks.inversion.distance import (
     cosine_by_layer,
     l1,
     squared_l2,
+    squares,
 )
 from fedxray.errors import BadInput
 
@@ -99,6 +100,19 @@ def test_a_weight_of_zero_leaves_a_tensor_out() -> None:
     without = {**WEIGHTS, "conv.bias": 0.0}
     for distance in (squared_l2, l1, cosine, cosine_by_layer):
         assert float(distance(left, right, without)) == float(distance(other, right, without))
+
+
+def test_squares_of_tensors_and_their_slopes_are_those_of_the_whole() -> None:
+    left, right = drawn(1, torch.float64), drawn(2, torch.float64)
+    leaves = {key: value.clone().requires_grad_() for key, value in left.items()}
+    parts = squares(leaves, right)
+    assert sum(one.item() for one in parts.values()) == pytest.approx(float(squared_l2(left, right)))
+    found = torch.autograd.grad(3 * sum(parts.values()), list(leaves.values()))
+    for slope, name in zip(found, leaves, strict=True):
+        assert torch.allclose(slope, 6 * (left[name] - right[name]))
+    vector = left["conv.weight"].reshape(-1).clone().requires_grad_()
+    nothing = torch.zeros_like(vector)
+    assert torch.autograd.gradgradcheck(lambda one: squares({"a": one}, {"a": nothing})["a"], vector)
 
 
 def test_names_must_agree() -> None:
