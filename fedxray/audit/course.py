@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.trials import TAKEN
 
 MOST_POINTS = 60  # of a curve
 MOST_TRIALS = 1_000  # of a search, all of which are told: which was best goes by its place among them
-NEARLY = 0.1  # of the lowest loss
-TAKEN = (
-    "taken"  # among the facts of an attack: what it took the client for, and settings that followed from that
-)
 SEARCH = "search"  # among the facts of an attack that searched settings, as Found.told() writes them
 
 
@@ -26,22 +23,6 @@ def course(evidence: Evidence) -> dict[str, Any]:
         | ({SEARCH: told} if studied else {})
         | ({TAKEN: taken} if taken else {})
     )
-
-
-def best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first trial of the smallest loss, as the attacker chooses; none that was given up."""
-    return min(_ended(trials), key=lambda one: float(one["loss"]))
-
-
-def nearly_as_good(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The trials whose loss is at most a tenth above the lowest: what the loss does not tell apart from the chosen."""
-    lowest = best_trial(trials)["loss"]
-    most = lowest + NEARLY * abs(lowest)  # a loss below 0 must not shut its own trial out
-    return [one for one in _ended(trials) if one["loss"] <= most]
-
-
-def _ended(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [one for one in trials if one["loss"] is not None and not one.get("given_up")]
 
 
 def thinned(curve: Sequence[float], most: int = MOST_POINTS) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 440.0, 230.0  # points
 ROOM = (0.17, 0.22, 0.79, 0.72)
 FAR_APART = 20  # times the smallest loss: from there on the axis is logarithmic
+SMALL = 0.01  # losses below are counted in a power of ten
 OWN_LOSS = "attacker's own loss"
 
 
@@ -32,9 +33,10 @@ class Walk:
 
 def curve_chart(walks: Sequence[Walk], *, name: str, title: str) -> Drawing:
     """All cases as thin lines, those that did not end well dashed, and the median of the others."""
+    losses = [loss for walk in walks for loss in walk.losses]
 
     def paint(figure: Figure, inks: Inks) -> None:
-        axes = axes_in(figure, ROOM, [loss for walk in walks for loss in walk.losses], inks)
+        axes = axes_in(figure, ROOM, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         for walk in walks:
             style = "solid" if walk.ended else (0, (3, 2))
@@ -50,7 +52,7 @@ def curve_chart(walks: Sequence[Walk], *, name: str, title: str) -> Drawing:
         title=title,
         description=f"{words.count(len(walks), 'case')}: the median loss goes from "
         f"{words.short(median(first))} to {words.short(median(ends))}.",
-        texts=("step", OWN_LOSS),
+        texts=("step", in_units(OWN_LOSS, losses)),
         size=(WIDTH, HEIGHT),
         paint=paint,
     )
@@ -67,9 +69,10 @@ def axes_in(
 ) -> Axes:
     """Axes with little around them, logarithmic where losses are positive and far apart; `labels` are of x and y."""
     axes = figure.add_axes(room)
-    known = [loss for loss in losses if loss is not None]
-    if known and min(known) > 0 and max(known) > FAR_APART * min(known):
+    if _far_apart(losses):
         on_log_scale(axes, "y")
+    elif (unit := unit_of(losses)) != 1:
+        axes.yaxis.set_major_formatter(lambda place, _: f"{place / unit:g}")
     axes.patch.set_visible(False)
     for side in ("right", "top"):
         axes.spines[side].set_visible(False)
@@ -80,6 +83,25 @@ def axes_in(
     axes.set_xlabel(f"@{labels[0]}", color=inks.muted)
     axes.set_ylabel(f"@{labels[1]}", color=inks.muted, labelpad=6)
     return axes
+
+
+def unit_of(losses: Sequence[float | None]) -> float:
+    """What small losses are counted in, so that their numbers are short: a power of ten, or 1."""
+    most = max((abs(loss) for loss in losses if loss is not None), default=1.0)
+    if not 0 < most < SMALL or _far_apart(losses):
+        return 1.0
+    return float(f"1e{math.floor(math.log10(most))}")
+
+
+def in_units(label: str, losses: Sequence[float | None]) -> str:
+    """The label of an axis of such losses."""
+    unit = unit_of(losses)
+    return label if unit == 1 else f"{label} / {unit:g}"
+
+
+def _far_apart(losses: Sequence[float | None]) -> bool:
+    known = [loss for loss in losses if loss is not None]
+    return bool(known) and min(known) > 0 and max(known) > FAR_APART * min(known)
 
 
 def on_log_scale(axes: Axes, side: Literal["x", "y"]) -> None:

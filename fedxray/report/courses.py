@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.course import TAKEN, best_trial, nearly_as_good
 from fedxray.audit.recorded_whole import recordings_of
+from fedxray.audit.trials import TAKEN, best_trial, nearly_as_good
 from fedxray.report import words
 from fedxray.report.course_charts import Walk, curve_chart, drawable
 from fedxray.report.drawing import Drawing

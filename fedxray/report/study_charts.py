@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedxray.report import words
-from fedxray.report.course_charts import HEIGHT, OWN_LOSS, ROOM, WIDTH, axes_in, on_log_scale
+from fedxray.report.course_charts import HEIGHT, OWN_LOSS, ROOM, WIDTH, axes_in, in_units, on_log_scale
 from fedxray.report.drawing import Drawing, Inks
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class Attempt:
 
 def study_chart(cases: Sequence[Sequence[Attempt]], *, name: str, title: str, starts: int = 0) -> Drawing:
     """The loss of every trial as a dot, open where it was given up; a line per case for the best so far."""
+    losses = _ended(cases)
 
     def paint(figure: Figure, inks: Inks) -> None:
-        losses = _ended(cases)
         axes = axes_in(figure, ROOM, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         if starts:  # what was drawn at random is left of it
@@ -53,7 +53,7 @@ def study_chart(cases: Sequence[Sequence[Attempt]], *, name: str, title: str, st
         name=name,
         title=title,
         description=f"{trials} in {words.count(len(cases), 'case')}; the best has a loss of {words.short(best)}.",
-        texts=("trial", OWN_LOSS),
+        texts=("trial", in_units(OWN_LOSS, losses)),
         size=(WIDTH, HEIGHT),
         paint=paint,
     )
@@ -67,9 +67,9 @@ def settings_chart(
     if len(shown) < 2:  # of one setting the table says enough
         return None
     rows, columns = -(-len(shown) // ACROSS), min(len(shown), ACROSS)
+    losses = _ended(cases)
 
     def paint(figure: Figure, inks: Inks) -> None:
-        losses = _ended(cases)
         for place, setting in enumerate(shown):
             labels = place + 1, 0
             axes = axes_in(figure, _room(place, rows, columns), losses, inks, labels=labels, ticks=3)
@@ -85,7 +85,7 @@ def settings_chart(
         name=name,
         title=title,
         description=f"{words.listed(shown)} of every trial with its loss; the best trial is marked.",
-        texts=(SHORT, *shown),
+        texts=(in_units(SHORT, losses), *shown),
         size=(columns * PANEL[0], rows * PANEL[1]),
         paint=paint,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedxray.audit.course import nearly_as_good
+from fedxray.audit.trials import nearly_as_good
 from fedxray.reproduce.base import Reproduction
 from fedxray.reproduce.cells import belongs
 

@@ -58,6 +58,21 @@ def test_trials_given_up_do_not_stretch_the_axis() -> None:
         assert all(axes.get_ylim()[1] < 3 for axes in figure.axes)
 
 
+def test_small_losses_are_counted_in_a_power_of_ten() -> None:
+    trials = [Trial({"a": 1.0 + place, "b": 2.0 * place}, 2e-3 + place / 1e4) for place in range(4)]
+    (study,) = studies(document(trials))
+    assert study.over_settings is not None
+    assert (
+        study.drawing.texts[1] == "attacker's own loss / 0.001"
+        and study.over_settings.texts[0] == "own loss / 0.001"
+    )
+    figure = Figure()
+    study.drawing.paint(figure, STANDING)
+    figure.canvas.draw()
+    shown = {float(one.get_text()) for one in figure.axes[0].get_yticklabels()}
+    assert {2.0, 2.2} <= shown and all(1.5 < one < 2.5 for one in shown)
+
+
 def test_a_search_of_one_setting_or_of_words_needs_no_panels() -> None:
     (study,) = studies(document([Trial({"rate": float(place)}, 2.0 + place) for place in range(3)]))
     assert study.over_settings is None and study.note == "3 trials in each of 1 case"
