@@ -10,9 +10,10 @@ import pytest
 
 from fedxray.audit.cases import expand
 from fedxray.metrics.table import metric
-from fedxray.reproduce.base import Column, Difference, Paper, Reproduction, Request, columns_of
+from fedxray.reproduce.base import NO_TABLE, Column, Difference, Paper, Reproduction, Request, columns_of
 from fedxray.reproduce.cells import TOLD
 from fedxray.reproduce.run import job
+from fedxray.reproduce.sentences import sentences
 from fedxray.reproduce.table import REPRODUCTIONS, find
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,11 @@ def test_a_registered_reproduction_is_well_described(name: str) -> None:
     made = find(name)
     assert made.name == name
     assert made.shows.endswith(".") and made.paper.title and made.paper.place
-    assert made.paper.numbers or made.paper.trend or "Appendix" in made.paper.place
+    without = made.paper.place == NO_TABLE or "Appendix" in made.paper.place
+    assert made.paper.numbers or made.paper.trend or without
+    empty = {"rows": [], "differences": [], "scale": "paper", "paper": {"clients": None}}
+    told = " ".join(sentences(made, empty))
+    assert ("The paper has no such table" in told) is (made.paper.place == NO_TABLE)
     for row, columns in made.paper.numbers.items():
         for title, numbers in columns.items():
             known = {column.metric for column in made.columns if column.name == title}

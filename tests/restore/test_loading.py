@@ -361,7 +361,7 @@ def test_without_the_library_its_extra_is_named(
     import sys
 
     monkeypatch.setitem(sys.modules, "diffusers", None)
-    with pytest.raises(BadInput, match=r"fedxray\[diffusion\]"):
+    with pytest.raises(BadInput, match=r"\.\[diffusion\]"):
         loading.load_prior(str(priors["ddpm"]))
     assert isinstance(load_prior(str(priors["gan"])), RestoringNetwork)  # needs torch alone
 
