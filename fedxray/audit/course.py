@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.trials import TAKEN
 
 MOST_POINTS = 60  # of a curve
 MOST_TRIALS = 1_000  # of a search, all of which are told: which was best goes by its place among them
+TAKEN = "taken"  # among the facts of an attack: what it took the client for, and what settings followed
 SEARCH = "search"  # among the facts of an attack that searched settings, as Found.told() writes them
 
 

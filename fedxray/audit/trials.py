@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 NEARLY = 0.1  # of the lowest loss
-TAKEN = "taken"  # among the facts of an attack: what it took the client for, and what settings followed
 
 
 def best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

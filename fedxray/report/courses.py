@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedxray.audit.recorded_whole import recordings_of
-from fedxray.audit.trials import TAKEN, best_trial, nearly_as_good
+from fedxray.audit.trials import best_trial, nearly_as_good
 from fedxray.report import words
 from fedxray.report.course_charts import Walk, curve_chart, drawable
 from fedxray.report.drawing import Drawing
@@ -76,7 +76,7 @@ def _course(name: str, title: str, cases: Sequence[Case]) -> Course:
     parts = [words.count(len(walks), "case")]
     parts += [f"{lost} did not end well (dashed)"] if lost else []
     parts += [f"the first {MOST_WALKS} are drawn"] if len(walks) > MOST_WALKS else []
-    parts += _taken([one.get(TAKEN) or {} for one in cases])
+    parts += _taken([one.get("taken") or {} for one in cases])
     drawing = curve_chart(walks[:MOST_WALKS], name=name, title=f"{title}: the attacker's own loss by step")
     return Course(title=title, note=", ".join(parts), drawing=drawing)
 
