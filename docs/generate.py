@@ -12,7 +12,8 @@ from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
 from fedxray.audit.plan import plan_reference
-from fedxray.cli_show import default_grants
+from fedxray.audit.setting_words import WORDS
+from fedxray.cli_show import Setting, default_grants, settings_of
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.compact import gains, numbers
 from fedxray.reproduce.document import read as read_reproduction
@@ -35,6 +36,13 @@ attack that holds another one (as `attribute-from-model` holds a model of the cl
 
 This page is written by the code (`docs/generate.py`).
 
+"""
+SETTINGS_OPENING = """# Settings
+
+Every setting of what a [plan](plan.md) can name, with its default. One without a default may be left out. `fedxray
+show NAME` prints the same, and what an attack needs. Settings of the federation itself are on the page of the plan.
+
+This page is written by the code (`docs/generate.py`).
 """
 PAPERS = {
     "000": "Driouich, Xu, Neglia, Giroire, Thomas: "
@@ -75,6 +83,23 @@ def attack_matrix() -> str:
     )
 
 
+def settings() -> str:
+    """The page docs/settings.md."""
+    parts = [SETTINGS_OPENING]
+    for kind in WORDS:
+        named = {name: settings_of(kind, name) for name in catalog.table(kind)}
+        parts += [f"\n## {kind.capitalize()}\n"]
+        parts += [f"\n### {name}\n\n" + _settings_table(found) for name, found in named.items() if found]
+        if bare := [f"`{name}`" for name, found in named.items() if not found]:
+            parts.append(f"\nWithout settings: {', '.join(bare)}.\n")
+    return "".join(parts)
+
+
+def _settings_table(found: list[Setting]) -> str:
+    rows = [(f"`{one.name}`", one.told, one.accepts, one.default.removeprefix("default ")) for one in found]
+    return _table(("setting", "what it is", "accepts", "default"), rows)
+
+
 def blocks() -> dict[str, str]:
     """Tables that stand inside written pages, between <!-- name --> and <!-- end of name -->."""
     roles = [(f"`{name}`", role.sees) for name, role in ROLES.items()]
@@ -105,7 +130,11 @@ def blocks() -> dict[str, str]:
 
 def pages() -> dict[Path, str]:
     """Every generated or partly generated file with the text it should have."""
-    found = {DOCS / "plan.md": plan_reference(), DOCS / "attacks.md": attack_matrix()}
+    found = {
+        DOCS / "plan.md": plan_reference(),
+        DOCS / "attacks.md": attack_matrix(),
+        DOCS / "settings.md": settings(),
+    }
     for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md")), RESULTS / "README.md"]:
         if path not in found:
             found[path] = _filled(path.read_text(encoding="utf-8"), path)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import re
+import json
+import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, get_type_hints
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, NamedTuple, get_type_hints
 
 from fedxray.audit import catalog
+from fedxray.audit.setting_words import sentence_on
 from fedxray.errors import BadInput, unknown_name
+
+
+class Setting(NamedTuple):
+    """One setting in words: its name, what it accepts, "required" or its default, and what it is."""
+
+    name: str
+    accepts: str
+    default: str
+    told: str
 
 
 def lines_of(kind: str) -> Iterator[str]:
@@ -39,7 +50,7 @@ def page_of(name: str) -> str:
 def _page(kind: str, name: str) -> str:
     entry = catalog.resolve(kind, name)
     parts = [f"{name} ({catalog.SINGULAR[kind]})", _text(kind, entry)]
-    parts += [f"Settings:\n{settings}"] if (settings := _settings(entry)) else []
+    parts += [f"Settings:\n{settings}"] if (settings := _settings(kind, name)) else []
     parts += [facts] if kind in ("attacks", "floors") and (facts := _attack_facts(entry)) else []
     return "\n\n".join(part for part in parts if part)
 
@@ -76,34 +87,52 @@ def _reproduction_words(entry: Any) -> str:
     )
 
 
-def _settings(entry: Any) -> str:
-    lines = []
+def settings_of(kind: str, name: str) -> list[Setting]:
+    """Every setting of an entry, in the order in which it is written down."""
+    entry = catalog.resolve(kind, name)
     if isinstance(entry, type) and is_dataclass(entry):
         hints = get_type_hints(entry)
-        for one in fields(entry):
-            default = one.default if one.default is not MISSING else one.default_factory
-            lines.append(f"  {one.name}: {_type(hints[one.name])}{_default(default, MISSING)}")
-    elif inspect.isfunction(entry):
-        for argument in inspect.signature(entry).parameters.values():
-            if argument.kind is inspect.Parameter.KEYWORD_ONLY:
-                shown = re.sub(r"\btyping\.|\bcollections\.abc\.", "", str(argument.annotation))
-                lines.append(
-                    f"  {argument.name}: {shown}{_default(argument.default, inspect.Parameter.empty)}"
-                )
+        return [_field(kind, name, one, hints[one.name]) for one in fields(entry)]
+    if inspect.isfunction(entry):
+        hints, arguments = get_type_hints(entry), inspect.signature(entry).parameters.values()
+        asked = [one for one in arguments if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        return [_argument(kind, name, one, hints[one.name]) for one in asked]
+    return []
+
+
+def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
+    default = one.default if one.default is not MISSING else one.default_factory
+    return Setting(one.name, _type(hint), _default(default, MISSING), sentence_on(kind, name, one.name))
+
+
+def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:
+    default = _default(one.default, inspect.Parameter.empty)
+    return Setting(one.name, _type(hint), default, sentence_on(kind, name, one.name))
+
+
+def _settings(kind: str, name: str) -> str:
+    lines = []
+    for one in settings_of(kind, name):
+        lines.append(f"  {one.name}: {one.accepts}" + (f" ({one.default})" if one.default else ""))
+        lines += textwrap.wrap(one.told, 80, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
 
 
 def _type(hint: Any) -> str:
     from fedxray.audit.settings import describe
 
-    return describe(hint)
+    return "a value" if hint is object else describe(hint)
 
 
 def _default(value: Any, nothing: Any) -> str:
+    """The default as a plan would write it; a setting that may be left out has none."""
     if value is nothing:
-        return " (required)"
+        return "required"
     made = value() if callable(value) else value
-    return f" (default {getattr(made, 'name', None) or repr(made)})" if made is not None else ""
+    if made is None:
+        return ""
+    written = json.dumps(made) if isinstance(made, bool | tuple) else repr(made)
+    return f"default {getattr(made, 'name', None) or written}"
 
 
 def _attack_facts(entry: Any) -> str:

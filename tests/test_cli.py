@@ -16,7 +16,9 @@ import pytest
 
 from fedxray import cli
 from fedxray.audit import catalog
+from fedxray.audit.setting_words import WORDS
 from fedxray.audit.store import open_store
+from fedxray.cli_show import settings_of
 from tests.audit.plans import tiny, write_toml
 
 ROOT = Path(__file__).parents[1]
@@ -134,6 +136,30 @@ def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
     whats = [line.partition(", given by")[0] for line in needs]
     assert len(whats) > 3 and len(set(whats)) == len(whats)
     assert "  an update, given by any role that sees two consecutive models or a reply" in needs
+
+
+def test_every_setting_has_a_sentence_and_every_sentence_a_setting() -> None:
+    for kind, words in WORDS.items():
+        named = {name: [one.name for one in settings_of(kind, name)] for name in catalog.table(kind)}
+        own = {f"{name}.{one}" for name, found in named.items() for one in found}
+        plain = {key.partition(".")[2] for key in own if key not in words}
+        assert plain <= set(words), "settings without a sentence"
+        assert {key for key in words if "." in key} <= own, "sentences of their own for nothing"
+        assert {key for key in words if "." not in key} == plain, "sentences that are never used"
+        assert all(text[0] in '"[' or text[0].isupper() for text in words.values())
+        assert all(text.endswith(".") for text in words.values())
+    rest = [kind for kind in catalog.KINDS if kind not in WORDS]
+    assert not any(settings_of(kind, name) for kind in rest for name in catalog.table(kind))
+
+
+def test_show_explains_settings_as_a_plan_writes_them(fedxray: Any) -> None:
+    said = fedxray("show", "awa").out
+    assert "  box: true or false (default true)\n      Whether every step goes back" in said
+    assert "  q_conv: a number\n      Weight of the last convolution" in said
+    assert "(default [0.9, 0.999])" in fedxray("show", "local-model-oracle").out
+    assert "  scale: a number (required)\n" in fedxray("show", "gaussian-noise").out
+    assert "  head_bias: true or false (default false)\n" in fedxray("show", "resnet18").out
+    assert "  labels: the name of an attack, or a table with its name (default labels-idlg)" in said
 
 
 def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:

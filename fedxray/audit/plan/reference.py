@@ -93,7 +93,7 @@ def _table(section: type[BaseModel]) -> str:
     for name, values, about in WORTH_A_LINE.get(section, ()):
         lines.append(f"| `{name}` | {values} |  | {about} |")
     if issubclass(section, OpenSection):
-        lines.append("| any other | | | a setting; `fedxray show NAME` lists them |")
+        lines.append("| any other | | | a setting; see [settings](settings.md), or `fedxray show NAME` |")
     return "\n".join(lines)
 
 
