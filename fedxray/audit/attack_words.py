@@ -113,8 +113,8 @@ AWA = {
     'one, plain ramps ("ramp"), or no weights.',
     "q_conv": "Weight of the last convolution, from 0, in a ramp from 1 at the first; left out, the preset's.",
     "q_norm": "Weight of the last norm layer, from 0, in a ramp from 1 at the first; left out, the preset's.",
-    "q_linear": "Weight of the last linear layer, from 0, in a ramp from 1 at the first (a single one has it); left out, "
-    "the preset's.",
+    "q_linear": "Weight of the last linear layer, from 0, in a ramp from 1 at the first (a single one has it); left "
+    "out, the preset's.",
     "q_enhance": "Weight of the layers that fit worst, found anew at every step; left out, the preset's.",
     "p_mean": "Share of layers, those of largest relative error of the mean, that may be enhanced; left out, the "
     "preset's.",
