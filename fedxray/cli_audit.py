@@ -130,7 +130,7 @@ def _tell_understood(plan: Plan, where: TextIO) -> None:
     for line in understood(prepared):
         print(line, file=where)
     if plan.transcript is not None:
-        from fedxray.audit.recorded import rounds_learnt
+        from fedxray.audit.recorded.preparing import rounds_learnt
         from fedxray.audit.understood import learnt
 
         print(learnt(*rounds_learnt(plan, prepared)), file=where)

@@ -72,7 +72,7 @@ def show(
     folder: Annotated[Path, typer.Argument(help="A recording, by a recorder or by one of these commands.")],
 ) -> None:
     """Tell what a recording holds: nodes, rounds, what the clients were told, arrays."""
-    from fedxray.audit.recorded_holdings import holdings
+    from fedxray.audit.recorded.holdings import holdings
     from fedxray.federation.recording.reading import read_recording
 
     for line in holdings(read_recording(folder)):
@@ -93,7 +93,7 @@ def _recipe(
 
 def _told(out: Path) -> None:
     """What is in a new recording; rounds are counted from 0, as everywhere."""
-    from fedxray.audit.recorded_recipe import span
+    from fedxray.audit.recorded.recipe import span
     from fedxray.federation.recording.reading import read_recording
 
     messages = read_recording(out).messages

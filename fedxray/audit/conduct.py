@@ -157,7 +157,7 @@ def digest_of_inputs(plan: Plan) -> str | None:
         records = hashlib.sha256(told.encode()).hexdigest()
     if plan.transcript is None:
         return records
-    from fedxray.audit.recorded import chosen_of
+    from fedxray.audit.recorded.preparing import chosen_of
 
     return hashlib.sha256(f"{records} {chosen_of(plan).recording.digest()}".encode()).hexdigest()
 

@@ -16,7 +16,7 @@ from fedxray.audit.extras import check_usable
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.prepare import Prepared, prepare
-from fedxray.audit.recorded_checks import check_recording
+from fedxray.audit.recorded.checks import check_recording
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
 from fedxray.audit.study import a_trial
 from fedxray.defences.base import NoDefence

@@ -42,7 +42,7 @@ class Prepared:
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """The federation of one defence and one seed."""
     if plan.transcript is not None:
-        from fedxray.audit.recorded import prepare_recorded
+        from fedxray.audit.recorded.preparing import prepare_recorded
 
         return prepare_recorded(plan, defence, seed)
     with keys_of_data():

@@ -22,7 +22,7 @@ from fedxray.audit.plan import Plan
 from fedxray.audit.plant import prepare_for
 from fedxray.audit.prepare import Prepared
 from fedxray.audit.privacy import promise_kept, worst_promise, write_promises
-from fedxray.audit.recorded import recorded_transcript
+from fedxray.audit.recorded.preparing import recorded_transcript
 from fedxray.audit.store import Store
 from fedxray.audit.utility import utility_of, utility_rows
 from fedxray.audit.versions import versions

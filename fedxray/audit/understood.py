@@ -7,7 +7,7 @@ from typing import Any
 
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
-from fedxray.audit.recorded_whole import heading, place, shortcomings
+from fedxray.audit.recorded.whole import heading, place, shortcomings
 from fedxray.data import Column, Dataset, Split
 from fedxray.errors import printable, some
 

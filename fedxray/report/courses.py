@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.recorded_whole import recordings_of
+from fedxray.audit.recorded.whole import recordings_of
 from fedxray.audit.trials import best_trial, nearly_as_good
 from fedxray.report import words
 from fedxray.report.course_charts import Walk, curve_chart, drawable

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedxray.audit.plan.recorded import ON_WORD
-from fedxray.audit.recorded_whole import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
+from fedxray.audit.recorded.whole import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.report import words
 from fedxray.report.plans import plans_of, table
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings, whose
+from fedxray.audit.recorded.whole import heading, place, recordings_of, shortcomings, whose
 from fedxray.report import stakes, words
 from fedxray.report.plans import label, parts, plan_of, plans_of, table
 from fedxray.report.tradeoffs import not_negative

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.recorded_whole import heading, place, recordings_of, shortcomings, unlike, whose
+from fedxray.audit.recorded.whole import heading, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
 from fedxray.report import words
 from fedxray.report.findings import defence_verdicts, worst_findings

@@ -61,7 +61,7 @@ def told(folder: Path) -> dict[str, Any]:
     past = history(folder)
     commits = list(dict.fromkeys(one["commit"] for one in past if one["commit"]))
     return {
-        "command": " && ".join(one["command"] for one in past),
+        "command": " && ".join(dict.fromkeys(one["command"] for one in past)),
         "commit": ", ".join(commits) or None,
         "seconds": math.fsum(one["seconds"] for one in past),
     }

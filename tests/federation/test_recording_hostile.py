@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from fedxray.audit.recorded_holdings import holdings
+from fedxray.audit.recorded.holdings import holdings
 from fedxray.errors import BadInput
 from fedxray.federation.recording.reading import read_recording
 from fedxray.federation.recording.transcribe import choose
@@ -166,7 +166,7 @@ def test_a_recording_of_strange_arrays_alone_is_shown(folder: Path) -> None:
 
 
 def test_whole_numbers_of_any_size_are_no_error() -> None:
-    from fedxray.audit.recorded_recipe import _plain, _possible
+    from fedxray.audit.recorded.recipe import _plain, _possible
 
     value: Any = 10**400
     assert _plain("epochs", value) == value and not _possible("epochs", value)

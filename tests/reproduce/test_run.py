@@ -215,6 +215,12 @@ def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
     assert history.told(tmp_path)["seconds"] == 6.0 and history.history(tmp_path)[0] == old[0]
 
 
+def test_a_command_that_was_given_again_is_told_once(tmp_path: Path) -> None:
+    for name in ("first", "second", "second"):
+        history.begin(tmp_path, name)
+    assert history.told(tmp_path)["command"] == "first && second --resume"
+
+
 def test_a_page_is_written_again_without_running_anything(tmp_path: Path) -> None:
     for name in ("fake-audited", "fake-measured"):
         folder = tmp_path / name

@@ -14,8 +14,8 @@ from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded import chosen_of, rounds_learnt
-from fedxray.audit.recorded_recipe import told_recipe
+from fedxray.audit.recorded.preparing import chosen_of, rounds_learnt
+from fedxray.audit.recorded.recipe import told_recipe
 from fedxray.audit.understood import learnt, understood
 from fedxray.cli import main
 from fedxray.errors import BadInput, FedxrayError

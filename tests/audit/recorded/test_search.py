@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import recorded_search
 from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded_search import _judged
+from fedxray.audit.recorded import search as recorded_search
+from fedxray.audit.recorded.search import _judged
 from fedxray.audit.search import Found, Trial, try_points
 from fedxray.audit.understood import understood
 from fedxray.errors import BadInput

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedxray.audit.recorded_recipe import span
+from fedxray.audit.recorded.recipe import span
 from fedxray.errors import BadInput, printable, some
 from fedxray.federation.recording.form import Heard
 from fedxray.federation.recording.reading import Recording, title

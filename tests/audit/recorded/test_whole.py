@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedxray.audit.plan.recorded import BY_ITSELF
-from fedxray.audit.recorded_whole import (
+from fedxray.audit.recorded.whole import (
     NOT_KNOWN,
     heading,
     place,

@@ -10,10 +10,10 @@ import torch
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded import rounds_learnt
+from fedxray.audit.recorded.preparing import rounds_learnt
 from fedxray.federation.recording.writing import Said, open_folder, write_message
 from tests.audit.networks import small
-from tests.audit.test_recorded_recipe import SPACE
+from tests.audit.recorded.test_recipe import SPACE
 
 
 @pytest.mark.parametrize(("sign", "wanted"), [(1.0, (3, 3)), (-1.0, (0, 3)), (0.0, (0, 3))])

@@ -13,11 +13,11 @@ import torch
 from fedxray.attacks.predict import losses
 from fedxray.audit.plan import Plan, split_arguments
 from fedxray.audit.prepare import Prepared, check_loss, keys_of_data, load_data
-from fedxray.audit.recorded_layers import layer_facts
-from fedxray.audit.recorded_owner import owner_of
-from fedxray.audit.recorded_recipe import Told, listed, span, told_recipe
-from fedxray.audit.recorded_search import Search, find_recipe
-from fedxray.audit.recorded_whole import whole_facts
+from fedxray.audit.recorded.layers import layer_facts
+from fedxray.audit.recorded.owner import owner_of
+from fedxray.audit.recorded.recipe import Told, listed, span, told_recipe
+from fedxray.audit.recorded.search import Search, find_recipe
+from fedxray.audit.recorded.whole import whole_facts
 from fedxray.data import Dataset, Split, split
 from fedxray.data.records import Records
 from fedxray.data.uses import USE, rows_by_use

@@ -10,9 +10,9 @@ from fedxray.audit.bench import Bench, grant_names, make_view
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.prepare import Prepared
-from fedxray.audit.recorded import chosen_of, recorded_transcript
-from fedxray.audit.recorded_owner import check_word
-from fedxray.audit.recorded_recipe import span
+from fedxray.audit.recorded.owner import check_word
+from fedxray.audit.recorded.preparing import chosen_of, recorded_transcript
+from fedxray.audit.recorded.recipe import span
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.transcript import Transcript
 
