@@ -170,9 +170,16 @@ def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
     return Setting(
         name=name,
         tried=_span(tried),
-        chosen=_first_few([_spoken(best_trial(one["trials"])["point"].get(name)) for one in searches]),
+        chosen=_first_few([_chosen(name, one) for one in searches]),
         nearly=_first_few([_span(one) for one in near]),
     )
+
+
+def _chosen(name: str, search: Mapping[str, Any]) -> str:
+    """The value of the best trial, marked where it lies at an end of its range: there may be better ones beyond."""
+    value = best_trial(search["trials"])["point"].get(name)
+    ends = (search.get("ranges") or {}).get(name, ())[:2]
+    return _spoken(value) + (" (end of the range)" if value in ends else "")
 
 
 def _span(values: Sequence[Any]) -> str:

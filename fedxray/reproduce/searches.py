@@ -92,5 +92,10 @@ def found_lines(searches: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...],
 def _span(one: Mapping[str, Any], true: float | None) -> str:
     """What the trials span whose loss is at most a tenth above the lowest, in units of the truth if there is one."""
     unit = true or 1.0
-    ends = f"{one['low'] / unit:.3g} to {one['high'] / unit:.3g}" + (" times" if true else "")
+    ends = f"{_plain(one['low'] / unit)} to {_plain(one['high'] / unit)}" + (" times" if true else "")
     return f"{ends} ({one['nearly']} of {one['trials']} trials)"
+
+
+def _plain(value: float) -> str:
+    """Three digits that matter, or all before the point."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

@@ -48,6 +48,17 @@ def test_trials_that_the_loss_does_not_tell_apart_are_spanned() -> None:
     assert (rate.tried, rate.chosen, rate.nearly) == ("1.000 to 9.000", "1.000", "1.000 to 4.000")
 
 
+def test_a_chosen_end_of_a_range_is_marked() -> None:
+    trials = [Trial({"q_conv": 1000.0, "p_var": 0.2}, 1.0), Trial({"q_conv": 1.0, "p_var": 0.5}, 2.0)]
+    ranges = {"q_conv": [1.0, 1000.0, "linear"], "p_var": [0.0, 0.5, "linear"]}
+    (study,) = studies(document(trials, ranges=ranges))
+    assert [one.chosen for one in study.settings] == ["1000.0 (end of the range)", "0.200"]
+    (study,) = studies(document(trials))
+    assert [one.chosen for one in study.settings] == ["1000.0", "0.200"], (
+        "no ranges are told of a recorded run"
+    )
+
+
 def test_trials_given_up_do_not_stretch_the_axis() -> None:
     ended = [Trial({"a": 1.0 + place, "b": 2.0 * place}, 2.0 + place / 10) for place in range(4)]
     (study,) = studies(document([*ended, Trial({"a": 7.0, "b": 1.0}, 900.0, given_up=True)]))

@@ -10,7 +10,7 @@ import pytest
 from fedxray.reproduce.base import Sought
 from fedxray.reproduce.document import document, validate
 from fedxray.reproduce.pages import sheets
-from fedxray.reproduce.searches import searches_of_audit
+from fedxray.reproduce.searches import found_lines, searches_of_audit
 from fedxray.reproduce.table import find
 
 MADE = find("curious-unknown-lr")
@@ -88,3 +88,12 @@ def test_only_what_the_truth_tells_is_compared() -> None:
     half = replace(MADE, sought=Sought(true=lambda _: {"assumed_learning_rate": 0.01}))
     found = searches_of_audit(half, "search-both", results(trial(0.011, 8, 1.0)))
     assert [one["true"] for one in found] == [0.01, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1000.0, "1000"), (999.6, "1000"), (943.78, "944"), (0.01018, "0.0102")]
+)
+def test_large_settings_have_no_exponent(value: float, said: str) -> None:
+    where = {"row": "a", "column": "b", "seed": 0, "client": 4, "quantity": "q", "found": 1.0, "true": None}
+    (line,) = found_lines([{**where, "low": value, "high": 12345.0, "nearly": 3, "trials": 50}])[1]
+    assert line[-1] == f"{said} to 12345 (3 of 50 trials)"
