@@ -17,6 +17,7 @@ from fedxray.report.study_charts import Attempt, settings_chart, study_chart
 MOST_WALKS = 30  # lines of a drawing
 MOST_DRAWINGS = 12
 MOST_CHOICES = 4
+LEAST_FALL = 0.5  # of its first value: a loss that falls by less had nothing to follow
 RECIPE = "recipe of the recorded node"
 
 Case = Mapping[str, Any]
@@ -75,10 +76,18 @@ def _course(name: str, title: str, cases: Sequence[Case]) -> Course:
     lost = sum(not walk.ended for walk in walks)
     parts = [words.count(len(walks), "case")]
     parts += [f"{lost} did not end well (dashed)"] if lost else []
+    stuck = sum(_hardly_fell(walk.losses) for walk in walks)
+    parts += [f"{stuck} whose loss fell by less than half"] if stuck else []
     parts += [f"the first {MOST_WALKS} are drawn"] if len(walks) > MOST_WALKS else []
     parts += _taken([one.get("taken") or {} for one in cases])
     drawing = curve_chart(walks[:MOST_WALKS], name=name, title=f"{title}: the attacker's own loss by step")
     return Course(title=title, note=", ".join(parts), drawing=drawing)
+
+
+def _hardly_fell(losses: Sequence[float | None]) -> bool:
+    """Whether a loss stayed near where it began; of losses that begin at 0 or below nothing can be said."""
+    told = [one for one in losses if one is not None]
+    return len(told) > 1 and told[0] > 0 and min(told) > (1 - LEAST_FALL) * told[0]
 
 
 def _taken(told: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from matplotlib.figure import Figure
 
 from fedxray.audit.search import Trial, found_in
-from fedxray.report.courses import studies
+from fedxray.report.courses import courses, studies
 from fedxray.report.drawing import STANDING, Drawing, as_file, on_page
 from fedxray.report.study_charts import Attempt, best_so_far, settings_chart
 
@@ -25,6 +26,23 @@ def fifty() -> list[Trial]:
         Trial(dict.fromkeys(SIX, float(place)), 1.0 + (place * 7 % 50), given_up=place > 40 or place == 0)
         for place in range(50)
     ]
+
+
+@pytest.mark.parametrize(
+    ("losses", "stuck"),
+    [
+        ([2.0, 1.5, 1.01], True),
+        ([2.0, 1.0, 1.9], False),  # what counts is the lowest
+        ([2.0, None, 0.1], False),
+        ([None, 2.0, 1.9], True),
+        ([0.0, 0.0, 0.0], False),  # nothing to fall from
+        ([-1.0, -2.0, -3.0], False),
+    ],
+)
+def test_losses_that_hardly_fall_are_counted(losses: list[float | None], stuck: bool) -> None:
+    case = document([])["cases"][0] | {"search": None, "curve": {"steps": [0, 1, 2], "losses": losses}}
+    (course,) = courses({"cases": [case]})
+    assert course.note == ("1 case, 1 whose loss fell by less than half" if stuck else "1 case")
 
 
 def test_a_search_is_drawn_in_order_and_over_its_settings() -> None:
