@@ -51,9 +51,16 @@ def _quantities(made: Reproduction, told: Mapping[str, Any], true: Point) -> lis
                 "high": max(values),
                 "nearly": len(near),
                 "trials": len(told["trials"]),
+                "loss": best["loss"],
+                "loss_of_starts": _lowest(told["trials"][: told.get("starts") or 0]),
             }
         )
     return found
+
+
+def _lowest(trials: Sequence[Mapping[str, Any]]) -> float | None:
+    """The lowest own loss of trials, None where there is none."""
+    return min((one["loss"] for one in trials if one["loss"] is not None), default=None)
 
 
 def _value(point: Point, name: str, ways: Mapping[str, tuple[str, str]]) -> float:

@@ -105,6 +105,22 @@ def test_a_killed_search_goes_on_without_trying_anything_twice(
     assert kept(tmp_path / "killed") == kept(tmp_path / "whole")
 
 
+def test_points_that_were_asked_for_are_not_asked_for_again(
+    tmp_path: Path, extra: Any, begun: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra("optuna")
+    whole = audited(plan(), tmp_path / "out")
+    for case in (Store(tmp_path / "out").private / "cases").iterdir():
+        case.unlink()
+
+    def other(*rest: Any, **more: Any) -> Any:
+        raise AssertionError("another version of a library might ask for other points")
+
+    monkeypatch.setattr("fedxray.audit.bayes.best_guesses", other)
+    again = audited(plan(), tmp_path / "out")
+    assert len(begun()) == 12 and timeless(again.document) == timeless(whole.document)
+
+
 def test_controls_read_the_trials_of_other_cases(tmp_path: Path, begun: Callable[[], list[str]]) -> None:
     study = {"trials": 3, "ranges": {"q_conv": [1.0, 9.0]}}
     both = audited(plan(study, targets="all", controls=["other-client"]), tmp_path / "both")

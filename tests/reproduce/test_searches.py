@@ -48,6 +48,17 @@ def test_a_ridge_is_wide_in_both_settings_and_narrow_in_their_quotient() -> None
     assert {(one["row"], one["column"], one["seed"]) for one in found} == {("search-both", "searched", 3)}
 
 
+def test_losses_are_told_of_what_was_chosen_and_of_the_starts() -> None:
+    trials = [trial(0.01, 8, None), trial(0.01, 9, 3.0), trial(0.02, 8, 2.0), trial(0.03, 8, 1.0)]
+    made = results(*trials, best=3)
+    (one, *_) = searches_of_audit(MADE, "search-both", made)
+    assert (one["loss"], one["loss_of_starts"]) == (1.0, None), "no trial was drawn at random first"
+    made["cases"][0]["search"]["starts"] = 3
+    (one, *_) = searches_of_audit(MADE, "search-both", made)
+    assert (one["loss"], one["loss_of_starts"]) == (1.0, 2.0)
+    validate(document(MADE, "small", [], PAST, (), [one]))
+
+
 @pytest.mark.parametrize(
     ("lowest", "near", "far"), [(-1.0, -0.91, -0.89), (0.0, 0.0, 1e-9), (1.0, 1.09, 1.11)]
 )

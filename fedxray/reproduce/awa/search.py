@@ -4,8 +4,8 @@ A study of 50 trials on the fifth group, 100 steps each, 12 of them drawn at ran
 loss without weights. Its row also has DLG at equal compute: 50 restarts of 100 steps, chosen by its own loss. In case
 4 DLG would replay both epochs, at twice the cost of a step of AWA; there the restarts match the interpolated epoch
 without weights, so that steps cost the same and the losses of both are one function. The next row takes the weights of
-the study to the four groups (250 steps), beside the paper's weights, DLG in the same steps, and DLG with 50 restarts.
-With several seeds the weights are those of the first.
+the study to the four groups (250 steps), beside the paper's weights, a plain ramp that nobody searched for, DLG in the
+same steps, and DLG with 50 restarts. With several seeds the weights are those of the first.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ ROWS = tuple(row for case in CASES for row in (f"{case}-study", case))
 WORDS = {
     SEARCHED: "AWA",
     "awa": "AWA with the paper's weights",
+    "awa-untuned": "AWA with a plain ramp",
     "dlg-rate": "",
     RESTARTED: f"{TRIALS} restarts of {TRIAL_STEPS} steps",
 }
@@ -52,6 +53,7 @@ def plan(request: Request, row: str) -> dict[str, Any]:
         attacks = [
             attack(request, SEARCHED, ATTACKS["awa"], search=sought, **on_fifth),
             attack(request, "awa", ATTACKS["awa"], **on_fifth),
+            attack(request, "awa-untuned", ATTACKS["awa-untuned"], **on_fifth),
             attack(request, "dlg-rate", ATTACKS["dlg-rate"], **on_fifth),
             attack(request, RESTARTED, restarted, **on_fifth),
         ]
@@ -59,6 +61,7 @@ def plan(request: Request, row: str) -> dict[str, Any]:
         attacks = [
             attack(request, SEARCHED, ATTACKS["awa"]),
             attack(request, "awa", ATTACKS["awa"]),
+            attack(request, "awa-untuned", ATTACKS["awa-untuned"]),
             attack(request, "dlg-rate", ATTACKS["dlg-rate"]),
             attack(request, RESTARTED, restarted, steps=steps),
         ]
@@ -95,6 +98,7 @@ SEARCH = Reproduction(
         Difference(left=left, right=right, metrics=METRICS[:2])
         for left, right in (
             (SEARCHED, "awa"),
+            (SEARCHED, "awa-untuned"),
             (SEARCHED, "dlg-rate"),
             (SEARCHED, RESTARTED),
             ("awa", RESTARTED),

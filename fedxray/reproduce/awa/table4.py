@@ -85,6 +85,7 @@ TABLE4 = Reproduction(
         Difference(left="awa", right="dlg-rate", metrics=METRICS[:2]),
         Difference(left="awa", right="agic-rate", metrics=METRICS[:2]),
         Difference(left="awa", right="awa-untuned", metrics=METRICS[:2]),
+        Difference(left="agic-rate", right="awa-untuned", metrics=METRICS[:2]),
         Difference(left="dlg-rate", right="dlg", metrics=METRICS[:2]),
     ),
     plan=plan,

@@ -116,8 +116,9 @@ def test_the_loss_and_its_slope_by_hand() -> None:
     torch.testing.assert_close(torch.autograd.grad(value, guess)[0], expected, rtol=1e-3, atol=1e-6)
 
 
-def test_without_weights_it_is_the_loss_of_dlg() -> None:
-    view, _, y = seen("case2")
+@pytest.mark.parametrize("case", ["case1", "case2", "case3"])
+def test_without_weights_it_is_the_loss_of_dlg(case: str) -> None:
+    view, _, y = seen(case)
     for unit in ("sent", "rate"):
         match = loss_of(view, y, preset="none", unit=unit)
         plain = matching_loss(view, view.observations[0], 2, y, unit, "batch")  # type: ignore[arg-type]
@@ -160,6 +161,37 @@ def test_enhancement_follows_the_guess() -> None:
     match = loss_of(view, y)
     chosen = {match.enhanced(match.work.client.update(images(2, seed), y)) for seed in range(12)}
     assert len(chosen) > 1
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_the_epoch_that_is_asked_for_is_replayed_from_its_own_start(epoch: int) -> None:
+    view, _, y = seen("case4")
+    (observation,) = view.observations
+    work = loss_of(view, y, epoch=epoch).work
+    assert work.epoch == epoch == run(view, epoch=epoch, steps=2).facts["epoch"]
+    for name, start in observation.start.items():
+        share = (epoch - 1) / 2
+        torch.testing.assert_close(work.client.start[name], start + share * observation.update[name])
+        torch.testing.assert_close(work.aim[name], observation.update[name] / 2)
+    assert (run(view, epoch=epoch, steps=2).curve == run(view, steps=2).curve) == (epoch == 1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_replayed_update_of_a_softmax_head_adds_up_to_zero(case: str) -> None:
+    view, _, y = seen(case)
+    update = loss_of(view, y).work.client.update(images(2, 4), y)
+    for name in ("7.weight", "7.bias"):
+        entries = update[name].detach()
+        assert float(entries.sum(0).abs().max()) < 1e-4 * float(entries.abs().max()), name
+
+
+def test_undefined_errors_are_ranked_as_asked() -> None:
+    view, _, y = seen()
+    shares = {"p_mean": 0.2, "p_var": 1.0}  # one of five layers by the mean: the head, if it comes first
+    guess = loss_of(view, y).work.client.update(images(2, 4), y)
+    head = {place for place, layer in enumerate(loss_of(view, y).layers) if layer.kind == "linear"}
+    assert loss_of(view, y, undefined="first", **shares).enhanced(guess) == head
+    assert loss_of(view, y, **shares).enhanced(guess).isdisjoint(head)
 
 
 def test_the_truth_has_no_loss_and_no_slope() -> None:
