@@ -102,7 +102,10 @@ def settings_of(kind: str, name: str) -> list[Setting]:
 
 def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
     default = one.default if one.default is not MISSING else one.default_factory
-    return Setting(one.name, _type(hint), _default(default, MISSING), sentence_on(kind, name, one.name))
+    told = one.metadata.get("told") or sentence_on(
+        kind, name, one.name
+    )  # a class may bring its own sentences
+    return Setting(one.name, _type(hint), _default(default, MISSING), told)
 
 
 def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:

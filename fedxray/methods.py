@@ -18,6 +18,8 @@ from fedxray.params import each, flatten, unflatten
 Tensors = Mapping[str, Tensor]
 Moved = tuple[dict[str, Tensor], dict[str, Tensor]]  # the next point, and what to remember
 
+MOST_RATE = 1e6  # of a descent; as of a federation
+
 
 class Method(ABC):
     """An optimiser as settings; a subclass is a frozen keyword dataclass."""
@@ -229,5 +231,6 @@ def check_settings(method: Method) -> None:
         raise BadInput(
             "steps", expected="a whole number of at least 1", got=repr(method.steps), remedy="Try 400."
         )
-    if not 0 < method.lr < math.inf:
-        raise BadInput("lr", expected="a finite number above 0", got=repr(method.lr), remedy="Try 0.1.")
+    if not 0 < method.lr <= MOST_RATE:
+        expected = f"a number above 0 and up to {MOST_RATE:g}"
+        raise BadInput("lr", expected=expected, got=repr(method.lr), remedy="Try 0.1.")

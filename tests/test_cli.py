@@ -140,10 +140,11 @@ def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
 
 def test_every_setting_has_a_sentence_and_every_sentence_a_setting() -> None:
     for kind, words in WORDS.items():
-        named = {name: [one.name for one in settings_of(kind, name)] for name in catalog.table(kind)}
+        listed = {name: settings_of(kind, name) for name in catalog.table(kind)}
+        assert all(one.told for found in listed.values() for one in found), "settings without a sentence"
+        named = {name: [one.name for one in found] for name, found in listed.items()}
         own = {f"{name}.{one}" for name, found in named.items() for one in found}
         plain = {key.partition(".")[2] for key in own if key not in words}
-        assert plain <= set(words), "settings without a sentence"
         assert {key for key in words if "." in key} <= own, "sentences of their own for nothing"
         assert {key for key in words if "." not in key} == plain, "sentences that are never used"
         assert all(text[0] in '"[' or text[0].isupper() for text in words.values())

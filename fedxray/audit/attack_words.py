@@ -12,11 +12,11 @@ SHARED = {
     "batch_norm": 'Statistics that BatchNorm is replayed with: those of the batch, or the running ones ("running").',
     "box": "Whether every step goes back into the range of valid inputs.",
     "keep": "Which iterate is the answer: the last, or the one of least own loss.",
-    "labels": "The attack that guesses labels where they are not granted.",
+    "labels": "The attack that guesses labels where neither they nor their counts are granted.",
     "learning_rate": "Step size of the descent.",
     "match": f"How far a replayed update is from the one seen: {_DISTANCES}.",
     "model": "The attack whose model is taken for the client's.",
-    "restarts": "How often the descent begins anew; the one of least own loss is kept.",
+    "restarts": "How many descents, each from a start of its own; the one of least own loss is kept.",
     "start": "What the first guess is drawn from: N(0, 1), evenly over valid pixels, or around their middle.",
     "steps": "Steps of the descent.",
     "total_variation": "Weight of the differences between neighbouring pixels: more makes smoother images.",
@@ -79,7 +79,7 @@ ATTRIBUTES = {
 INVERSION = {
     "dlg.reading": 'The original, which seeks labels too and descends by L-BFGS ("zhu"), or that of paper 002: known '
     "labels, and Adam.",
-    "dlg.labels": "The attack that guesses labels where they are not granted (reading 002).",
+    "dlg.labels": "The attack that guesses labels where neither they nor their counts are granted (reading 002).",
     "dlg.steps": "Steps of the descent; left out, 1,200, or 1,000 in reading 002.",
     "dlg.learning_rate": "Step size of the descent; left out, 1, or 0.1 in reading 002.",
     "dlg.unit": "What differences of updates are measured in: a thousandth of the update's length, as sent, or the "
@@ -92,11 +92,11 @@ INVERSION = {
     "group_from": "Share of the steps after which guesses are pulled together.",
     "gradinversion.noise": "Noise after every step, in learning rates.",
     "distinct_labels": "Whether labels are guessed by the paper's rule, which takes no class twice.",
-    "pool": "Whether the rows of all starts are pooled; else those of the best start are the answer.",
+    "pool": "Whether the rows of all starts are also pooled, and kept where their loss is lower.",
+    "tabular-inversion.restarts": "How many descents, each from a start of its own; see pool.",
     "jointly": "Whether labels are sought together with the rows.",
     "tabular-inversion.labels": "The attack that guesses labels where they are neither granted nor sought.",
     "skip_zeros": "Whether entries where the update seen is exactly zero count for nothing.",
-    "curious-client.labels": "The attack that guesses labels where neither they nor their counts are granted.",
     "latent": "The guess is a picture smaller by this factor, enlarged inside the descent; 1 is full size.",
     "own_share": 'What is done about the own part of the sum: take it out, or ("recover") seek own images too and '
     "score them apart.",
@@ -111,22 +111,24 @@ for _name in ("curious-client", "curious-client-oracle"):
 AWA = {
     "awa.preset": "Where weights come from that are not set: what the paper found for the case at hand, or for a given "
     'one, plain ramps ("ramp"), or no weights.',
-    "q_conv": "Weight of the last convolution, from 0, in a ramp from 1 at the first; left out, the preset's.",
-    "q_norm": "Weight of the last norm layer, from 0, in a ramp from 1 at the first; left out, the preset's.",
-    "q_linear": "Weight of the last linear layer, from 0, in a ramp from 1 at the first (a single one has it); left "
-    "out, the preset's.",
+    "q_conv": "Weight of the last convolution, in a ramp from 1 at the first (a single one has it); left out, the "
+    "preset's.",
+    "q_norm": "Weight of the last norm layer, in a ramp from 1 at the first (a single one has it); left out, the "
+    "preset's.",
+    "q_linear": "Weight of the last linear layer, in a ramp from 1 at the first (a single one has it); left out, the "
+    "preset's.",
     "q_enhance": "Weight of the layers that fit worst, found anew at every step; left out, the preset's.",
-    "p_mean": "Share of layers, those of largest relative error of the mean, that may be enhanced; left out, the "
-    "preset's.",
-    "p_var": "Share of layers, those of largest relative error of the variance, that may be enhanced; left out, the "
-    "preset's.",
-    "epoch": "Which epoch is replayed where a round has several of several batches, at most the client's; without "
-    "effect elsewhere.",
+    "p_mean": "Share of layers (rounded up), those of largest relative error of the mean, that may be enhanced; left "
+    "out, the preset's.",
+    "p_var": "Share of layers (rounded up), those of largest relative error of the variance, that may be enhanced; "
+    "left out, the preset's.",
+    "epoch": "Which epoch is replayed where a round has several, of several batches drawn anew in each; without effect "
+    "elsewhere.",
     "undefined": "Where a layer ranks whose relative error cannot be told.",
     "kept_every": "The state is kept after so many steps, so that longer attacks go on from there.",
-    "give_up": "[steps, loss]: the attack ends if its loss is above this after so many steps. A search has one of its "
-    "own, a share of the steps.",
-    "optimiser": "What takes the steps: Adam on the sign of the slope, or on the slope.",
+    "give_up": "[steps, loss]: the attack ends if its lowest loss is above this after so many steps. A search has one "
+    "of its own, a share of the steps.",
+    "optimiser": "What takes the steps: Adam on the sign of the slope, in falling steps, or on the slope.",
     "agic.match": "What is compared layer by layer: directions, or squared differences.",
     "agic.unit": "What squared differences are measured in: a thousandth of the update's length, as sent, or the "
     "client's learning rate.",

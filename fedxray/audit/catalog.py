@@ -246,7 +246,7 @@ def _sub_attack(value: Any, argument: str) -> Attack:
         argument,
         expected="the name of an attack, or a table with its name",
         got=repr(value),
-        remedy=f'For instance {argument.rpartition(".")[2]} = "last-returned".',
+        remedy="`fedxray list attacks` has the names.",
     )
 
 

@@ -166,7 +166,11 @@ def try_points(objective: Objective, points: Sequence[Point]) -> Found:
 def found_in(done: Sequence[Trial]) -> Found:
     """What came of these trials."""
     if all(trial.given_up or math.isinf(trial.loss) for trial in done):
-        return Found(trials=tuple(done), status="undetermined", reason="no trial ended with a finite loss")
+        lost = sum(trial.given_up for trial in done)
+        reason = (
+            f"{lost} of {len(done)} trials were given up, and no other ended" if lost else "no trial ended"
+        )
+        return Found(trials=tuple(done), status="undetermined", reason=f"{reason} with a finite loss")
     return Found(trials=tuple(done), status="ok")
 
 
@@ -212,7 +216,7 @@ def spread(share: float, low: float, high: float, scale: Scale) -> float:
         return min(int(low) + math.floor(share * (int(high) - int(low) + 1)), int(high))
     if scale == "log":
         return min(max(math.exp(math.log(low) + share * (math.log(high) - math.log(low))), low), high)
-    return low + share * (high - low)
+    return min(low + share * (high - low), high)  # 0.32 + (0.9 - 0.32) is above 0.9
 
 
 def finite(loss: float) -> float:

@@ -38,7 +38,7 @@ def study_of(attack: Attack, table: Any, place: str) -> Study:
         trials=_count(table, "trials", 16, place),
         sampler=sampler,
         batch=_count(table, "batch", 8, place),
-        starts=_count(table, "starts", 12, place) if "starts" in table else None,
+        starts=_count(table, "starts", 10, place) if "starts" in table else None,
         give_up=_share(table["give_up"], f"{place}.give_up") if "give_up" in table else None,
     )
     try:
@@ -116,7 +116,7 @@ def _check_give_up(attack: Attack, study: Study, place: str) -> None:
             place,
             expected=f"a share that leaves some of {known['steps']} steps",
             got=study.give_up,
-            remedy="Try 0.5.",
+            remedy="Take more steps, or leave give_up out.",
         )
     try:
         replace(attack, give_up=(at, 0.0))  # type: ignore[type-var]

@@ -92,6 +92,6 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 
 def sentence_on(kind: str, entry: str, setting: str) -> str:
-    """What a setting of an entry is."""
+    """What a setting of an entry is; nothing where only its own class could tell."""
     known = WORDS[kind]
-    return known.get(f"{entry}.{setting}") or known[setting]
+    return known.get(f"{entry}.{setting}") or known.get(setting, "")

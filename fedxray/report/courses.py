@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ MOST_WALKS = 30  # lines of a drawing
 MOST_DRAWINGS = 12
 MOST_CHOICES = 4
 LEAST_FALL = 0.5  # of its first value: a loss that falls by less had nothing to follow
+IDLE, MISSING = "without effect on this network", "–"
 RECIPE = "recipe of the recorded node"
 
 Case = Mapping[str, Any]
@@ -102,7 +104,8 @@ def _taken(told: Sequence[Mapping[str, Any]]) -> list[str]:
 def studies(document: Mapping[str, Any]) -> list[Study]:
     """One drawing per attack, seat and defence that searched settings, and of the search of a recipe."""
     groups = {
-        title: [one["search"] for one in cases] for title, cases in _groups(document, _searched).items()
+        title: [{**one["search"], "taken": one.get("taken")} for one in cases]
+        for title, cases in _groups(document, _searched).items()
     }
     recipes = [found for one in recordings_of(document) if (found := _of_recipe(one.get("recipe_searched")))]
     listed = [*groups.items(), *([(RECIPE, recipes)] if recipes else [])]
@@ -175,6 +178,8 @@ def _note(searches: Sequence[Mapping[str, Any]], cases: Sequence[Sequence[Attemp
 
 def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
     tried = [trial["point"].get(name) for one in searches for trial in one["trials"]]
+    if all(one.get("taken") and name not in one["taken"] for one in searches):  # no layer has such a weight
+        return Setting(name=name, tried=_span(tried), chosen=IDLE, nearly=MISSING)
     near = [[trial["point"].get(name) for trial in nearly_as_good(one["trials"])] for one in searches]
     return Setting(
         name=name,
@@ -185,10 +190,13 @@ def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
 
 
 def _chosen(name: str, search: Mapping[str, Any]) -> str:
-    """The value of the best trial, marked where it lies at an end of its range: there may be better ones beyond."""
+    """The value of the best trial, marked at an end of its range other than 0: there may be better ones beyond."""
     value = best_trial(search["trials"])["point"].get(name)
     ends = (search.get("ranges") or {}).get(name, ())[:2]
-    return _spoken(value) + (" (end of the range)" if value in ends else "")
+    there = any(
+        end and math.isclose(value, end, rel_tol=1e-9) for end in ends
+    )  # exp(log(end)) is not quite the end
+    return _spoken(value) + (" (end of the range)" if there else "")
 
 
 def _span(values: Sequence[Any]) -> str:

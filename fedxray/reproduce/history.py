@@ -59,9 +59,12 @@ def history(folder: Path) -> list[dict[str, Any]]:
 def told(folder: Path) -> dict[str, Any]:
     """The commands in one line, the commits of the code that ran, and the seconds that the commands took together."""
     past = history(folder)
+    once: dict[str, str] = {}  # going on with a command is no other command
+    for one in past:
+        once.setdefault(one["command"].removesuffix(" --resume"), one["command"])
     commits = list(dict.fromkeys(one["commit"] for one in past if one["commit"]))
     return {
-        "command": " && ".join(dict.fromkeys(one["command"] for one in past)),
+        "command": " && ".join(once.values()),
         "commit": ", ".join(commits) or None,
         "seconds": math.fsum(one["seconds"] for one in past),
     }

@@ -71,10 +71,31 @@ def test_a_chosen_end_of_a_range_is_marked() -> None:
     ranges = {"q_conv": [1.0, 1000.0, "linear"], "p_var": [0.0, 0.5, "linear"]}
     (study,) = studies(document(trials, ranges=ranges))
     assert [one.chosen for one in study.settings] == ["1000.0 (end of the range)", "0.200"]
+    low = Trial(
+        {"q_conv": 1.0000000000000002, "p_var": 0.0}, 0.5
+    )  # as samplers write an end; no share is below 0
+    (study,) = studies(document([*trials, low], ranges=ranges))
+    assert [one.chosen for one in study.settings] == ["1.000 (end of the range)", "0.000"]
     (study,) = studies(document(trials))
     assert [one.chosen for one in study.settings] == ["1000.0", "0.200"], (
         "no ranges are told of a recorded run"
     )
+
+
+def test_weights_of_layers_that_the_network_has_not_are_told_as_such() -> None:
+    trials = [Trial({"q_conv": 5.0, "q_norm": 7.0}, 1.0), Trial({"q_conv": 6.0, "q_norm": 8.0}, 2.0)]
+    told = document(trials)
+    told["cases"][0]["taken"] = {"case": "case1", "q_conv": 5.0}
+    (study,) = studies(told)
+    assert [one.chosen for one in study.settings] == ["5.000", "without effect on this network"]
+    assert [one.nearly for one in study.settings] == ["5.000", "–"]
+
+
+def test_what_all_cases_took_their_client_for_is_told_once() -> None:
+    case = document([])["cases"][0] | {"search": None, "curve": {"steps": [0, 1], "losses": [2.0, 0.1]}}
+    told = [{**case, "taken": {"case": "case1", "q_conv": weight}} for weight in (5.0, 6.0)]
+    (course,) = courses({"cases": told})
+    assert course.note == "2 cases, taken: case1"
 
 
 def test_trials_given_up_do_not_stretch_the_axis() -> None:

@@ -37,7 +37,7 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.aim import At, check_at, observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
-from fedxray.attacks.inversion.awa_objective import Match, match_of, work_of
+from fedxray.attacks.inversion.awa_objective import Match, epoch_there, match_of, work_of
 from fedxray.attacks.inversion.awa_presets import BY_CASE, PRESETS, RANGES, Weights, case_of, weights_of
 from fedxray.attacks.inversion.awa_stages import descend, state_of, with_state
 from fedxray.attacks.inversion.dlg import Unit, check_unit, first_tensor, unit_size
@@ -60,7 +60,9 @@ from fedxray.errors import BadInput, unknown_name
 from fedxray.methods import Adam
 from fedxray.minimise import Restarts
 
+LEAST_WEIGHT = 1e-6  # with less, or 0, a guess may stay where it began and pass for what was found
 MOST_WEIGHT = 1e12  # beyond it the squares of slopes that Adam keeps are infinite, and nothing moves
+MOST_STAGES = 60  # each is asked from within the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,8 @@ class Awa(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
+        needs = image_needs(self.at, self.labels)
+        return needs if self.epoch == 1 else (*needs, epoch_there(self.at, self.epoch))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """The algorithm of the header, step by step."""
@@ -192,10 +195,11 @@ def _check_choices(attack: Awa) -> None:
 
 def _check_weights(attack: Awa) -> None:
     for setting in RANGES:
-        value, most = getattr(attack, setting), MOST_WEIGHT if setting.startswith("q_") else 1.0
+        value = getattr(attack, setting)
+        least, most = (LEAST_WEIGHT, MOST_WEIGHT) if setting.startswith("q_") else (0.0, 1.0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= value <= most):
-            expected = "a share from 0 to 1" if most == 1 else f"a number from 0 to {most:g}"
+        if value is not None and not (number and least <= value <= most):
+            expected = "a share from 0 to 1" if most == 1 else f"a number from {least:g} to {most:g}"
             low, high, _ = RANGES[setting]
             remedy = f"The paper searches {low:g} to {high:g}; left out it is the preset's."
             raise BadInput(setting, expected=expected, got=repr(value), remedy=remedy)
@@ -204,6 +208,14 @@ def _check_weights(attack: Awa) -> None:
 def _check_stages(attack: Awa) -> None:
     if attack.kept_every is not None:
         check_count("kept_every", attack.kept_every)
+        if attack.steps > MOST_STAGES * attack.kept_every:
+            least = -(-attack.steps // MOST_STAGES)
+            raise BadInput(
+                "kept_every",
+                expected=f"at least {least} (at most {MOST_STAGES} stages of {attack.steps} steps)",
+                got=attack.kept_every,
+                remedy="Keep the state less often.",
+            )
     if attack.give_up is not None:
         check_count("give_up", attack.give_up[0])
         if not attack.give_up[1] >= 0:

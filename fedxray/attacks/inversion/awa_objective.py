@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
+from fedxray.attacks.aim import At, examples_behind, observation_at
+from fedxray.attacks.base import Need
 from fedxray.attacks.inversion.awa_presets import Weights
 from fedxray.attacks.inversion.distance import squares
 from fedxray.attacks.inversion.enhancement import Aim, Undefined, aim_moments, furthest
@@ -16,7 +18,6 @@ from fedxray.attacks.inversion.interpolation import one_epoch, order_is_unknown
 from fedxray.attacks.inversion.known import aim_of, recipe_of, replayed
 from fedxray.attacks.inversion.layers import Layer, layers_of, ramps
 from fedxray.attacks.inversion.replay import BatchNorm, Replay
-from fedxray.errors import BadInput
 from fedxray.params import Params
 
 RAMPED = ("conv", "norm", "linear")  # kinds of layers whose weights rise
@@ -89,12 +90,22 @@ def work_of(view: View, observation: Observation, examples: int, batch_norm: Bat
     assert recipe is not None
     if not order_is_unknown(recipe, examples):
         return Work(client=client, aim=aim, epoch=None)
-    if epoch > recipe.epochs:
-        raise BadInput(
-            "epoch", expected=f"at most {recipe.epochs}, the client's epochs", got=epoch, remedy="Try 1."
-        )
     client, aim = one_epoch(client, aim, aim_of(observation, recipe), epoch)
     return Work(client=client, aim=aim, epoch=epoch)
+
+
+def epoch_there(at: At, epoch: int) -> Need:
+    """The epoch that is asked for, where one is interpolated."""
+
+    def met(view: View) -> bool:
+        if not view.of_target():  # another need tells of that
+            return True
+        recipe, examples = recipe_of(view, observation_at(view, at)), examples_behind(view, at)
+        if recipe is None or examples is None or not order_is_unknown(recipe, examples):
+            return True
+        return epoch <= recipe.epochs
+
+    return Need(what=f"a client of at least {epoch} epochs", given_by="a smaller epoch", met=met)
 
 
 def match_of(
@@ -103,7 +114,6 @@ def match_of(
     """The loss with these weights."""
     layers = layers_of(view.model, work.aim)
     ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
-    _check_some_count(ramp, weights)
     return Match(
         work=work,
         labels=labels,
@@ -114,16 +124,3 @@ def match_of(
         size=size,
         undefined=undefined,
     )
-
-
-def _check_some_count(ramp: Sequence[float], weights: Weights) -> None:
-    """With no layer that counts the guess would stay where it began, and pass for what was found."""
-    all_enhanced = weights.p_mean == weights.p_var == 1
-    if not any(ramp) or (all_enhanced and not weights.q_enhance):
-        setting = "q_enhance" if any(ramp) else "q_conv, q_norm, q_linear"
-        raise BadInput(
-            setting,
-            expected="a weight above 0 for some layer",
-            got="0 for all layers",
-            remedy=f"Raise {'it' if any(ramp) else 'one of them'}.",
-        )

@@ -38,7 +38,7 @@ WORDS = {
     "awa": "AWA with the paper's weights",
     "awa-untuned": "AWA with a plain ramp",
     "dlg-rate": "",
-    RESTARTED: f"{TRIALS} restarts of {TRIAL_STEPS} steps",
+    RESTARTED: f"no weights, {TRIALS} restarts of {TRIAL_STEPS} steps",
 }
 
 

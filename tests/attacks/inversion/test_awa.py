@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.awa import Awa
+from fedxray.attacks.inversion.awa import LEAST_WEIGHT, Awa
 from fedxray.attacks.inversion.awa_objective import Match
 from fedxray.attacks.inversion.awa_presets import PRESETS, Weights, case_of
 from fedxray.attacks.inversion.dlg import Dlg, matching_loss
@@ -289,19 +289,31 @@ def test_settings_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> Non
         Awa(**wrong)
 
 
-@pytest.mark.parametrize(
-    "weights", [{"p_mean": 1.0, "p_var": 1.0, "q_enhance": 0.0}, {"preset": "none", "q_linear": 0.0}]
-)
-def test_weights_under_which_no_layer_counts_are_refused(weights: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["q_conv", "q_norm", "q_linear", "q_enhance"])
+def test_weights_under_which_a_guess_might_stay_where_it_began_are_refused(name: str) -> None:
+    for wrong in (0.0, 1e-7):
+        with pytest.raises(BadInput, match="from 1e-06 to 1e"):
+            Awa(**{name: wrong})
+
+
+def test_the_least_weight_still_moves_the_guess() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES))
     y, recipe = torch.arange(2), CASES["case1"]
     update = plain_update(model, images(2), y, recipe, draw_schedule(2, recipe, torch.Generator()))
     view = view_of_update(
         model, update, recipe=recipe, shape=(1, 4, 4), classes=CLASSES, examples=2, kind="weights", labels=y
     )
-    with pytest.raises(BadInput, match="0 for all layers"):
-        run(view, steps=2, **weights)
-    assert run(view, steps=2, **weights | {"q_enhance": 1.0, "q_linear": 1.0}).status == "ok"
+    least = {"p_mean": 1.0, "p_var": 1.0, "q_enhance": LEAST_WEIGHT}
+    for weights in (least, {"preset": "none", "q_linear": LEAST_WEIGHT}):
+        curve = run(view, steps=30, **weights).curve
+        assert min(curve) < 0.5 * curve[0]
+
+
+def test_stages_are_not_asked_from_within_each_other_without_end() -> None:
+    view, _, _ = seen()
+    assert run(view, steps=60, kept_every=1).curve == run(view, steps=60).curve
+    with pytest.raises(BadInput, match="at least 2 "):
+        Awa(steps=61, kept_every=1)
 
 
 def test_the_network_is_left_alone() -> None:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
+from fedxray.attacks.inversion.awa import Awa
 from fedxray.attacks.inversion.awa_objective import Work, work_of
 from fedxray.attacks.inversion.interpolation import one_epoch, order_is_unknown, share_after
 from fedxray.attacks.inversion.known import replayed
-from fedxray.errors import BadInput
+from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.schedule import Schedule, draw_schedule
 from fedxray.params import Params, add, subtract
@@ -171,5 +172,8 @@ def test_any_epoch_can_be_the_target(epoch: int) -> None:
 
 def test_an_epoch_that_the_client_has_not_is_refused() -> None:
     view, *_ = seen_by_server(SCENARIOS[4])
-    with pytest.raises(BadInput, match="at most 2, the client's epochs"):
-        work(view, epoch=7)
+    with pytest.raises(Refused, match="a client of at least 7 epochs"):
+        Awa(epoch=7).check(view)
+    Awa(epoch=2).check(view)
+    full, *_ = seen_by_server(SCENARIOS[2])
+    Awa(epoch=7).check(full)  # a round that is replayed whole has no such choice
