@@ -111,12 +111,16 @@ def conduct_with(
         document |= {} if chosen is None else {"budget": chosen}
         store.write_galleries(galleries(ended))
         store.write_results(document)
-        counts = Counter(case["status"] for case in document["cases"])
-        failed, cut = counts["failed"], counts["truncated"]
-        store.log(
-            f"{plan.name}: ended, {failed} of {len(cases)} cases failed" + (f", {cut} cut off" if cut else "")
-        )
+        failed = _log_end(store, plan.name, document["cases"])
     return Ended(folder=folder, document=document, failed=failed)
+
+
+def _log_end(store: Store, name: str, cases: Sequence[Mapping[str, Any]]) -> int:
+    """Say in the log how many cases failed or were cut off; how many failed."""
+    counts = Counter(case["status"] for case in cases)
+    failed, cut = counts["failed"], counts["truncated"]
+    store.log(f"{name}: ended, {failed} of {len(cases)} cases failed" + (f", {cut} cut off" if cut else ""))
+    return failed
 
 
 def _fitted(
