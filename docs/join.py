@@ -5,13 +5,11 @@ The first is written; it is among what is joined where it is there already. Fold
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from fedxray.errors import BadInput
-from fedxray.files import write_whole
-from fedxray.reproduce.document import read
+from fedxray.reproduce.document import read, write_as
 from fedxray.reproduce.joined import joined
 from fedxray.reproduce.table import find
 
@@ -20,7 +18,7 @@ def main(target: Path, *sources: Path) -> None:
     """Write the joined document."""
     parts = [read(one) for one in ([target] if target.is_file() else []) + list(sources)]
     whole = joined(find(parts[0]["name"]), parts)
-    write_whole(target, (json.dumps(whole, indent=1, allow_nan=False) + "\n").encode("ascii"), "reproduction")
+    write_as(whole, target)
     print(f"{target}: {len(whole['rows'])} numbers, {len(whole['differences'])} differences")
 
 

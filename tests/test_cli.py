@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from fedxray import cli
 from fedxray.audit import catalog
-from fedxray.audit.setting_words import WORDS
+from fedxray.audit.setting_words import WORDS, sentence_on
 from fedxray.audit.store import open_store
 from fedxray.cli_show import settings_of
 from tests.audit.plans import tiny, write_toml
@@ -138,11 +139,25 @@ def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
     assert "  an update, given by any role that sees two consecutive models or a reply" in needs
 
 
+def test_a_class_may_bring_the_sentence_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Own:
+        window: int = field(default=10, metadata={"told": "How many rounds are used."})
+        nameless: int = 3
+
+    monkeypatch.setattr(catalog, "resolve", lambda kind, name: Own)
+    window, nameless = settings_of("attacks", "own")
+    assert (window.told, nameless.told) == ("How many rounds are used.", "")
+
+
 def test_every_setting_has_a_sentence_and_every_sentence_a_setting() -> None:
     for kind, words in WORDS.items():
         listed = {name: settings_of(kind, name) for name in catalog.table(kind)}
         assert all(one.told for found in listed.values() for one in found), "settings without a sentence"
-        named = {name: [one.name for one in found] for name, found in listed.items()}
+        named = {
+            name: [one.name for one in found if one.told == sentence_on(kind, name, one.name)]
+            for name, found in listed.items()
+        }  # without those that bring their own
         own = {f"{name}.{one}" for name, found in named.items() for one in found}
         plain = {key.partition(".")[2] for key in own if key not in words}
         assert {key for key in words if "." in key} <= own, "sentences of their own for nothing"

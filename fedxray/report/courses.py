@@ -193,9 +193,8 @@ def _chosen(name: str, search: Mapping[str, Any]) -> str:
     """The value of the best trial, marked at an end of its range other than 0: there may be better ones beyond."""
     value = best_trial(search["trials"])["point"].get(name)
     ends = (search.get("ranges") or {}).get(name, ())[:2]
-    there = any(
-        end and math.isclose(value, end, rel_tol=1e-9) for end in ends
-    )  # exp(log(end)) is not quite the end
+    # A sampler may write exp(log(end)), which is not quite the end.
+    there = any(end and math.isclose(value, end, rel_tol=1e-9) for end in ends)
     return _spoken(value) + (" (end of the range)" if there else "")
 
 

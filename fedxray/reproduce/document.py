@@ -180,10 +180,15 @@ def _verdict(side: str | None, expected: str | None) -> str | None:
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     """Put reproduction.json in place."""
+    return write_as(content, folder / NAME)
+
+
+def write_as(content: Mapping[str, Any], path: Path) -> Path:
+    """The same under another name."""
     validate(content)
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_whole(folder / NAME, text.encode("ascii"), "reproduction")
-    return folder / NAME
+    write_whole(path, text.encode("ascii"), "reproduction")
+    return path
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ different documents: an attack on the same group of the same seed is a pair wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedxray.audit.results import plain
@@ -34,9 +34,10 @@ def joined(made: Reproduction, parts: Sequence[Part]) -> dict[str, Any]:
                 )
     rows = _rows(made, parts)
     cells = [_cell(made, row) for row in rows]
+    parts = _with_news(parts)
     whole = {
         **first,
-        "command": " && ".join(_once(part["command"] for part in parts)),
+        "command": " && ".join(_once(one for part in parts for one in part["command"].split(" && "))),
         "commit": ", ".join(_once(one for part in parts for one in (part["commit"] or "").split(", ") if one))
         or None,
         "rows": rows,
@@ -51,7 +52,18 @@ def joined(made: Reproduction, parts: Sequence[Part]) -> dict[str, Any]:
     return whole
 
 
-def _once(found: Any) -> list[str]:
+def _with_news(parts: Sequence[Part]) -> list[Part]:
+    """Those that bring a number of their own: what is joined once more must not count twice."""
+    found: list[Part] = []
+    known: set[Place] = set()
+    for part in parts:
+        brought = {(row["row"], row["column"], row["metric"]) for row in part["rows"]}
+        found += [part] if brought - known else []
+        known |= brought
+    return found
+
+
+def _once(found: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 

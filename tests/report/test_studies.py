@@ -71,9 +71,8 @@ def test_a_chosen_end_of_a_range_is_marked() -> None:
     ranges = {"q_conv": [1.0, 1000.0, "linear"], "p_var": [0.0, 0.5, "linear"]}
     (study,) = studies(document(trials, ranges=ranges))
     assert [one.chosen for one in study.settings] == ["1000.0 (end of the range)", "0.200"]
-    low = Trial(
-        {"q_conv": 1.0000000000000002, "p_var": 0.0}, 0.5
-    )  # as samplers write an end; no share is below 0
+    # As samplers write an end; no share is below 0.
+    low = Trial({"q_conv": 1.0000000000000002, "p_var": 0.0}, 0.5)
     (study,) = studies(document([*trials, low], ranges=ranges))
     assert [one.chosen for one in study.settings] == ["1.000 (end of the range)", "0.000"]
     (study,) = studies(document(trials))

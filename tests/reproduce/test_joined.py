@@ -58,6 +58,11 @@ def test_the_same_number_may_stand_in_several_but_not_with_other_values() -> Non
         joined(MADE, [part(("case1", "awa")), other])
 
 
+def test_what_is_joined_once_more_changes_nothing() -> None:
+    whole = joined(MADE, [part(("case1", "awa")), part(("case1", "dlg"), commit="c2")])
+    assert joined(MADE, [whole, part(("case1", "dlg"), commit="c2")]) == whole
+
+
 @pytest.mark.parametrize("key", ["name", "scale"])
 def test_other_tables_and_scales_are_refused(key: str) -> None:
     with pytest.raises(BadInput, match="documents of one reproduction"):
