@@ -21,7 +21,7 @@ from fedxray.errors import missing_extra
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
-    from optuna.study import Study
+    from optuna.study import Study as OptunaStudy
 
 
 def check_optuna() -> None:
@@ -49,7 +49,7 @@ def _study(
     ranges: Mapping[str, tuple[float, float, str]],
     past: Sequence[tuple[Mapping[str, float], float]],
     seed: int,
-) -> Study:
+) -> OptunaStudy:
     import optuna
 
     sampler = optuna.samplers.GPSampler(

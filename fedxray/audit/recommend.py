@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.gate import OVER_FLOOR, checked_rules, lost_cases, unproven
+from fedxray.audit.gate import OVER_FLOOR, Row, checked_rules, lost_cases, unproven
 from fedxray.errors import BadInput
 
 # In the order in which they are preferred; smaller is better for those that are marked.
 UTILITY: Mapping[str, bool] = {"accuracy": False, "mape": True, "loss": True}
 
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
