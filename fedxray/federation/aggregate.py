@@ -6,13 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fedxray.federation.recipe import Recipe
+from fedxray.federation.recipe import Recipe, client_weights
 from fedxray.params import Params, add, weighted_mean
-
-
-def client_weights(examples: Sequence[int], recipe: Recipe) -> list[float]:
-    """The weight of every reply: its number of examples, or one."""
-    return [float(count) if recipe.weighting == "examples" else 1.0 for count in examples]
 
 
 def mean_update(updates: Sequence[Params], examples: Sequence[int], recipe: Recipe) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,3 +93,8 @@ def _at_least(argument: str, got: int, least: int) -> None:
 def _above(argument: str, got: float) -> None:
     if not got > 0 or got == float("inf"):
         raise BadInput(argument, expected="a finite number above 0", got=repr(got), remedy="Try 0.01.")
+
+
+def client_weights(examples: Sequence[int], recipe: Recipe) -> list[float]:
+    """The weight of every reply: its number of examples, or one."""
+    return [float(count) if recipe.weighting == "examples" else 1.0 for count in examples]

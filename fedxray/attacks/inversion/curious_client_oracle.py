@@ -24,7 +24,7 @@ from fedxray.attacks.inversion.curious_settings import CuriousSettings, check_cu
 from fedxray.attacks.inversion.known import aim_of, replayable
 from fedxray.attacks.inversion.replay import Replay, replay, straight_schedule
 from fedxray.attacks.sums import Assumed, Reading, read_sum
-from fedxray.federation.aggregate import client_weights
+from fedxray.federation.recipe import client_weights
 from fedxray.params import Params, weighted_mean
 
 
