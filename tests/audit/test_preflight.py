@@ -114,6 +114,31 @@ def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPa
     assert [attack_steps(part.make(HERE)) for part in plan.attacks] == [7, 0]
 
 
+def test_a_step_on_a_planted_leak_costs_as_much_as_a_step_on_a_real_client() -> None:
+    """Six images in batches of two are 2 * 3 local steps, the four planted ones 2 * 2; once more for a control."""
+    document = digits({"name": "inverting-gradients", "steps": 50})
+    federation = {"rounds": 1, "algorithm": "fedavg", "epochs": 2, "batch_size": 2}
+    data = {"name": "digits", "clients": 2, "limit": 6}
+    plan = make_plan(document | {"seeds": [0, 1, 2], "data": data, "federation": federation}, HERE)
+    found = reckoned.estimate(plan, prepare(plan, "none", 0), 0.5)
+    replayed = 50 * 2 * reckoned.REPLAY * 0.5
+    assert found.optimising_seconds["inverting-gradients"] == pytest.approx(6 * replayed)
+    planted = found.planted["inverting-gradients"]
+    assert planted.cases > 0 and planted.optimising == pytest.approx(4 * replayed)
+    checks = planted.cases * (reckoned.SECONDS_PER_CASE + 4 * replayed)
+    assert found.power_seconds == pytest.approx(checks + planted.running)
+
+
+@pytest.mark.parametrize(("participation", "seconds"), [(1.0, 6.0), (0.5, 3.0)])
+def test_only_clients_that_take_part_cost_training_time(participation: float, seconds: float) -> None:
+    """Six rounds of one step at each of four clients, a quarter of a second each."""
+    document = digits({"name": "labels-idlg"}, rounds=6, participation=participation)
+    plan = make_plan(document | {"data": {"name": "digits", "clients": 4, "limit": 3}}, HERE)
+    found = reckoned.estimate(plan, prepare(plan, "none", 0), 0.25)
+    assert found.run_seconds == pytest.approx(seconds)
+    assert found.seconds == pytest.approx(seconds + 4 * reckoned.SECONDS_PER_CASE)
+
+
 def test_nothing_is_drawn_from_the_air() -> None:
     before = torch.get_rng_state()
     plan = make_plan(tiny(), HERE)

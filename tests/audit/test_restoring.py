@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 import torch
 
+from fedxray.attacks.evidence import Evidence
 from fedxray.audit.conduct import Ended, conduct_with, digest_of_inputs
 from fedxray.audit.engines import make_engine
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.preflight import preflight
 from fedxray.audit.prepare import prepare
 from fedxray.audit.public_images import images_of_data, images_of_plan, shortened
-from fedxray.audit.restoring import raw_and_restored
+from fedxray.audit.restoring import raw_and_restored, restored
 from fedxray.audit.store import check_folder, open_store
 from fedxray.errors import BadInput
+from fedxray.federation.round_loop import simulate
 from fedxray.restore.card import record_hashes
 from fedxray.restore.loading import load_prior
 from fedxray.restore.training import Images, Training, train_prior
@@ -112,6 +114,29 @@ def test_a_prior_that_has_seen_a_client_is_refused_before_anything_runs(tmp_path
     with pytest.raises(BadInput, match="trained on 2 of the 2 records"):
         audited(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_prior_that_has_seen_only_held_out_records_of_a_client_is_refused(tmp_path: Path) -> None:
+    """Before anything starts, and once more where the evidence is restored."""
+    plan = make_plan(document(), tmp_path)
+    federation = prepare(plan, "none", 0).federation
+    space, held = federation.space, federation.holdout[1]
+    free = images_of_plan(write_toml(tmp_path / "plan.toml", document()))
+    images = replace(
+        free,
+        pixels=torch.cat([free.pixels[:20], space.to_pixels(held.x)]),
+        labels=torch.cat([free.labels[:20], held.y]),
+    )
+    trained = torch.cat([space.to_pixels(one.x) for one in federation.clients])
+    assert len(held) > 0 and not set(record_hashes(images.pixels)) & set(record_hashes(trained))
+    train_prior(images, Training(kind="gan", steps=1, batch=4, width=8), tmp_path / "p")
+    restoring = make_plan(document({"name": "gan", "prior": "p"}), tmp_path)
+    with pytest.raises(BadInput, match="has seen no record of an audited client"):
+        preflight(restoring)
+    truth = simulate(federation, seed=0)[1]
+    part = next(part for part in restoring.attacks if part.restore is not None)
+    with pytest.raises(BadInput, match="has seen no record of an audited client"):
+        restored(part, truth, Evidence(kind="images", tensors={}))
 
 
 def test_records_of_another_seed_count_too(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""Identities of attacks and the texts of settings stay as they are: stored answers and draws depend on them."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+GOLDEN: dict[str, Any] = runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "golden.py"))
+
+
+def test_identities_and_texts_of_settings_are_the_stored_ones() -> None:
+    stored, present = GOLDEN["read"](GOLDEN["IDENTITIES"]), GOLDEN["identities"]()
+    changed = [
+        f"{name}: stored {stored.get(name)}, now {present.get(name)}"
+        for name in sorted(stored.keys() | present.keys())
+        if stored.get(name) != present.get(name)
+    ]
+    assert not changed, (
+        f"{len(changed)} identities changed. Audits that were begun before cannot be resumed with them, and draws are "
+        "others. If that is meant, rewrite them deliberately: python scripts/golden.py identities\n"
+        + "\n".join(changed)
+    )
