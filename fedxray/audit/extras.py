@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from fedxray.errors import BadInput, unknown_name
 
 if TYPE_CHECKING:
-    from fedxray.attacks.base import Attack
     from fedxray.data import Space
     from fedxray.metrics.lpips import Lpips
 
@@ -29,15 +28,15 @@ def check_metrics(place: str, wanted: Sequence[str]) -> None:
             raise unknown_name(place, name, extra_names())
 
 
-def check_usable(place: str, wanted: Sequence[str], attack: Attack, space: Space) -> None:
+def check_usable(place: str, wanted: Sequence[str], attack: str, kind: str, space: Space) -> None:
     """Refuse what cannot be measured on this attack's guesses, or without weights, before anything starts."""
     if not wanted:
         return
-    if attack.kind != "images":
+    if kind != "images":
         raise BadInput(
             place,
             expected="an attack that gives images",
-            got=f"{attack.name}, which gives {attack.kind}",
+            got=f"{attack}, which gives {kind}",
             remedy="Leave metrics out.",
         )
     if LPIPS in wanted:

@@ -77,7 +77,8 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         memos=lambda view: compute,
         unknown=prepared.unknown,
     )
-    check_usable(f"attack {part.title}: metrics", part.metrics or (), attack, prepared.federation.space)
+    wanted, space = part.metrics or (), prepared.federation.space
+    check_usable(f"attack {part.title}: metrics", wanted, attack.name, attack.kind, space)
     check_restoring(part, attack, prepared.federation.space)
     view = make_view(bench, attack)
     a_trial(attack, part.search, f"attack {part.title}: search").check(view)
