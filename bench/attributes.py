@@ -24,8 +24,8 @@ from torch.func import functional_call
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
 from fedxray.attacks.attributes.from_gradients import USUAL_RATES, AttributeFromGradients
 from fedxray.attacks.attributes.from_model import AttributeFromModel
-from fedxray.attacks.attributes.round_cosines import cosines_of_rounds, distance, filled
-from fedxray.data.space import Column, Space
+from fedxray.attacks.attributes.gradient_match import cosines_of_rounds, distance, filled
+from fedxray.data.dataset import Column, Space
 from fedxray.federation.stacked import stacked_layers
 from fedxray.params import each, parameters_of, stack
 from fedxray.seeds import fork, normal_like

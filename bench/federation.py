@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedxray.defences.base import IDENTITY
 from fedxray.federation.cohort import Job, train_one, train_together
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
+from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.federation.stacked import stacked_layers
 from fedxray.params import element_count, parameters_of
 from fedxray.seeds import fork

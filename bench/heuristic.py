@@ -19,7 +19,7 @@ from torch import nn
 
 from fedxray.adversary.view import Grants, Observation, View
 from fedxray.attacks.local_model.heuristic import LocalModelHeuristic
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.params import Params, element_count, parameters_of
 from fedxray.seeds import fork, normal_like
 

@@ -24,11 +24,9 @@ from torch.nn import functional
 
 from fedxray.adversary.view import Grants, Observation, View
 from fedxray.attacks.base import Context, compute
-from fedxray.attacks.inversion.dlf import Dlf
-from fedxray.attacks.inversion.dlf_objective import Objective, objective, simulation, what_is_known
-from fedxray.attacks.inversion.dlf_settings import method_of
+from fedxray.attacks.inversion.dlf import Dlf, Objective, method_of, objective, simulation, what_is_known
 from fedxray.attacks.inversion.replay import segment_length
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.federation.recipe import Recipe
 from fedxray.models import build
 from fedxray.params import is_finite, parameters_of

@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from fedxray.adversary import roles
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence, model_params
-from fedxray.attacks.local_model.linear import LocalModelLinear
-from fedxray.attacks.local_model.linear_forward import LocalModelLinearForward
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.attacks.local_model.linear import LocalModelLinear, LocalModelLinearForward
+from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.params import flatten
 from fedxray.seeds import fork
-from fedxray.theory.least_squares import messages_needed
+from fedxray.theory import messages_needed
 
 CLIENTS, RECORDS, CLIENT = 6, 60, 2
 EPOCHS, RATES, SEEDS = (1, 5), (0.01, 0.1), range(3)

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.federation.folder import FolderShelf, read_transcript, transcript_bytes, write_transcript
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.params import element_count, parameters_of
 from fedxray.progress import Step
 from fedxray.seeds import fork

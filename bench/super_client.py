@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from fedxray import Federation, Recipe, Records, build, fork, load, split
-from fedxray.audit.sums_off import how_far_off
+from fedxray.audit.run.dry_run import how_far_off
 
 # photos of each client, clients, local steps, learning rate, network
 CASES = (

@@ -20,13 +20,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.audit.cases import Case, Run, planted_case
-from fedxray.audit.conduct import conduct_with
-from fedxray.audit.engines import make_engine
+from fedxray.audit.judge.summary import summarise
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run import execute_case, execute_run
-from fedxray.audit.store import open_store
-from fedxray.audit.summary import summarise
+from fedxray.audit.run.audit import conduct_with
+from fedxray.audit.run.engines import make_engine
+from fedxray.audit.run.execute import execute_case, execute_run
+from fedxray.audit.run.grid import Case, Run, planted_case
+from fedxray.audit.run.store import open_store
 from fedxray.defences.base import Defence, Seams, State, Work
 from fedxray.seeds import normal_like
 

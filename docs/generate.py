@@ -13,15 +13,15 @@ from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
 from fedxray.audit.plan import plan_reference
 from fedxray.audit.setting_words import WORDS
-from fedxray.cli_show import Setting, default_grants, settings_of
+from fedxray.cli.show import Setting, default_grants, settings_of
 from fedxray.metrics.table import METRICS
+from fedxray.reproduce.base import REPRODUCTIONS, find
 from fedxray.reproduce.compact import gains, numbers
+from fedxray.reproduce.document import found_lines
 from fedxray.reproduce.document import read as read_reproduction
-from fedxray.reproduce.lmra.page import choices
-from fedxray.reproduce.lmra.page import tables as local_models
+from fedxray.reproduce.lmra_page import choices
+from fedxray.reproduce.lmra_page import tables as local_models
 from fedxray.reproduce.pages import heading, sheets
-from fedxray.reproduce.searches import found_lines
-from fedxray.reproduce.table import REPRODUCTIONS, find
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

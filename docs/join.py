@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from fedxray.errors import BadInput
+from fedxray.reproduce.base import find
 from fedxray.reproduce.document import read, write_as
 from fedxray.reproduce.joined import joined
-from fedxray.reproduce.table import find
 
 
 def main(target: Path, *sources: Path) -> None:

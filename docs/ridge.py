@@ -12,8 +12,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from fedxray.audit.results import read
-from fedxray.reproduce.curious.unknown_rate import SEARCHED, truth
+from fedxray.audit.judge.results import read_results
+from fedxray.reproduce.curious import SEARCHED, truth
 
 QUOTIENT = "rate over images as in truth"
 ROWS = {"search-both": "three local steps", "search-both-one-step": "one local step"}
@@ -36,7 +36,7 @@ def draw(folder: Path) -> None:
     rows = {row: title for row, title in ROWS.items() if (folder / row / "results.json").is_file()}
     figure = Figure(figsize=(4.6 * len(rows), 3.8), dpi=110, layout="constrained")
     for place, (row, title) in enumerate(rows.items(), 1):
-        results = read(folder / row)
+        results = read_results(folder / row)
         trials, true = trials_of(results), truth(results["plan"])
         images, rate = true["assumed_examples"], true["assumed_learning_rate"]
         axes = figure.add_subplot(1, len(rows), place)

@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from fedxray.adversary.disclose import disclose
     from fedxray.adversary.view import View
     from fedxray.attacks.evidence import Evidence
-    from fedxray.audit.conduct import conduct
     from fedxray.audit.plan import read_plan
+    from fedxray.audit.run.audit import conduct
     from fedxray.data.catalog import load
-    from fedxray.data.records import Records
-    from fedxray.data.space import Dataset, Space
+    from fedxray.data.dataset import Dataset, Records, Space
     from fedxray.data.split import split
     from fedxray.errors import BadInput, FedxrayError, Refused
     from fedxray.federation.folder import read_transcript, write_transcript
@@ -63,20 +62,20 @@ __all__ = [
 # Where each name is found when it is first asked for, so that `import fedxray` costs nothing; no colon: the module.
 _HOMES = {
     "BadInput": "fedxray.errors:BadInput",
-    "Dataset": "fedxray.data.space:Dataset",
+    "Dataset": "fedxray.data.dataset:Dataset",
     "Evidence": "fedxray.attacks.evidence:Evidence",
     "Federation": "fedxray.federation.setting:Federation",
     "FedxrayError": "fedxray.errors:FedxrayError",
     "Recipe": "fedxray.federation.recipe:Recipe",
-    "Records": "fedxray.data.records:Records",
+    "Records": "fedxray.data.dataset:Records",
     "Refused": "fedxray.errors:Refused",
     "Scores": "fedxray.metrics.scores:Scores",
-    "Space": "fedxray.data.space:Space",
+    "Space": "fedxray.data.dataset:Space",
     "Transcript": "fedxray.federation.transcript:Transcript",
     "View": "fedxray.adversary.view:View",
-    "build": "fedxray.models.building:build",
+    "build": "fedxray.models.factory:build",
     "build_report": "fedxray.report.build:build_report",
-    "conduct": "fedxray.audit.conduct:conduct",
+    "conduct": "fedxray.audit.run.audit:conduct",
     "continue_run": "fedxray.federation.round_loop:continue_run",
     "disclose": "fedxray.adversary.disclose:disclose",
     "fork": "fedxray.seeds:fork",

@@ -17,9 +17,9 @@ import pytest
 
 from fedxray import cli
 from fedxray.audit import catalog
+from fedxray.audit.run.store import open_store
 from fedxray.audit.setting_words import WORDS, sentence_on
-from fedxray.audit.store import open_store
-from fedxray.cli_show import settings_of
+from fedxray.cli.show import settings_of
 from tests.audit.plans import tiny, write_toml
 
 ROOT = Path(__file__).parents[1]
@@ -355,13 +355,13 @@ def test_purge_without_an_answer_deletes_nothing(
 def test_a_failed_case_is_told_and_ends_with_4(
     fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedxray.audit import run
+    from fedxray.audit.run import execute
 
     def broken(*_: object) -> dict[str, Any]:
         raise ZeroDivisionError("somewhere deep")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_succeeded", broken)
+        patch.setattr(execute, "_succeeded", broken)
         ended = fedxray("audit", plan, "--engine", "inline", "--out", "out")
     assert ended.code == 4 and "2 cases failed" in ended.err
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
@@ -470,8 +470,8 @@ def test_no_space_left_ends_with_a_clear_message_and_can_be_resumed(
 
 def test_output_that_nobody_reads_is_no_error() -> None:
     code = (
-        "import sys\nfrom fedxray import cli, cli_show\n"
-        "cli_show.lines_of = lambda kind: ['x' * 100] * 10000\n"
+        "import sys\nfrom fedxray import cli\nfrom fedxray.cli import show\n"
+        "show.lines_of = lambda kind: ['x' * 100] * 10000\n"
         "sys.argv = ['fedxray', 'list', 'models']\ncli.main()\n"
     )
     process = subprocess.Popen(
@@ -487,7 +487,7 @@ def test_output_that_nobody_reads_is_no_error() -> None:
 def test_the_bar_shows_progress_only_to_someone_who_looks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedxray.cli_audit import progress_bar
+    from fedxray.cli.audit import progress_bar
 
     for terminal, quiet in ((False, False), (True, True), (True, False)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
@@ -500,8 +500,8 @@ def test_the_bar_shows_progress_only_to_someone_who_looks(
 def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
     from rich.progress import Progress
 
-    from fedxray.audit.conduct import Meter as Weighing
-    from fedxray.cli_audit import Meter
+    from fedxray.audit.run.audit import Meter as Weighing
+    from fedxray.cli.audit import Meter
 
     bar = Progress(disable=True)
     meter = Meter(bar, bar.add_task("starting", total=None, count=""))
@@ -525,10 +525,10 @@ def test_what_was_cut_off_is_told_and_exit_4(
     fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
-    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = fedxray("audit", plan, "--engine", "inline", "--budget", "1h")
     assert ended.code == 4 and "1 case was cut off, the time was over; go on with --resume" in ended.err
-    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
     assert fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet").code == 0
 
 

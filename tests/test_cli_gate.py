@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from fedxray import cli
-from fedxray.audit import results
-from fedxray.audit.gate import Judged
-from fedxray.cli_gate import lines
+from fedxray.audit.judge import results
+from fedxray.audit.judge.gate import Judged
+from fedxray.cli.decide import gate_lines
 from tests.report.synthetic import make_document
 
 LIMIT = '[[gate]]\nattack = "membership-loss"\nmetric = "auc_over_floor"\ndefence = "{}"\nlimit = {}\n'
@@ -117,7 +117,7 @@ def test_names_cannot_steer_the_terminal() -> None:
         reason="\x1b]0;x\x07",
         doubt="\x1b",
     )
-    assert "\x1b" not in "".join(lines([made])) and lines([made])[2].strip().startswith("doubt: ")
+    assert "\x1b" not in "".join(gate_lines([made])) and gate_lines([made])[2].strip().startswith("doubt: ")
 
 
 def test_recommend_takes_its_limits_from_a_policy_too(

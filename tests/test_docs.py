@@ -17,10 +17,10 @@ import typer
 from fedxray import FedxrayError, simulate
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
+from fedxray.audit.judge.results import schema
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.results import schema
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
 from fedxray.cli import app
 from fedxray.data import DATASETS
 

@@ -70,7 +70,7 @@ def test_package_files_and_functions_are_short() -> None:
     long = []
     for path in PACKAGE:
         text = path.read_text(encoding="utf-8")
-        if len(text.splitlines()) >= 300:
+        if len(text.splitlines()) >= 800:
             long.append(f"{path.relative_to(ROOT)}: {len(text.splitlines())} lines")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -18,8 +18,8 @@ from fedxray import BadInput, Refused, build_report, conduct, fork, read_plan
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.attacks import MembershipLoss
+from fedxray.audit.judge.summary import summarise
 from fedxray.audit.plan import make_plan
-from fedxray.audit.summary import summarise
 from fedxray.defences.base import Work
 from fedxray.params import norm
 from tests.contract import worlds

@@ -6,9 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.decays import Constant, Cosine, Exponential, RiseAndFall, Stairs, WarmUp
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam, _inverse_hessian_times
+from fedxray.optim import (
+    Adam,
+    Constant,
+    Cosine,
+    Exponential,
+    Lbfgs,
+    Method,
+    RiseAndFall,
+    Sgd,
+    SignedAdam,
+    Stairs,
+    WarmUp,
+    _inverse_hessian_times,
+)
 
 
 def bowl(point: dict[str, Tensor]) -> Tensor:

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.decays import Stairs
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, Lbfgs, Method, Sgd, SignedAdam
-from fedxray.minimise import Changing, Keep, minimise, restarts
+from fedxray.optim import Adam, Changing, Keep, Lbfgs, Method, Sgd, SignedAdam, Stairs, minimise, restarts
 from fedxray.progress import Step
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.naming import load, load_factory, users_code
+from fedxray.lookup import load, load_factory, users_code
 
 
 def test_names_and_names_inside_names() -> None:

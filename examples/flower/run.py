@@ -167,7 +167,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def compare(folder: Path) -> int:
     """How many replies both sides recorded; a single differing bit ends the program."""
-    from fedxray.federation.recording.reading import read_recording
+    from fedxray.federation.recording.reader import read_recording
 
     def heard(side: Path) -> set[tuple[str, int | None, str, str]]:
         found = read_recording(side).messages

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedxray.adversary.view import Channel, GlobalModel, Grants, Observation, Own, View
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.message import SERVER, WIRE, Message, client_seat
-from fedxray.federation.transcript import Transcript
+from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_seat
 from fedxray.params import Late
 
 

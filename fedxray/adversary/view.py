@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.defences.base import Defence
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.tamper import Tamper

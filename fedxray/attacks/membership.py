@@ -8,7 +8,7 @@ from typing import ClassVar
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, granted, needs_of_model
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_membership
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.predict import losses
 from fedxray.losses import example_loss
 

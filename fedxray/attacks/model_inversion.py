@@ -29,10 +29,9 @@ from torch.func import functional_call
 from fedxray.adversary.view import View
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, classification, images, needs_of_model
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_class_images
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput
-from fedxray.methods import Sgd, check_settings
-from fedxray.minimise import minimise
+from fedxray.optim import Sgd, check_settings, minimise
 from fedxray.params import Params
 from fedxray.priors import clip, total_variation
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedxray.adversary.view import Grants, Observation, View
 from fedxray.attacks.base import Attack, Context, Need, granted
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_sources
-from fedxray.attacks.local_model.last_returned import LastReturned, step_size
+from fedxray.attacks.local_model.baselines import LastReturned, step_size
 from fedxray.attacks.local_model.messages import returned
 from fedxray.attacks.predict import losses
 from fedxray.losses import example_loss

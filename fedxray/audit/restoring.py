@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from fedxray.attacks.base import Attack
     from fedxray.attacks.evidence import Evidence
     from fedxray.audit.plan import AttackPart
-    from fedxray.data.records import Records
-    from fedxray.data.space import Space
+    from fedxray.data.dataset import Records, Space
     from fedxray.federation.truth import Truth
     from fedxray.restore.base import Restorer, Shaped
 
@@ -76,7 +75,7 @@ def named(restore: Any, place: str) -> list[dict[str, Any]]:
 def make_restorer(table: Mapping[str, Any], place: str) -> Restorer[Any]:
     """The restorer of a table with its name."""
     from fedxray.audit import catalog
-    from fedxray.audit.settings import fill_fields
+    from fedxray.audit.catalog import fill_fields
 
     def no_attack(value: Any, argument: str) -> Any:
         raise BadInput(
@@ -140,7 +139,7 @@ def _said_of(part: AttackPart) -> Iterator[None]:
 
 def check_unseen(part: AttackPart, prior: Shaped, space: Space, records: Iterable[Records]) -> None:
     """Refuse a prior that was trained on records of a client, held out or not."""
-    from fedxray.restore.card import check_overlap
+    from fedxray.restore.loading import check_overlap
 
     for place, one in enumerate(records):
         if len(one):

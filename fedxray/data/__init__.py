@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedxray.data.catalog import DATASETS, load, options_of
-from fedxray.data.fetch import fetch
+from fedxray.data.dataset import Column, Dataset, Space
+from fedxray.data.download import fetch
 from fedxray.data.partition import PARTITIONS
-from fedxray.data.space import Column, Dataset, Space
 from fedxray.data.split import Split, split
 
 __all__ = [

@@ -8,31 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedxray.data.checks import shown
-from fedxray.data.limits import missing_file
+from fedxray.data.checks import missing_file, shown
+from fedxray.data.dataset import Dataset
 from fedxray.data.schema import by_schema
-from fedxray.data.space import Dataset
 from fedxray.errors import BadInput, unknown_key, unknown_name
-from fedxray.naming import load as load_named
+from fedxray.lookup import load as load_named
 
 DATASETS: Mapping[str, str] = {
     "digits": "fedxray.data.bundled:digits",
     "diabetes": "fedxray.data.bundled:diabetes",
-    "clinic": "fedxray.data.clinic:clinic",
-    "medical": "fedxray.data.medical:medical",
-    "adult": "fedxray.data.adult:adult",
-    "acs-income": "fedxray.data.income:acs_income",
-    "att-faces": "fedxray.data.photos:att_faces",
-    "mnist": "fedxray.data.handwriting:mnist",
-    "mnist-by-writer": "fedxray.data.handwriting:mnist_by_writer",
-    "femnist": "fedxray.data.femnist:femnist",
-    "femnist-like": "fedxray.data.handwriting:femnist_like",
-    "fashion-mnist": "fedxray.data.photos:fashion_mnist",
-    "cifar10": "fedxray.data.photos:cifar10",
-    "cifar100": "fedxray.data.photos:cifar100",
-    "imagenet-sample": "fedxray.data.photos:imagenet_sample",
-    "flights": "fedxray.data.flights:flights",
-    "leaf-synthetic": "fedxray.data.leaf:leaf_synthetic",
+    "clinic": "fedxray.data.bundled:clinic",
+    "medical": "fedxray.data.tables:medical",
+    "adult": "fedxray.data.tables:adult",
+    "acs-income": "fedxray.data.tables:acs_income",
+    "att-faces": "fedxray.data.pictures:att_faces",
+    "mnist": "fedxray.data.pictures:mnist",
+    "mnist-by-writer": "fedxray.data.pictures:mnist_by_writer",
+    "femnist": "fedxray.data.pictures:femnist",
+    "femnist-like": "fedxray.data.pictures:femnist_like",
+    "fashion-mnist": "fedxray.data.pictures:fashion_mnist",
+    "cifar10": "fedxray.data.pictures:cifar10",
+    "cifar100": "fedxray.data.pictures:cifar100",
+    "imagenet-sample": "fedxray.data.pictures:imagenet_sample",
+    "flights": "fedxray.data.tables:flights",
+    "leaf-synthetic": "fedxray.data.bundled:leaf_synthetic",
 }
 
 
@@ -108,7 +107,7 @@ def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
             "ready", expected="an .npz file with x and y", got=shown(path.name), remedy="Leave ready out."
         )
     if ready:
-        from fedxray.data.ready import ready_npz
+        from fedxray.data.own_arrays import ready_npz
 
         return ready_npz
     if folder:
@@ -116,7 +115,7 @@ def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
 
         return own_images
     if path.suffix.lower() == ".npz":
-        from fedxray.data.own_npz import own_npz
+        from fedxray.data.own_arrays import own_npz
 
         return own_npz
     from fedxray.data.own_csv import own_csv

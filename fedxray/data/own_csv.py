@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import names, plain_name, shown, unknown_column
-from fedxray.data.columns import make_table
-from fedxray.data.limits import check_size, read_bytes
-from fedxray.data.space import Dataset
-from fedxray.data.uses import USE, check_uses
+from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column
+from fedxray.data.dataset import USE, Dataset, check_uses
+from fedxray.data.encode import make_table
 from fedxray.errors import BadInput
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import plain_name, shown
-from fedxray.data.images import image_size, make_images
-from fedxray.data.limits import check_size
+from fedxray.data.checks import check_size, plain_name, shown
+from fedxray.data.dataset import Dataset
+from fedxray.data.encode import image_size, make_images
 from fedxray.data.own_csv import check_names
-from fedxray.data.space import Dataset
 from fedxray.errors import BadInput
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedxray.data.checks import number, shown, whole_number
-from fedxray.data.space import Dataset
+from fedxray.data.dataset import Dataset
 from fedxray.errors import BadInput, unknown_name
 from fedxray.seeds import derive_seed, fork, permutation
 
@@ -22,10 +22,10 @@ PARTITIONS: Mapping[str, str] = {
     "by-label": "fedxray.data.partition:by_label",
     "by-column": "fedxray.data.partition:by_column",
     "as-given": "fedxray.data.partition:as_given",
-    "sizes": "fedxray.data.sizes:sizes_in_turn",
-    "adult-doctorate": "fedxray.data.paper_splits:adult_doctorate",
-    "income-correlation": "fedxray.data.paper_splits:income_correlation",
-    "att-faces": "fedxray.data.paper_splits:att_faces",
+    "sizes": "fedxray.data.partition:sizes_in_turn",
+    "adult-doctorate": "fedxray.data.partition:adult_doctorate",
+    "income-correlation": "fedxray.data.partition:income_correlation",
+    "att-faces": "fedxray.data.partition:att_faces",
 }
 TARGET_BINS = 10  # a regression target is cut into this many equal groups where a split goes by label
 ATTEMPTS = 100  # draws of a Dirichlet split before giving up on a client without records
@@ -177,3 +177,138 @@ def raw_column(dataset: Dataset, column: object) -> NDArray[Any]:
             )
         raise unknown_name("column", str(column), dataset.raw)
     return np.asarray(dataset.raw[column])
+
+
+# --- Clients that hold so many records each.
+
+
+def sizes_in_turn(task: Division, *, sizes: object = ()) -> list[Tensor]:
+    """A random order, cut into these sizes, which are repeated as often as there are clients; the rest has no use.
+
+    The order does not depend on the sizes: divisions of equal total divide the same records.
+    """
+    if not isinstance(sizes, list | tuple) or not sizes:
+        raise BadInput(
+            "sizes",
+            expected="a list of how many records each client holds",
+            got=repr(sizes),
+            remedy="For instance sizes = [21, 11]: every other client holds 11.",
+        )
+    turn = [whole_number("sizes", size) for size in sizes]
+    wanted = [turn[client % len(turn)] for client in range(task.clients)]
+    if sum(wanted) > len(task.members):
+        raise BadInput(
+            "sizes",
+            expected=f"at most {len(task.members)} records in all",
+            got=sum(wanted),
+            remedy="Use smaller sizes, fewer clients, or a smaller public share.",
+        )
+    return list(task.shuffled("sizes")[: sum(wanted)].split(wanted))
+
+
+# --- The papers' own divisions: Adult by doctorate and age, incomes by correlation with sex, faces by
+# person.
+
+
+AGES = (38, 52)  # doctors younger than the first, between both, older than the second
+
+
+def adult_doctorate(task: Division, *, total: int = 12_300) -> list[Tensor]:
+    """Clients 0, 1, 2: doctors below 38, of 38 to 52, above 52; the others share the rest of `total` records.
+
+    The paper's three doctor clients add up to 861 records, but Adult has fewer, so they are smaller here.
+    """
+    whole_number("total", total)
+    if task.clients < 4:
+        raise BadInput(
+            "clients", expected="at least 4 for adult-doctorate", got=task.clients, remedy="The paper has 10."
+        )
+    order = task.shuffled("adult-doctorate")
+    places = order.numpy()
+    doctor = raw_column(task.dataset, "education")[places] == "Doctorate"
+    age = raw_column(task.dataset, "age")[places].astype(np.float64)
+    groups = [
+        doctor & (age < AGES[0]),
+        doctor & (age >= AGES[0]) & (age <= AGES[1]),
+        doctor & (age > AGES[1]),
+    ]
+    rest = order[torch.from_numpy(~doctor)][: max(total - int(doctor.sum()), 0)]
+    return [
+        *(order[torch.from_numpy(group)] for group in groups),
+        *torch.tensor_split(rest, task.clients - 3),
+    ]
+
+
+def income_correlation(task: Division, *, heterogeneity: float = 0.4) -> list[Tensor]:
+    """Half of the clients hold rich women and poor men, half the reverse; 0.5 - heterogeneity of each swap.
+
+    Heterogeneity 0 is the same mixture everywhere, 0.5 is full separation; both groups are cut to equal size.
+    """
+    mix = 0.5 - number("heterogeneity", heterogeneity, least=0.0, most=0.5)
+    if task.clients % 2:
+        raise BadInput(
+            "clients",
+            expected="an even number for income-correlation",
+            got=task.clients,
+            remedy="Add or remove one.",
+        )
+    order = task.shuffled("income-correlation")
+    first_sex, rich = _sex_and_wealth(task)
+    expected_pair = (first_sex == rich)[order.numpy()]  # rich of the first sex, poor of the other
+    alike, reverse = order[torch.from_numpy(expected_pair)], order[torch.from_numpy(~expected_pair)]
+    size = min(len(alike), len(reverse))
+    swap = round(mix * size)
+    first = torch.cat([reverse[swap:size], alike[:swap]])
+    second = torch.cat([alike[swap:size], reverse[:swap]])
+    parts: list[Tensor] = []
+    for name, group in (("first", first), ("second", second)):
+        mixed = group[permutation(len(group), fork(task.seed, "split", "income-correlation", name))]
+        parts.extend(torch.tensor_split(mixed, task.clients // 2))
+    return parts
+
+
+def _sex_and_wealth(task: Division) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each record has the first sensitive value (sex 1 is male), and a target above the median."""
+    space = task.dataset.space
+    column = space.column(space.sensitive) if space.sensitive else None
+    if (
+        column is None
+        or len(column.categories) != 2
+        or (space.target == "classification" and len(space.classes) != 2)
+    ):
+        raise BadInput(
+            "partition",
+            expected="a sensitive column of two values and an income or two classes",
+            got=f"income-correlation for {shown(task.dataset.name)}",
+            remedy="It is meant for acs-income.",
+        )
+    values = np.asarray(task.dataset.raw[column.name])
+    y = task.dataset.y.numpy()
+    return values == np.unique(values)[0], y > (0 if space.target == "classification" else np.median(y))
+
+
+def att_faces(task: Division) -> list[Tensor]:
+    """Every client has all pictures of its own people, and three or four random ones of each other person.
+
+    So a picture is shared by several clients, as in the paper (40 people, 10 clients with 4 each).
+    """
+    people = torch.unique(task.dataset.y)
+    if len(people) < task.clients:
+        raise BadInput(
+            "clients",
+            expected=f"at most {len(people)}, the number of people",
+            got=task.clients,
+            remedy="Use fewer.",
+        )
+    generator = fork(task.seed, "split", "att-faces")
+    own = torch.tensor_split(people[permutation(len(people), generator)], task.clients)
+    label = task.dataset.y[task.members]
+    parts: list[Tensor] = []
+    for mine in own:
+        chosen = [task.members[torch.isin(label, mine)]]
+        for person in people[~torch.isin(people, mine)]:
+            pictures = task.members[label == person]
+            count = 3 + int(torch.randint(0, 2, (1,), generator=generator, device="cpu"))
+            chosen.append(pictures[permutation(len(pictures), generator)[:count]])
+        parts.append(torch.cat(chosen).sort().values)
+    return parts

@@ -111,7 +111,7 @@ SOURCES: Mapping[str, Recipe] = {
                 sha256="278f9da680183b627a7dd9824370441b46f303626b901a6a2d8e5cf2a50f63cc",
             ),
         ),
-        build="fedxray.data.build:nebraska",
+        build="fedxray.data.download:nebraska",
         fingerprints={
             "acs/acsincome_2018_ne.csv": "7ba5a023834a4db753a142666cc3286dad9265ba1c7af10d44ca8a01d42a533f"
         },
@@ -126,7 +126,7 @@ SOURCES: Mapping[str, Recipe] = {
             for person in range(1, 41)
             for picture in range(1, 11)
         ),
-        build="fedxray.data.build:faces",
+        build="fedxray.data.download:faces",
         fingerprints={
             "att_faces/att_faces.npz": "cb78a5a14f40fa94bf410f527204b5b0bc9559adc6928d5f5ba21a3f090d09b5"
         },
@@ -134,7 +134,7 @@ SOURCES: Mapping[str, Recipe] = {
     "mnist": Recipe(
         megabytes=12,
         sources=(_MNIST, _WRITERS),
-        build="fedxray.data.build:mnist",
+        build="fedxray.data.download:mnist",
         fingerprints={
             "mnist/mnist_10k.npz": "515c166cc0e5c6d0ba2360c3366ccf8bf90d188258173e2c53ed43de7d1501ab"
         },
@@ -142,7 +142,7 @@ SOURCES: Mapping[str, Recipe] = {
     "mnist-by-writer": Recipe(
         megabytes=12,
         sources=(_MNIST, _WRITERS),
-        build="fedxray.data.build:mnist_by_writer",
+        build="fedxray.data.download:mnist_by_writer",
         fingerprints={
             "mnist/mnist_by_writer_200.npz": "36ef16e92d8e578cbe8074f40fa9c10e77eab8632d216f53137263d37a4cee8b"
         },
@@ -161,7 +161,7 @@ SOURCES: Mapping[str, Recipe] = {
                 sha256="2603e6fa7845c845899919bae44c09886a63a977ff9b21c72ef9c9613c31224d",
             ),
         ),
-        build="fedxray.data.strokes:femnist_like",
+        build="fedxray.data.download:femnist_like",
     ),
     "fashion-mnist": Recipe(
         megabytes=31,
@@ -174,7 +174,7 @@ SOURCES: Mapping[str, Recipe] = {
             )
             for part in _FASHION
         ),
-        build="fedxray.data.build:fashion",
+        build="fedxray.data.download:fashion",
         fingerprints={
             "fashion_mnist/fashion_mnist_5k.npz": "a5d024ec0677a479bf3a7996cdfa5f868ad3f66d9b44b905ca6806b946e48ff3"
         },
@@ -187,7 +187,7 @@ SOURCES: Mapping[str, Recipe] = {
                 sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
             ),
         ),
-        build="fedxray.data.build:cifar10",
+        build="fedxray.data.download:cifar10",
         fingerprints={
             "cifar10/cifar10_5k.npz": "7bc1d26c1c50da62cd4590cbc1c870cfa927bef2ab6e07c8f08eaa9543d0246b"
         },
@@ -195,7 +195,7 @@ SOURCES: Mapping[str, Recipe] = {
     "cifar100": Recipe(
         megabytes=169,
         sources=(Source(urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",)),),
-        build="fedxray.data.build:cifar100",
+        build="fedxray.data.download:cifar100",
         fingerprints={
             "cifar100/cifar100_2k.npz": "276f85385a825ed282dec872b4b15c43d5eeeb99d66275e56615af306d1ae8c2"
         },
@@ -211,7 +211,7 @@ SOURCES: Mapping[str, Recipe] = {
                 named="imagenet-sample-images.tar.gz",
             ),
         ),
-        build="fedxray.data.build:imagenet",
+        build="fedxray.data.download:imagenet",
     ),
     "flights": Recipe(
         megabytes=2.4,
@@ -238,7 +238,7 @@ SOURCES: Mapping[str, Recipe] = {
                 sha256="fd537af5828b69d2e6ffc0a397bd506dbc28ca183543617690844c08e102ec5e",
             ),
         ),
-        build="fedxray.data.perceptual:build",
+        build="fedxray.data.store:build",
         fingerprints={
             "lpips/lpips_alex_v0.1.npz": "bd29b9a8a927eb1ebb7368765d83d5523d7e5741968a5224cb77e48d138b5822"
         },

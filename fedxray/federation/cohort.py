@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedxray.defences.base import IDENTITY, Seams
-from fedxray.defences.passing import entered, sent
+from fedxray.defences.base import IDENTITY, Seams, entered, sent
 from fedxray.federation.local import Batch, LocalResult, local_update, objective
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule
+from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.stacked import Layer, stacked_layers, stacked_objective
 from fedxray.params import Params, add, each, element_count, stack, subtract, unstack
 

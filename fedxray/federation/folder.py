@@ -8,34 +8,370 @@ large recording costs nothing. Nothing in a folder is ever executed.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from fedxray.data.space import Space
+from fedxray.data.checks import check_size, max_bytes
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
-from fedxray.federation.index import (
-    FORMAT,
-    INDEX,
-    KIND,
-    Index,
-    Place,
-    Shard,
-    TensorForm,
-    broken,
-    forms,
-    message_form,
-    message_of,
-    read_index,
-)
 from fedxray.federation.setting import Federation, participant_count, recorded_rounds
-from fedxray.federation.shards import ShardReader, check_file, finite, write_shard
-from fedxray.federation.transcript import Parts, Transcript
-from fedxray.files import room_for, write_whole
-from fedxray.params import buffers_of, parameters_of
+from fedxray.federation.transcript import SERVER, WIRE, Message, Parts, Transcript, client_seat
+from fedxray.files import read_json, room_for, write_whole
+from fedxray.losses import LOSSES
+from fedxray.params import Params, buffers_of, is_finite, parameters_of
+
+# --- The index of a transcript folder: its JSON form, and every check that needs no tensor.
+
+
+FORMAT = 1
+KIND = "fedxray transcript"
+INDEX = "transcript.json"
+MOST_INDEX_BYTES = 128 * 1024**2
+MOST_SHARD_BYTES = 256_000_000
+DTYPES = {  # names in a shard's header; nothing else is read
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "uint8": "U8",
+    "int32": "I32",
+    "int64": "I64",
+    "bool": "BOOL",
+}
+ASK_AGAIN = "Record the federation again, or ask for a whole copy."
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
+Group = Literal["params", "buffers"]
+
+
+class Damaged(BadInput):
+    """A file of a transcript is not as it was written, or not of this federation."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TensorForm(_Strict):
+    """Shape and dtype of one tensor."""
+
+    shape: Annotated[list[Count], Field(max_length=16)]
+    dtype: Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "bool"]
+
+
+class Shard(_Strict):
+    """One file of tensors: a plain name, its size and its SHA-256."""
+
+    name: Annotated[str, Field(pattern=r"^tensors-[0-9]{5,9}\.safetensors$")]
+    bytes: Annotated[int, Field(ge=0, le=MOST_SHARD_BYTES)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Place(_Strict):
+    """Where the tensors of one key are: numbers of shards, and which groups were kept."""
+
+    shards: Annotated[list[Count], Field(max_length=10_000)]
+    holds: Annotated[list[Group], Field(max_length=2)]
+
+
+class MessageForm(_Strict):
+    """One message as it stands in the file."""
+
+    what: Literal["broadcast", "reply", "sum", "outcome", "state"]
+    round: Count
+    client: Count | None = None
+    parts: Key
+    kind: Literal["weights", "gradient"] = "weights"
+    examples: Count | None = None
+    contributors: list[Count] = Field(default_factory=list)
+    readers: list[str]
+    tampered: bool = False
+
+
+class Index(_Strict):
+    """A whole index."""
+
+    kind: Literal["fedxray transcript"]
+    format: Literal[1]
+    loss: str
+    clients: Annotated[int, Field(ge=1, le=10_000_000)]
+    secure_aggregation: bool
+    recorded: bool
+    params: dict[str, TensorForm]
+    buffers: dict[str, TensorForm]
+    shards: list[Shard]
+    places: dict[Key, Place]
+    messages: list[MessageForm]
+
+
+def forms(tensors: Params) -> dict[str, TensorForm]:
+    """Shapes and dtypes by name."""
+    return {
+        name: TensorForm(shape=list(value.shape), dtype=_dtype_name(name, str(value.dtype)))
+        for name, value in tensors.items()
+    }
+
+
+def _dtype_name(name: str, dtype: str) -> Any:
+    plain = dtype.removeprefix("torch.")
+    if plain not in DTYPES:
+        raise BadInput(
+            f"tensor {name!r}",
+            expected=f"a dtype of {', '.join(DTYPES)}",
+            got=plain,
+            remedy="Convert it before recording.",
+        )
+    return plain
+
+
+def message_form(message: Message) -> dict[str, Any]:
+    """A message as plain values; what has its usual value is left out."""
+    form = MessageForm(
+        what=message.what,
+        round=message.round,
+        client=message.client,
+        parts=message.parts,
+        kind=message.kind,
+        examples=message.examples,
+        contributors=list(message.contributors),
+        readers=sorted(message.readers),
+        tampered=message.tampered,
+    )
+    return form.model_dump(exclude_defaults=True)
+
+
+def message_of(form: MessageForm) -> Message:
+    """The message of a checked form."""
+    return Message(
+        what=form.what,
+        round=form.round,
+        client=form.client,
+        parts=form.parts,
+        kind=form.kind,
+        examples=form.examples,
+        contributors=tuple(form.contributors),
+        readers=frozenset(form.readers),
+        tampered=form.tampered,
+    )
+
+
+def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> Damaged:
+    """The refusal of a file of a transcript."""
+    text = str(got)
+    return Damaged(
+        f"transcript {str(path)!r}",
+        expected=expected,
+        got=text if len(text) <= 300 else text[:297] + "...",
+        remedy=remedy,
+    )
+
+
+def read_index(folder: Path, model: nn.Module) -> Index:
+    """The checked index of a transcript folder, which fits the model."""
+    path = folder / INDEX
+    plain = _read(path)
+    if not isinstance(plain, dict) or plain.get("kind") != KIND:
+        raise broken(
+            path, f'an index with kind = "{KIND}"', "something else", "Name a folder that fedxray recorded."
+        )
+    version = plain.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise broken(
+            path, f"format {FORMAT}", f"format {version}", "It comes from a newer fedxray: update yours."
+        )
+    try:
+        index = Index.model_validate(plain)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise broken(path, "a whole index", f"{where}: {first['msg']}") from problem
+    _check_against_model(path, index, model)
+    _check_places(path, index)
+    _check_messages(path, index)
+    return index
+
+
+def _read(path: Path) -> Any:
+    """The value of the index, which must be a plain file of bearable size."""
+    try:
+        plain, link = path.is_file(), path.is_symlink()
+    except (OSError, ValueError) as problem:  # a name too long, or with a zero byte
+        raise broken(path, "a readable file", problem, "Check the path and its permissions.") from problem
+    if link or not plain:
+        got, remedy = "a link" if link else "no such file", "Name the folder of a finished recording."
+        raise broken(path, "a plain file", got, remedy)
+    most = min(max_bytes(), MOST_INDEX_BYTES)
+    return read_json(path, argument=f"transcript {str(path)!r}", remedy=ASK_AGAIN, most=most)
+
+
+def _check_against_model(path: Path, index: Index, model: nn.Module) -> None:
+    """The names, shapes and dtypes of the recording must be the model's own."""
+    if index.loss not in LOSSES:
+        raise broken(path, f"a loss of {', '.join(LOSSES)}", repr(index.loss))
+    for what, told, wanted in (
+        ("parameters", index.params, forms(parameters_of(model))),
+        ("buffers", index.buffers, forms(buffers_of(model))),
+    ):
+        if told != wanted:
+            name = next(name for name in {**wanted, **told} if told.get(name) != wanted.get(name))
+            raise broken(
+                path,
+                f"the {what} of the model: {name!r} {_told(wanted.get(name))}",
+                _told(told.get(name)),
+                "Give the network that was trained.",
+            )
+
+
+def _told(form: TensorForm | None) -> str:
+    return "absent" if form is None else f"{form.dtype} {form.shape}"
+
+
+def _check_places(path: Path, index: Index) -> None:
+    names = [shard.name for shard in index.shards]
+    if len(set(names)) != len(names):
+        raise broken(path, "every shard once", "a shard named twice")
+    for key, place in index.places.items():
+        if any(number >= len(names) for number in place.shards) or len(set(place.holds)) != len(place.holds):
+            raise broken(path, "places in listed shards", f"{key!r} in shards {place.shards}")
+
+
+def _check_messages(path: Path, index: Index) -> None:
+    seats = {SERVER, WIRE, *(client_seat(client) for client in range(index.clients))}
+    seen: set[tuple[str, int, int | None]] = set()
+    sent = {(form.round, form.client): form for form in index.messages if form.what == "broadcast"}
+    for form in index.messages:
+        problem = _problem(form, index.places, index.clients, seats)
+        identity = (form.what, form.round, form.client)
+        if identity in seen:
+            problem = "it is there twice"
+        if form.what == "reply" and not _answers(form, sent.get((form.round, form.client))):
+            problem = "its readers saw no broadcast to that client in that round"
+        if problem:
+            raise broken(path, "messages that fit together", f"{form.what} of round {form.round}: {problem}")
+        seen.add(identity)
+
+
+def _answers(reply: MessageForm, broadcast: MessageForm | None) -> bool:
+    return broadcast is not None and set(reply.readers) <= set(broadcast.readers)
+
+
+def _problem(form: MessageForm, places: Mapping[str, Place], clients: int, seats: set[str]) -> str:
+    """What is wrong with one message, in words; empty if nothing."""
+    if form.parts not in places:
+        return f"its tensors {form.parts!r} are in no shard"
+    if form.what != "state" and "params" not in places[form.parts].holds:
+        return f"its tensors {form.parts!r} are of another kind"
+    if (form.client is None) != (form.what in ("sum", "outcome")):
+        return "a broadcast, reply or state belongs to one client, a sum or outcome to none"
+    if form.client is not None and form.client >= clients:
+        return f"client {form.client} of {clients}"
+    if any(client >= clients for client in form.contributors) or len(set(form.contributors)) != len(
+        form.contributors
+    ):
+        return f"contributors beyond {clients} clients or named twice"
+    unknown = set(form.readers) - seats
+    return (
+        f"unknown reader {min(unknown)!r}" if unknown or len(set(form.readers)) != len(form.readers) else ""
+    )
+
+
+# --- Files of tensors: written whole or not at all, checked before use, a few of them mapped at a time.
+
+
+MOST_OPEN = 2  # shards mapped at the same time
+
+
+class ShardReader:
+    """The shards of one folder; each is checked by size and SHA-256 before its first use."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is opened yet."""
+        self._folder = folder
+        self._verified: set[str] = set()
+        self._open: OrderedDict[str, tuple[Any, frozenset[str]]] = OrderedDict()
+
+    def names(self, shard: Shard) -> frozenset[str]:
+        """The names of the tensors in a shard."""
+        return self._opened(shard)[1]
+
+    def tensor(self, shard: Shard, name: str, form: TensorForm) -> Tensor:
+        """One tensor by itself, a copy, of that shape and dtype and finite."""
+        handle, path = self._opened(shard)[0], self._folder / shard.name
+        try:
+            piece = handle.get_slice(name)
+            shape, dtype = piece.get_shape(), piece.get_dtype()
+            if shape != form.shape or dtype != DTYPES[form.dtype]:
+                raise broken(path, f"{name!r} as {form.dtype} {form.shape}", f"{dtype} {shape}")
+            value: Tensor = handle.get_tensor(name).clone()  # a copy, since the map goes away
+        except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
+            raise broken(path, "a whole shard", problem) from problem
+        if not finite(value):
+            raise broken(path, f"finite values in {name!r}", "infinite or NaN entries")
+        return value
+
+    def _opened(self, shard: Shard) -> tuple[Any, frozenset[str]]:
+        if shard.name not in self._open:
+            path = self._folder / shard.name
+            self._verify(path, shard)
+            try:
+                handle: Any = safe_open(path, framework="pt", device="cpu")
+                self._open[shard.name] = (handle, frozenset(handle.keys()))
+            except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
+                raise broken(path, "a shard of tensors", problem) from problem
+            while len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+        self._open.move_to_end(shard.name)
+        return self._open[shard.name]
+
+    def _verify(self, path: Path, shard: Shard) -> None:
+        """Check a shard's size, then its checksum, once."""
+        if shard.name in self._verified:
+            return
+        check_file(path, shard)
+        try:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as problem:
+            raise broken(path, "a readable file", problem, "Check its permissions.") from problem
+        if digest != shard.sha256:
+            raise broken(path, f"SHA-256 {shard.sha256[:16]}…", f"{digest[:16]}…: it was altered")
+        self._verified.add(shard.name)
+
+
+def check_file(path: Path, shard: Shard) -> None:
+    """A shard must be a plain file of the size that the index tells, within the cap."""
+    if path.is_symlink() or not path.is_file():
+        raise broken(path, "a plain file", "a link" if path.is_symlink() else "no such file")
+    size = path.stat().st_size
+    if size != shard.bytes:
+        raise broken(
+            path, f"{shard.bytes} bytes", f"{size}: it was {'cut' if size < shard.bytes else 'altered'}"
+        )
+    check_size(f"transcript {str(path)!r}", size)
+
+
+def write_shard(folder: Path, number: int, tensors: Mapping[str, Tensor]) -> Shard:
+    """Write one shard and say what it is."""
+    name = f"tensors-{number:05d}.safetensors"
+    content = save(dict(tensors))
+    write_whole(folder / name, content, "tensors")
+    return Shard(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def finite(value: Tensor) -> bool:
+    """Whether every entry is a finite number."""
+    return is_finite({"": value})
+
 
 SHARD_BYTES = 64_000_000  # gathered in memory before a shard is written; a larger tensor gets its own shard
 MOST_TENSOR_BYTES = 250_000_000  # with its header it still fits a shard of the format

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedxray.federation.alone import train_alone
+from fedxray.federation.train_alone import train_alone
 from fedxray.federation.truth import Truth
 from fedxray.params import Params, buffers_of, parameters_of
 from fedxray.seeds import derive_seed, fork, permutation

@@ -6,21 +6,156 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedxray.defences.base import Kept, Seams
 from fedxray.errors import BadInput, Diverged
-from fedxray.federation.aggregate import apply_update, mean_buffers, mean_update
 from fedxray.federation.cohort import Job, train
 from fedxray.federation.local import LocalResult, in_train_mode
-from fedxray.federation.recorder import Recorder
+from fedxray.federation.recipe import Recipe, client_weights
 from fedxray.federation.setting import Federation, Recorded, in_dtype, participants, recorded_rounds
 from fedxray.federation.tamper import Tamper
-from fedxray.federation.transcript import MemoryShelf, Parts, Shelf, Transcript
+from fedxray.federation.transcript import (
+    MemoryShelf,
+    Message,
+    Parts,
+    Shelf,
+    Transcript,
+    client_seat,
+    readers_of_broadcast,
+    readers_of_outcome,
+    readers_of_reply,
+    readers_of_sum,
+)
 from fedxray.federation.truth import Truth, client_schedule
-from fedxray.params import Params, buffers_of, is_finite, parameters_of, same_shapes, same_values
+from fedxray.params import (
+    Params,
+    add,
+    buffers_of,
+    is_finite,
+    parameters_of,
+    same_shapes,
+    same_values,
+    weighted_mean,
+)
 from fedxray.progress import Report, Step, silent
 from fedxray.seeds import fork
+
+# --- How the server turns a round's replies into the next global model.
+
+
+def mean_update(updates: Sequence[Params], examples: Sequence[int], recipe: Recipe) -> dict[str, Tensor]:
+    """The weighted mean of the replies, by examples or uniformly."""
+    return weighted_mean(updates, client_weights(examples, recipe))
+
+
+def mean_buffers(
+    before: Params, after: Sequence[Params], examples: Sequence[int], recipe: Recipe, *, kept: bool = False
+) -> dict[str, Tensor]:
+    """The next global buffers: the weighted mean where they are shared, otherwise what they were."""
+    if not before or kept or recipe.batch_norm == "local":
+        return dict(before)
+    return weighted_mean(after, client_weights(examples, recipe))
+
+
+def apply_update(model: Params, mean: Params, recipe: Recipe) -> dict[str, Tensor]:
+    """The next global model; a mean gradient takes the learning rate here, since the clients took no step."""
+    rate = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
+    return add(model, mean, rate)
+
+
+# --- Writes down what is said in a run: every message once, with its readers.
+
+
+class Recorder:
+    """The messages of one run so far; their tensors go to the shelf."""
+
+    def __init__(self, federation: Federation, seed: int, shelf: Shelf) -> None:
+        """Nothing was said yet."""
+        self._federation, self._seed, self._shelf = federation, seed, shelf
+        self._messages: list[Message] = []
+        self._kept = federation.kept()
+        self._written: set[str] = set()
+
+    def exchange(self, round: int, client: int, sent: Parts, reply: LocalResult, *, tampered: bool) -> None:
+        """Record what one client was sent and what came back."""
+        recipe = self._federation.recipe
+        place = f"sent/{round}/{client}" if tampered else f"global/{round}"
+        broadcast = Message(
+            what="broadcast",
+            round=round,
+            client=client,
+            parts=self._put(place, sent),
+            readers=readers_of_broadcast(client),
+            tampered=tampered,
+        )
+        shared = {} if self._kept.statistics else reply.buffers
+        answer = Message(
+            what="reply",
+            round=round,
+            client=client,
+            parts=self._put(f"reply/{round}/{client}", Parts(reply.update, shared)),
+            kind=recipe.kind,
+            contributors=(client,),
+            examples=len(self._federation.clients[client]),
+            readers=readers_of_reply(client, self._federation.secure_aggregation),
+            tampered=tampered,
+        )
+        self._messages += [broadcast, answer]
+
+    def state(self, round: int, client: int, own: Parts) -> None:
+        """Record what never leaves a client; parameters that do are written as zeros."""
+        like = parameters_of(self._federation.model) if own.params else {}
+        params = {name: own.params.get(name, torch.zeros_like(value)) for name, value in like.items()}
+        place = self._put(f"state/{round}/{client}", Parts(params, own.buffers))
+        readers = frozenset({client_seat(client)})
+        self._messages.append(Message(what="state", round=round, client=client, parts=place, readers=readers))
+
+    def ends(self, round: int, contributors: tuple[int, ...], mean: dict[str, Tensor], after: Parts) -> None:
+        """Record the mean of the replies and the model that a round ended with."""
+        federation = self._federation
+        total = Message(
+            what="sum",
+            round=round,
+            client=None,
+            parts=self._put(f"sum/{round}", Parts(mean)),
+            kind=federation.recipe.kind,
+            examples=sum(len(federation.clients[client]) for client in contributors),
+            contributors=contributors,
+            readers=readers_of_sum(),
+        )
+        last = round == federation.rounds - 1
+        following = () if last else tuple(participants(federation, self._seed, round + 1))
+        everyone = tuple(range(len(federation.clients)))
+        outcome = Message(
+            what="outcome",
+            round=round,
+            client=None,
+            parts=self._put(f"global/{round + 1}", after),
+            readers=readers_of_outcome(following, last, everyone),
+        )
+        self._messages += [total, outcome]
+
+    def _put(self, key: str, parts: Parts) -> str:
+        """Keep the tensors of a key the first time it comes, and return the key."""
+        if key not in self._written:
+            self._shelf.put(key, parts)
+            self._written.add(key)
+        return key
+
+    def transcript(self) -> Transcript:
+        """What was recorded so far."""
+        federation = self._federation
+        return Transcript(
+            messages=tuple(self._messages),
+            shelf=self._shelf,
+            model=federation.model,
+            space=federation.space,
+            loss=federation.recipe.loss,
+            clients=len(federation.clients),
+            secure_aggregation=federation.secure_aggregation,
+        )
 
 
 def simulate(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.defences.base import Defence, Kept, Sampling, Work
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_by_chance, draw_schedule
-from fedxray.models.inspect import batch_norm_layers
+from fedxray.federation.local import Batch, local_update, objective
+from fedxray.federation.recipe import Recipe, Schedule, draw_by_chance, draw_schedule
+from fedxray.federation.transcript import Parts
+from fedxray.models.inspect import batch_norm_layers, batch_statistics
+from fedxray.params import Params, each
 from fedxray.seeds import fork
 
 
@@ -88,3 +90,24 @@ def client_schedule(
         )
     when = "always" if recipe.shuffle == "once" else round
     return draw_schedule(examples, recipe, fork(seed, "schedule", client, when))
+
+
+# --- The BatchNorm statistics of a client's batches along one round, which its running statistics are
+# averages of.
+
+
+def statistics_of_round(
+    model: nn.Module, recipe: Recipe, records: Records, sent: Parts, schedule: Schedule
+) -> dict[str, Tensor]:
+    """Mean and unbiased variance by layer for every local step, each [steps, channels], without any defence."""
+    statistics, evaluate = batch_statistics(model), objective(model, recipe.loss)
+    found: list[dict[str, Tensor]] = []
+
+    def watched(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.no_grad():
+            found.append(each(torch.detach, statistics(params, buffers, batch.x)))
+        return evaluate(params, buffers, batch)
+
+    batches = [Batch(x=records.x[used], y=records.y[used]) for used in schedule.rows()]
+    local_update(sent.params, sent.buffers, batches, recipe, watched)
+    return {name: torch.stack([step[name] for step in found]) for name in found[0]}

@@ -19,19 +19,21 @@ from fedxray.adversary.disclose import (
 )
 from fedxray.attacks.evidence import Evidence, model_params, of_model
 from fedxray.attacks.predict import outputs
-from fedxray.data.records import Records, union
+from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
-from fedxray.metrics.attributes import balanced_accuracy, category_scores, continuous_scores
-from fedxray.metrics.images import class_image_scores, image_scores, image_scores_by_index
-from fedxray.metrics.labels import label_scores
-from fedxray.metrics.lpips import Lpips
-from fedxray.metrics.membership import membership_scores
-from fedxray.metrics.models import distance_scores, fit_scores
-from fedxray.metrics.rows import row_scores
+from fedxray.metrics.images import Lpips, class_image_scores, image_scores, image_scores_by_index
+from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, likeness, signature
+from fedxray.metrics.records import (
+    balanced_accuracy,
+    category_scores,
+    continuous_scores,
+    label_scores,
+    membership_scores,
+    row_scores,
+)
 from fedxray.metrics.scores import Scores, from_records
-from fedxray.metrics.zest import Answer, Question, ask, likeness, signature
 from fedxray.seeds import fork
 
 MOST_OTHERS = 999  # candidates beside the original in a retrieval

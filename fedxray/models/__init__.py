@@ -5,10 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fedxray.models.table import MODELS
-
 if TYPE_CHECKING:
-    from fedxray.models.building import build, from_factory, settings_of
+    from fedxray.models.factory import build, from_factory, settings_of
+
+# --- The networks that a plan can name, each as "module:function"; keyword arguments are the settings.
+
+
+MODELS: dict[str, str] = {
+    "linear": "fedxray.models.networks:linear",
+    "mlp": "fedxray.models.networks:mlp",
+    "cnn-femnist": "fedxray.models.networks:cnn_femnist",
+    "cnn-cifar": "fedxray.models.networks:cnn_cifar",
+    "lenet": "fedxray.models.networks:lenet",
+    "lenet-sigmoid": "fedxray.models.networks:lenet_sigmoid",
+    "resnet9": "fedxray.models.networks:resnet9",
+    "resnet18": "fedxray.models.networks:resnet18",
+}
 
 __all__ = ["MODELS", "build", "from_factory", "settings_of"]
 
@@ -17,4 +29,4 @@ def __getattr__(name: str) -> Any:
     """Import the builders late, so that listing names does not import torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("fedxray.models.building"), name)
+    return getattr(importlib.import_module("fedxray.models.factory"), name)

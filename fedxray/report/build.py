@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,25 +12,82 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedxray.audit.results import read
+from fedxray.audit.judge.results import read_results
 from fedxray.errors import BadInput, unknown_name
 from fedxray.files import write_whole
-from fedxray.report import page, words
-from fedxray.report.courses import courses, left_over, studies
-from fedxray.report.drawing import FORMATS, on_page
-from fedxray.report.figures import FOLDER, figures, write_figures
-from fedxray.report.findings import defence_verdicts, overall, worst_findings
-from fedxray.report.markdown import escaped, verbatim
-from fedxray.report.method import METHOD, strong, strong_text
-from fedxray.report.notices import notices, recorded_notice
-from fedxray.report.pictures import Exhibition, read_galleries
-from fedxray.report.references import references
-from fedxray.report.sections import attack_sections
-from fedxray.report.tradeoffs import tradeoffs
-from fedxray.report.walls import kinds_of, walls
+from fedxray.report import setup, words
+from fedxray.report.attacks import attack_sections, tradeoffs
+from fedxray.report.charts import FORMATS, Drawing, as_file, on_page
+from fedxray.report.curves import courses, left_over, studies
+from fedxray.report.gallery import Exhibition, kinds_of, read_galleries, walls
+from fedxray.report.overview import defence_verdicts, notices, overall, recorded_notice, worst_findings
+from fedxray.report.setup import references
 from fedxray.report.where import by_round, leaking_places, power_lines
+from fedxray.report.words import METHOD, escaped, strong, strong_text, verbatim
 
-NAME, TEXT = "report.html", "report.md"
+# --- The charts of a report as files: SVG for the web, PDF for papers, PNG for slides.
+
+
+FOLDER = "figures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A drawing with the name of its file, without the ending."""
+
+    stem: str
+    drawing: Drawing
+
+
+def figures(told: Mapping[str, Any]) -> dict[str, Figure]:
+    """All drawings of a report in their order, by their name; every file has a name of its own."""
+    listed = [
+        *(("results", chart.drawing) for section in told["attacks"] for chart in section.charts),
+        *(("clients", one.drawing) for one in told["places_of_leaks"] if one.drawing is not None),
+        *(("rounds", one.drawing) for one in told["rounds"] if one.drawing is not None),
+        *(("tradeoff", one.drawing) for one in told["tradeoffs"]),
+        *(("loss", one.drawing) for one in told["courses"]),
+        *(("search", one.drawing) for one in told["studies"]),
+        *(("settings", one.over_settings) for one in told["studies"] if one.over_settings is not None),
+    ]
+    speaking = {section.anchor: f"{section.attack} {section.role}" for section in told["attacks"]}
+    found: dict[str, Figure] = {}
+    for number, (kind, drawing) in enumerate(listed, 1):
+        about = speaking.get(drawing.name.rpartition("-")[0])
+        words = f"{about} {drawing.title.partition(':')[0]}" if about else drawing.title.partition(":")[0]
+        found[drawing.name] = Figure(stem=f"{number:02d}-{kind}-{_plain(words)}", drawing=drawing)
+    return found
+
+
+def _plain(text: str) -> str:
+    """Small letters, digits and hyphens alone."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:70].rstrip("-") or "figure"
+
+
+def write_figures(folder: Path, wanted: Mapping[str, Figure], formats: Sequence[str]) -> list[Path]:
+    """Write every figure in every format; figures of an earlier report that is gone are removed."""
+    if folder.is_symlink() or folder.is_file():
+        got = "a symbolic link" if folder.is_symlink() else "a file"
+        raise BadInput(str(folder), expected="a folder", got=got, remedy="Move it out of the way.")
+    made = []
+    if wanted:
+        folder.mkdir(exist_ok=True)
+    for figure in wanted.values():
+        for ending in formats:
+            path = folder / f"{figure.stem}.{ending}"
+            write_whole(path, as_file(figure.drawing, ending), "figure", lasting=False)
+            made.append(path)
+    if folder.is_dir():
+        for path in folder.iterdir():
+            ours = re.fullmatch(
+                r"\d{2,}-(results|clients|rounds|tradeoff|loss|search)-[a-z0-9-]+\.(svg|pdf|png)", path.name
+            )
+            if ours and path not in made and path.is_file():
+                path.unlink()
+    return made
+
+
+REPORT, TEXT = "report.html", "report.md"
 TEMPLATES = files("fedxray.report").joinpath("templates")
 
 
@@ -40,7 +99,7 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
     for one in formats:
         if one not in FORMATS:
             raise unknown_name("--figures", one, FORMATS)
-    document = read(folder)
+    document = read_results(folder)
     if show_private and (folder / "private").is_symlink():
         raise BadInput(
             str(folder / "private"),
@@ -52,10 +111,10 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
     told = contents(document, exhibition, show_private=show_private)
     if show_private:
         (folder / "private").mkdir(mode=0o700, exist_ok=True)
-        return _write(folder / "private" / NAME, render(told))
+        return _write(folder / "private" / REPORT, render(told))
     write_figures(folder / FOLDER, told["figures"], ("svg", *(one for one in formats if one != "svg")))
     _write(folder / TEXT, render_text(told))
-    return _write(folder / NAME, render(told))
+    return _write(folder / REPORT, render(told))
 
 
 def contents(
@@ -65,10 +124,10 @@ def contents(
     cases = document["cases"]
     told = {
         "name": str(document["plan"].get("name") or "audit"),
-        "audited": page.audited(document),
-        "tried": page.tried(document),
+        "audited": setup.audited(document),
+        "tried": setup.tried(document),
         "overall": overall(document),
-        "setups": page.setups(document),
+        "setups": setup.setups(document),
         "defences": defence_verdicts(document),
         "findings": worst_findings(document),
         "notices": notices(document),
@@ -77,28 +136,28 @@ def contents(
         "places_of_leaks": leaking_places(document),
         "rounds": by_round(document),
         "power": power_lines(document),
-        "utility": page.utility(document),
+        "utility": setup.utility(document),
         "tradeoffs": tradeoffs(document),
         "courses": courses(document),
         "more_courses": left_over(document),
         "studies": studies(document),
-        "privacy": page.privacy(document),
+        "privacy": setup.privacy(document),
         "budgets": any(row["epsilon"] is not None for row in document["utility"]),
         "exhibition": exhibition,
         "walls": walls(document, exhibition.galleries),
-        "ledger": page.ledger(document),
-        "common": page.common_knowledge(document),
-        "failures": page.failures(document),
+        "ledger": setup.ledger(document),
+        "common": setup.common_knowledge(document),
+        "failures": setup.failures(document),
         "lost": sum(case["status"] != "ok" for case in cases),
         "cases": len(cases),
         "seeds": list(dict.fromkeys(case["seed"] for case in cases)),
         "references": references(document),
-        "plan": page.pretty(document["plan"]),
+        "plan": setup.pretty(document["plan"]),
         "versions": document["versions"],
         "show_private": show_private,
         "controls": words.CONTROLS,
         "method": METHOD,
-        "marks": page.marks(document),
+        "marks": setup.marks(document),
         "count": words.count,
     }
     return told | {"figures": figures(told)}

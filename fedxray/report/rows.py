@@ -5,7 +5,69 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedxray.report.plans import plan_of, plans_of
+from fedxray.audit.judge.gate import label_of as label
+from fedxray.audit.judge.gate import parts, plans_of
+from fedxray.audit.restoring import restored_title
+
+# --- The plan or plans behind a document: results of several plans may stand in one, each row with its
+# plan's name.
+
+
+__all__ = ["attack_names", "deployed", "label", "parts", "plan_of", "plans_of", "restorer_names", "table"]
+
+Plan = Mapping[str, Any]
+
+
+def plan_of(row: Mapping[str, Any]) -> str | None:
+    """The name of the plan that a row comes from; None where there is only one."""
+    found = row.get("plan")
+    return None if found is None else str(found)
+
+
+def table(plan: Plan, key: str) -> Mapping[str, Any]:
+    """A table of a plan, empty where there is none."""
+    found = plan.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:
+    """Plan and label of every defence that is marked as deployed."""
+    return {
+        (name, label(part))
+        for name, plan in plans_of(document).items()
+        for part in parts(plan, "defence")
+        if part.get("deployed")
+    }
+
+
+def attack_names(document: Mapping[str, Any]) -> dict[str, str]:
+    """The catalogue name behind each label of an attack, also of its restored versions."""
+    named = [part for part in _attacks(document) if part.get("name")]
+    return {title: str(part["name"]) for part in named for title in (label(part), *_restored(part))}
+
+
+def restorer_names(document: Mapping[str, Any]) -> dict[str, str]:
+    """The restorer behind each label of a restored version."""
+    return {title: name for part in _attacks(document) for title, name in _restored(part).items()}
+
+
+def _attacks(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+
+
+def _restored(part: Mapping[str, Any]) -> dict[str, str]:
+    """By label of a restored version its restorer."""
+    given = part.get("restore")
+    tables = [
+        {"name": one} if isinstance(one, str) else one
+        for one in (given if isinstance(given, list) else [given])
+    ]
+    return {
+        restored_title(label(part), one): one["name"]
+        for one in tables
+        if isinstance(one, Mapping) and isinstance(one.get("name"), str)
+    }
+
 
 Row = Mapping[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.recorded.whole import heading, place, recordings_of, shortcomings, unlike, whose
+from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
 from fedxray.report import words
-from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.overview import defence_verdicts, worst_findings
 from fedxray.report.rows import shown_rows
 
 if TYPE_CHECKING:

@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.report import words
-from fedxray.report.charts import metric_chart
-from fedxray.report.client_chart import client_chart
-from fedxray.report.drawing import Drawing
-from fedxray.report.findings import counted, strength
-from fedxray.report.plans import label, parts, plan_of, plans_of
-from fedxray.report.rows import EITHER, Row
-from fedxray.report.sections import chart_line
+from fedxray.report.attacks import chart_line
+from fedxray.report.charts import Drawing, client_chart, metric_chart
+from fedxray.report.overview import counted, strength
+from fedxray.report.rows import EITHER, Row, plan_of
 
 MOST_PLACES = 6  # attacks that are taken apart
 MOST_LINES = 12
@@ -158,7 +156,7 @@ def by_round(document: Mapping[str, Any]) -> list[Rounds]:
         groups: dict[str, list[str]] = {}
         for part in parts(plan, "attack"):
             settings = {key: value for key, value in part.items() if key not in ("label", "rounds")}
-            groups.setdefault(json.dumps(settings, sort_keys=True), []).append(label(part))
+            groups.setdefault(json.dumps(settings, sort_keys=True), []).append(label_of(part))
         for labels in groups.values():
             if len(labels) > 1:
                 found += _rounds(document, name, labels)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from fedxray.errors import BadInput
+from markupsafe import Markup, escape
+
+from fedxray.audit.catalog import ATTACKS
+from fedxray.audit.judge import verdict
+from fedxray.errors import BadInput, printable
 
 METRICS: Mapping[str, str] = {
     "accuracy": "share of records told rightly",
@@ -258,3 +265,242 @@ def _signed(text: str, sign: bool) -> str:
     if not text.strip("-0."):
         return text.removeprefix("-")
     return text.replace("-", "\N{MINUS SIGN}") if not sign or text.startswith("-") else f"+{text}"
+
+
+# --- Why a verdict is what it is, in the words of the page; results.json keeps its own.
+
+
+Row = Mapping[str, Any]
+
+PROVES_NOTHING: Mapping[str, str] = {
+    verdict.POWER_FAILED: "But this attack did not find a planted leak either, so this proves nothing.",
+    verdict.NOT_ALL_ENDED: "But not every case ended, so this proves nothing.",
+    verdict.TOO_COARSE: "But so few client-runs would have seen a large leak only, so this proves nothing.",
+}
+UNTESTED = "But this attack was never tested on a planted leak, so this proves nothing."
+NOBODY_KNOWS_WHOSE = "Whose data it is about was not shown."
+
+
+def doubt(row: Row) -> str:
+    """Why a row stays open, as one word."""
+    low, high, margin, reason = row["low"], row["high"], row["margin"], row["reason"]
+    for name, sign in (("lost", verdict.MOST_LOST), ("room", verdict.NO_ROOM), ("spread", verdict.NO_SPREAD)):
+        if sign in reason:
+            return name
+    if row["mean"] is None:
+        return "ended"
+    if row["floor"] is None:
+        return "floor"
+    if low is None or high is None or row["n"] < verdict.LEAST_UNITS:
+        return "units"
+    if low > margin:
+        return "adjusted"
+    return "either" if high > margin else "power"
+
+
+def reason_words(row: Row) -> str:
+    """The reason of a row's verdict, for somebody who has read the page down to it."""
+    why = {"leaks": _leaks, "no leak found": _no_leak}.get(row["verdict"], _open)(row)
+    bound = "An upper bound that no attacker could have. " if row["oracle"] else ""
+    losses = re.search(r"; of (\d+ cases?: .+)$", row["reason"], flags=re.DOTALL)
+    return f"{bound}{why}" + (f" Of {losses.group(1)}." if losses else "")
+
+
+def _leaks(row: Row) -> str:
+    why = f"The gain is above {_least(row)}, the least that counts as a leak."
+    why += _alone(row)
+    return why if row["kind"] else f"{why} {NOBODY_KNOWS_WHOSE}"
+
+
+def _no_leak(row: Row) -> str:
+    seen = re.search(rf"{verdict.SMALLEST}: ([0-9.]+)", row["reason"])
+    size = f" of {least(float(seen.group(1)), row['metric'])}" if seen else ""
+    found = f"The same attack finds a planted leak, and this audit would have seen one{size} in four of five cases."
+    return f"The gain is below {_least(row)}. {found}{_alone(row)}"
+
+
+def _alone(row: Row) -> str:
+    """That one run or one recording speaks of itself only."""
+    signs = [sign for sign in (verdict.ONE_RUN, verdict.ONE_RECORDING) if sign in row["reason"]]
+    return "".join(f" {capital(sign)}." for sign in signs)
+
+
+def _open(row: Row) -> str:
+    least = _least(row)
+    enough = f"{least}, the least that counts as a leak"
+    more = "seeds" if row["unit"] == "client-run" else "records"
+    because = verdict.PERFECT_GUESSES.get(row["over"] or "")
+    said = next((text for sign, text in PROVES_NOTHING.items() if sign in row["reason"]), UNTESTED)
+    return {
+        "ended": "No case ended.",
+        "lost": "Fewer than half of the cases ended, so the rest would be a choice of the lucky ones.",
+        "floor": "There is no guess to compare it with.",
+        "room": f"{capital(verdict.NO_ROOM)}{f': {because}' if because else ''}.",
+        "spread": f"{capital(verdict.NO_SPREAD)}.",
+        "units": f"{count(row['n'], row['unit'])}; at least {verdict.LEAST_UNITS} and an interval are needed. "
+        + ("Add seeds or target clients." if more == "seeds" else ""),
+        "adjusted": f"The gain is above {enough}, but not clearly enough for so many comparisons. "
+        f"More {more} would settle it.",
+        "either": f"The gain may be above or below {enough}. More {more} would narrow it.",
+        "power": f"The gain is below {least}. {said}",
+    }[doubt(row)]
+
+
+def _least(row: Row) -> str:
+    """The margin: the least gain that counts."""
+    return "the least that counts" if row["margin"] is None else least(row["margin"], row["metric"])
+
+
+# --- Text for Markdown in which nothing is markup, whatever a name holds.
+
+
+SPECIAL = re.compile(r"[\\`*_{}\[\]!|~^$]|(?<!&)#")
+# What a reader might take for HTML, a link or somebody's name even without brackets.
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
+FOUND = re.compile("|".join(map(re.escape, ENTITIES)))
+
+
+def escaped(value: Any) -> Markup:
+    """A value as Markdown that shows it and does nothing; what is Markdown already stays."""
+    if isinstance(value, Markup):
+        return value
+    safe = FOUND.sub(lambda found: ENTITIES[found.group()], printable(str(value)))
+    return Markup(SPECIAL.sub(r"\\\g<0>", safe))
+
+
+def verbatim(text: str) -> Markup:
+    """Lines inside a fence of code, of which none can close it."""
+    lines = [
+        "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+        for line in text.split("\n")
+    ]
+    return Markup("\n".join(line.replace("```", "` ` `") for line in lines))
+
+
+# --- How to read a report, for somebody who has read no paper; `**` stands around the words that are
+# defined.
+
+
+METHOD: tuple[tuple[str, str], ...] = (
+    (
+        "Message",
+        "What clients and server send each other in training: the model, and the changes that each client makes to it. "
+        "Records never leave a client. The question of an audit is what the messages tell of them all the same.",
+    ),
+    (
+        "Floor: the guess without messages",
+        "A score alone says nothing: 96 % right is no leak if 95 % can be guessed. So every attack is compared "
+        "with the best guess by somebody who saw no message at all, such as the most common value, a classifier "
+        "trained on public records, or the nearest public image. Every floor goes through the same scoring. Of "
+        "several the strongest on average counts. Choosing it afterwards favours the floor a little, so it can "
+        "hide a small leak but not invent one.",
+    ),
+    (
+        "Control: the same attack where it should not work",
+        "The attack is repeated on records of the same client that were never trained on, and with the messages "
+        "of another client or the global model. What these reach as well was not learnt from the client's "
+        "training records.",
+    ),
+    (
+        "Kind of leak",
+        "**Record-level**: training records are exposed more than records held out. **Client-level**: this "
+        "client's messages give more than other messages, but single records were not shown to matter. "
+        "**Population-level**: beyond the guess, but all controls reach as much, so it is about people like "
+        "these. Where the controls cannot tell, whose data it is about was not shown.",
+    ),
+    (
+        "95 % interval",
+        "The unit is one client in one run (client-run). Clients of one run share a model and are not "
+        "independent, so with several runs (seeds) the interval is built over runs: by Student's t with fewer "
+        "than ten runs, by a bootstrap of whole runs from ten on. With a single run it is built over its clients "
+        "and speaks of that run alone. Differences are taken unit by unit. Intervals are not widened for the "
+        "number of comparisons; the verdict is.",
+    ),
+    (
+        "Verdict",
+        "**Leaks**: the whole interval of the gain lies above the margin of the metric (the least gain that "
+        "counts; the dashed line in the charts), and the p-value, adjusted by Holm's method for all verdicts of "
+        "the audit, is at most 0.05. **No leak found**: the whole interval lies within the margin, the same "
+        "attack was shown to find a planted leak, and the smallest leak that this audit would have seen is "
+        "stated. **Inconclusive**: everything else, also fewer than six client-runs and attacks that failed. An "
+        "attack that fails never counts as safety.",
+    ),
+    (
+        "Attacker who knows the defence",
+        "Under a defence each attack is run twice, by an attacker who knows it and by one who does not. An attack "
+        "that makes no use of this gives the same twice. Then it stands once, else the stronger one decides.",
+    ),
+    (
+        "Oracle, upper bound",
+        "Some attacks are given truths that nobody could have. They bound what is possible, are marked as oracles "
+        "everywhere, and do not count in the verdict.",
+    ),
+    (
+        "What this report cannot say",
+        "It speaks of the attacks that were run, by attackers with the knowledge in the ledger, on this data, "
+        "model and recipe. A better attack may find more.",
+    ),
+)
+DEFINED = re.compile(r"\*\*(.+?)\*\*")
+
+
+def strong(text: str) -> Markup:
+    """A note of ours for the page."""
+    return Markup(DEFINED.sub(r"<strong>\1</strong>", str(escape(text))))
+
+
+def strong_text(text: str) -> Markup:
+    """A note of ours for Markdown, where it has its form already."""
+    parts = DEFINED.split(text)  # every second one is defined
+    return Markup("").join(
+        Markup("**{}**").format(escaped(part)) if place % 2 else escaped(part)
+        for place, part in enumerate(parts)
+    )
+
+
+# --- What an attack says of itself, read from its source and never imported: reports must start fast and
+# run nothing.
+
+
+def attack_words(name: str) -> str | None:
+    """The first paragraph of the docstring of an attack in the catalogue; None for other names."""
+    found = _class_of(name)
+    text = "" if found is None else ast.get_docstring(found) or ""
+    return " ".join(text.split("\n\n")[0].split()) or None
+
+
+def attack_kind(name: str) -> str | None:
+    """What an attack in the catalogue finds out, as images or attributes; None for other names."""
+    found = _class_of(name)
+    for node in () if found is None else found.body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "kind" and node.value is not None:
+            return str(ast.literal_eval(node.value))
+    return None
+
+
+def attack_source(name: str) -> str:
+    """What the file of an attack in the catalogue says at its head, where its paper is named; empty for other names."""
+    written = _file_of(name)
+    return "" if written is None else ast.get_docstring(written) or ""
+
+
+@cache
+def _file_of(name: str) -> ast.Module | None:
+    """The file of an attack as it is written."""
+    if name not in ATTACKS:
+        return None
+    *folders, stem = ATTACKS[name].partition(":")[0].split(".")[1:]
+    return ast.parse(files("fedxray").joinpath(*folders, f"{stem}.py").read_text(encoding="utf-8"))
+
+
+@cache
+def _class_of(name: str) -> ast.ClassDef | None:
+    """The class of an attack as it is written."""
+    written = _file_of(name)
+    if written is None:
+        return None
+    wanted = ATTACKS[name].partition(":")[2]
+    for node in written.body:
+        if isinstance(node, ast.ClassDef) and node.name == wanted:
+            return node
+    return None

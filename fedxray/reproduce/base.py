@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedxray.errors import BadInput, unknown_name
+from fedxray.lookup import load
 
 SCALES = ("small", "paper")
 Number = float | tuple[float, float]  # a published mean, or one with its published spread
@@ -205,3 +206,79 @@ def columns_of(titles: Mapping[str, str], metrics: tuple[str, ...]) -> tuple[Col
         for attack, called in titles.items()
         for metric in metrics
     )
+
+
+# --- The reproductions by name, each as one visible line.
+
+
+REPRODUCTIONS: dict[str, str] = {
+    "dlf-table1": "fedxray.reproduce.dlf:TABLE1",
+    "dlf-table2": "fedxray.reproduce.dlf:TABLE2",
+    "dlf-table3": "fedxray.reproduce.dlf:TABLE3",
+    "dlf-table4": "fedxray.reproduce.dlf:TABLE4",
+    "dlf-trained": "fedxray.reproduce.dlf:TRAINED",
+    "dlf-order": "fedxray.reproduce.dlf:ORDERED",
+    "dlf-averaging": "fedxray.reproduce.dlf:AVERAGED",
+    "dlf-iterations": "fedxray.reproduce.dlf:ITERATIONS",
+    "dlf-defences": "fedxray.reproduce.dlf:DEFENDED",
+    "aia-regression-table1": "fedxray.reproduce.aia:TABLE1",
+    "aia-regression-heterogeneity": "fedxray.reproduce.aia:HETEROGENEITY",
+    "aia-regression-batch-size": "fedxray.reproduce.aia:BATCH_SIZE",
+    "aia-regression-epochs": "fedxray.reproduce.aia:EPOCHS",
+    "aia-regression-dataset-size": "fedxray.reproduce.aia:DATASET_SIZE",
+    "aia-regression-client-size": "fedxray.reproduce.aia:SIZE",
+    "aia-regression-linear": "fedxray.reproduce.aia:LINEAR",
+    "aia-regression-start-round": "fedxray.reproduce.aia:START_ROUND",
+    "aia-regression-rounds": "fedxray.reproduce.aia:SPENT",
+    "aia-regression-width": "fedxray.reproduce.aia:WIDTH",
+    "aia-regression-toy": "fedxray.reproduce.aia:TOY",
+    "aia-classification": "fedxray.reproduce.aia:CLASSIFICATION",
+    "aia-regression-dp": "fedxray.reproduce.aia:PRIVATE",
+    "lmra-table1": "fedxray.reproduce.lmra:TABLE1",
+    "lmra-table9": "fedxray.reproduce.lmra:TABLE9",
+    "lmra-table10": "fedxray.reproduce.lmra:TABLE10",
+    "lmra-clients": "fedxray.reproduce.lmra:LMRA_CLIENTS",
+    "lmra-batch-size": "fedxray.reproduce.lmra:LMRA_BATCH_SIZE",
+    "lmra-epochs": "fedxray.reproduce.lmra:LMRA_EPOCHS",
+    "lmra-dataset-size": "fedxray.reproduce.lmra:LMRA_DATASET_SIZE",
+    "lmra-heterogeneity": "fedxray.reproduce.lmra:LMRA_HETEROGENEITY",
+    "lmra-images": "fedxray.reproduce.lmra:LMRA_IMAGES",
+    "awa-table4": "fedxray.reproduce.awa:TABLE4",
+    "awa-iterations": "fedxray.reproduce.awa:ITERATIONS",
+    "awa-search": "fedxray.reproduce.awa:SEARCH",
+    "awa-stages": "fedxray.reproduce.awa:STAGES",
+    "awa-gain": "fedxray.reproduce.awa:GAIN",
+    "awa-settings": "fedxray.reproduce.awa:SETTINGS",
+    "awa-landscape": "fedxray.reproduce.awa:LANDSCAPE",
+    "curious-clients": "fedxray.reproduce.curious:CLIENT_COUNT",
+    "curious-batch-and-steps": "fedxray.reproduce.curious:BATCH_AND_STEPS",
+    "curious-uneven": "fedxray.reproduce.curious:UNEVEN",
+    "curious-unknown-lr": "fedxray.reproduce.curious:UNKNOWN_RATE",
+    "curious-inversion-lr": "fedxray.reproduce.curious:INVERSION_RATE",
+    "curious-upper-bound": "fedxray.reproduce.curious:UPPER_BOUND",
+    "curious-choices": "fedxray.reproduce.curious:CHOICES",
+    "curious-restoration": "fedxray.reproduce.curious:RESTORATION",
+    "curious-fedinverse": "fedxray.reproduce.curious:FEDINVERSE",
+}
+
+
+def find(name: str) -> Reproduction:
+    """The reproduction of that name."""
+    if name not in REPRODUCTIONS:
+        raise unknown_name("reproduction", name, REPRODUCTIONS)
+    found: Reproduction = load(REPRODUCTIONS[name])
+    return found
+
+
+def chosen_point(results: Mapping[str, Any], label: str) -> dict[str, float]:
+    """The settings of lowest own loss that the search of an attack tried, in its first case."""
+    case = next(one for one in results["cases"] if one["attack"] == label)
+    told = case.get("search") or {}
+    if told.get("best") is None:
+        raise BadInput(
+            f"row {results['plan']['name']}",
+            expected=f"a search by {label} that found something",
+            got=case["reason"] or case["status"],
+            remedy="Look at its report; try again in another --out.",
+        )
+    return dict(told["trials"][told["best"]]["point"])

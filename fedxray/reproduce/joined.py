@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedxray.audit.results import plain
+from fedxray.audit.judge.results import plain
 from fedxray.errors import BadInput
 from fedxray.reproduce.base import Reproduction, Unit
-from fedxray.reproduce.cells import Cell
-from fedxray.reproduce.document import differences, validate
-from fedxray.reproduce.sentences import sentences
+from fedxray.reproduce.document import Cell, differences, sentences, validate
 
 Part = Mapping[str, Any]
 Place = tuple[str, str, str]  # row, column, metric

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedxray.errors import printable
 from fedxray.report import words
 from fedxray.reproduce.base import NOT_IN_TEXT
-from fedxray.reproduce.searches import found_lines
+from fedxray.reproduce.document import found_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

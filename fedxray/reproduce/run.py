@@ -3,38 +3,245 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from collections.abc import Mapping
-from contextlib import nullcontext
+import subprocess
+import time
+import tomllib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedxray.audit.cases import expand
-from fedxray.audit.conduct import Meter, conduct_with, costs, silent, unfinished
-from fedxray.audit.engines import Engine, Progress, Task, make_engine
-from fedxray.audit.estimate import Estimate
-from fedxray.audit.lock import NAME as LOCK
-from fedxray.audit.lock import locked
+from fedxray.audit.judge.results import RESULTS, read_results
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.results import NAME as RESULTS
-from fedxray.audit.store import Store
+from fedxray.audit.run.audit import Meter, conduct_with, costs, silent, unfinished
+from fedxray.audit.run.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.run.grid import expand
+from fedxray.audit.run.preflight import Estimate, preflight
+from fedxray.audit.run.store import LOCK, MARKER, PLAN, Store, locked, read_marker
 from fedxray.errors import BadInput
-from fedxray.files import read_object, write_whole
+from fedxray.files import read_json, read_object, write_whole
 from fedxray.report import build_report
-from fedxray.report.build import NAME as REPORT
+from fedxray.report.build import REPORT
 from fedxray.reproduce import document as documents
-from fedxray.reproduce import history
-from fedxray.reproduce.base import Column, Reproduction, Request
-from fedxray.reproduce.extend import extended
-from fedxray.reproduce.following import check_rows, informed
+from fedxray.reproduce.base import Column, Measured, Reproduction, Request, Unit, find
+from fedxray.reproduce.document import (
+    Cell,
+    cells_of_audit,
+    cells_of_measured,
+    costs_of_audit,
+    searches_of_audit,
+)
 from fedxray.reproduce.pages import markdown
-from fedxray.reproduce.reading import MEASURED, finished_rows, read_row
-from fedxray.reproduce.table import find
+
+# --- A row that was begun can be asked for more: further clients, seeds or attacks; what is done stays.
+
+
+GROWS = ("seeds", "attack", "name")
+
+
+def extended(folder: Path, plan: Plan) -> Plan:
+    """The plan together with what the row's folder began with; its marker then names this plan.
+
+    Cases are told apart by attack, seed and client, so those that ended stay valid as long as all other settings are
+    the same; what an earlier plan asked for is asked for still.
+    """
+    if not (folder / MARKER).is_file() or not (folder / PLAN).is_file():
+        return plan
+    before = make_plan(tomllib.loads((folder / PLAN).read_text(encoding="utf-8")), plan.folder)
+    whole = make_plan(together(before.to_document(), plan.to_document(), folder), plan.folder)
+    with locked(folder):
+        marker = read_marker(folder)
+        if marker.get("plan") != whole.digest():
+            write_whole(folder / PLAN, whole.text, "plan")
+            changed = json.dumps({**marker, "plan": whole.digest()}) + "\n"
+            write_whole(folder / MARKER, changed.encode("ascii"), "marker")
+    return whole
+
+
+def together(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Both plans in one, refused where they differ in more than seeds, targets and attacks."""
+    for key in {*before, *now} - set(GROWS):
+        if before.get(key) != now.get(key):
+            raise _differs(folder, key)
+    attacks = {_label(one): dict(one) for one in before["attack"]}
+    for attack in now["attack"]:
+        known = attacks.get(_label(attack))
+        if known is None:
+            attacks[_label(attack)] = dict(attack)
+            continue
+        if {**known, "targets": None} != {**attack, "targets": None}:
+            raise _differs(folder, f"attack {_label(attack)}")
+        known["targets"] = _more(known["targets"], attack["targets"])
+    seeds = list(dict.fromkeys([*before["seeds"], *now["seeds"]]))
+    return {**before, "seeds": seeds, "attack": list(attacks.values())}
+
+
+def _label(attack: Mapping[str, Any]) -> str:
+    return str(attack.get("label") or attack.get("name") or attack.get("factory"))
+
+
+def _more(first: Any, second: Any) -> Any:
+    """The larger of two choices of targets."""
+    if "all" in (first, second):
+        return "all"
+    if isinstance(first, int) and isinstance(second, int):
+        return max(first, second)
+    lists = [list(range(one)) if isinstance(one, int) else one for one in (first, second)]
+    return sorted({client for one in lists for client in one})
+
+
+def _differs(folder: Path, what: str) -> BadInput:
+    return BadInput(
+        "--out",
+        expected="a folder of the same settings",
+        got=f"{folder}, whose plan differs in {what}",
+        remedy="Choose another --out.",
+    )
+
+
+# --- Rows that wait for an earlier one: a search in one row, what it found in the plan of another.
+#
+# What the later row takes is in the results of the earlier one, so an interrupted reproduction goes on with
+# the same plan.
+
+
+def check_rows(made: Reproduction, rows: Sequence[str], folder: Path) -> None:
+    """Refuse a row without the one that it waits for, unless the folder holds that one."""
+    for row in rows:
+        earlier = made.follows[row].row if row in made.follows else row
+        if earlier not in rows and not (folder / earlier / RESULTS).is_file():
+            raise BadInput(
+                "--row",
+                expected=f"{earlier} too, which {row} takes its numbers from",
+                got=f"{row} alone",
+                remedy=f"Add --row {earlier}, or go on with --resume in a folder that has it.",
+            )
+
+
+def informed(made: Reproduction, row: str, plan: Plan, folder: Path) -> Plan:
+    """The plan with what the row it waits for has found, as far as that has ended."""
+    follows = made.follows.get(row)
+    if follows is None or not (folder / follows.row / RESULTS).is_file():
+        return plan
+    return make_plan(follows.fill(plan.to_document(), read_results(folder / follows.row)), plan.folder)
+
+
+# --- What made a folder's numbers: every command that computed something in it, with its code and its time.
+
+
+NAME = "history.json"
+
+
+@contextmanager
+def noted(folder: Path, command: str) -> Iterator[None]:
+    """Note a command before it computes something, and how long it took once it ends in any way.
+
+    A command that was killed keeps 0 seconds.
+    """
+    mark, before = begin(folder, command), time.perf_counter()
+    try:
+        yield
+    finally:
+        end(folder, mark, time.perf_counter() - before)
+
+
+def begin(folder: Path, command: str) -> str:
+    """Add a command that is about to compute something; the mark by which its end is noted."""
+    past = history(folder)
+    again, mark = " --resume" if past else "", uuid.uuid4().hex
+    _write(folder, [*past, {"id": mark, "command": command + again, "commit": commit(), "seconds": 0.0}])
+    return mark
+
+
+def end(folder: Path, mark: str, seconds: float) -> None:
+    """Note how long the command of that mark took."""
+    took = {"seconds": round(seconds, 1)}
+    _write(folder, [{**one, **took} if one.get("id") == mark else one for one in history(folder)])
+
+
+def _write(folder: Path, past: list[dict[str, Any]]) -> None:
+    text = json.dumps(past, indent=1, allow_nan=False) + "\n"
+    write_whole(folder / NAME, text.encode("ascii"), "history")
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """All commands so far."""
+    path = folder / NAME
+    found: list[dict[str, Any]] = read_json(path) if path.is_file() else []
+    return found
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """The commands in one line, the commits of the code that ran, and the seconds that the commands took together."""
+    past = history(folder)
+    once: dict[str, str] = {}  # going on with a command is no other command
+    for one in past:
+        once.setdefault(one["command"].removesuffix(" --resume"), one["command"])
+    commits = list(dict.fromkeys(one["commit"] for one in past if one["commit"]))
+    return {
+        "command": " && ".join(once.values()),
+        "commit": ", ".join(commits) or None,
+        "seconds": math.fsum(one["seconds"] for one in past),
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this code lies in, marked where files differ; None outside of one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+# --- What a folder of a reproduction holds: finished rows, their numbers, what defences cost, what searches
+# found.
+
+
+MEASURED = "measured.json"
+
+
+def finished_rows(made: Reproduction, folder: Path) -> list[str]:
+    """The rows that a folder holds results of, in the order of the table."""
+    name = RESULTS if made.plan is not None else MEASURED
+    return [row for row in made.rows if (folder / row / name).is_file()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a row came to: its numbers, what its defences cost and what its searches found."""
+
+    cells: list[Cell]
+    costs: list[dict[str, Any]]
+    searches: list[dict[str, Any]]
+
+
+def read_row(made: Reproduction, folder: Path, row: str) -> Row:
+    """A finished row; its results are read once."""
+    if made.plan is not None:
+        found = read_results(folder / row)
+        return Row(
+            cells=cells_of_audit(made, row, found),
+            costs=costs_of_audit(row, found),
+            searches=searches_of_audit(made, row, found),
+        )
+    kept = read_json(folder / row / MEASURED)["cells"]
+    measured = [Measured(**{**one, "units": tuple(Unit(**unit) for unit in one["units"])}) for one in kept]
+    return Row(cells=cells_of_measured(made, row, measured), costs=[], searches=[])
+
 
 KIND = "reproduction"
-MARKER, PAGE = "request.json", "reproduction.md"
+REQUEST, PAGE = "request.json", "reproduction.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +342,7 @@ def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
         made,
         scale,
         [cell for row in rows for cell in row.cells],
-        history.told(folder),
+        told(folder),
         [one for row in rows for one in row.costs],
         [one for row in rows for one in row.searches],
     )
@@ -146,12 +353,12 @@ def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
 
 def is_reproduction(folder: Path) -> bool:
     """Whether a folder is a reproduction's."""
-    return (folder / MARKER).is_file() and read_object(folder / MARKER).get("kind") == KIND
+    return (folder / REQUEST).is_file() and read_object(folder / REQUEST).get("kind") == KIND
 
 
 def rebuild(folder: Path) -> Path:
     """Write the files of a reproduction again from the results of its rows, without running anything."""
-    marker = read_object(folder / MARKER)
+    marker = read_object(folder / REQUEST)
     made = find(str(marker.get("name")))
     set_side_by_side(made, str(marker.get("scale")), folder)
     for row in finished_rows(made, folder) if made.plan is not None else ():
@@ -171,7 +378,7 @@ def _audit_rows(
     if total and isinstance(progress, Meter):  # every row is rehearsed before the first begins
         estimates = {row: preflight(plan) for row, plan in wholes.items() if _left(plan, folder / row)}
         progress.weigh(_costs(wholes, estimates, folder))
-    with history.noted(folder, asked.command()) if total else nullcontext():
+    with noted(folder, asked.command()) if total else nullcontext():
         log(f"{asked.command()}: {total} cases in {len(wholes)} rows")
         for row, waiting in wholes.items():
             plan = informed(made, row, waiting, folder)
@@ -228,7 +435,7 @@ def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress)
             continue
         argument["file"] = str(kept)
         tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
-    with history.noted(folder, asked.command()) if tasks else nullcontext():
+    with noted(folder, asked.command()) if tasks else nullcontext():
         Store(folder).log(f"{asked.command()}: {len(tasks)} rows")
         deaths = workers.run(tasks, progress)
     for death in deaths:
@@ -257,9 +464,9 @@ def _check_place(asked: Job, folder: Path, resume: bool) -> None:
     held = sorted(entry.name for entry in folder.iterdir() if entry.name != LOCK) if folder.is_dir() else []
     if not held:
         return
-    if MARKER not in held:
+    if REQUEST not in held:
         raise _not_usable(folder, f"a folder with other files ({held[0]})")
-    if read_object(folder / MARKER) != _marker(asked):
+    if read_object(folder / REQUEST) != _marker(asked):
         raise _not_usable(folder, "the folder of another reproduction or scale")
     if not resume:
         raise BadInput(
@@ -279,8 +486,8 @@ def _make_folder(folder: Path) -> None:
 
 def _mark(asked: Job, folder: Path) -> None:
     """Say whose folder it is, where nothing says so yet."""
-    if not (folder / MARKER).is_file():
-        write_whole(folder / MARKER, (json.dumps(_marker(asked)) + "\n").encode("ascii"), "marker")
+    if not (folder / REQUEST).is_file():
+        write_whole(folder / REQUEST, (json.dumps(_marker(asked)) + "\n").encode("ascii"), "marker")
 
 
 def _marker(asked: Job) -> dict[str, Any]:

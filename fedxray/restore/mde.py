@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, check_settings
+from fedxray.optim import Adam, check_settings
 from fedxray.progress import Report, Step
-from fedxray.restore.base import Restored, Restorer
-from fedxray.restore.diffusion import Diffusion
+from fedxray.restore.base import Diffusion, Restored, Restorer
 from fedxray.seeds import normal_like
 
 

@@ -19,10 +19,9 @@ from torch.nn import functional as F
 
 from fedxray.errors import BadInput, unknown_name
 from fedxray.files import TEMPORARY, room_for, sync_folder, sync_tree
-from fedxray.models.building import own_surroundings
+from fedxray.models.factory import own_surroundings
 from fedxray.progress import Report, Step, silent
-from fedxray.restore.card import file_hash, record_hashes, write_card
-from fedxray.restore.loading import WEIGHTS
+from fedxray.restore.loading import WEIGHTS, file_hash, record_hashes, write_card
 from fedxray.restore.networks import LEVELS, Critic, ResidualRestorer, diffusers_library, transformer, unet
 from fedxray.seeds import fork
 

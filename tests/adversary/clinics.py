@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedxray.data.records import Records
-from fedxray.data.space import Column, Space
+from fedxray.data.dataset import Column, Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 

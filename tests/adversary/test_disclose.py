@@ -19,11 +19,10 @@ from fedxray.adversary.disclose import (
     source_records,
 )
 from fedxray.adversary.view import Grants
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.message import Message
 from fedxray.federation.round_loop import simulate
-from fedxray.federation.transcript import MemoryShelf, Transcript
+from fedxray.federation.transcript import MemoryShelf, Message, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.params import parameters_of
 from tests.adversary.clinics import SENSITIVE, federation, numbers

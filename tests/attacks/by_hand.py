@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import GlobalModel, Grants, Observation, View
-from fedxray.data.space import Column, Space
+from fedxray.data.dataset import Column, Space
 
 
 def column(values: tuple[float, ...] = (0.0, 1.0), position: int = 1) -> Column:

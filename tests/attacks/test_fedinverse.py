@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import View
-from fedxray.attacks.fedinverse import FedInverse
-from fedxray.attacks.generator import learn_generator
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.fedinverse import FedInverse, learn_generator
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput, Refused
 from fedxray.params import parameters_of
 from fedxray.priors import hsic

@@ -20,8 +20,7 @@ from fedxray.attacks.floors import (
     rounded_to,
 )
 from fedxray.audit import catalog
-from fedxray.data.records import Records
-from fedxray.data.space import Column, Space
+from fedxray.data.dataset import Column, Records, Space
 from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import column, linear, table, view_with

@@ -11,16 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
-from fedxray.attacks.attributes import gradient_products
-from fedxray.attacks.attributes.from_gradients import AttributeFromGradients, own_order, round_counts
-from fedxray.attacks.attributes.gradient_match import Products, descend, ratios_of_changes, relaxed
-from fedxray.attacks.attributes.gradient_products import products
-from fedxray.attacks.attributes.gradient_search import hard_sample
-from fedxray.attacks.attributes.round_cosines import cosines, cosines_of_rounds, filled
+from fedxray.attacks.attributes import gradient_match
+from fedxray.attacks.attributes.from_gradients import (
+    AttributeFromGradients,
+    hard_sample,
+    own_order,
+    round_counts,
+)
+from fedxray.attacks.attributes.gradient_match import (
+    Products,
+    cosines,
+    cosines_of_rounds,
+    descend,
+    filled,
+    products,
+    ratios_of_changes,
+    relaxed,
+)
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.send_back import isolate
-from fedxray.data.records import Records
-from fedxray.data.space import Column
+from fedxray.attacks.local_model.active import isolate
+from fedxray.data.dataset import Column, Records
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.local import Batch, local_update, objective
 from fedxray.federation.recipe import Recipe
@@ -181,7 +191,7 @@ def test_descent_only_falls_and_ends_where_no_single_change_helps() -> None:
 def test_small_blocks_give_the_same_inner_products(monkeypatch: pytest.MonkeyPatch) -> None:
     view, _ = client(THREE)
     whole = products_of(view)
-    monkeypatch.setattr(gradient_products, "ENTRIES_AT_ONCE", 7 * 49)  # seven gradients of 49 parameters
+    monkeypatch.setattr(gradient_match, "ENTRIES_AT_ONCE", 7 * 49)  # seven gradients of 49 parameters
     cut = products_of(view)
     assert torch.allclose(whole.whole, cut.whole) and torch.allclose(whole.across, cut.across)
 

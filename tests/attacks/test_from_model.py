@@ -15,8 +15,8 @@ from fedxray.adversary.view import Observation, PublicAttributes, View
 from fedxray.attacks.attributes.from_model import AttributeFromModel, with_value
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.global_model import GlobalModel
-from fedxray.data.space import Column
+from fedxray.attacks.local_model.baselines import GlobalModel
+from fedxray.data.dataset import Column
 from fedxray.errors import BadInput, Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import column, linear, table, view_with

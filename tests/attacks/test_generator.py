@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedxray.attacks.generator import Sharpener, components, learn_generator
+from fedxray.attacks.fedinverse import Sharpener, components, learn_generator
 from fedxray.progress import Step, silent
 from fedxray.seeds import fork, normal_like
 

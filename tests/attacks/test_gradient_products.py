@@ -9,10 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
-from fedxray.attacks.attributes import gradient_products, round_cosines
-from fedxray.attacks.attributes.gradient_match import Products, relaxed
-from fedxray.attacks.attributes.gradient_products import products
-from fedxray.attacks.attributes.round_cosines import cosines, cosines_of_rounds, dense_head, distance, filled
+from fedxray.attacks.attributes import gradient_match
+from fedxray.attacks.attributes.gradient_match import (
+    Products,
+    cosines,
+    cosines_of_rounds,
+    dense_head,
+    distance,
+    filled,
+    products,
+    relaxed,
+)
 from fedxray.losses import example_loss
 from fedxray.params import each, parameters_of
 from fedxray.seeds import fork, normal_like
@@ -95,7 +102,7 @@ def test_cosines_and_their_slopes_equal_those_of_whole_gradients(
     wanted = torch.stack([slow_cosine(view, codes, one) for one in view.observations])
     (slope,) = torch.autograd.grad((1 - wanted).sum(), codes)
     for most in (10**9, 0):
-        monkeypatch.setattr(round_cosines, "MOST_HELD", most)
+        monkeypatch.setattr(gradient_match, "MOST_HELD", most)
         rounds = cosines_of_rounds(view, given, view.observations)
         assert torch.allclose(cosines(codes, rounds), wanted.detach(), atol=1e-10)
         gap = distance(codes, rounds)
@@ -124,10 +131,10 @@ def test_products_by_layers_equal_those_of_whole_gradients(
     name: str, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = view_of(networks(classes or 1)[name], classes)
-    monkeypatch.setattr(gradient_products, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(gradient_match, "ROWS_AT_ONCE", 4)
     quick = products_of(view, [1, 3])
-    monkeypatch.setattr(gradient_products, "stacked_layers", lambda model: None)
-    monkeypatch.setattr(gradient_products, "ENTRIES_AT_ONCE", 600)
+    monkeypatch.setattr(gradient_match, "stacked_layers", lambda model: None)
+    monkeypatch.setattr(gradient_match, "ENTRIES_AT_ONCE", 600)
     slow = products_of(view, [1, 3])
     for left, right in zip(quick, slow, strict=True):
         assert torch.allclose(left.whole, right.whole) and torch.allclose(left.across, right.across)

@@ -7,8 +7,8 @@ import torch
 from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor
 
-from fedxray.attacks import imputation
-from fedxray.attacks.imputation import impute_category, impute_value
+from fedxray.attacks import floors
+from fedxray.attacks.floors import impute_category, impute_value
 from fedxray.seeds import fork
 
 
@@ -52,24 +52,24 @@ def test_the_better_model_is_chosen() -> None:
 def test_the_same_question_has_the_same_answer_and_is_fitted_once() -> None:
     learn, wanted = rare(60, seed=5)
     asked, _ = rare(20, seed=6)
-    imputation._fitted.clear()
+    floors._fitted.clear()
     first = impute_category(learn, wanted, asked)
-    assert len(imputation._fitted) == 1
-    kept = next(iter(imputation._fitted.values()))
+    assert len(floors._fitted) == 1
+    kept = next(iter(floors._fitted.values()))
     assert torch.equal(impute_category(learn, wanted, asked), first)
-    assert next(iter(imputation._fitted.values())) is kept
-    imputation._fitted.clear()
+    assert next(iter(floors._fitted.values())) is kept
+    floors._fitted.clear()
     assert torch.equal(impute_category(learn, wanted, asked), first)
     impute_category(learn, wanted, asked, balanced=True)
-    assert len(imputation._fitted) == 2
+    assert len(floors._fitted) == 2
 
 
 def test_only_a_few_fits_are_kept() -> None:
-    imputation._fitted.clear()
-    for seed in range(imputation.MOST_FITTED + 2):
+    floors._fitted.clear()
+    for seed in range(floors.MOST_FITTED + 2):
         draw = fork(seed, "few")
         impute_value(torch.randn(4, 1, generator=draw), torch.randn(4, 1, generator=draw), torch.zeros(1, 1))
-    assert len(imputation._fitted) == imputation.MOST_FITTED
+    assert len(floors._fitted) == floors.MOST_FITTED
 
 
 @pytest.mark.parametrize("records", [2, 3, 9])

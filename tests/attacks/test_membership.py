@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedxray.attacks.local_model.global_model import GlobalModel
+from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.attacks.membership import MembershipLoss
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import linear, table, view_with

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.global_model import GlobalModel
+from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.attacks.model_inversion import ModelInversion
 from fedxray.errors import BadInput, Refused
 from fedxray.params import parameters_of

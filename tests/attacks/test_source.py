@@ -9,7 +9,7 @@ import torch
 
 from fedxray.adversary.view import Observation, SourceRecords, View
 from fedxray.attacks.floors import ChanceOfSources, OwnerShare
-from fedxray.attacks.local_model.oracle import LocalModelOracle
+from fedxray.attacks.local_model.baselines import LocalModelOracle
 from fedxray.attacks.source import SourceFromModel, SourceMajority, majority
 from fedxray.errors import Refused
 from fedxray.seeds import fork

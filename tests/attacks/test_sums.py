@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedxray.adversary.view import Grants
-from fedxray.attacks.sums import Assumed, check_own_share, mean_of_others, read_sum, server_step
+from fedxray.attacks.observations import Assumed, check_own_share, mean_of_others, read_sum, server_step
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.params import Params, scaled, weighted_mean

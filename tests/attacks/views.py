@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, View
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.federation.recipe import Recipe
 from fedxray.params import buffers_of, parameters_of
 

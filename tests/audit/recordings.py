@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.plan import Plan
-from fedxray.audit.prepare import prepare
-from fedxray.federation.recording.form import Said
-from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.audit.run.prepare import prepare
+from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.writer import open_folder, write_message
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.transcript import Parts, Transcript
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from fedxray.attacks.inversion.awa import Awa
-from fedxray.audit.ahead import Ahead, costs_of, keep_time, time_ahead, trials_ahead
-from fedxray.audit.cases import expand
-from fedxray.audit.conduct import Ended, conduct_with
-from fedxray.audit.engines import make_engine
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run import execute_trial
-from fedxray.audit.store import Store, open_store
+from fedxray.audit.run.audit import Ended, conduct_with
+from fedxray.audit.run.engines import make_engine
+from fedxray.audit.run.execute import execute_trial
+from fedxray.audit.run.grid import expand
+from fedxray.audit.run.store import Store, open_store
+from fedxray.audit.run.trials import Ahead, costs_of, keep_time, time_ahead, trials_ahead
 from tests.audit.forks import start
 from tests.audit.test_engines import timeless
 
@@ -116,7 +116,7 @@ def test_points_that_were_asked_for_are_not_asked_for_again(
     def other(*rest: Any, **more: Any) -> Any:
         raise AssertionError("another version of a library might ask for other points")
 
-    monkeypatch.setattr("fedxray.audit.bayes.best_guesses", other)
+    monkeypatch.setattr("fedxray.audit.run.search.best_guesses", other)
     again = audited(plan(), tmp_path / "out")
     assert len(begun()) == 12 and timeless(again.document) == timeless(whole.document)
 

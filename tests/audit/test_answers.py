@@ -14,14 +14,13 @@ import torch
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence, of_membership
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.membership import MembershipLoss
-from fedxray.audit import opening
-from fedxray.audit.answers import stored_answers, without_defence
-from fedxray.audit.cases import Case, Run, expand
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run import execute_case, execute_run
-from fedxray.audit.store import Store, open_store
+from fedxray.audit.run import execute
+from fedxray.audit.run.execute import execute_case, execute_run, stored_answers, without_defence
+from fedxray.audit.run.grid import Case, Run, expand
+from fedxray.audit.run.store import Store, open_store
 from fedxray.defences.base import NoDefence
 from fedxray.federation.recipe import Recipe
 from tests.attacks.by_hand import linear, table, view_with
@@ -32,7 +31,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opening._open_run.clear()
+    execute._open_run.clear()
     with open_store(tmp_path / "out", "digest") as opened:
         yield opened
 
@@ -123,7 +122,7 @@ DRAWN = {"name": "local-model-heuristic", "hidden": [4], "fit_steps": 5, "steps"
 
 def kept_models(folder: Path, *, backwards: bool) -> list[dict[str, bytes]]:
     """The models of the clients that the store holds after each case, in the order of the plan or from its end."""
-    opening._open_run.clear()
+    execute._open_run.clear()
     plan, runs, cases = planned(
         data={"name": "clinic", "records": 40, "clients": 3, "holdout": 0.2},
         attack=[

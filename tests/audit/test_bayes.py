@@ -11,8 +11,8 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedxray.audit import bayes
-from fedxray.audit.search import Study, Trial, ask
+from fedxray.audit.run import search
+from fedxray.audit.run.search import Study, Trial, ask
 from fedxray.seeds import fork
 
 LINE: dict[str, Any] = {"x": (0.0, 1.0, "linear")}
@@ -36,11 +36,11 @@ def improvement(lowest: float, mean: np.ndarray, deviation: np.ndarray) -> np.nd
 def process(extra: Any) -> Any:
     """The process that Optuna fits to what was seen, and the point that we are told to try."""
     extra("optuna")
-    with bayes._quiet():
-        study = bayes._study(LINE, SEEN, seed=3)
-        asked = study.ask(bayes._distributions(LINE)).params["x"]
+    with search._quiet():
+        study = search._study(LINE, SEEN, seed=3)
+        asked = study.ask(search._distributions(LINE)).params["x"]
     (fitted,) = study.sampler._gprs_cache_list  # type: ignore[attr-defined]
-    assert bayes.best_guesses(LINE, SEEN, 1, 3) == [{"x": asked}]
+    assert search.best_guesses(LINE, SEEN, 1, 3) == [{"x": asked}]
     return fitted, asked
 
 
@@ -118,7 +118,7 @@ def test_a_loss_that_is_no_number_counts_as_the_worst_so_far(extra: Any) -> None
         [*SEEN[:-1], ({"x": 1.0}, loss)]
         for loss in (math.inf, max(loss for _, loss in SEEN[:-1]), min(loss for _, loss in SEEN[:-1]))
     ]
-    lost, worst, best = (bayes.best_guesses(LINE, past, 2, 3) for past in told)
+    lost, worst, best = (search.best_guesses(LINE, past, 2, 3) for past in told)
     assert lost == worst != best
 
 

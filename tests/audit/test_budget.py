@@ -10,17 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit import budget as budgets
-from fedxray.audit.budget import Budget, Choice, Cost, choose, parse_budget
-from fedxray.audit.conduct import conduct, conduct_with
-from fedxray.audit.engines import TIME_IS_OVER, Death, Inline, Over, Progress, Task, cut_off, never
-from fedxray.audit.estimate import Planted
+from fedxray.audit.judge.results import read_results
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.results import read
-from fedxray.audit.workers import Processes
+from fedxray.audit.run import budget as budgets
+from fedxray.audit.run.audit import conduct, conduct_with
+from fedxray.audit.run.budget import Budget, Choice, Cost, choose, parse_budget
+from fedxray.audit.run.engines import (
+    TIME_IS_OVER,
+    Death,
+    Inline,
+    Over,
+    Processes,
+    Progress,
+    Task,
+    cut_off,
+    never,
+)
+from fedxray.audit.run.preflight import Planted, preflight
 from fedxray.errors import BadInput
-from fedxray.report.notices import notices
+from fedxray.report.overview import notices
 from tests.audit.plans import tiny
 from tests.audit.test_engines import Heard, has_gone, task, timeless, wait_for
 
@@ -114,8 +122,8 @@ def test_what_is_chosen_fits_and_no_attack_is_lost(
 @pytest.fixture
 def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A computer on which a local step takes a hundredth of a second, and a clock that stands still."""
-    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda _: 0.01)
-    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
+    monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 0.01)
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
 
 
 def two_attacks() -> dict[str, Any]:
@@ -140,9 +148,11 @@ def test_a_budget_takes_its_share_and_says_so_and_a_resumed_audit_takes_the_same
     assert 1 < kept["steps"]["tabular-inversion"] < 8, "steps go before the last clients"
     assert any(line.startswith("tabular-inversion: 1 of 2 clients") for line in kept["left_out"])
     assert "left out by --budget 5s: tabular-inversion" in (first.folder / "log").read_text()
-    assert [headline for headline, _ in notices(read(first.folder))] == ["Less was done than planned."]
+    assert [headline for headline, _ in notices(read_results(first.folder))] == [
+        "Less was done than planned."
+    ]
 
-    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda _: 10.0)
+    monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 10.0)
     for again in (None, "5s"):
         resumed = conduct(plan, tmp_path / "out", resume=True, budget=again)
         assert resumed.document == first.document
@@ -168,13 +178,13 @@ def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
     plan = make_plan(tiny(attack=[{"name": "membership-loss"}]), tmp_path)
     undisturbed = conduct(plan, tmp_path / "whole", budget="1h")
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
-    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = conduct(plan, tmp_path / "out", budget="1h")
     assert [case["status"] for case in ended.document["cases"]] == ["ok", "truncated"] and ended.failed == 0
     assert ended.document["cases"][1]["reason"] == TIME_IS_OVER
     assert {row["verdict"] for row in ended.document["summary"]} == {"inconclusive"}
-    assert [headline for headline, _ in notices(read(ended.folder))] == ["The time was over."]
-    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: 0.0)
+    assert [headline for headline, _ in notices(read_results(ended.folder))] == ["The time was over."]
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
     resumed = conduct(plan, tmp_path / "out", resume=True)
     assert timeless(resumed.document)["cases"] == timeless(undisturbed.document)["cases"]
     assert resumed.document["summary"] == undisturbed.document["summary"]
@@ -193,7 +203,7 @@ def test_no_time_for_a_federation_is_the_outcome_of_its_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: Iterator[float] = iter([0.0, *[1e9] * 100])
-    monkeypatch.setattr("fedxray.audit.conduct.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = conduct(make_plan(tiny(), tmp_path), tmp_path / "out", budget="1h")
     assert {case["status"] for case in ended.document["cases"]} == {"truncated"}
 
@@ -251,7 +261,7 @@ def test_power_checks_are_counted_where_a_verdict_may_wait_for_one() -> None:
 def test_an_estimate_holds_the_power_checks_of_attacks_that_can_be_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda _: 0.01)
+    monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 0.01)
     attacks = [
         {"name": "membership-loss"},
         {"name": "attribute-from-model"},

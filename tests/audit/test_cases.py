@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.cases import Case, expand, run_id
 from fedxray.audit.plan import make_plan
+from fedxray.audit.run.grid import Case, expand, run_id
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 

@@ -10,10 +10,9 @@ import pytest
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.global_model import GlobalModel
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.audit import catalog
-from fedxray.audit.settings import describe, fill_fields
+from fedxray.audit.catalog import describe, fill_fields
 from fedxray.defences.base import Defence, NoDefence, Seams, Work
 from fedxray.defences.joined import Joined
 from fedxray.errors import BadInput

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.compare import SEATS, compare
-from fedxray.cli_compare import lines
+from fedxray.audit.judge.compare import SEATS, compare
+from fedxray.cli.decide import compare_lines
 from fedxray.errors import BadInput
 
 
@@ -79,7 +79,7 @@ def test_an_attack_that_did_not_end_makes_nothing_better_but_may_be_worse(status
     weak["cases"].append({**weak["cases"][0], "status": status})
     found = compare(strong, weak)
     assert found.changes[0].outcome == "unknown" and f"of 2, 1 {status}" in found.changes[0].note
-    assert lines(found)[-1].endswith("; 1 of the first's rows could not be compared.")
+    assert compare_lines(found)[-1].endswith("; 1 of the first's rows could not be compared.")
     worse = audit(row(0.7, 0.8))
     worse["cases"].append({**worse["cases"][0], "status": status})
     assert compare(strong, worse).worse
@@ -109,7 +109,7 @@ def test_what_is_printed() -> None:
         row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr")
     )
     second = audit(row(0.2, 0.3), row(0.1, 0.2, metric="auc"), row(0, 1, metric="psnr", over="mean-image"))
-    text = lines(compare(first, second))
+    text = compare_lines(compare(first, second))
     assert text == [
         "Worse, beyond the intervals:",
         "  a (server), none: accuracy_over_floor: 0.05 (0 to 0.1) → 0.25 (0.2 to 0.3)",
@@ -122,11 +122,13 @@ def test_what_is_printed() -> None:
         "Something got worse.",
     ]
     many = audit(*(row(0, 1, attack=f"a{place}") for place in range(14)))
-    text = lines(compare(audit(row(0, 1, attack="a0")), many))
+    text = compare_lines(compare(audit(row(0, 1, attack="a0")), many))
     assert text[-2].startswith("Only in the second: a1 (") and text[-2].endswith("; and 3 more.")
     assert text[-1] == "Nothing got worse beyond the intervals."
 
 
 def test_names_cannot_steer_the_terminal() -> None:
-    text = lines(compare(audit(row(0, 0.1, attack="a\x1b[2J")), audit(row(0.2, 0.3, attack="a\x1b[2J"))))
+    text = compare_lines(
+        compare(audit(row(0, 0.1, attack="a\x1b[2J")), audit(row(0.2, 0.3, attack="a\x1b[2J")))
+    )
     assert "\x1b" not in "".join(text)

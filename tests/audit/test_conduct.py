@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct, conduct_with
-from fedxray.audit.engines import Death, Over, Progress, Task, never
 from fedxray.audit.plan import make_plan, read_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.room import megabytes
+from fedxray.audit.run.audit import conduct, conduct_with, megabytes
+from fedxray.audit.run.engines import Death, Over, Progress, Task, never
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from tests.audit.plans import table, tiny
 
@@ -46,7 +45,7 @@ def test_a_run_that_diverges_is_the_outcome_of_its_own_cases_and_no_others(
     reason = next(case["reason"] for case in ended.document["cases"] if case["defence"] == "loud")
     assert reason.startswith("the federation could not be run: ") and "finite" in reason
     next((tmp_path / "out" / "private" / "cases").glob("*loud*.json")).unlink()
-    monkeypatch.setattr("fedxray.audit.run.simulate", broken)  # it is known already
+    monkeypatch.setattr("fedxray.audit.run.execute.simulate", broken)  # it is known already
     again = conduct(plan, tmp_path / "out", resume=True).document["cases"]
     assert [timeless(case) for case in again] == [timeless(case) for case in ended.document["cases"]]
 
@@ -74,17 +73,17 @@ def test_a_mistake_of_ours_in_the_rehearsal_is_not_blamed_on_the_plan(
     def wrong(*_: Any, **__: Any) -> Any:
         raise IndexError("ours")
 
-    monkeypatch.setattr("fedxray.audit.preflight.simulate", wrong)
+    monkeypatch.setattr("fedxray.audit.run.preflight.simulate", wrong)
     with pytest.raises(IndexError, match="ours"):
         conduct(make_plan(tiny(), tmp_path), tmp_path / "out")
 
 
 def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedxray.audit import run
+    from fedxray.audit.run import execute
 
     plan = make_plan(tiny(), tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(run, "simulate", broken)
+        patch.setattr(execute, "simulate", broken)
         assert conduct(plan, tmp_path / "out").failed == 2
     lost = next((tmp_path / "out" / "private" / "runs").glob("*.lost.json"))
     kept = json.loads(lost.read_bytes())

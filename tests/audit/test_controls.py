@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.preflight import preflight
 from fedxray.errors import BadInput
 from fedxray.report import build_report
 from tests.audit.plans import tiny
@@ -43,7 +43,7 @@ def test_a_control_that_the_attack_does_not_have_is_refused(tmp_path: Path) -> N
 
 
 def test_a_spared_control_is_not_reckoned_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("fedxray.audit.preflight._step_seconds", lambda federation: 1.0)
+    monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda federation: 1.0)
     images = {
         "data": {"name": "digits", "clients": 2, "limit": 4},
         "model": {"name": "mlp", "hidden": [4]},

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import demo
-from fedxray.audit.cases import expand
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.run import audit
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.grid import expand
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
@@ -21,11 +21,11 @@ def small(name: str, label: str) -> Plan:
 
 @pytest.fixture
 def two_small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "shipped_plans", lambda: [small("one", "a (one)"), small("two", "a (two)")])
+    monkeypatch.setattr(audit, "shipped_plans", lambda: [small("one", "a (one)"), small("two", "a (two)")])
 
 
 def test_the_shipped_plans_are_good_and_need_no_download() -> None:
-    plans = demo.shipped_plans()
+    plans = audit.shipped_plans()
     assert [plan.name for plan in plans] == ["demo-clinic", "demo-diabetes", "demo-digits"]
     assert {plan.data.name for plan in plans} == {"clinic", "diabetes", "digits"}
     labels = [part.title for plan in plans for part in plan.attacks]
@@ -38,7 +38,7 @@ def test_the_shipped_plans_are_good_and_need_no_download() -> None:
 @pytest.mark.usefixtures("two_small_plans")
 def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    ended = demo.conduct_demo(folder)
+    ended = audit.conduct_demo(folder)
     results = json.loads((folder / "results.json").read_bytes())
     assert results == ended.document and ended.failed == 0
     assert [plan["name"] for plan in results["plan"]["plans"]] == ["one", "two"]
@@ -51,7 +51,7 @@ def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     outside = {path.name for path in folder.iterdir()}
     plans = {"plan-one.toml", "plan-two.toml"}
     assert outside == {"audit.json", ".lock", "results.json", "gallery.json", "private"} | plans
-    again = demo.conduct_demo(folder)
+    again = audit.conduct_demo(folder)
     assert timeless(again.document) == timeless(ended.document)
 
 
@@ -68,15 +68,15 @@ def test_a_demo_overwrites_nothing_but_a_demo(tmp_path: Path) -> None:
     (tmp_path / "thesis" / "text.tex").write_text("precious")
     for folder in (tmp_path / "audit", tmp_path / "thesis"):
         with pytest.raises(BadInput, match="--out"):
-            demo.conduct_demo(folder)
+            audit.conduct_demo(folder)
     with pytest.raises(BadInput, match="--engine"):
-        demo.conduct_demo(tmp_path / "new", engine="raay")
+        audit.conduct_demo(tmp_path / "new", engine="raay")
     assert (tmp_path / "audit" / "results.json").read_bytes() == before
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["text.tex"]
     assert not (tmp_path / "new").exists()
 
 
 def test_plans_with_equal_labels_cannot_be_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(demo, "shipped_plans", lambda: [small("one", "a"), small("two", "a")])
+    monkeypatch.setattr(audit, "shipped_plans", lambda: [small("one", "a"), small("two", "a")])
     with pytest.raises(ValueError, match="different labels"):
-        demo.conduct_demo(tmp_path / "demo")
+        audit.conduct_demo(tmp_path / "demo")

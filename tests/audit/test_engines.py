@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.audit.conduct import conduct
-from fedxray.audit.engines import Inline, Task, cores, make_engine
 from fedxray.audit.plan import make_plan
-from fedxray.audit.workers import Processes, Worker
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.engines import Inline, Processes, Task, Worker, cores, make_engine
 from fedxray.errors import BadInput
 from tests.audit import chores
 from tests.audit.plans import tiny
@@ -147,8 +146,8 @@ def test_leaving_the_block_ends_the_workers(tmp_path: Path) -> None:
 
 STAY = """
 import sys
-from fedxray.audit.engines import Task
-from fedxray.audit.workers import Processes, Worker
+from fedxray.audit.run.engines import Task
+from fedxray.audit.run.engines import Processes, Worker
 if __name__ == "__main__":
     with Processes(1) as engine:
         argument = {"folder": sys.argv[1], "name": "a"}

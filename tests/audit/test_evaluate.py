@@ -17,16 +17,13 @@ from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import compute
 from fedxray.attacks.floors import Imputation, Majority
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.attacks.local_model.global_model import GlobalModel
-from fedxray.attacks.local_model.last_returned import LastReturned
-from fedxray.attacks.local_model.oracle import LocalModelOracle
+from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned, LocalModelOracle
 from fedxray.attacks.membership import MembershipLoss
-from fedxray.audit.evaluate import (
+from fedxray.audit.plan import AttackPart, make_plan
+from fedxray.audit.run.comparisons import (
     Bench,
-    Outcome,
     adapts,
     declared_grants,
-    evaluate,
     grant_names,
     inner_attacks,
     make_view,
@@ -35,8 +32,8 @@ from fedxray.audit.evaluate import (
     strongest,
     without_client_model,
 )
-from fedxray.audit.plan import AttackPart, make_plan
-from fedxray.audit.prepare import prepare
+from fedxray.audit.run.evaluate import Outcome, evaluate
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import Refused
 from fedxray.federation.round_loop import simulate
 from fedxray.metrics.scoring import same_client_other_seed, score

@@ -7,9 +7,9 @@ import torch
 
 from fedxray.adversary.disclose import attribute_rows
 from fedxray.attacks.evidence import of_attributes, of_membership, of_rows
-from fedxray.audit.course import thinned
-from fedxray.audit.exhibits import MOST_RECORDS, NO_GUESS, exhibit, spoken
-from fedxray.data.space import Column, Dataset
+from fedxray.audit.run.evaluate import MOST_RECORDS, NO_GUESS, exhibit, spoken
+from fedxray.audit.run.search import thinned
+from fedxray.data.dataset import Column, Dataset
 from fedxray.federation.truth import Truth
 from tests.adversary.clinics import federation
 

@@ -12,11 +12,10 @@ import torch
 from fedxray.adversary.disclose import attribute_rows, membership_records
 from fedxray.attacks.base import compute
 from fedxray.attacks.evidence import of_attributes, of_images, of_membership
-from fedxray.audit.bench import Bench
-from fedxray.audit.comparisons import Scored
-from fedxray.audit.exposure import MOST_NAMED, by_class, exposed_records
 from fedxray.audit.plan import make_plan
-from fedxray.audit.prepare import prepare
+from fedxray.audit.run.comparisons import Bench, Scored
+from fedxray.audit.run.evaluate import MOST_NAMED, by_class, exposed_records
+from fedxray.audit.run.prepare import prepare
 from fedxray.federation.round_loop import simulate
 from fedxray.metrics.scores import Scores, from_records
 from fedxray.metrics.scoring import score

@@ -7,9 +7,8 @@ from dataclasses import replace
 import torch
 
 from fedxray.attacks.evidence import of_class_images, of_images, of_membership
-from fedxray.audit.gallery import MOST_PICTURES, pictures
-from fedxray.data.records import Records
-from fedxray.data.space import Dataset, Space
+from fedxray.audit.run.evaluate import MOST_PICTURES, pictures
+from fedxray.data.dataset import Dataset, Records, Space
 from fedxray.federation.truth import Truth
 from tests.adversary.clinics import federation
 

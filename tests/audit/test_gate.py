@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.gate import judge_gates, read_policy
-from fedxray.audit.verdict import NO_POWER_CHECK, NO_ROOM, NOT_ALL_ENDED
+from fedxray.audit.judge.gate import judge_gates, read_policy
+from fedxray.audit.judge.verdict import NO_POWER_CHECK, NO_ROOM, NOT_ALL_ENDED
 from fedxray.errors import BadInput
 
 RULE = {"attack": "a", "metric": "accuracy_over_floor", "limit": 0.1}

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from fedxray.attacks.evidence import Kind
-from fedxray.audit.cases import Run, planted_run_id
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.plant import CHANGES, prepare_for
-from fedxray.audit.prepare import prepare
-from fedxray.data.records import Records
+from fedxray.audit.run.grid import Run, planted_run_id
+from fedxray.audit.run.power import CHANGES, prepare_for
+from fedxray.audit.run.prepare import prepare
+from fedxray.data.dataset import Records
 from fedxray.defences.base import NoDefence
-from fedxray.federation.round_loop import Federation
+from fedxray.federation.setting import Federation
 from tests.audit.plans import tiny
 
 HERE = Path(__file__).parent

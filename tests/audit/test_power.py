@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import opening
-from fedxray.audit.conduct import conduct
+from fedxray.audit.judge.results import document, read_results
+from fedxray.audit.judge.verdict import NO_POWER_CHECK
 from fedxray.audit.plan import make_plan
-from fedxray.audit.power import planted_seeds, planted_work, power_rows, powers, waiting
-from fedxray.audit.results import document, read
-from fedxray.audit.run import execute_case, execute_run
-from fedxray.audit.store import open_store
-from fedxray.audit.verdict import NO_POWER_CHECK
+from fedxray.audit.run import execute
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.execute import execute_case, execute_run
+from fedxray.audit.run.power import planted_seeds, planted_work, power_rows, powers, waiting
+from fedxray.audit.run.store import open_store
 from tests.audit.plans import tiny
 from tests.audit.recordings import record_simulation
 
@@ -104,7 +104,7 @@ def test_an_attack_without_a_plant_has_no_power_in_any_metric() -> None:
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """An audit in which nobody can tell members: many records, a small network."""
-    opening._open_run.clear()
+    execute._open_run.clear()
     folder = tmp_path_factory.mktemp("power") / "out"
     plan = make_plan(
         tiny(
@@ -125,7 +125,7 @@ def test_an_audit_checks_its_power_by_itself(audited: tuple[Any, Path]) -> None:
     assert {row["verdict"] for row in rows} == {"no leak found"}, [row["reason"] for row in rows]
     assert all("smallest leak this audit would have seen" in row["reason"] for row in rows)
     assert not any("planted" in case["id"] for case in found["cases"])
-    assert read(folder) == found
+    assert read_results(folder) == found
     assert "power checks, 1 runs, 6 cases" in (folder / "log").read_text()
 
 
@@ -160,7 +160,7 @@ def test_a_recording_is_checked_by_a_simulation_of_its_recipe(tmp_path: Path) ->
     plan = make_plan(base | known | {"transcript": {"path": "node", "optimizer": "sgd"}}, tmp_path)
     runs, cases = planted_work(plan, ["membership-loss"])
     assert len(runs) == 1 and [case.client for case in cases] == list(range(6))
-    opening._open_run.clear()
+    execute._open_run.clear()
     with open_store(tmp_path / "out", plan.digest()) as store:
         execute_run(plan, runs[0], store)
         execute_case(plan, cases[0], store)

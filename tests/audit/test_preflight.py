@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.audit import estimate as reckoned
-from fedxray.audit import preflight as room
-from fedxray.audit.cases import expand
-from fedxray.audit.estimate import Estimate, attack_steps
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight, rehearse
-from fedxray.audit.prepare import prepare
+from fedxray.audit.run import preflight as reckoned
+from fedxray.audit.run import preflight as room
+from fedxray.audit.run.grid import expand
+from fedxray.audit.run.preflight import Estimate, attack_steps, preflight, rehearse
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.folder import transcript_bytes
 from tests.audit.plans import tiny

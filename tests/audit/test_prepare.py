@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.prepare import prepare
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from tests.audit.plans import table, tiny
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct
-from fedxray.audit.plan import make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.privacy import (
+from fedxray.audit.judge.utility import (
     PRIVACY,
     privacy_words,
     promise_kept,
@@ -19,6 +16,9 @@ from fedxray.audit.privacy import (
     worst_promise,
     write_promises,
 )
+from fedxray.audit.plan import make_plan
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import ray_cluster
-from fedxray.audit.conduct import conduct, conduct_with
 from fedxray.audit.plan import make_plan
-from fedxray.audit.ray_engine import RayCluster
+from fedxray.audit.run import ray
+from fedxray.audit.run.audit import conduct, conduct_with
+from fedxray.audit.run.ray import RayCluster
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 from tests.audit.test_engines import (
@@ -135,7 +135,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
     write_toml(tmp_path / "plan.toml", tiny())
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "fedxray", "audit", "plan.toml", "--engine", "ray", "--address", address]
-    on_loopback = os.environ | ray_cluster.LOCAL  # or Ray would look for this cluster on the network
+    on_loopback = os.environ | ray.LOCAL  # or Ray would look for this cluster on the network
     ended = subprocess.run(
         [*command, "--out", "out"],
         cwd=tmp_path,
@@ -150,7 +150,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
 
 
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
-    from fedxray.audit.tasks import work_on_run
+    from fedxray.audit.run.audit import work_on_run
 
     plan: Any = make_plan(tiny(), HERE)
     argument = {
@@ -169,7 +169,7 @@ def test_an_address_at_which_there_is_no_cluster_is_named(
 ) -> None:
     extra("ray")
     with pytest.raises(BadInput, match=rf"--address.*{address}: .*ray start --head"):
-        ray_cluster.find_cluster(address)
+        ray.find_cluster(address)
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ def short_place() -> Iterator[Path]:
 
 STAY = """
 import os, sys
-from fedxray.audit.engines import Task
-from fedxray.audit.ray_engine import RayCluster
+from fedxray.audit.run.engines import Task
+from fedxray.audit.run.ray import RayCluster
 if __name__ == "__main__":
     with RayCluster(jobs=1) as engine:
         argument = {"folder": sys.argv[1], "name": "a"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct
+from fedxray.audit.judge.gate import recommend
+from fedxray.audit.judge.verdict import POWER_FAILED
 from fedxray.audit.plan import make_plan
-from fedxray.audit.recommend import recommend
-from fedxray.audit.verdict import POWER_FAILED
-from fedxray.cli_recommend import CAUTION, DOUBT, lines, run_recommend
+from fedxray.audit.run.audit import conduct
+from fedxray.cli.decide import CAUTION, DOUBT, recommend_lines, run_recommend
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
@@ -108,12 +108,12 @@ def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_told_with_that_doubt(
         row("none", 0.5, n=1),
     ]
     utility = [worth("weak", 0.9), worth("strong", 0.8), worth("none", 0.95)]
-    said = lines(recommend(document(rows, utility)))
+    said = recommend_lines(recommend(document(rows, utility)))
     assert "Recommended: weak" in said and DOUBT in said
     assert [line.strip() for line in said if "doubt:" in line] == [
         f"doubt: a accuracy_over_floor: {POWER_FAILED}"
     ]
-    said = lines(recommend(document(rows[1:], utility[1:])))
+    said = recommend_lines(recommend(document(rows[1:], utility[1:])))
     assert "Recommended: strong" in said and DOUBT not in said and "doubt" not in "".join(said)
     few = recommend(document([row("weak", 0.0, n=1)], utility[:1])).settings[0].doubts
     assert few == ("a accuracy_over_floor: only 1 units",)
@@ -151,13 +151,13 @@ def test_what_is_printed() -> None:
         [row("none", 0.5), row("weak", 0.0)],
         [worth("none", 0.9), worth("weak", 0.8, epsilon=3.0)],
     )
-    said = lines(recommend(document(rows, utility)))
+    said = recommend_lines(recommend(document(rows, utility)))
     assert "  a: accuracy_over_floor at most 0.1" in said
     assert "  none  breaks  accuracy 0.9 (0.8 to 1), cost 0" in said
     assert "                a accuracy_over_floor 0.45, up to 0.5" in said
     assert "  weak  holds   accuracy 0.8 (0.7 to 0.9), cost 0.1, epsilon 3" in said
     assert said[-2:] == ["Recommended: weak", CAUTION]
-    assert lines(recommend(document(rows[:1], [])))[-1].startswith("Recommended: none; no setting")
+    assert recommend_lines(recommend(document(rows[:1], [])))[-1].startswith("Recommended: none; no setting")
 
 
 def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest
     (tmp_path / "out" / "results.json").write_text(json.dumps(content))
     assert run_recommend(tmp_path / "out") == 1
     code = (
-        "import sys\nfrom pathlib import Path\nfrom fedxray.cli_recommend import run_recommend\n"
+        "import sys\nfrom pathlib import Path\nfrom fedxray.cli.decide import run_recommend\n"
         f"assert run_recommend(Path({str(tmp_path / 'out')!r})) == 1 and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

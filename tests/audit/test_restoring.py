@@ -14,18 +14,17 @@ import pytest
 import torch
 
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.conduct import Ended, conduct_with, digest_of_inputs
-from fedxray.audit.engines import make_engine
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.public_images import images_of_data, images_of_plan, shortened
 from fedxray.audit.restoring import raw_and_restored, restored
-from fedxray.audit.store import check_folder, open_store
+from fedxray.audit.run.audit import Ended, conduct_with, digest_of_inputs
+from fedxray.audit.run.engines import make_engine
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.store import check_folder, open_store
+from fedxray.cli.prior import images_of_data, images_of_plan, shortened
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import simulate
-from fedxray.restore.card import record_hashes
-from fedxray.restore.loading import load_prior
+from fedxray.restore.loading import load_prior, record_hashes
 from fedxray.restore.training import Images, Training, train_prior
 from tests.audit.plans import tiny, write_toml
 

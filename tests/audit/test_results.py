@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit import results
+from fedxray.audit.judge import results
 from fedxray.errors import BadInput
 from fedxray.files import NoSpaceError
 from tests.report.synthetic import VERSIONS, make_cases, make_document, make_plan
@@ -44,7 +44,7 @@ def test_the_document_fits_its_schema_and_the_schema_is_sound(made: dict[str, An
 def test_written_and_read_is_the_same_and_leaves_nothing_else(tmp_path: Path, made: dict[str, Any]) -> None:
     written = results.write(made, tmp_path)
     assert written == tmp_path / "results.json"
-    assert results.read(tmp_path) == results.read(written) == made
+    assert results.read_results(tmp_path) == results.read_results(written) == made
     results.write(made, tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["results.json"]
 
@@ -57,7 +57,7 @@ def test_a_missing_number_is_null_and_never_nan(tmp_path: Path) -> None:
     path = results.write(make_document(cases), tmp_path)
     text = path.read_text()
     assert "NaN" not in text and "Infinity" not in text
-    back = results.read(path)["cases"]
+    back = results.read_results(path)["cases"]
     assert back[0]["scores"] == {"psnr": None, "ssim": None, "mse": None}
     assert (back[1]["seconds"], back[2]["seed"]) == (2.5, 7)
 
@@ -91,12 +91,12 @@ def test_damaged_foreign_and_newer_files_are_refused(tmp_path: Path, content: by
     path = tmp_path / "results.json"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=said):
-        results.read(tmp_path)
+        results.read_results(tmp_path)
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
-        results.read(tmp_path)
+        results.read_results(tmp_path)
 
 
 def test_every_truncation_of_a_real_file_is_refused(tmp_path: Path, made: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def test_every_truncation_of_a_real_file_is_refused(tmp_path: Path, made: dict[s
     for share in np.linspace(0, 0.999, 25):
         cut.write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(BadInput):
-            results.read(cut)
+            results.read_results(cut)
 
 
 def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -171,5 +171,5 @@ def test_a_write_that_fails_keeps_the_old_file(
 
 
 def test_reading_needs_no_torch() -> None:
-    code = "import sys; import fedxray.audit.results as r; r.schema(); sys.exit('torch' in sys.modules)"
+    code = "import sys; import fedxray.audit.judge.results as r; r.schema(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

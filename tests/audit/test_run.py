@@ -15,12 +15,11 @@ import torch
 from fedxray.attacks.base import compute
 from fedxray.attacks.evidence import of_membership
 from fedxray.attacks.membership import MembershipLoss
-from fedxray.audit import opening
-from fedxray.audit import run as room
-from fedxray.audit.cases import Case, Run, expand
+from fedxray.audit.judge.results import versions
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.run import (
+from fedxray.audit.run import execute
+from fedxray.audit.run import execute as room
+from fedxray.audit.run.execute import (
     ended_cases,
     execute_case,
     execute_run,
@@ -30,10 +29,11 @@ from fedxray.audit.run import (
     metrics_of_the_lost,
     oracles_of,
 )
-from fedxray.audit.store import Store, open_store
-from fedxray.audit.versions import versions
+from fedxray.audit.run.grid import Case, Run, expand
+from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.store import Store, open_store
 from fedxray.errors import BadInput
-from fedxray.federation.index import Damaged
+from fedxray.federation.folder import Damaged
 from fedxray.files import NoSpaceError
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opening._open_run.clear()
+    execute._open_run.clear()
     with open_store(tmp_path / "out", "digest") as opened:
         yield opened
 
@@ -198,7 +198,7 @@ def alter_shard(index: Path) -> None:
 
 
 def no_proof(index: Path) -> None:
-    (index.parent.parent / opening.PROOF).unlink()
+    (index.parent.parent / execute.PROOF).unlink()
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,9 @@ def test_a_run_with_a_proof_must_be_of_this_federation(
     execute_run(plan, runs[0], store)
     folder = store.run_folder(runs[0].id)
     edit(**changes)(folder / "transcript" / "transcript.json")
-    opening.write_proof(folder)
+    execute.write_proof(folder)
     with pytest.raises(Damaged, match=words):
-        opening.open_run(folder, prepare(plan, "none", 0).federation)
+        execute.open_run(folder, prepare(plan, "none", 0).federation)
 
 
 @pytest.mark.parametrize("content", ['{"loss": "x"}', "[]", "3", "{"])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.search import Found, Point, Ranges, search, spread
+from fedxray.audit.run.search import Found, Point, Ranges, search, spread
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 

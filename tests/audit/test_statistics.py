@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedxray.audit.statistics import Interval, holm, interval, paired, smallest_seen
+from fedxray.audit.judge.statistics import Interval, holm, interval, paired, smallest_seen
 from fedxray.errors import BadInput
 
 finite = st.floats(-1e3, 1e3, allow_nan=False).map(lambda value: round(value, 3))

@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.audit import faults, lock
-from fedxray.audit.conduct import conduct
-from fedxray.audit.faults import POINTS, VARIABLE
+from fedxray import files
 from fedxray.audit.plan import make_plan
-from fedxray.audit.purge import clear, purge
-from fedxray.audit.store import MARKER, Store, check_folder, open_store, safe_name
+from fedxray.audit.run import store
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.store import MARKER, Store, check_folder, clear, open_store, purge, safe_name
 from fedxray.errors import BadInput
-from fedxray.files import TEMPORARY, NoSpaceError, write_whole
+from fedxray.files import POINTS, TEMPORARY, VARIABLE, NoSpaceError, write_whole
 from tests.audit.forks import start
 from tests.audit.plans import tiny
 from tests.report.synthetic import make_cases
@@ -159,11 +158,11 @@ def test_a_lock_that_is_no_plain_file_is_refused_and_left_alone(
     tmp_path: Path, make: Callable[[Path], None], by_name: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_name:
-        monkeypatch.setattr(lock, "_take_with_flock", lambda path: None)
+        monkeypatch.setattr(store, "_take_with_flock", lambda path: None)
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out").mkdir()
-    make(tmp_path / "out" / lock.NAME)
-    with pytest.raises(BadInput, match="a plain file or absent"), lock.locked(tmp_path / "out"):
+    make(tmp_path / "out" / store.LOCK)
+    with pytest.raises(BadInput, match="a plain file or absent"), store.locked(tmp_path / "out"):
         pass
     assert (tmp_path / "precious").read_text() == "precious"
 
@@ -262,26 +261,26 @@ def test_two_runs_on_one_folder_are_refused(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, sys\n"
-        "from fedxray.audit.lock import locked\n"
+        "from fedxray.audit.run.store import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     ended = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
-    assert ended.returncode == -signal.SIGKILL and (tmp_path / lock.NAME).read_bytes() != b""
-    with lock.locked(tmp_path):
+    assert ended.returncode == -signal.SIGKILL and (tmp_path / store.LOCK).read_bytes() != b""
+    with store.locked(tmp_path):
         pass
 
 
 @pytest.fixture
 def without_flock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that has no flock, where the lock is the file itself."""
-    monkeypatch.setattr(lock, "_take_with_flock", lambda path: None)
+    monkeypatch.setattr(store, "_take_with_flock", lambda path: None)
 
 
 @pytest.mark.usefixtures("without_flock")
 def test_a_lock_by_name_is_held_freed_and_taken_over_from_the_dead(tmp_path: Path) -> None:
-    with lock.locked(tmp_path), pytest.raises(BadInput, match=str(os.getpid())), lock.locked(tmp_path):
+    with store.locked(tmp_path), pytest.raises(BadInput, match=str(os.getpid())), store.locked(tmp_path):
         pass
-    assert not (tmp_path / lock.NAME).exists()
+    assert not (tmp_path / store.LOCK).exists()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid, host, stale in (
@@ -289,14 +288,14 @@ def test_a_lock_by_name_is_held_freed_and_taken_over_from_the_dead(tmp_path: Pat
         (gone.pid, "elsewhere", False),
         (1, socket.gethostname(), False),
     ):
-        (tmp_path / lock.NAME).write_text(json.dumps({"pid": pid, "host": host}))
+        (tmp_path / store.LOCK).write_text(json.dumps({"pid": pid, "host": host}))
         with ExitStack() as stack:
             if not stale:
                 stack.enter_context(pytest.raises(BadInput, match=f"process {pid} on"))
-            with lock.locked(tmp_path):
+            with store.locked(tmp_path):
                 pass
-    (tmp_path / lock.NAME).write_text("garbage")
-    with pytest.raises(BadInput, match="another process"), lock.locked(tmp_path):
+    (tmp_path / store.LOCK).write_text("garbage")
+    with pytest.raises(BadInput, match="another process"), store.locked(tmp_path):
         pass
 
 
@@ -328,13 +327,13 @@ def test_a_file_size_limit_ends_in_a_clear_message_and_no_half_written_file(tmp_
 def test_each_fault_point_kills_only_when_armed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(POINTS) == len(set(POINTS)) == 12
     killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(faults.os, "kill", lambda pid, number: killed.append((pid, number)))
+    monkeypatch.setattr(files.os, "kill", lambda pid, number: killed.append((pid, number)))
     for point in (*POINTS, "elsewhere"):
-        faults.fault(point)
+        files.fault(point)
     assert killed == []
     monkeypatch.setenv(VARIABLE, "3")
     for point in (*POINTS, "elsewhere"):
-        faults.fault(point)
+        files.fault(point)
     assert killed == [(os.getpid(), signal.SIGKILL)]
 
 

@@ -13,15 +13,12 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.curious_client import CuriousClient
 from fedxray.attacks.inversion.dlg import Dlg
-from fedxray.audit.conduct import conduct_with
-from fedxray.audit.course import course
-from fedxray.audit.engines import make_engine
-from fedxray.audit.estimate import estimate
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.search_table import study_of
-from fedxray.audit.study import Search, own_measure, search_settings, studied
+from fedxray.audit.run.audit import conduct_with
+from fedxray.audit.run.engines import make_engine
+from fedxray.audit.run.preflight import estimate, preflight
+from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.search import Search, course, own_measure, search_settings, studied, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork

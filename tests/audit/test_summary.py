@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedxray.audit.statistics import interval
-from fedxray.audit.summary import summarise
-from fedxray.audit.verdict import Power
+from fedxray.audit.judge.statistics import interval
+from fedxray.audit.judge.summary import summarise
+from fedxray.audit.judge.verdict import Power
 from fedxray.errors import BadInput
 from tests.report.synthetic import make_cases
 

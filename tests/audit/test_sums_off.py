@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.sums_off import Off, how_far_off, said, words
-from fedxray.cli_audit import tell_sums
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.audit.run.dry_run import Off, how_far_off, said, words
+from fedxray.audit.run.prepare import prepare
+from fedxray.cli.audit import tell_sums
+from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation
+from fedxray.federation.setting import Federation
 
 LINEAR = Space(kind="table", shape=(3,), target="regression", columns=())
 FULL = Recipe(epochs=2, batch_size="all", learning_rate=0.1, loss="mse")

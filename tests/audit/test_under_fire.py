@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import run
-from fedxray.audit.conduct import conduct
-from fedxray.audit.faults import POINTS, VARIABLE
 from fedxray.audit.plan import make_plan
-from fedxray.audit.store import Store
-from fedxray.files import TEMPORARY
+from fedxray.audit.run import execute
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.store import Store
+from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
 from tests.audit.plans import tiny
 from tests.audit.test_engines import timeless
@@ -40,7 +39,7 @@ class Watch:
         self.notes, self.store = place / "begun", Store(folder)
         self.notes.touch()
         for name in ("_simulate", "_succeeded"):
-            monkeypatch.setattr(run, name, self.noting(getattr(run, name)))
+            monkeypatch.setattr(execute, name, self.noting(getattr(execute, name)))
 
     def noting(self, work: Callable[..., Any]) -> Callable[..., Any]:
         def noted(plan: Any, item: Any, store: Any) -> Any:

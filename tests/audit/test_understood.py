@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.understood import understood
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.dry_run import understood
+from fedxray.audit.run.prepare import prepare
 from tests.audit.plans import tiny
 
 

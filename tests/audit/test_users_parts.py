@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import simulate
 from tests.audit.plans import tiny

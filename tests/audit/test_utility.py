@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedxray.audit.utility import utility_of, utility_rows
-from fedxray.data.records import Records
-from fedxray.federation.message import Message
-from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
+from fedxray.audit.judge.utility import utility_of, utility_rows
+from fedxray.data.dataset import Records
+from fedxray.federation.transcript import MemoryShelf, Message, Parts, Transcript
 from fedxray.federation.truth import Truth
 from tests.adversary.clinics import federation
 

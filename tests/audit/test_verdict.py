@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedxray.audit.statistics import Interval, holm, interval
-from fedxray.audit.verdict import NO_SMALLEST, Finding, Power, count, judge, kind_of, number
+from fedxray.audit.judge.statistics import Interval, holm, interval
+from fedxray.audit.judge.verdict import NO_SMALLEST, Finding, Power, count, judge, kind_of, number
 
 
 def spread(low: float, high: float, n: int = 10) -> Interval:

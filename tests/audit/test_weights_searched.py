@@ -11,9 +11,7 @@ import torch
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.attacks.inversion.curious_client import CuriousClient
-from fedxray.audit.search import Study
-from fedxray.audit.search_table import study_of
-from fedxray.audit.study import Search, limit_after, search_settings, studied, trial_of
+from fedxray.audit.run.search import Search, Study, limit_after, search_settings, studied, study_of, trial_of
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 from tests.attacks.inversion.test_awa import loss_of, seen

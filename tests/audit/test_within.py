@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from fedxray.audit.within import _interval
-from fedxray.metrics.membership import auc, placements
+from fedxray.audit.run.evaluate import _interval
+from fedxray.metrics.records import auc, placements
 from fedxray.seeds import fork
 
 

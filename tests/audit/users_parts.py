@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.defences.base import Defence, Kept, Seams, Work
 
 

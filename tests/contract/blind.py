@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.federation.truth import Truth
 from fedxray.seeds import fork
 from tests.contract.worlds import World, noise_like

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fedxray.adversary.view import View
 from fedxray.federation.folder import FolderShelf
-from fedxray.federation.message import Message
-from fedxray.federation.transcript import MemoryShelf, Transcript
+from fedxray.federation.transcript import MemoryShelf, Message, Transcript
 from fedxray.federation.truth import Truth
 
 SECRETS = (Truth, Transcript, MemoryShelf, FolderShelf, Message, torch.Generator)

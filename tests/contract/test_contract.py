@@ -13,8 +13,8 @@ from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit import catalog
-from fedxray.audit.evaluate import declared_grants, without_client_model
-from fedxray.audit.statistics import interval, paired
+from fedxray.audit.judge.statistics import interval, paired
+from fedxray.audit.run.comparisons import declared_grants, without_client_model
 from fedxray.errors import Refused
 from fedxray.metrics.scoring import other_optimum, score
 from fedxray.metrics.table import MAIN_METRIC, METRICS

@@ -8,10 +8,11 @@ import pytest
 
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.bench import adapts, declared_grants
-from fedxray.audit.statistics import paired
+from fedxray.audit.judge.statistics import paired
+from fedxray.audit.run.comparisons import adapts, declared_grants
 from fedxray.defences.noise import GaussianNoise
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.metrics.scoring import score
 from fedxray.metrics.table import MAIN_METRIC, METRICS
 from fedxray.params import is_finite

@@ -10,8 +10,8 @@ import torch
 from fedxray.attacks.attributes.from_gradients import AttributeFromGradients
 from fedxray.attacks.base import Attack
 from fedxray.attacks.local_model.active import LocalModelActive
-from fedxray.audit.evaluate import declared_grants
-from fedxray.audit.statistics import interval, paired
+from fedxray.audit.judge.statistics import interval, paired
+from fedxray.audit.run.comparisons import declared_grants
 from fedxray.metrics.scoring import score
 from fedxray.metrics.table import MAIN_METRIC, METRICS
 from tests.contract import worlds

@@ -14,14 +14,13 @@ from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import Channel, Exchange, View
 from fedxray.attacks.base import Attack
 from fedxray.audit import catalog
-from fedxray.audit.cases import ABOUT_WHOLE_SUMS, SUMS
-from fedxray.audit.channel import open_channel
-from fedxray.audit.evaluate import declared_grants
+from fedxray.audit.run.comparisons import declared_grants, open_channel
+from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS
 from fedxray.data import load, split
-from fedxray.data.records import Records
-from fedxray.data.space import Dataset, Space
+from fedxray.data.dataset import Dataset, Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, in_dtype, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation, in_dtype
 from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
 from fedxray.federation.truth import Truth

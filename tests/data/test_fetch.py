@@ -14,10 +14,19 @@ import numpy as np
 import pytest
 
 from fedxray.data import DATASETS, fetch, load, sources
-from fedxray.data.build import cifar100, faces, fashion, idx_array, mnist, nebraska, tar_members
-from fedxray.data.fetch import fingerprint
+from fedxray.data.download import (
+    cifar100,
+    distance_to_line,
+    draw,
+    faces,
+    fashion,
+    fingerprint,
+    idx_array,
+    mnist,
+    nebraska,
+    tar_members,
+)
 from fedxray.data.sources import SOURCES, Recipe, Source
-from fedxray.data.strokes import distance_to_line, draw
 from fedxray.errors import BadInput
 from fedxray.progress import Step
 
@@ -30,7 +39,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, name: str, recipe: Recipe) -> None:
-    monkeypatch.setattr(import_module("fedxray.data.fetch"), "SOURCES", {name: recipe})
+    monkeypatch.setattr(import_module("fedxray.data.download"), "SOURCES", {name: recipe})
 
 
 def local(folder: Path, content: bytes, name: str = "file") -> str:

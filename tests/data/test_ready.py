@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedxray.data import load
-from fedxray.data.uses import USE
+from fedxray.data.dataset import USE
 from fedxray.errors import BadInput
 
 X = np.array(

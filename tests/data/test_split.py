@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.data import Dataset, Split, load, split
-from fedxray.data.uses import USE
+from fedxray.data.dataset import USE
 from fedxray.errors import BadInput
 from tests.data.tables import labelled
 

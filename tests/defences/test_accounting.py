@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
-from fedxray.data.records import Records
-from fedxray.data.space import Space
-from fedxray.defences import accounting
+from fedxray.data.dataset import Records, Space
+from fedxray.defences import dp_sgd
 from fedxray.defences.base import Work
 from fedxray.defences.dp_sgd import ASSUMES_POISSON, TOO_LITTLE, DpSgd, expected_examples, sampling_rate
 from fedxray.defences.joined import Joined
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 
 Extra = Callable[[str], ModuleType]
 
@@ -72,19 +72,19 @@ def integral_epsilon(noise: float, rate: float, steps: int, delta: float, orders
 )
 def test_at_rate_one_it_is_the_closed_form(noise: float, steps: int, delta: float) -> None:
     exact = gaussian_epsilon(noise, steps, delta)
-    reported = accounting.prv_epsilon(noise, 1.0, steps, delta)
-    assert exact <= reported <= exact * (1 + 2 * accounting.PRECISION) + 1e-3
-    assert exact <= accounting.rdp_epsilon(noise, 1.0, steps, delta) <= 1.25 * exact + 0.02
+    reported = dp_sgd.prv_epsilon(noise, 1.0, steps, delta)
+    assert exact <= reported <= exact * (1 + 2 * dp_sgd.PRECISION) + 1e-3
+    assert exact <= dp_sgd.rdp_epsilon(noise, 1.0, steps, delta) <= 1.25 * exact + 0.02
 
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.1, 100), (3.0, 0.5, 40), (0.8, 0.01, 500)])
 def test_below_rate_one_it_is_an_independent_integral(noise: float, rate: float, steps: int) -> None:
-    bound = accounting.rdp_epsilon(noise, rate, steps, 1e-5)
+    bound = dp_sgd.rdp_epsilon(noise, rate, steps, 1e-5)
     independent = integral_epsilon(
-        noise, rate, steps, 1e-5, [one for one in accounting.ORDERS if 1.5 <= one <= 32]
+        noise, rate, steps, 1e-5, [one for one in dp_sgd.ORDERS if 1.5 <= one <= 32]
     )
     assert bound == pytest.approx(independent, rel=1e-3)
-    reported = accounting.prv_epsilon(noise, rate, steps, 1e-5)
+    reported = dp_sgd.prv_epsilon(noise, rate, steps, 1e-5)
     assert 0.8 * bound < reported <= bound
 
 
@@ -94,7 +94,7 @@ def test_a_few_orders_lose_little() -> None:
     for noise, rate, steps in [(1.0, 0.1, 100), (5.0, 0.02, 2000)]:
         theirs: Any = RDPAccountant()
         theirs.history = [(noise, rate, steps)]
-        assert accounting.rdp_epsilon(noise, rate, steps, 1e-5) <= 1.02 * theirs.get_epsilon(delta=1e-5)
+        assert dp_sgd.rdp_epsilon(noise, rate, steps, 1e-5) <= 1.02 * theirs.get_epsilon(delta=1e-5)
 
 
 @settings(max_examples=10)
@@ -106,34 +106,34 @@ def test_a_few_orders_lose_little() -> None:
 def test_the_noise_found_keeps_the_budget_and_no_more_than_needed(
     epsilon: float, rate: float, steps: int
 ) -> None:
-    noise = accounting.noise_for(epsilon, 1e-5, rate, steps)
-    assert accounting.rdp_epsilon(noise, rate, steps, 1e-5) <= epsilon
-    if noise > accounting.SMALLEST_NOISE:
-        assert accounting.rdp_epsilon(noise / 1.002, rate, steps, 1e-5) > epsilon
+    noise = dp_sgd.noise_for(epsilon, 1e-5, rate, steps)
+    assert dp_sgd.rdp_epsilon(noise, rate, steps, 1e-5) <= epsilon
+    if noise > dp_sgd.SMALLEST_NOISE:
+        assert dp_sgd.rdp_epsilon(noise / 1.002, rate, steps, 1e-5) > epsilon
 
 
 def test_more_steps_and_less_noise_cost_more() -> None:
-    base = accounting.prv_epsilon(1.0, 0.1, 50, 1e-5)
-    assert accounting.prv_epsilon(1.0, 0.1, 51, 1e-5) > base > accounting.prv_epsilon(1.1, 0.1, 50, 1e-5)
+    base = dp_sgd.prv_epsilon(1.0, 0.1, 50, 1e-5)
+    assert dp_sgd.prv_epsilon(1.0, 0.1, 51, 1e-5) > base > dp_sgd.prv_epsilon(1.1, 0.1, 50, 1e-5)
 
 
 def test_a_budget_that_nothing_keeps_is_refused() -> None:
     with pytest.raises(BadInput, match="epsilon: expected a budget"):
-        accounting.noise_for(1e-9, 1e-12, 1.0, 10**6)
+        dp_sgd.noise_for(1e-9, 1e-12, 1.0, 10**6)
 
 
 def test_pairs_cost_more_and_are_two_hops_of_single_examples() -> None:
     """Twice the epsilon at the delta that both hops leave, found by looking at all of them."""
     noise, steps, delta = 8.0, 20, 1e-5  # cheap, since the moments of one step are kept
-    single = accounting.rdp_epsilon(noise, 0.5, steps, delta)
-    pairs = accounting.rdp_epsilon_of_pairs(noise, 0.5, steps, delta)
+    single = dp_sgd.rdp_epsilon(noise, 0.5, steps, delta)
+    pairs = dp_sgd.rdp_epsilon_of_pairs(noise, 0.5, steps, delta)
     assert pairs > 2 * single
     tried = [delta * 10 ** (-step / 50) for step in range(1, 100)]
-    hops = [(accounting.rdp_epsilon(noise, 0.5, steps, one), one) for one in tried]
+    hops = [(dp_sgd.rdp_epsilon(noise, 0.5, steps, one), one) for one in tried]
     best = min(2 * one for one, left in hops if (1 + math.exp(one)) * left <= delta)
     assert pairs == pytest.approx(best, rel=0.01)
-    noise = accounting.noise_for(3.0, delta, 0.5, steps, pairs=True)
-    assert 2.98 < accounting.rdp_epsilon_of_pairs(noise, 0.5, steps, delta) <= 3.0
+    noise = dp_sgd.noise_for(3.0, delta, 0.5, steps, pairs=True)
+    assert 2.98 < dp_sgd.rdp_epsilon_of_pairs(noise, 0.5, steps, delta) <= 3.0
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
@@ -170,7 +170,7 @@ def test_the_engine_of_opacus_agrees(sampling: str) -> None:
 
 
 def test_the_noise_is_about_what_opacus_would_choose() -> None:
-    assert accounting.noise_for(4.0, 1e-5, 0.1, 24) == pytest.approx(_noise_of_opacus(4.0, 0.1, 24), rel=0.02)
+    assert dp_sgd.noise_for(4.0, 1e-5, 0.1, 24) == pytest.approx(_noise_of_opacus(4.0, 0.1, 24), rel=0.02)
 
 
 def _noise_of_opacus(epsilon: float, rate: float, steps: int) -> float:
@@ -260,14 +260,14 @@ def test_a_planted_record_never_proves_more_than_is_promised() -> None:
 
 
 def test_odd_settings_never_break_the_accountant_and_it_is_named() -> None:
-    assert accounting.best_epsilon(1e-200, 0.5, 4, 1e-5) == (math.inf, "rdp")
+    assert dp_sgd.best_epsilon(1e-200, 0.5, 4, 1e-5) == (math.inf, "rdp")
     for delta in (1e-300, 1e-5):
-        found, by = accounting.best_epsilon(2.0, 0.5, 4, delta)
-        bound = accounting.rdp_epsilon(2.0, 0.5, 4, delta)
+        found, by = dp_sgd.best_epsilon(2.0, 0.5, 4, delta)
+        bound = dp_sgd.rdp_epsilon(2.0, 0.5, 4, delta)
         assert 0 < found <= bound and by == ("prv" if found < bound else "rdp")
-    assert accounting.best_epsilon(2.0, 0.5, 4, 1e-300)[1] == "rdp"
-    found, by = accounting.best_epsilon(0.05, 1.0, 100, 1e-5)
-    assert found > accounting.MOST_EPSILON and by == "rdp"
+    assert dp_sgd.best_epsilon(2.0, 0.5, 4, 1e-300)[1] == "rdp"
+    found, by = dp_sgd.best_epsilon(0.05, 1.0, 100, 1e-5)
+    assert found > dp_sgd.MOST_EPSILON and by == "rdp"
 
 
 def test_without_a_finite_epsilon_the_reason_is_told() -> None:

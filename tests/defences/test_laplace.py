@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from fedxray.defences.base import ExampleGradients, Work
-from fedxray.defences.laplace import LaplaceNoise, laplace_like
+from fedxray.defences.noise import LaplaceNoise, laplace_like
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.audit.utility import utility_of
+from fedxray.audit.judge.utility import utility_of
 from fedxray.defences.joined import Joined
 from fedxray.defences.local_bn import LocalBn
 from fedxray.defences.noise import GaussianNoise
 from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, read_transcript
-from fedxray.federation.round_loop import Federation, client_states, continue_run, simulate
+from fedxray.federation.round_loop import client_states, continue_run, simulate
+from fedxray.federation.setting import Federation
 from fedxray.params import buffers_of, parameters_of
 from tests.federation.runs import federation, network, records
 from tests.federation.test_continue import Honest

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import ExampleGradients, Seams
-from fedxray.defences.passing import changed, entered, mixed, sent
+from fedxray.defences.base import ExampleGradients, Seams, changed, entered, mixed, sent
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 

@@ -7,9 +7,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedxray.data.records import Records
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule
+from fedxray.data.dataset import Records
+from fedxray.federation.recipe import Recipe, Schedule
 
 Reference = tuple[dict[str, Tensor], dict[str, Tensor]]
 

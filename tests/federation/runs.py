@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation
+from fedxray.federation.setting import Federation
 from fedxray.seeds import fork
 
 FEATURES, CLASSES = 5, 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedxray.federation.recording.form import Said
+from fedxray.federation.recording.format import Said
 
 
 def said(round: int | None, node: str = "7", **settings: Any) -> Said:

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.federation.checkpoint import checkpointed
-from fedxray.federation.local import Batch, local_update, objective
+from fedxray.federation.local import Batch, checkpointed, local_update, objective
 from fedxray.federation.recipe import Recipe
 from fedxray.params import buffers_of, parameters_of
 from tests.attacks.inversion.clients import examples, small_net

@@ -6,15 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.defences.dp_sgd import DpSgd
 from fedxray.defences.mixup import Mixup
 from fedxray.defences.noise import GaussianNoise
 from fedxray.errors import BadInput
-from fedxray.federation.checks import values_per_channel
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation, values_per_channel
 from tests.federation.runs import federation
 
 

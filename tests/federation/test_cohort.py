@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.defences.base import IDENTITY, Seams, Work
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation import cohort
 from fedxray.federation.cohort import Job, stacking_pays, train, train_one
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
+from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.federation.stacked import stacked_layers
 from fedxray.params import buffers_of, each, parameters_of
 from fedxray.seeds import fork

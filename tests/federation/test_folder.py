@@ -22,7 +22,8 @@ from torch import nn
 from fedxray.adversary import roles
 from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, read_transcript, transcript_bytes, write_transcript
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
 from fedxray.files import NoSpaceError
 from tests.federation.runs import federation, network, space
@@ -184,7 +185,7 @@ def test_reading_maps_but_does_not_load(good: Path, monkeypatch: pytest.MonkeyPa
     """Opening reads no shard at all, and one key touches only its own shards."""
     opened: list[str] = []
     monkeypatch.setattr(
-        "fedxray.federation.shards.safe_open", lambda path, **_: opened.append(path.name) or _Spy(path)
+        "fedxray.federation.folder.safe_open", lambda path, **_: opened.append(path.name) or _Spy(path)
     )
     transcript = read_transcript(good, model=network("norm"), space=space())
     assert opened == []

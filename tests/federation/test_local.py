@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.defences.base import Seams
 from fedxray.federation.local import Batch, LocalResult, in_train_mode, local_update, objective
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import add, buffers_of, each, parameters_of, subtract
 from fedxray.seeds import fork
 from tests.federation.loops import by_hand, relative_difference

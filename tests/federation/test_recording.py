@@ -20,15 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.folder import read_transcript, write_transcript
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.recording import reading
-from fedxray.federation.recording.form import Said
-from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording import reader
+from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
-from fedxray.federation.recording.writing import RecordingWriter, open_folder, pack, write_message
+from fedxray.federation.recording.writer import RecordingWriter, open_folder, pack, write_message
 from tests.federation.said import said
 
 SPACE = Space(kind="table", shape=(2,), target="regression")
@@ -108,17 +108,17 @@ def test_a_process_that_is_killed_leaves_whole_messages(tmp_path: Path) -> None:
     """The file of facts is the last of a message, so a kill between the two leaves no half message."""
     code = f"""
 import os, sys
-from fedxray.federation.recording import writing
+from fedxray.federation.recording import writer
 from tests.federation.said import said
-writing.open_folder(writing.Path({str(tmp_path / "r")!r}), "client")
-writing.write_message(writing.Path({str(tmp_path / "r")!r}), said(1))
-real = writing.write_whole
+writer.open_folder(writer.Path({str(tmp_path / "r")!r}), "client")
+writer.write_message(writer.Path({str(tmp_path / "r")!r}), said(1))
+real = writer.write_whole
 def dying(path, *more, **settings):
     if path.parent.name == "messages":
         os._exit(9)
     real(path, *more, **settings)
-writing.write_whole = dying
-writing.write_message(writing.Path({str(tmp_path / "r")!r}), said(2))
+writer.write_whole = dying
+writer.write_message(writer.Path({str(tmp_path / "r")!r}), said(2))
 """
     told = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
     assert told.returncode == 9
@@ -431,7 +431,7 @@ def test_names_of_strangers_do_not_act_upon_a_terminal(folder: Path) -> None:
 
 
 def test_more_messages_than_can_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_MESSAGES", 2)
+    monkeypatch.setattr(reader, "MOST_MESSAGES", 2)
     found = read_recording(folder)
     assert [one.round for one in found.messages] == [1, 2]
     assert found.cut == ("1 messages after the first 2: too many to be read",)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from fedxray.audit.recorded.holdings import holdings
+from fedxray.audit.recorded.prepare import holdings
 from fedxray.errors import BadInput
-from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose
-from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.federation.recording.writer import open_folder, write_message
 from tests.federation.said import said
 
 DEEP = "[" * 900 + "]" * 900

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedxray.federation.recording.reading import read_recording
-from fedxray.federation.recording.writing import RecordingWriter
+from fedxray.federation.recording.reader import read_recording
+from fedxray.federation.recording.writer import RecordingWriter
 from tests.federation.said import said
 
 ROUNDS = 15
@@ -30,7 +30,7 @@ def test_a_copy_writes_to_the_same_place(tmp_path: Path) -> None:
 def test_processes_that_write_at_once_do_not_clash(tmp_path: Path) -> None:
     code = """
 import sys
-from fedxray.federation.recording.writing import RecordingWriter
+from fedxray.federation.recording.writer import RecordingWriter
 from tests.federation.said import said
 writer = RecordingWriter(sys.argv[1], "client")
 print("ready", flush=True)
@@ -66,7 +66,7 @@ def test_a_fork_does_not_wait_for_what_stayed_behind(tmp_path: Path) -> None:
     """At the fork the parent's thread writes and holds the lock; in the child there is no such thread."""
     code = f"""
 import os, sys, threading
-from fedxray.federation.recording.writing import RecordingWriter
+from fedxray.federation.recording.writer import RecordingWriter
 from tests.federation.said import said
 writer = RecordingWriter({str(tmp_path)!r}, "client")
 go_on = threading.Event()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording import writing
-from fedxray.federation.recording.reading import read_recording
-from fedxray.federation.recording.writing import RecordingWriter, open_folder
+from fedxray.federation.recording import writer as writer_module
+from fedxray.federation.recording.reader import read_recording
+from fedxray.federation.recording.writer import RecordingWriter, open_folder
 from tests.federation.said import said
 
 
@@ -24,14 +24,14 @@ def notes(folder: Path) -> list[str]:
 def test_a_disk_that_holds_the_note_does_not_hold_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, real = threading.Event(), writing.write_whole
+    go_on, real = threading.Event(), writer_module.write_whole
 
     def slow(path: Path, *more: Any, **settings: Any) -> None:
         if path.name.startswith("stopped"):
             assert go_on.wait(30)
         real(path, *more, **settings)
 
-    monkeypatch.setattr(writing, "write_whole", slow)
+    monkeypatch.setattr(writer_module, "write_whole", slow)
     writer = RecordingWriter(tmp_path, "client")
     with writer.guarded():
         raise ValueError("a fault\nof two lines")

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.message import SERVER, WIRE, client_seat
-from fedxray.federation.round_loop import Federation, in_dtype, recorded_rounds, simulate
-from fedxray.federation.setting import participants
-from fedxray.federation.transcript import Transcript
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation, in_dtype, participants, recorded_rounds
+from fedxray.federation.transcript import SERVER, WIRE, Transcript, client_seat
 from fedxray.progress import Step
 from tests.federation.loops import by_hand, relative_difference
 from tests.federation.runs import federation, network

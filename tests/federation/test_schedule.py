@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.errors import BadInput
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
+from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.federation.truth import client_schedule
 from fedxray.seeds import fork
 

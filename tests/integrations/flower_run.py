@@ -14,9 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
-from fedxray.data.records import Records
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
+from fedxray.data.dataset import Records
+from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.losses import example_loss
 from fedxray.seeds import fork
 

@@ -16,13 +16,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedxray.cli import main
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
-from fedxray.integrations.checkpoint_files import read_checkpoint
-from fedxray.integrations.checkpoints import import_folder, import_pair
+from fedxray.integrations.checkpoints import import_folder, import_pair, read_checkpoint
 
 SPACE = Space(kind="table", shape=(3,), target="regression")
 

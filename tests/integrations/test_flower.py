@@ -23,14 +23,14 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import Grid
 
 from fedxray.adversary import roles
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.recording import writing
-from fedxray.federation.recording.fitting import fit
-from fedxray.federation.recording.reading import Recording, read_recording
-from fedxray.federation.recording.transcribe import choose, transcribe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.recording import writer
+from fedxray.federation.recording.reader import Recording, read_recording
+from fedxray.federation.recording.transcribe import choose, fit, transcribe
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.integrations.flower import record, record_grid
 from tests.integrations.flower_run import (
@@ -238,8 +238,8 @@ def broken(*arguments: Any, **settings: Any) -> None:
 @pytest.mark.parametrize(
     ("place", "fault", "told"),
     [
-        ("fedxray.federation.recording.writing.write_whole", no_space, "No space left"),
-        ("fedxray.federation.recording.writing.write_message", broken, "a fault of the recorder"),
+        ("fedxray.federation.recording.writer.write_whole", no_space, "No space left"),
+        ("fedxray.federation.recording.writer.write_message", broken, "a fault of the recorder"),
         ("fedxray.integrations.flower.take", broken, "a fault of the recorder"),
         ("fedxray.integrations.flower.answered", broken, "a fault of the recorder"),
     ],
@@ -271,7 +271,7 @@ def test_what_was_written_before_a_fault_stays(tmp_path: Path, monkeypatch: pyte
     grid = InProcessGrid(client_app(CLIENTS, RECIPE, mods=[mine]))
     run(grid, rounds=1)
     mine.writer.wait()
-    monkeypatch.setattr(writing, "write_message", broken)
+    monkeypatch.setattr(writer, "write_message", broken)
     run(grid, rounds=1)
     mine.writer.wait()
     assert len(read_recording(tmp_path / "client").messages) == 6
@@ -281,7 +281,7 @@ def test_what_was_written_before_a_fault_stays(tmp_path: Path, monkeypatch: pyte
 
 def test_a_disk_slower_than_the_training_ends_the_recording(tmp_path: Path) -> None:
     mine = record(tmp_path / "client")
-    slow = replace(mine, writer=writing.RecordingWriter(tmp_path / "client", "client", most_waiting=10))
+    slow = replace(mine, writer=writer.RecordingWriter(tmp_path / "client", "client", most_waiting=10))
     with slow.writer._lock:  # the disk does nothing meanwhile
         slow.writer._thread = object()  # type: ignore[assignment]
     run(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[slow])), rounds=1)

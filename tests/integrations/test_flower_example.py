@@ -18,9 +18,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context, RecordDict
 
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import make_plan, read_plan
-from fedxray.federation.recording.reading import read_recording
+from fedxray.audit.run.audit import conduct
+from fedxray.federation.recording.reader import read_recording
 from tests.integrations.flower_run import NODES, RUN, InProcessGrid
 
 SHOWN = ("attack", "metric", "mean", "mean_low", "mean_high", "verdict")

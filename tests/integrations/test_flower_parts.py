@@ -16,8 +16,8 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import MOST_FACTS, MOST_ROUNDS
-from fedxray.integrations.flower_parts import config_of, examples_of, node_partition, round_of, to_numpy
+from fedxray.federation.recording.format import MOST_FACTS, MOST_ROUNDS
+from fedxray.integrations.flower import config_of, examples_of, node_partition, round_of, to_numpy
 
 
 def message(config: dict[str, Any], group: str = "") -> Message:

@@ -15,7 +15,7 @@ pytest.importorskip("cloudpickle")
 import cloudpickle
 
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.reader import read_recording
 from fedxray.integrations.flower import record, record_grid
 from tests.integrations.flower_run import NODES, InProcessGrid, client_app, records, run
 

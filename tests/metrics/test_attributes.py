@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
 from fedxray.errors import BadInput
-from fedxray.metrics.attributes import category_scores, continuous_scores
+from fedxray.metrics.records import category_scores, continuous_scores
 
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 3)), min_size=1, max_size=30))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.errors import BadInput
-from fedxray.metrics.labels import label_accuracy, label_error, label_scores
+from fedxray.metrics.records import label_accuracy, label_error, label_scores
 
 counts = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 

@@ -12,13 +12,12 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedxray.audit import extras
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.data.perceptual import PLACE, build, lpips_weights, shapes
+from fedxray.audit.run.preflight import preflight
+from fedxray.data.store import PLACE, build, lpips_weights, shapes
 from fedxray.errors import BadInput
-from fedxray.metrics.images import image_scores
-from fedxray.metrics.lpips import Lpips, from_arrays
+from fedxray.metrics import optional
+from fedxray.metrics.images import Lpips, from_arrays, image_scores
 
 
 def made_up(seed: int = 0) -> dict[str, Tensor]:
@@ -149,7 +148,7 @@ def plan(folder: Path, size: int = 32, **attack: object) -> dict[str, object]:
 
 
 def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extras.perceptual.cache_clear()
+    optional.perceptual.cache_clear()
     monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
     monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path))
     asked = make_plan(plan(tmp_path, metrics=["lpips", "psnr_004"]), tmp_path)
@@ -158,17 +157,17 @@ def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "lpips").mkdir()
     np.savez(tmp_path / PLACE, **{name: value.numpy() for name, value in made_up().items()})
     preflight(asked)
-    assert extras.scored_with(["psnr_004"]) == {"papers": ("004",), "lpips": None, "by_index": False}
-    in_order = extras.scored_with(["mse_by_index", "ssim_002_by_index", "psnr_004"])
+    assert optional.scored_with(["psnr_004"]) == {"papers": ("004",), "lpips": None, "by_index": False}
+    in_order = optional.scored_with(["mse_by_index", "ssim_002_by_index", "psnr_004"])
     assert in_order == {"papers": ("002", "004"), "lpips": None, "by_index": True}
-    assert isinstance(extras.scored_with(["lpips"])["lpips"], Lpips)
+    assert isinstance(optional.scored_with(["lpips"])["lpips"], Lpips)
     with pytest.raises(BadInput, match="at least 31 pixels"):
         preflight(make_plan(plan(tmp_path, metrics=["lpips"], size=8), tmp_path))
     with pytest.raises(BadInput, match="an attack that gives images"):
         preflight(make_plan(plan(tmp_path, metrics=["lpips"], name="labels-idlg"), tmp_path))
     with pytest.raises(BadInput, match=r"attack\[0\].metrics"):
         make_plan(plan(tmp_path, metrics=["psnr"]), tmp_path)
-    extras.perceptual.cache_clear()
+    optional.perceptual.cache_clear()
 
 
 def test_the_file_is_built_from_its_sources(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from fedxray.errors import BadInput
-from fedxray.metrics.membership import auc, membership_scores, tpr_at_fpr
+from fedxray.metrics.records import auc, membership_scores, tpr_at_fpr
 from fedxray.seeds import fork
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.metrics.models import distance_scores, fit_scores, parameter_distance
 from fedxray.seeds import fork

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fedxray.errors import BadInput
-from fedxray.metrics.images import image_scores, image_scores_by_index
-from fedxray.metrics.paper_images import psnr_002, psnr_004, ssim_002, ssim_004
+from fedxray.metrics.images import image_scores, image_scores_by_index, psnr_002, psnr_004, ssim_002, ssim_004
 
 
 def pair(channels: int, seed: int = 0) -> tuple[Tensor, Tensor]:

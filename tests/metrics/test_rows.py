@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.data.space import Column
+from fedxray.data.dataset import Column
 from fedxray.errors import BadInput
-from fedxray.metrics.rows import row_scores, values_told
+from fedxray.metrics.records import row_scores, values_told
 
 AGE = Column(name="age", kind="continuous", positions=(0,), low=0.0, high=10.0)  # tolerance 1
 REGION = Column(

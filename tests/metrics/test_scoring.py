@@ -19,8 +19,7 @@ from fedxray.attacks.evidence import (
     of_model,
     of_sources,
 )
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum, shuffled
 from fedxray.federation.truth import Truth

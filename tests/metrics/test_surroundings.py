@@ -7,13 +7,10 @@ import itertools
 import torch
 from torch import Tensor
 
-from fedxray.data.space import Space
-from fedxray.metrics.attributes import category_scores, continuous_scores
-from fedxray.metrics.labels import label_scores
-from fedxray.metrics.membership import membership_scores
-from fedxray.metrics.models import distance_scores, fit_scores
+from fedxray.data.dataset import Space
+from fedxray.metrics.models import ask, distance_scores, fit_scores, likeness, signature
+from fedxray.metrics.records import category_scores, continuous_scores, label_scores, membership_scores
 from fedxray.metrics.table import METRICS
-from fedxray.metrics.zest import ask, likeness, signature
 from fedxray.seeds import fork
 
 VALUES = Space(kind="table", shape=(1,), target="regression")

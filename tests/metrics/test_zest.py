@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedxray.data.space import Column, Space
+from fedxray.data.dataset import Column, Space
 from fedxray.errors import BadInput
-from fedxray.metrics import zest
-from fedxray.metrics.segments import by_column, segments_of, squares
-from fedxray.metrics.zest import Lime, Question, ask, likeness, signature
+from fedxray.metrics import models
+from fedxray.metrics.models import Lime, Question, ask, by_column, likeness, segments_of, signature, squares
 from fedxray.seeds import fork
 
 TABLE = Space(
@@ -158,7 +157,7 @@ def test_likeness_of_the_same_of_permuted_and_of_other_networks() -> None:
 def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, model = question(TABLE), network(TABLE)
     whole = signature(model_answer(model), asked)
-    monkeypatch.setattr(zest, "ENTRIES_AT_ONCE", 1)
+    monkeypatch.setattr(models, "ENTRIES_AT_ONCE", 1)
     torch.testing.assert_close(signature(model_answer(model), asked), whole)
 
 
@@ -217,7 +216,7 @@ def test_superpixels_follow_the_picture(extra: Callable[[str], ModuleType]) -> N
 
 
 def test_without_scikit_image_the_grid_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedxray.metrics.segments.find_spec", lambda _: None)
+    monkeypatch.setattr("fedxray.metrics.models.find_spec", lambda _: None)
     x = inputs(IMAGE)
     assert torch.equal(segments_of(x, IMAGE)[3], squares(IMAGE, x.device))
     with pytest.raises(BadInput, match=r"\.\[images\]"):

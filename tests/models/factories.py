@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 
 not_callable = 3
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 
 
 def images(classes: int, channels: int, height: int, width: int | None = None) -> Space:

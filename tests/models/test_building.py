@@ -12,10 +12,8 @@ from torch.func import functional_call, vmap
 
 from fedxray.errors import BadInput
 from fedxray.models import MODELS, build, settings_of
-from fedxray.models.convnet import cnn_cifar, cnn_femnist
 from fedxray.models.inspect import has_batch_norm, layer_kinds
-from fedxray.models.lenet import lenet
-from fedxray.models.resnet import resnet9, resnet18
+from fedxray.models.networks import cnn_cifar, cnn_femnist, lenet, resnet9, resnet18
 from fedxray.seeds import fork
 from tests.models.spaces import images, table
 

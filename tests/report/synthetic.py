@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedxray.audit.results import document, write
+from fedxray.audit.judge.results import document, write
 
 SEEDS = (0, 1, 2, 3, 4)
 CLIENTS = (0, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import results
+from fedxray.audit.judge import results
 from fedxray.report import build_report
 from tests.report.synthetic import make_document, make_gallery, make_guesses
 

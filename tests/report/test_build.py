@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import results
+from fedxray.audit.judge import results
 from fedxray.errors import BadInput
 from fedxray.report import build_report
-from fedxray.report.reasons import reason_words
+from fedxray.report.words import reason_words
 from tests.report.reading import Page, read_page
 from tests.report.synthetic import STORIES, make_cases, make_document, make_gallery, make_guesses
 

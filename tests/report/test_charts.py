@@ -9,9 +9,7 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedxray.report.charts import Line, _at_least, interval_chart
-from fedxray.report.drawing import SETTINGS, STANDING, on_page
-from fedxray.report.svg import SVG
+from fedxray.report.charts import SETTINGS, STANDING, SVG, Line, _at_least, interval_chart, on_page
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
 LINE = Line(

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.gate import Judged
-from fedxray.report.checks import junit, sarif
+from fedxray.audit.judge.gate import Judged
+from fedxray.report.ci import junit, sarif
 
 PASSED = Judged(
     attack="a",

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from fedxray.errors import BadInput
 from fedxray.report import build_report
-from fedxray.report.charts import Line, interval_chart
-from fedxray.report.drawing import Drawing, as_file
-from fedxray.report.markdown import escaped, verbatim
-from fedxray.report.svg import SVG
+from fedxray.report.charts import SVG, Drawing, Line, as_file, interval_chart
+from fedxray.report.words import escaped, verbatim
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 from tests.report.test_build import PLANTED, build, plant

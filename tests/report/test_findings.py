@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.report.findings import defence_verdicts, overall, worst_findings
+from fedxray.report.overview import defence_verdicts, overall, worst_findings
 from tests.report.synthetic import make_document
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
-from fedxray.report.notices import MADE_UP, RECORDED, notices, recorded_notice
+from fedxray.report.overview import MADE_UP, RECORDED, notices, recorded_notice
 
 
 def document(data: dict[str, Any], *ledgers: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.report import pictures
+from fedxray.report import gallery
 from tests.report.synthetic import make_gallery, make_guesses
 
 
@@ -25,7 +25,7 @@ def test_a_png_holds_the_pixels(extra: Callable[[str], ModuleType], shape: tuple
     from PIL import Image
 
     pixels = np.random.default_rng(0).integers(0, 256, size=shape, dtype=np.uint8)
-    read = Image.open(io.BytesIO(pictures.png(pixels)))
+    read = Image.open(io.BytesIO(gallery.png(pixels)))
     assert np.array_equal(np.asarray(read), pixels)
     assert read.mode == ("L" if len(shape) == 2 else "RGB")
 
@@ -34,9 +34,9 @@ def test_values_are_clipped_and_what_is_not_a_number_is_black(tmp_path: Path) ->
     pair = {"original": [[0.0, 0.5], [1.0, 2.0]], "guess": [[None, -1.0], [0.25, 1.0]], "caption": "c"}
     write(tmp_path / "gallery.json", [{"case": "a", "title": "t", "images": [pair]}])
     ((shown,),) = [
-        gallery.pairs for gallery in pictures.read_galleries(tmp_path, show_private=False).galleries
+        gallery.pairs for gallery in gallery.read_galleries(tmp_path, show_private=False).galleries
     ]
-    expected = pictures.data_address(np.array([[0, 0], [64, 255]], dtype=np.uint8))
+    expected = gallery.data_address(np.array([[0, 0], [64, 255]], dtype=np.uint8))
     assert shown.guess == expected
     assert base64.b64decode(shown.original.partition(",")[2]).startswith(b"\x89PNG")
     assert (shown.width, shown.height) == (96, 96)
@@ -48,36 +48,36 @@ def write(path: Path, content: Any) -> None:
 
 
 def test_no_gallery_is_fine(tmp_path: Path) -> None:
-    assert pictures.read_galleries(tmp_path, show_private=True).galleries == ()
+    assert gallery.read_galleries(tmp_path, show_private=True).galleries == ()
 
 
 def test_private_pictures_need_to_be_asked_for(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", make_gallery())
     write(tmp_path / "private" / "gallery.json", [{**make_gallery()[0], "title": "secret"}])
-    closed = pictures.read_galleries(tmp_path, show_private=False)
+    closed = gallery.read_galleries(tmp_path, show_private=False)
     assert [one.title for one in closed.galleries] == ["client 0, 6 images"]
     assert closed.private == 1
-    opened = pictures.read_galleries(tmp_path, show_private=True)
+    opened = gallery.read_galleries(tmp_path, show_private=True)
     assert [one.title for one in opened.galleries][-1] == "secret" and opened.private == 0
 
 
 def test_the_private_file_is_not_even_opened(tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "gallery.json").write_bytes(b"\xff not JSON")
-    assert pictures.read_galleries(tmp_path, show_private=False).private == 1
+    assert gallery.read_galleries(tmp_path, show_private=False).private == 1
 
 
 def test_an_entry_marked_private_in_the_public_file_stays_out(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", [{**make_gallery()[0], "private": True}])
-    assert pictures.read_galleries(tmp_path, show_private=False).galleries == ()
-    assert pictures.read_galleries(tmp_path, show_private=False).private == 1
+    assert gallery.read_galleries(tmp_path, show_private=False).galleries == ()
+    assert gallery.read_galleries(tmp_path, show_private=False).private == 1
 
 
 def test_of_every_kind_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
     entries = [{"case": f"{kind}{index}", "images": []} for kind in "ab" for index in range(5)]
     write(tmp_path / "gallery.json", entries)
     kinds = {str(one["case"]): str(one["case"])[0] for one in entries}
-    found = pictures.read_galleries(tmp_path, show_private=False, kinds=kinds)
+    found = gallery.read_galleries(tmp_path, show_private=False, kinds=kinds)
     assert [one.case for one in found.galleries] == ["a0", "a1", "a2", "b0", "b1", "b2"] and found.beyond == 4
 
 
@@ -86,16 +86,16 @@ def test_pictures_are_left_out_before_a_page_is_too_large(
 ) -> None:
     entries = [{**make_gallery()[0], "case": str(index)} for index in range(3)]
     write(tmp_path / "gallery.json", entries)
-    (first, *_) = pictures.read_galleries(tmp_path, show_private=False).galleries
+    (first, *_) = gallery.read_galleries(tmp_path, show_private=False).galleries
     size = sum(len(pair.original) + len(pair.guess) for pair in first.pairs)
-    monkeypatch.setattr(pictures, "MOST_BYTES", 2 * size)
-    found = pictures.read_galleries(tmp_path, show_private=False)
+    monkeypatch.setattr(gallery, "MOST_BYTES", 2 * size)
+    found = gallery.read_galleries(tmp_path, show_private=False)
     assert (len(found.galleries), found.beyond) == (2, 1)
 
 
 def test_guessed_values_are_read(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", make_guesses())
-    ((told, *_),) = [one.told for one in pictures.read_galleries(tmp_path, show_private=False).galleries]
+    ((told, *_),) = [one.told for one in gallery.read_galleries(tmp_path, show_private=False).galleries]
     assert (told.record, told.column, told.original, told.guess, told.right) == (
         "0",
         "smoker",
@@ -125,4 +125,4 @@ def test_guessed_values_are_read(tmp_path: Path) -> None:
 def test_malformed_galleries_are_refused(tmp_path: Path, content: Any) -> None:
     write(tmp_path / "gallery.json", content)
     with pytest.raises(BadInput, match=r"gallery\.json"):
-        pictures.read_galleries(tmp_path, show_private=False)
+        gallery.read_galleries(tmp_path, show_private=False)

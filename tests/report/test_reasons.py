@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.statistics import Interval
-from fedxray.audit.verdict import Finding, Power, judge
-from fedxray.report.reasons import doubt, reason_words
-from fedxray.report.words import GLUE
+from fedxray.audit.judge.statistics import Interval
+from fedxray.audit.judge.verdict import Finding, Power, judge
+from fedxray.report.words import GLUE, doubt, reason_words
 
 POINTS = f"5{GLUE}points"
 SEEN = Power(passed=True, gain=10.0, reason="")

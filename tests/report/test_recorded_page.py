@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import results
+from fedxray.audit.judge import results
 from fedxray.report import build_report
-from fedxray.report.findings import worst_findings
-from fedxray.report.page import setups
+from fedxray.report.overview import worst_findings
+from fedxray.report.setup import setups
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 

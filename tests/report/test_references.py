@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from fedxray.audit.catalog import ATTACKS
-from fedxray.report.catalogue import attack_source
-from fedxray.report.references import attack_papers
+from fedxray.report.setup import attack_papers
+from fedxray.report.words import attack_source
 
 
 def test_an_attack_whose_header_names_a_preprint_cites_it() -> None:

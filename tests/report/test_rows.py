@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedxray.report.findings import defence_verdicts, worst_findings
+from fedxray.report.attacks import attack_sections
+from fedxray.report.overview import defence_verdicts, worst_findings
 from fedxray.report.rows import shown_rows
-from fedxray.report.sections import attack_sections
 from fedxray.report.terminal import summary_tables
 from tests.report.synthetic import STORIES, make_cases, make_document
 

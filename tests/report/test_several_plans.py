@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import results
+from fedxray.audit.judge import results
+from fedxray.audit.judge.gate import plans_of
 from fedxray.report import build_report, summary_lines
-from fedxray.report.findings import defence_verdicts, worst_findings
-from fedxray.report.page import audited, tried
-from fedxray.report.plans import attack_names, deployed, plans_of
+from fedxray.report.overview import defence_verdicts, worst_findings
+from fedxray.report.rows import attack_names, deployed
+from fedxray.report.setup import audited, tried
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 

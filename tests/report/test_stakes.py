@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit import results
 from fedxray.audit.catalog import ATTACKS, resolve
+from fedxray.audit.judge import results
 from fedxray.report import build_report, summary_lines
-from fedxray.report.catalogue import attack_kind, attack_words
-from fedxray.report.page import setups, utility
-from fedxray.report.sections import attack_sections
-from fedxray.report.stakes import SECRETS, secrets_of
+from fedxray.report.attacks import attack_sections
+from fedxray.report.overview import SECRETS, secrets_of
+from fedxray.report.setup import setups, utility
+from fedxray.report.words import attack_kind, attack_words
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from fedxray.audit.search import Trial, found_in
-from fedxray.report.courses import courses, studies
-from fedxray.report.drawing import STANDING, Drawing, as_file, on_page
-from fedxray.report.study_charts import Attempt, best_so_far, settings_chart
+from fedxray.audit.run.search import Trial, found_in
+from fedxray.report.charts import STANDING, Drawing, as_file, on_page
+from fedxray.report.curves import Attempt, best_so_far, courses, settings_chart, studies
 
 SIX = ("q_conv", "q_norm", "q_linear", "q_enhance", "p_mean", "p_var")
 

@@ -9,11 +9,9 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.report import page
-from fedxray.report.drawing import on_page
-from fedxray.report.scatter import Point, scatter_chart
-from fedxray.report.svg import SVG
-from fedxray.report.tradeoffs import frontier, tradeoffs
+from fedxray.report import setup
+from fedxray.report.attacks import frontier, tradeoffs
+from fedxray.report.charts import SVG, Point, on_page, scatter_chart
 from tests.report.synthetic import make_document
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
@@ -127,7 +125,7 @@ def test_no_name_can_break_the_picture() -> None:
 def test_the_page_says_what_a_budget_rests_on() -> None:
     document = make_document()
     document["utility"][2]["privacy"] = "delta 1e-05, accountant prv"
-    assert page.privacy(document) == [("dp-sgd", "delta 1e-05, accountant prv")]
+    assert setup.privacy(document) == [("dp-sgd", "delta 1e-05, accountant prv")]
 
 
 def test_the_ledger_names_the_largest_budget_that_was_spent() -> None:
@@ -135,5 +133,5 @@ def test_the_ledger_names_the_largest_budget_that_was_spent() -> None:
     for case in document["cases"]:
         if case["defence"] == "dp-sgd":
             case["ledger"]["privacy"] = {"epsilon": 3.0 + case["client"]}
-    lines = {line["attack"]: line["spent"] for line in page.ledger(document)}
+    lines = {line["attack"]: line["spent"] for line in setup.ledger(document)}
     assert lines["membership-loss"] == {"dp-sgd": 4.0} and lines["local-model-oracle"] == {}

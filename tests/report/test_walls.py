@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedxray.report.pictures import Gallery
-from fedxray.report.walls import _place
+from fedxray.report.gallery import Gallery, _place
 
 
 @pytest.mark.parametrize(

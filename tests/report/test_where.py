@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedxray.audit import results
-from fedxray.audit.results import document
+from fedxray.audit.judge import results
+from fedxray.audit.judge.results import document
 from fedxray.report import build_report
 from fedxray.report.where import by_round, leaking_places, power_lines
 

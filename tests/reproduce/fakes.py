@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedxray.reproduce.base import (
-    Column,
-    Difference,
-    Measured,
-    Paper,
-    Reproduction,
-    Request,
-    Unit,
-)
+from fedxray.reproduce.base import Column, Difference, Measured, Paper, Reproduction, Request, Unit
 
 OF_GLOBAL = 7  # a grid, unused since the column is no number, that tells this attack from controls
 

@@ -16,10 +16,9 @@ from fedxray.audit.catalog import make_attack
 from fedxray.audit.plan import make_plan
 from fedxray.federation.round_loop import simulate
 from fedxray.params import flatten
-from fedxray.reproduce.aia import rounds, toy_run
-from fedxray.reproduce.aia.setting import CALLED, attack, plan_of
-from fedxray.reproduce.base import Request
-from fedxray.reproduce.table import REPRODUCTIONS, find
+from fedxray.reproduce import aia, aia_toy
+from fedxray.reproduce.aia import CALLED, attack, plan_of
+from fedxray.reproduce.base import REPRODUCTIONS, Request, find
 from fedxray.seeds import fork
 
 NAMES = [name for name in REPRODUCTIONS if name.startswith("aia-")]
@@ -66,7 +65,7 @@ def test_the_labels_say_what_the_attacks_are() -> None:
 
 
 def test_the_rounds_said_to_be_spent_are_those_of_the_settings() -> None:
-    for label, (model, spent) in rounds.MODELS.items():
+    for label, (model, spent) in aia.MODELS_ROUNDS.items():
         if model["name"] == "local-model-active":
             made: Any = make_attack(
                 model["name"], {key: value for key, value in model.items() if key != "name"}
@@ -109,15 +108,15 @@ def test_the_published_numbers_are_shares() -> None:
 
 def test_the_toy_client_s_optimum_is_the_fixed_point_of_its_map() -> None:
     """Against the optimum by least squares; in float64, with as few columns as double precision can tell apart."""
-    clients = toy_run.toy_records()
-    federation = toy_run.toy_federation(clients, 0, 1024, "float64")
+    clients = aia_toy.toy_records()
+    federation = aia_toy.toy_federation(clients, 0, 1024, "float64")
     transcript, _ = simulate(federation, seed=0)
-    view = roles.server(transcript, client=1, rounds=toy_run.READ)
+    view = roles.server(transcript, client=1, rounds=aia_toy.READ)
     assert len(view.of_target()) == 12
     params = model_params(LocalModelLinear().run(view, generator=fork(0)))[0]
     own = clients[1]
-    best = torch.linalg.lstsq(toy_run._design(own.x), own.y[:, None].double()).solution[:, 0]
-    last = toy_run._model(view, "last-returned")
+    best = torch.linalg.lstsq(aia_toy._design(own.x), own.y[:, None].double()).solution[:, 0]
+    last = aia_toy._model(view, "last-returned")
     far = [float((flatten(one).double() - best).norm()) for one in (params, last)]
     assert far[0] < 0.1 * far[1]
-    assert toy_run._accuracy(view, params, own) > toy_run._accuracy(view, last, own) > 0.5
+    assert aia_toy._accuracy(view, params, own) > aia_toy._accuracy(view, last, own) > 0.5

@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fedxray.attacks.inversion.awa_objective import Match
-from fedxray.attacks.inversion.awa_presets import PRESETS, RANGES
+from fedxray.attacks.inversion.awa import PRESETS, RANGES, Match
+from fedxray.audit.judge.results import read_results
 from fedxray.audit.plan import make_plan
-from fedxray.audit.results import read as read_results
 from fedxray.errors import BadInput
-from fedxray.reproduce.awa import iterations, search, setting, settings, stages, table4
-from fedxray.reproduce.base import Follows, Reproduction, Request
+from fedxray.reproduce import awa
+from fedxray.reproduce.base import REPRODUCTIONS, Follows, Reproduction, Request, find
 from fedxray.reproduce.run import Job, reproduce
-from fedxray.reproduce.table import REPRODUCTIONS, find
 
 PAPER, SMALL = Request(scale="paper"), Request()
 LIKE_ALL = {"label", "steps", "restarts", "grants", "controls", "metrics", "targets"}
@@ -101,7 +99,7 @@ def test_every_plan_is_valid_with_labels_granted_and_groups_of_four(request_: Re
 
 
 def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -> None:
-    told = by_label(table4.plan(PAPER, "case2"))
+    told = by_label(awa.plan_table4(PAPER, "case2"))
     assert list(told) == ["awa", "awa-sent", "awa-untuned", "agic", "agic-rate", "dlg", "dlg-rate"]
     assert "preset" not in told["awa"] and told["awa-untuned"]["preset"] == "ramp"
     assert (told["dlg"]["reading"], told["dlg"].get("unit"), told["dlg-rate"]["unit"]) == (
@@ -114,9 +112,9 @@ def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -
     for one in (told["dlg"], told["dlg-rate"], told["agic"], told["agic-rate"]):
         assert one["start"] == "uniform" and one["box"] is True, "as awa by itself"
     assert {one["steps"] for one in told.values()} == {250}
-    long = table4.plan(PAPER, "case1-1000")
+    long = awa.plan_table4(PAPER, "case1-1000")
     assert {one["steps"] for one in long["attack"]} == {1000}
-    assert {**long, "attack": None} == {**table4.plan(PAPER, "case1"), "attack": None}
+    assert {**long, "attack": None} == {**awa.plan_table4(PAPER, "case1"), "attack": None}
 
 
 def test_the_network_is_the_usual_one_at_full_width() -> None:
@@ -140,34 +138,34 @@ def test_the_network_is_the_usual_one_at_full_width() -> None:
 
 
 def test_settings_change_one_choice_each() -> None:
-    assert {row for row in settings.ROWS if settings.plan(PAPER, row)["data"].get("normalise")} == {
+    assert {row for row in awa.SETTINGS_ROWS if awa.plan_settings(PAPER, row)["data"].get("normalise")} == {
         "normalised"
     }
-    base = by_label(settings.plan(PAPER, "running"))
-    for row in settings.ROWS:
-        for label, one in by_label(settings.plan(PAPER, row)).items():
+    base = by_label(awa.plan_settings(PAPER, "running"))
+    for row in awa.SETTINGS_ROWS:
+        for label, one in by_label(awa.plan_settings(PAPER, row)).items():
             changed = {key for key in one if one[key] != base[label].get(key)}
             if row == "undefined-first":
                 assert changed == ({"undefined"} if label == "awa" else set())
                 continue
-            assert changed == set(settings.STARTS.get(row, {})) - {
+            assert changed == set(awa.STARTS_SETTINGS.get(row, {})) - {
                 key for key in base[label] if one.get(key) == base[label][key]
             }
 
 
 def test_a_descent_is_read_on_its_way_and_not_run_again() -> None:
-    told = iterations.plan(PAPER, "case3")["attack"]
+    told = awa.plan_iterations(PAPER, "case3")["attack"]
     steps = [one["steps"] for one in told]
     assert steps == sorted(set(steps)) and steps[-1] == 3000 and {250, 1000, 1500} <= set(steps)
     rest = [{**one, "steps": 0, "label": ""} for one in told]
     assert all(one == rest[0] for one in rest) and all(not one % rest[0]["kept_every"] for one in steps)
-    short = iterations.plan(SMALL, "case1-250")["attack"]
+    short = awa.plan_iterations(SMALL, "case1-250")["attack"]
     assert [one["steps"] for one in short] == [50, 100, 150, 200, 250]
 
 
 def test_stages_attack_the_rounds_after_those_that_trained() -> None:
     for row, before in (("after-0", 0), ("after-4", 4), ("after-16", 16)):
-        plan = stages.plan(PAPER, row)
+        plan = awa.plan_stages(PAPER, row)
         told = by_label(plan)
         assert plan["federation"]["rounds"] == before + 3
         assert plan["federation"]["record"] == [before, before + 1, before + 2]
@@ -180,7 +178,7 @@ def test_stages_attack_the_rounds_after_those_that_trained() -> None:
 
 def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
     for case in ("case1", "case4"):
-        study, used = (by_label(search.plan(PAPER, row)) for row in (f"{case}-study", case))
+        study, used = (by_label(awa.plan_search(PAPER, row)) for row in (f"{case}-study", case))
         sought = study["searched"]["search"]
         assert (sought["sampler"], sought["trials"], sought["starts"]) == ("gp", 50, 12)
         assert (
@@ -193,9 +191,7 @@ def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
         assert used["searched"]["steps"] == 250
         for one in (study["dlg-restarts"], used["dlg-restarts"]):
             own = {key: value for key, value in one.items() if key not in LIKE_ALL}
-            assert own == (
-                setting.ATTACKS["dlg-rate"] if case == "case1" else {"name": "awa", "preset": "none"}
-            )
+            assert own == (awa.ATTACKS["dlg-rate"] if case == "case1" else {"name": "awa", "preset": "none"})
 
 
 def test_the_gain_is_taken_apart() -> None:
@@ -292,12 +288,12 @@ def test_a_row_that_waits_for_another_is_refused_alone(tmp_path: Path) -> None:
         ran(tiny(find("awa-search")), tmp_path / "out", "case4")
     made = find("awa-search")
     with pytest.raises(ValueError, match="does not stand before it"):
-        replace(made, follows={"case1": Follows(row="case4-study", fill=search.with_found_weights)})
+        replace(made, follows={"case1": Follows(row="case4-study", fill=awa.with_found_weights)})
     lost = {"cases": [{"attack": "searched", "search": None, "reason": "too dark", "status": "failed"}]}
     with pytest.raises(BadInput, match="too dark"):
-        search.with_found_weights({"attack": [{"label": "searched"}]}, {**lost, "plan": {"name": "x"}})
+        awa.with_found_weights({"attack": [{"label": "searched"}]}, {**lost, "plan": {"name": "x"}})
 
 
 def test_the_papers_weights_are_the_presets_of_its_cases() -> None:
-    assert set(setting.CASES) < set(PRESETS)
+    assert set(awa.CASES) < set(PRESETS)
     assert PRESETS["case4"].q_conv == 655.98 and PRESETS["case3"].p_var == 0.01

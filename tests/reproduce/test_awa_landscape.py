@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedxray.federation.round_loop import Federation
+from fedxray.federation.setting import Federation
 from fedxray.params import parameters_of
-from fedxray.reproduce.awa import landscape, noise
-from fedxray.reproduce.awa.settings import MODELS
-from fedxray.reproduce.base import Request
-from fedxray.reproduce.table import find
+from fedxray.reproduce import awa, awa_noise
+from fedxray.reproduce.awa import MODELS
+from fedxray.reproduce.base import Request, find
 from fedxray.seeds import fork
 
 
@@ -26,7 +25,7 @@ def federation(norm: str = "running") -> Federation:
         "federation": {"rounds": 1, "epochs": 1, "batch_size": 4, "learning_rate": 0.01},
         "attack": [{"name": "dlg"}],
     }
-    return noise.prepared(plan, 0)
+    return awa_noise.prepared(plan, 0)
 
 
 def update_by_sgd(made: Federation, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -42,10 +41,10 @@ def update_by_sgd(made: Federation, x: torch.Tensor, y: torch.Tensor) -> torch.T
 def test_the_distance_is_that_of_two_steps_of_sgd(norm: str) -> None:
     made = federation(norm)
     records = made.clients[1]
-    found = noise.distances(made, 1, 5, landscape.NOISES)
+    found = awa_noise.distances(made, 1, 5, awa.NOISES)
     drawn = torch.randn(records.x.shape, generator=fork(5, "landscape", 1))
     true = update_by_sgd(made, records.x, records.y)
-    for size in landscape.NOISES:
+    for size in awa.NOISES:
         near = made.space.from_pixels((made.space.to_pixels(records.x) + size * drawn).clamp(0, 1))
         apart = update_by_sgd(made, near, records.y) - true
         expected = float(apart.square().sum() / true.square().sum())
@@ -53,24 +52,24 @@ def test_the_distance_is_that_of_two_steps_of_sgd(norm: str) -> None:
 
 
 def test_without_noise_there_is_no_distance_and_more_noise_goes_further() -> None:
-    found = list(noise.distances(federation(), 0, 0, (0.0, *landscape.NOISES)).values())
+    found = list(awa_noise.distances(federation(), 0, 0, (0.0, *awa.NOISES)).values())
     assert 0 == found[0] < found[1] < found[2] < found[3]
 
 
 def test_the_model_is_left_as_it_was() -> None:
     made = federation("batch")
     before = {name: value.clone() for name, value in made.model.state_dict().items()}
-    noise.distances(made, 0, 0, (0.1,))
+    awa_noise.distances(made, 0, 0, (0.1,))
     assert all(torch.equal(value, before[name]) for name, value in made.model.state_dict().items())
 
 
 def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert set(landscape.ROWS) <= set(MODELS)
-    monkeypatch.setattr(landscape, "plan_of_settings", lambda request, row: {"seeds": [0]})
+    assert set(awa.LANDSCAPE_ROWS) <= set(MODELS)
+    monkeypatch.setattr(awa, "plan_settings", lambda request, row: {"seeds": [0]})
     made = federation()
-    monkeypatch.setattr(noise, "prepared", lambda plan, seed: made)
-    found = landscape.measure(Request(scale="paper", clients=2), "running")
+    monkeypatch.setattr(awa_noise, "prepared", lambda plan, seed: made)
+    found = awa.measure(Request(scale="paper", clients=2), "running")
     assert [one.column for one in found] == [column.name for column in find("awa-landscape").columns]
     assert all([unit.client for unit in one.units] == [0, 1] for one in found)

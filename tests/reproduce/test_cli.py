@@ -13,13 +13,12 @@ from fedxray.adversary.view import View
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.conduct import Meter
-from fedxray.audit.results import read as read_results
-from fedxray.cli_reproduce import Lines
+from fedxray.audit.judge.results import read_results
+from fedxray.audit.run.audit import Meter
+from fedxray.cli.reproduce import Lines
 from fedxray.reproduce import document as documents
-from fedxray.reproduce.base import Request
+from fedxray.reproduce.base import REPRODUCTIONS, Request
 from fedxray.reproduce.run import job, reproduce
-from fedxray.reproduce.table import REPRODUCTIONS
 from tests.reproduce import fakes
 
 

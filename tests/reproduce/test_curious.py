@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.reproduce.base import Request
-from fedxray.reproduce.table import REPRODUCTIONS, find
+from fedxray.reproduce.base import REPRODUCTIONS, Request, find
 
 PAPER, SMALL = Request(scale="paper"), Request()
 NAMES = tuple(name for name in REPRODUCTIONS if name.startswith("curious-"))

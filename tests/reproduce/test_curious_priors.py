@@ -10,12 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.public_images import images_of_data
-from fedxray.reproduce.base import Request
-from fedxray.reproduce.curious.restoration import PRIORS, RESTORERS, commands
-from fedxray.reproduce.table import find
-from fedxray.restore.card import record_hashes
+from fedxray.audit.run.prepare import prepare
+from fedxray.cli.prior import images_of_data
+from fedxray.reproduce.base import Request, find
+from fedxray.reproduce.curious import PRIORS, RESTORERS, commands
+from fedxray.restore.loading import record_hashes
 
 
 def plan_of(name: str, row: str, scale: str = "small") -> Plan:
@@ -55,12 +54,11 @@ def test_no_prior_has_seen_a_client(data_folder: Path, monkeypatch: pytest.Monke
 
 def test_the_commands_for_priors_are_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is parsed by the command itself, with its settings."""
-    from fedxray import cli_prior
-    from fedxray.cli import app
+    from fedxray.cli import app, prior
     from fedxray.restore.training import Training
 
     asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(cli_prior, "run_training", lambda *given: asked.append(given))
+    monkeypatch.setattr(prior, "run_training", lambda *given: asked.append(given))
     for line in commands():
         assert CliRunner().invoke(app, shlex.split(line)[1:]).exit_code == 0, line
     assert [Training(**given[6]).kind for given in asked] == ["ddpm", "gan", "dit"]

@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedxray.reproduce.base import Request
-from fedxray.reproduce.dlf import (
-    averaging,
-    defences,
-    iterations,
-    order,
-    setting,
-    table1,
-    table3,
-    table4,
-    trained,
-)
-from fedxray.reproduce.table import find
+from fedxray.reproduce import dlf
+from fedxray.reproduce.base import Request, find
 
 PAPER = Request(scale="paper")
 COUNTS = ["recipe", "examples", "label-counts"]
@@ -76,13 +65,13 @@ def test_counts_are_known_in_all_tables_but_the_third_and_the_ends_to_end() -> N
 
 
 def test_the_five_attacks_stand_in_the_order_of_the_printed_columns() -> None:
-    for module, row in (
-        (table1, "femnist-5x5"),
-        (table3, "cifar100-10x1"),
-        (trained, "femnist-10x5-after-5"),
+    for plan, row in (
+        (dlf.plan_table1, "femnist-5x5"),
+        (dlf.plan_table3, "cifar100-10x1"),
+        (dlf.plan_trained, "femnist-10x5-after-5"),
     ):
-        names = [attack["name"] for attack in module.plan(PAPER, row)["attack"]]
-        assert names == FAMILY == list(setting.ATTACKS)
+        names = [attack["name"] for attack in plan(PAPER, row)["attack"]]
+        assert names == FAMILY == list(dlf.ATTACKS)
 
 
 @pytest.mark.parametrize(
@@ -117,33 +106,33 @@ def test_where_nothing_is_printed_no_number_stands() -> None:
 
 
 def test_with_one_epoch_the_simulating_attacks_were_printed_as_one() -> None:
-    for module in (table1, table3):
+    for numbers in (dlf.TABLE1_NUMBERS, dlf.TABLE3_NUMBERS):
         for row in ("femnist-1x5", "cifar100-1x5"):
-            first, *_, last = told = [module.NUMBERS[row][name] for name in FAMILY]
+            first, *_, last = told = [numbers[row][name] for name in FAMILY]
             assert told == [first, first, first, last, last] and first["rec"] > last["rec"]
 
 
 def test_the_fourth_table_tries_every_prior_by_its_name() -> None:
     for row in ("femnist-10x5", "cifar100-10x5"):
-        attacks = table4.plan(PAPER, row)["attack"]
+        attacks = dlf.plan_table4(PAPER, row)["attack"]
         assert len(attacks) == 8 and all(one["label"] == one["prior"] for one in attacks)
-        assert [one["prior"] for one in attacks] == list(table4.PRIORS) == list(table4.NUMBERS[row])
+        assert [one["prior"] for one in attacks] == list(dlf.PRIORS) == list(dlf.TABLE4_NUMBERS[row])
         assert {one["name"] for one in attacks} == {"dlf"}
 
 
 @pytest.mark.parametrize("before", [0, 5, 10])
 def test_the_seventh_table_attacks_the_round_after_those_that_trained(before: int) -> None:
-    plan = trained.plan(PAPER, f"femnist-10x5-after-{before}")
+    plan = dlf.plan_trained(PAPER, f"femnist-10x5-after-{before}")
     assert plan["federation"]["rounds"] == before + 1 and plan["federation"]["record"] == [before]
     assert [attack["rounds"] for attack in plan["attack"]] == [[before]] * 5
     assert plan["data"]["clients"] == 10, "as many train in a small run"
-    assert trained.plan(Request(), f"femnist-10x5-after-{before}")["data"]["clients"] == 10
+    assert dlf.plan_trained(Request(), f"femnist-10x5-after-{before}")["data"]["clients"] == 10
 
 
 @pytest.mark.parametrize("data", ["femnist", "cifar100"])
 def test_the_eighth_table_shuffles_as_its_rows_say(data: str) -> None:
     for ending, shuffle in (("random", "epoch"), ("static", "once")):
-        plan = order.plan(PAPER, f"{data}-10x5-{ending}")
+        plan = dlf.plan_order(PAPER, f"{data}-10x5-{ending}")
         assert plan["federation"]["shuffle"] == shuffle
         named = {attack["label"]: attack["name"] for attack in plan["attack"]}
         assert named == {
@@ -157,11 +146,11 @@ def test_the_eighth_table_shuffles_as_its_rows_say(data: str) -> None:
 
 
 def test_averages_and_defences_are_settings_of_the_same_attack() -> None:
-    attacks = averaging.plan(PAPER, "femnist-10x5")["attack"]
+    attacks = dlf.plan_averaging(PAPER, "femnist-10x5")["attack"]
     assert [(one["name"], one["label"], one["average"]) for one in attacks] == [
         ("dlf", name, name) for name in ("matched", "plain", "none")
     ]
-    plan = defences.plan(PAPER, "femnist-5x5")
+    plan = dlf.plan_defences(PAPER, "femnist-5x5")
     assert [attack["name"] for attack in plan["attack"]] == ["dlf", "fedsgd-inversion"]
     told = {one["label"]: (one.get("scale", one.get("share")), one.get("at")) for one in plan["defence"]}
     assert told.pop("none") == (None, None)
@@ -173,7 +162,7 @@ def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_o
     made = find("dlf-iterations")
     assert made.plan is not None
     for row in made.rows:
-        first, plan = table1.plan(PAPER, row), iterations.plan(PAPER, row)
+        first, plan = dlf.plan_table1(PAPER, row), dlf.plan_iterations(PAPER, row)
         assert {**plan, "attack": None} == {**first, "attack": None}, row
         whole, *others = plan["attack"]
         assert {**whole, "label": "dlf", "together": 0} == {
@@ -191,5 +180,5 @@ def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_o
 
 
 def test_clients_are_as_many_as_the_data_gives() -> None:
-    assert setting.attacked("cifar100", PAPER) == 20 and setting.attacked("cifar100", Request()) == 2
-    assert setting.attacked("femnist", PAPER) == setting.handwriting()["clients"]
+    assert dlf.attacked("cifar100", PAPER) == 20 and dlf.attacked("cifar100", Request()) == 2
+    assert dlf.attacked("femnist", PAPER) == dlf.handwriting()["clients"]

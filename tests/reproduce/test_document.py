@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from fedxray.reproduce.base import Column, Difference, Number, Paper, Reproduction, Unit
-from fedxray.reproduce.cells import Cell, cells_of_audit, costs_of_audit
-from fedxray.reproduce.document import _place, _side, _verdict, differences, document, validate
+from fedxray.reproduce.base import Column, Difference, Number, Paper, Reproduction, Unit, find
+from fedxray.reproduce.document import (
+    Cell,
+    _place,
+    _side,
+    _verdict,
+    cells_of_audit,
+    costs_of_audit,
+    differences,
+    document,
+    validate,
+)
 from fedxray.reproduce.pages import sheets
-from fedxray.reproduce.table import find
 
 
 @pytest.mark.parametrize(

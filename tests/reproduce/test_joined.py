@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.reproduce.base import Unit
-from fedxray.reproduce.cells import Cell
-from fedxray.reproduce.document import document
+from fedxray.reproduce.base import Unit, find
+from fedxray.reproduce.document import Cell, document
 from fedxray.reproduce.joined import joined
-from fedxray.reproduce.table import find
 
 MADE = find("awa-table4")
 VALUES = {

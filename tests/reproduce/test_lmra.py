@@ -6,24 +6,23 @@ import itertools
 
 import pytest
 
+from fedxray.reproduce import lmra
 from fedxray.reproduce.base import Request
-from fedxray.reproduce.lmra import sweeps
-from fedxray.reproduce.lmra.page import choices, tables
-from fedxray.reproduce.lmra.setting import MODELS, federation_of, published, targets, together
-from fedxray.reproduce.lmra.table1 import NUMBERS, TABLE1
-from fedxray.reproduce.lmra.table9 import NUMBERS as FITS
+from fedxray.reproduce.lmra import MODELS, TABLE1, TABLE1_NUMBERS, federation_of, published, targets, together
+from fedxray.reproduce.lmra import TABLE9_NUMBERS as FITS
+from fedxray.reproduce.lmra_page import choices, tables
 
 SMALL, PAPER = Request(), Request(scale="paper")
 
 
 def test_numbers_are_those_of_the_table() -> None:
     """Corners of the printed tables, and how many numbers each has."""
-    assert NUMBERS["flights"]["global"] == {"zest": pytest.approx(0.714)}
-    assert NUMBERS["att-faces-bn"]["sia-heuristic"] == {"accuracy": pytest.approx(0.616)}
-    assert NUMBERS["leaf"]["aia-gradients"] == {"accuracy": pytest.approx(0.663)}
-    assert NUMBERS["att-faces"]["sra-gradients"] == {"ssim": pytest.approx(0.261)}
-    assert NUMBERS["att-faces"]["sra-heuristic"] == {"class_ssim": pytest.approx(0.343)}
-    assert sum(len(columns) for columns in NUMBERS.values()) == 8 * 3 + 6 * 4 + 2 * 4 + 8 * 3
+    assert TABLE1_NUMBERS["flights"]["global"] == {"zest": pytest.approx(0.714)}
+    assert TABLE1_NUMBERS["att-faces-bn"]["sia-heuristic"] == {"accuracy": pytest.approx(0.616)}
+    assert TABLE1_NUMBERS["leaf"]["aia-gradients"] == {"accuracy": pytest.approx(0.663)}
+    assert TABLE1_NUMBERS["att-faces"]["sra-gradients"] == {"ssim": pytest.approx(0.261)}
+    assert TABLE1_NUMBERS["att-faces"]["sra-heuristic"] == {"class_ssim": pytest.approx(0.343)}
+    assert sum(len(columns) for columns in TABLE1_NUMBERS.values()) == 8 * 3 + 6 * 4 + 2 * 4 + 8 * 3
     assert FITS["flights"]["optimum"] == {"training_mape": pytest.approx(0.107)}
     assert FITS["leaf-bn"]["last"] == {"training_accuracy": pytest.approx(0.726)}
     assert sum(len(columns) for columns in FITS.values()) == 8 * 4
@@ -67,16 +66,16 @@ def test_one_setting_serves_all_clients_and_tables() -> None:
 @pytest.mark.parametrize(
     ("made", "row", "key", "small", "paper"),
     [
-        (sweeps.LMRA_BATCH_SIZE, "leaf-2000", ("federation", "batch_size"), 250, 2000),
-        (sweeps.LMRA_BATCH_SIZE, "att-faces-64", ("federation", "batch_size"), 64, 64),
-        (sweeps.LMRA_EPOCHS, "adult-5", ("federation", "epochs"), 5, 5),
-        (sweeps.LMRA_CLIENTS, "att-faces-20", ("data", "clients"), 20, 20),
-        (sweeps.LMRA_DATASET_SIZE, "leaf-1024", ("data", "limit"), 128, 1024),
-        (sweeps.LMRA_DATASET_SIZE, "leaf-64", ("federation", "batch_size"), 8, 64),
+        (lmra.LMRA_BATCH_SIZE, "leaf-2000", ("federation", "batch_size"), 250, 2000),
+        (lmra.LMRA_BATCH_SIZE, "att-faces-64", ("federation", "batch_size"), 64, 64),
+        (lmra.LMRA_EPOCHS, "adult-5", ("federation", "epochs"), 5, 5),
+        (lmra.LMRA_CLIENTS, "att-faces-20", ("data", "clients"), 20, 20),
+        (lmra.LMRA_DATASET_SIZE, "leaf-1024", ("data", "limit"), 128, 1024),
+        (lmra.LMRA_DATASET_SIZE, "leaf-64", ("federation", "batch_size"), 8, 64),
     ],
 )
 def test_a_row_changes_what_it_is_named_after(
-    made: sweeps.Reproduction, row: str, key: tuple[str, str], small: int, paper: int
+    made: lmra.Reproduction, row: str, key: tuple[str, str], small: int, paper: int
 ) -> None:
     assert made.plan is not None
     for request, value in ((SMALL, small), (PAPER, paper)):

@@ -11,15 +11,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fedxray.audit.engines import Inline
-from fedxray.audit.lock import locked
-from fedxray.audit.results import read as read_results
+from fedxray.audit.judge.results import read_results
+from fedxray.audit.run.engines import Inline
+from fedxray.audit.run.store import locked
 from fedxray.errors import BadInput
 from fedxray.reproduce import document as documents
-from fedxray.reproduce import history
-from fedxray.reproduce.base import Request
+from fedxray.reproduce import run as run_module
+from fedxray.reproduce.base import REPRODUCTIONS, Request
 from fedxray.reproduce.run import Ended, is_reproduction, job, rebuild, reproduce
-from fedxray.reproduce.table import REPRODUCTIONS
 
 
 @pytest.fixture(autouse=True)
@@ -105,11 +104,11 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
 
     asked = job("fake-audited", Request(), ("rounds-1", "rounds-2"))
     monkeypatch.setattr(
-        history, "time", SimpleNamespace(perf_counter=iter([10.0, 17.0, 20.0, 25.0]).__next__)
+        run_module, "time", SimpleNamespace(perf_counter=iter([10.0, 17.0, 20.0, 25.0]).__next__)
     )
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, tmp_path / "cut", progress=stop)
-    assert history.told(tmp_path / "cut")["seconds"] == 7.0, "what was interrupted took time too"
+    assert run_module.told(tmp_path / "cut")["seconds"] == 7.0, "what was interrupted took time too"
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
@@ -203,21 +202,21 @@ def test_the_folder_is_locked_until_everything_is_written(
 
 
 def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
-    first, second = (history.begin(tmp_path, name) for name in ("first", "second"))
-    history.end(tmp_path, first, 3.0)
-    told = [(one["command"], one["seconds"]) for one in history.history(tmp_path)]
+    first, second = (run_module.begin(tmp_path, name) for name in ("first", "second"))
+    run_module.end(tmp_path, first, 3.0)
+    told = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
     assert told == [("first", 3.0), ("second --resume", 0.0)] and first != second
     old = [{"command": "fedxray", "commit": None, "seconds": 2.0}]
-    (tmp_path / history.NAME).write_text(json.dumps(old))
-    mark = history.begin(tmp_path, "third")
-    history.end(tmp_path, mark, 4.0)
-    assert history.told(tmp_path)["seconds"] == 6.0 and history.history(tmp_path)[0] == old[0]
+    (tmp_path / run_module.NAME).write_text(json.dumps(old))
+    mark = run_module.begin(tmp_path, "third")
+    run_module.end(tmp_path, mark, 4.0)
+    assert run_module.told(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
 
 
 def test_a_command_that_was_given_again_is_told_once(tmp_path: Path) -> None:
     for name in ("first", "second", "second"):
-        history.begin(tmp_path, name)
-    assert history.told(tmp_path)["command"] == "first && second --resume"
+        run_module.begin(tmp_path, name)
+    assert run_module.told(tmp_path)["command"] == "first && second --resume"
 
 
 def test_a_page_is_written_again_without_running_anything(tmp_path: Path) -> None:

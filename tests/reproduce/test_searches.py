@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedxray.reproduce.base import Sought
-from fedxray.reproduce.document import document, validate
+from fedxray.reproduce.base import Sought, find
+from fedxray.reproduce.document import document, found_lines, searches_of_audit, validate
 from fedxray.reproduce.pages import sheets
-from fedxray.reproduce.searches import found_lines, searches_of_audit
-from fedxray.reproduce.table import find
 
 MADE = find("curious-unknown-lr")
 PAST = {"command": "fedxray reproduce x", "commit": None, "seconds": 1.0}

@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from fedxray.audit.cases import expand
+from fedxray.audit.run.grid import expand
 from fedxray.metrics.table import metric
-from fedxray.reproduce.base import NO_TABLE, Column, Difference, Paper, Reproduction, Request, columns_of
-from fedxray.reproduce.cells import TOLD
+from fedxray.reproduce.base import (
+    NO_TABLE,
+    REPRODUCTIONS,
+    Column,
+    Difference,
+    Paper,
+    Reproduction,
+    Request,
+    columns_of,
+    find,
+)
+from fedxray.reproduce.document import TOLD, sentences
 from fedxray.reproduce.run import job
-from fedxray.reproduce.sentences import sentences
-from fedxray.reproduce.table import REPRODUCTIONS, find
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,7 +90,7 @@ def test_a_restored_column_alone_brings_the_attack_that_it_restores() -> None:
 
 def test_listing_needs_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom fedxray.reproduce.table import REPRODUCTIONS, find\n"
+        "import sys\nfrom fedxray.reproduce.base import REPRODUCTIONS, find\n"
         "for name in REPRODUCTIONS: find(name)\nassert 'torch' not in sys.modules\n"
     )
     ended = subprocess.run(

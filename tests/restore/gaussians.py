@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedxray.restore.diffusion import Diffusion
+from fedxray.restore.base import Diffusion
 from fedxray.seeds import fork
 
 SHAPE = (1, 4, 4)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedxray.attacks.evidence import of_class_images, of_images, of_label_counts
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.progress import Report
 from fedxray.restore.base import Restored, Restorer, Shaped

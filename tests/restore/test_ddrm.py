@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.progress import Step, silent
-from fedxray.restore.blocks import Blocks
-from fedxray.restore.ddrm import Ddrm, chosen_levels, ddrm
+from fedxray.restore.ddrm import Blocks, Ddrm, chosen_levels, ddrm
 from fedxray.seeds import fork
 from tests.restore.gaussians import (
     PIXELS,

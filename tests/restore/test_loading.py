@@ -16,12 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from fedxray.errors import BadInput
 from fedxray.restore import loading
-from fedxray.restore.base import Shaped
-from fedxray.restore.card import file_hash
+from fedxray.restore.base import Diffusion, Shaped
 from fedxray.restore.ddrm import Ddrm
-from fedxray.restore.diffusion import Diffusion
 from fedxray.restore.gan import Gan, RestoringNetwork
-from fedxray.restore.loading import WEIGHTS, load_prior
+from fedxray.restore.loading import WEIGHTS, file_hash, load_prior
 from fedxray.restore.mde import Mde
 from tests.restore.small import stripes, trained
 
@@ -367,6 +365,6 @@ def test_without_the_library_its_extra_is_named(
 
 
 def test_training_images_are_those_of_the_card(priors: dict[str, Path]) -> None:
-    from fedxray.restore.card import record_hashes
+    from fedxray.restore.loading import record_hashes
 
     assert load_prior(str(priors["dit"])).seen == frozenset(record_hashes(stripes().pixels))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.progress import Step, silent
-from fedxray.restore.diffusion import Diffusion
+from fedxray.restore.base import Diffusion
 from fedxray.restore.mde import Mde, rebuilt, sample
 from fedxray.seeds import fork
 from tests.restore.gaussians import SHAPE, gaussian_prior

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from fedxray.errors import BadInput
 from fedxray.progress import Step
-from fedxray.restore.card import check_overlap, known_among, read_card, record_hashes
+from fedxray.restore.loading import check_overlap, known_among, read_card, record_hashes
 from fedxray.restore.training import (
     Training,
     check_place,

@@ -10,10 +10,10 @@ from torch import nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
 from fedxray.attacks.attributes.from_model import AttributeFromModel
-from fedxray.data.space import Column, Space
+from fedxray.data.dataset import Column, Space
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
-from fedxray.theory.attributes import accuracy_bound, nearer_value
+from fedxray.theory import accuracy_bound, nearer_value
 
 DOUBLE = torch.float64
 VALUES = st.tuples(st.floats(-3, 3), st.floats(0.1, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))

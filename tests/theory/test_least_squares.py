@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
-from fedxray.theory.least_squares import (
+from fedxray.theory import (
     error_order,
     forward_bound_holds,
     forward_error_bound,

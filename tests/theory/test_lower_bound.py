@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from fedxray.adversary import roles
 from fedxray.adversary.view import Observation
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
-from fedxray.theory.lower_bound import hard_client, hard_curvature, hard_optimum, idle_client, twin_client
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
+from fedxray.theory import hard_client, hard_curvature, hard_optimum, idle_client, twin_client
 
 ZERO = 1e-12  # rounding of the Cholesky factor
 LIKE = torch.zeros(1, dtype=torch.float64)

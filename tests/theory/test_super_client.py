@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.params import Params, norm, scaled, subtract
-from fedxray.theory.super_client import (
+from fedxray.theory import (
     Loss,
     Moments,
     curved,

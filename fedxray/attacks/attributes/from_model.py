@@ -15,7 +15,7 @@ from torch import Tensor
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, granted, needs_of_model, sensitive_column
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.predict import losses
 from fedxray.errors import check_one_of, check_whole
 from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_probability

@@ -27,12 +27,12 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import cosine, squares
 from fedxray.attacks.inversion.dlg import Unit, check_unit, first_tensor, unit_size
-from fedxray.attacks.inversion.known import (
+from fedxray.attacks.inversion.layer_weights import layers_of, ramps
+from fedxray.attacks.inversion.problem import (
     Start,
     as_far_as_told,
     check_count,
@@ -45,13 +45,11 @@ from fedxray.attacks.inversion.known import (
     replayed,
     shared_starts,
 )
-from fedxray.attacks.inversion.layers import layers_of, ramps
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.decays import Stairs
+from fedxray.attacks.observations import observation_at
 from fedxray.errors import unknown_name
-from fedxray.methods import Adam, Method, SignedAdam
-from fedxray.minimise import restarts
+from fedxray.optim import Adam, Method, SignedAdam, Stairs, restarts
 from fedxray.params import Params
 from fedxray.priors import total_variation
 

@@ -33,11 +33,10 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.aim import At, check_at, examples_behind, known_examples, observation_at
 from fedxray.attacks.base import Attack, Context, Need, any_update, classification, images
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import squared_l2
-from fedxray.attacks.inversion.known import (
+from fedxray.attacks.inversion.problem import (
     Start,
     as_far_as_told,
     check_count,
@@ -54,9 +53,9 @@ from fedxray.attacks.inversion.known import (
 )
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
+from fedxray.attacks.observations import At, check_at, examples_behind, known_examples, observation_at
 from fedxray.errors import BadInput
-from fedxray.methods import Adam, Lbfgs, Method
-from fedxray.minimise import Project, Restarts, restarts
+from fedxray.optim import Adam, Lbfgs, Method, Project, Restarts, restarts
 from fedxray.params import Params, scaled
 from fedxray.seeds import fork, normal_like
 

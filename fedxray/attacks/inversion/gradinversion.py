@@ -24,20 +24,19 @@ network; the noise is 0.01 of the learning rate, as in a public implementation (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.aim import At, check_at, examples_behind, observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.dlg import PART_OF_LENGTH, first_tensor, matching_loss
-from fedxray.attacks.inversion.group import consensus
-from fedxray.attacks.inversion.known import (
+from fedxray.attacks.inversion.problem import (
     as_far_as_told,
     check_count,
     check_label_attack,
@@ -48,16 +47,177 @@ from fedxray.attacks.inversion.known import (
     labels_in_batches,
     recipe_of,
 )
-from fedxray.attacks.inversion.langevin import Langevin
-from fedxray.attacks.inversion.norm_match import known_statistics, statistics_loss
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.decays import Cosine, WarmUp
+from fedxray.attacks.observations import At, check_at, examples_behind, observation_at
 from fedxray.errors import BadInput
-from fedxray.minimise import Changing, Loss, minimise
-from fedxray.models.inspect import head
+from fedxray.federation.recipe import Recipe
+from fedxray.imaging import assignment
+from fedxray.models.inspect import batch_norm_layers, batch_statistics, head
+from fedxray.optim import (
+    Adam,
+    Changing,
+    Constant,
+    Cosine,
+    Decay,
+    Loss,
+    Method,
+    Moved,
+    Tensors,
+    WarmUp,
+    minimise,
+)
+from fedxray.params import Params, buffers_of
 from fedxray.priors import l2, total_variation
-from fedxray.seeds import derive_seed
+from fedxray.seeds import derive_seed, fork, normal_like
+
+# --- What several guesses of the same images agree on.
+
+
+def consensus(guesses: Tensor, labels: Tensor) -> Tensor:
+    """The mean of corresponding images over all guesses [guesses, examples, ...], in the place of each; shape kept.
+
+    Image i of every guess has label i [examples]; those of one label are first matched to the first guess, one to
+    one, so that the squared distances are smallest.
+    """
+    places = torch.stack([matched_places(guesses[0], one, labels) for one in guesses])  # [guesses, examples]
+    aligned = torch.stack([one[place] for one, place in zip(guesses, places, strict=True)])
+    mean = aligned.mean(0)
+    back = places.argsort(1)  # where each image went
+    return torch.stack([mean[place] for place in back])
+
+
+def matched_places(reference: Tensor, guess: Tensor, labels: Tensor) -> Tensor:
+    """For each image of the reference [examples, ...] the place of its partner of the same label; shape [examples]."""
+    places = torch.arange(len(labels), device=reference.device)
+    for label in labels.unique().tolist():
+        group = (labels == label).nonzero()[:, 0]
+        if len(group) > 1:
+            apart = torch.cdist(reference[group].flatten(1), guess[group].flatten(1)) ** 2
+            rows, columns = assignment(-apart)
+            places[group[rows]] = group[columns]
+    return places
+
+
+# --- How far the BatchNorm statistics of guessed inputs are from the client's, as far as a seat knows
+# those.
+
+
+FIRST_LAYER = 10.0  # how much more the first BatchNorm layer counts
+
+
+def known_statistics(
+    view: View, observation: Observation, recipe: Recipe, examples: int
+) -> tuple[dict[str, Tensor], str]:
+    """Statistics of the client's batches by layer, "<layer>.mean" and "<layer>.var", and where they come from.
+
+    Granted ones are the client's own, averaged over its steps. Otherwise a client that returns its running
+    statistics gives the same away: they moved towards those of its batches by a known share. Where it keeps them,
+    only the running statistics of the model that it was sent are left.
+    """
+    layers = {name: layer for name, layer in batch_norm_layers(view.model).items() if _tracks(layer)}
+    granted = (view.grants.bn_statistics or {}).get(observation.round)
+    if granted is not None:
+        return {name: value.mean(0) for name, value in granted.items()}, "granted"
+    if not layers:
+        return {}, "none"
+    before = {**buffers_of(view.model), **observation.buffers}
+    if all(f"{name}.running_mean" in observation.buffers_after for name in layers):
+        steps = recipe.steps(examples)
+        return _taken_up(layers, before, observation.buffers_after, steps), "returned"
+    return _running(layers, before), "running"
+
+
+def statistics_loss(
+    view: View, observation: Observation, recipe: Recipe, wanted: Params
+) -> Callable[[Tensor], Tensor]:
+    """Inputs [examples, ...] in, the sum over layers of the distances of mean and of variance out.
+
+    Inputs are cut into the batches of one epoch at the model that was sent, and their statistics averaged.
+    """
+    tell, buffers = batch_statistics(view.model), {**buffers_of(view.model), **observation.buffers}
+    first = next(iter(batch_norm_layers(view.model)), "")
+
+    def loss(x: Tensor) -> Tensor:
+        batches = [tell(observation.start, buffers, part) for part in x.split(recipe.batch_length(len(x)))]
+        parts = []
+        for name, target in wanted.items():
+            mine = torch.stack([batch[name] for batch in batches]).mean(0)
+            weight = FIRST_LAYER if name.rpartition(".")[0] == first else 1.0
+            parts.append(weight * torch.linalg.vector_norm(mine - target.to(mine)))
+        return torch.stack(parts).sum()
+
+    return loss
+
+
+def _taken_up(layers: dict[str, nn.Module], before: Params, after: Params, steps: int) -> dict[str, Tensor]:
+    """What running statistics moved towards in so many steps, by layer."""
+    found = {}
+    for name, layer in layers.items():
+        assert isinstance(layer, _BatchNorm)
+        kept = _share_kept(layer, before, name, steps)
+        for ours, theirs in (("mean", "running_mean"), ("var", "running_var")):
+            old, new = before[f"{name}.{theirs}"], after[f"{name}.{theirs}"]
+            found[f"{name}.{ours}"] = (new - kept * old) / (1 - kept)
+    return found
+
+
+def _share_kept(layer: _BatchNorm, before: Params, name: str, steps: int) -> float:
+    """How much of the old running statistics is left after so many steps."""
+    if layer.momentum is not None:
+        return float((1 - layer.momentum) ** steps)
+    seen = int(before[f"{name}.num_batches_tracked"])  # a plain average over all batches ever
+    return seen / (seen + steps)
+
+
+def _running(layers: dict[str, nn.Module], buffers: Params) -> dict[str, Tensor]:
+    """The running statistics themselves, unless no batch ever entered them."""
+    if all(int(buffers[f"{name}.num_batches_tracked"]) == 0 for name in layers):
+        return {}
+    return {
+        f"{name}.{ours}": buffers[f"{name}.running_{ours}"] for name in layers for ours in ("mean", "var")
+    }
+
+
+def _tracks(layer: nn.Module) -> bool:
+    return isinstance(layer, _BatchNorm) and layer.running_mean is not None
+
+
+# --- Adam with some noise after every step, which depends on the seed and the step alone.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Langevin(Method):
+    """Adam, and after each of its steps normal noise of `noise` times the present learning rate."""
+
+    steps: int
+    lr: float
+    noise: float
+    seed: int
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings that Adam has."""
+        self.adam()
+
+    def adam(self) -> Adam:
+        """The same without noise."""
+        return Adam(steps=self.steps, lr=self.lr, decay=self.decay)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """What Adam remembers."""
+        return self.adam().fresh(point)
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """A step of Adam, then the noise."""
+        moved, kept = self.adam().move(point, gradient, memory, step)
+        size = self.noise * self.lr * self.decay.factor(step, self.steps)
+        noisy = {
+            name: value + size * normal_like(value, fork(self.seed, "step", step, name))
+            for name, value in moved.items()
+        }
+        return noisy if size else moved, kept
+
 
 WARM_UP = 50  # steps, at most a tenth of all
 

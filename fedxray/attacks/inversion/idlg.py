@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedxray.adversary.view import View
-from fedxray.attacks.aim import At, check_at, observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind
 from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss, reconstruction
-from fedxray.attacks.inversion.known import (
+from fedxray.attacks.inversion.problem import (
     as_far_as_told,
     check_count,
     check_label_attack,
@@ -34,8 +33,8 @@ from fedxray.attacks.inversion.known import (
 )
 from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.methods import Lbfgs
-from fedxray.minimise import restarts
+from fedxray.attacks.observations import At, check_at, observation_at
+from fedxray.optim import Lbfgs, restarts
 
 
 @dataclass(frozen=True, kw_only=True)

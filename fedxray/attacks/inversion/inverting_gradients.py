@@ -32,11 +32,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.aim import At, check_at, observation_at
 from fedxray.attacks.base import Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.distance import DISTANCES, where_seen
-from fedxray.attacks.inversion.known import (
+from fedxray.attacks.inversion.problem import (
     Start,
     as_far_as_told,
     check_count,
@@ -51,10 +50,9 @@ from fedxray.attacks.inversion.known import (
 )
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.decays import Stairs
+from fedxray.attacks.observations import At, check_at, observation_at
 from fedxray.errors import unknown_name
-from fedxray.methods import SignedAdam
-from fedxray.minimise import restarts
+from fedxray.optim import SignedAdam, Stairs, restarts
 from fedxray.params import Params
 from fedxray.priors import total_variation
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,15 +13,53 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedxray.attacks.inversion.quick_pooling import quicken
 from fedxray.defences.base import IDENTITY, Seams
 from fedxray.errors import BadInput
 from fedxray.federation.local import Batch, Objective, local_update, shares_tensors
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule
+from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
 from fedxray.params import Params, buffers_of, each
+
+# --- Average pooling as one product of matrices, which is quicker to differentiate twice than torch's own
+# kernel.
+
+
+Pair = tuple[int, int]
+
+
+def quicken(network: nn.Module) -> None:
+    """Let every average pooling over windows that touch compute by a product, in place."""
+    for layer in network.modules():
+        if type(layer) is nn.AvgPool2d and _tiles(layer):
+            vars(layer)["forward"] = partial(average_pool, size=_pair(layer.kernel_size))
+
+
+def average_pool(x: Tensor, size: Pair) -> Tensor:
+    """As torch.nn.functional.avg_pool2d with windows that touch, x [..., h, w]; shape [..., h / high, w / wide]."""
+    high, wide = size
+    rows, columns = x.shape[-2] // high, x.shape[-1] // wide
+    inside = x[..., : rows * high, : columns * wide]
+    bands = inside.reshape(-1, high * columns * wide)  # the rows that share a row of windows, end to end
+    return (bands @ _windows(columns, size, x)).reshape(*x.shape[:-2], rows, columns)
+
+
+def _windows(columns: int, size: Pair, like: Tensor) -> Tensor:
+    """What each pixel of a band gives to each window, [high * columns * wide, columns]."""
+    high, wide = size
+    one = torch.eye(columns, dtype=like.dtype, device=like.device) / (high * wide)
+    return one.repeat_interleave(wide, 0).repeat(high, 1)
+
+
+def _tiles(layer: nn.AvgPool2d) -> bool:
+    """Whether every pixel is in one window at most, and all windows count alike."""
+    plain = _pair(layer.padding) == (0, 0) and not layer.ceil_mode and layer.divisor_override is None
+    return plain and _pair(layer.kernel_size) == _pair(layer.stride)
+
+
+def _pair(value: int | tuple[int, ...]) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
 
 # Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
 # graph then takes two to three times as much.
@@ -166,3 +205,30 @@ def check_batch_norm(batch_norm: str) -> None:
         raise BadInput(
             "batch_norm", expected='"batch" or "running"', got=repr(batch_norm), remedy='Try "batch".'
         )
+
+
+# --- A round of many local steps read as one of few: recipes of the FedSGD baselines.
+
+
+def one_step(recipe: Recipe, examples: int) -> Recipe:
+    """One step on all examples, as long as all the client's steps together on a constant gradient."""
+    pull = pulled(recipe, recipe.steps(examples))
+    return _full_batches(recipe, epochs=1, learning_rate=recipe.learning_rate * pull)
+
+
+def one_step_per_epoch(recipe: Recipe, examples: int) -> Recipe:
+    """One step on all examples per epoch, together as long as all the client's steps on a constant gradient."""
+    epochs = recipe.epochs if recipe.kind == "weights" else 1
+    pull = pulled(recipe, recipe.steps(examples)) / epochs
+    return _full_batches(recipe, epochs=epochs, learning_rate=recipe.learning_rate * pull)
+
+
+def pulled(recipe: Recipe, steps: int) -> float:
+    """How often a constant gradient counts in so many steps: once each without momentum, more with it."""
+    if not recipe.momentum:
+        return float(steps)
+    return sum((1 - recipe.momentum**step) / (1 - recipe.momentum) for step in range(1, steps + 1))
+
+
+def _full_batches(recipe: Recipe, *, epochs: int, learning_rate: float) -> Recipe:
+    return replace(recipe, epochs=epochs, batch_size="all", learning_rate=learning_rate, momentum=0.0)

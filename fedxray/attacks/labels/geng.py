@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedxray.adversary.view import View
-from fedxray.attacks.aim import At
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need
 from fedxray.attacks.evidence import Evidence, Kind
-from fedxray.attacks.labels.formula import Source, check_settings, estimate, needs_of_formula
+from fedxray.attacks.labels.last_layer import Source, check_settings, estimate, needs_of_formula
+from fedxray.attacks.observations import At
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,12 +28,18 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.aim import At, check_at, examples_behind, known_examples
 from fedxray.attacks.base import Attack, Context, Need, any_update, classification
 from fedxray.attacks.evidence import Evidence, Kind, of_label_counts
-from fedxray.attacks.labels.counts import evidence_of
-from fedxray.attacks.labels.dummies import statistics_of
-from fedxray.attacks.labels.head import bias_name, head_bias, linear_head, mean_reply, scale_of
+from fedxray.attacks.labels.last_layer import (
+    bias_name,
+    evidence_of,
+    head_bias,
+    linear_head,
+    mean_reply,
+    scale_of,
+    statistics_of,
+)
+from fedxray.attacks.observations import At, check_at, examples_behind, known_examples
 from fedxray.errors import BadInput
 from fedxray.models.inspect import head
 

@@ -27,11 +27,10 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.aim import At, check_at, known_examples, observation_at
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, any_update, classification
 from fedxray.attacks.evidence import Evidence, Kind
-from fedxray.attacks.labels.counts import evidence_of
-from fedxray.attacks.labels.head import head_bias, head_gradient, known_steps, linear_head
+from fedxray.attacks.labels.last_layer import evidence_of, head_bias, head_gradient, known_steps, linear_head
+from fedxray.attacks.observations import At, check_at, known_examples, observation_at
 from fedxray.models.inspect import head
 
 LARGEST = 1e10  # size of a restored feature

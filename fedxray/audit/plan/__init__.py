@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from fedxray.audit.plan.arguments import load_arguments, split_arguments
-from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, GatePart, ModelPart
-from fedxray.audit.plan.reading import make_plan, read_plan
+from fedxray.audit.plan.read import make_plan, read_plan
 from fedxray.audit.plan.reference import plan_reference
-from fedxray.audit.plan.whole import Plan
+from fedxray.audit.plan.schema import (
+    AttackPart,
+    DataPart,
+    DefencePart,
+    FederationPart,
+    GatePart,
+    ModelPart,
+    Plan,
+    load_arguments,
+    split_arguments,
+)
 
 __all__ = [
     "AttackPart",

@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit import catalog
-from fedxray.audit.extras import check_metrics
-from fedxray.audit.plan.arguments import keywords, loader_options, partition_options
-from fedxray.audit.plan.keys import key_names
-from fedxray.audit.plan.one_gradient import check_one_gradient
-from fedxray.audit.plan.parts import AttackPart, DataPart, DefencePart, FederationPart, ModelPart
 from fedxray.audit.plan.recorded import check_recorded
+from fedxray.audit.plan.schema import (
+    AttackPart,
+    DataPart,
+    DefencePart,
+    FederationPart,
+    ModelPart,
+    key_names,
+    keywords,
+    loader_options,
+    partition_options,
+)
 from fedxray.audit.restoring import make_restorer, named
 from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.metrics.optional import check_metrics
 
 if TYPE_CHECKING:
     from fedxray.attacks.base import Attack
-    from fedxray.audit.plan.whole import Plan
+    from fedxray.audit.plan.schema import Plan
+
+# --- FedSGD in a plan: a round is one gradient of all examples, so there is nothing else to choose.
+
+
+FIXED = {"epochs": 1, "batch_size": "all", "momentum": 0.0, "shuffle": "epoch"}
+
+
+def for_gradients(document: dict[str, Any]) -> dict[str, Any]:
+    """The plan with what follows from fedsgd: one batch of all examples, so that results tell of no other."""
+    federation = document.get("federation")
+    if "transcript" in document or not isinstance(federation, Mapping):
+        return document
+    if federation.get("algorithm") != "fedsgd" or "batch_size" in federation:
+        return document
+    return {**document, "federation": {**federation, "batch_size": FIXED["batch_size"]}}
+
+
+def check_one_gradient(federation: FederationPart) -> None:
+    """Refuse what fedsgd would ignore."""
+    if federation.algorithm != "fedsgd":
+        return
+    for name, only in FIXED.items():
+        given = getattr(federation, name)
+        if name in federation.model_fields_set and given != only:
+            raise BadInput(
+                f"federation.{name}",
+                expected='algorithm = "fedavg" or "fedprox" beside it',
+                got=f"{given!r} with fedsgd, which sends one gradient of all examples",
+                remedy=f"Leave {name} out, or change the algorithm.",
+            )
+
 
 MOST_POINTS = 1000  # of all sweeps together
 
@@ -128,7 +167,7 @@ def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
         made = catalog.make_attack(str(attack.name), attack.settings, place)
         check_controls(place, attack, made)
         if attack.search is not None:
-            from fedxray.audit.search_table import study_of  # it imports torch, which a report does without
+            from fedxray.audit.run.search import study_of  # it imports torch, which a report does without
 
             study_of(made, attack.search, f"{place}.search")
     _check_grants(place, attack)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedxray.errors import BadInput
 
 if TYPE_CHECKING:
-    from fedxray.audit.plan.whole import Plan
+    from fedxray.audit.plan.schema import Plan
 
 FELLOW_SEAT = 1  # of the fellow client that a transcript of a recording holds
 TOLD_BY_IT = ("rounds", "record", "participation")

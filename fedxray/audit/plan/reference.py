@@ -5,17 +5,20 @@ from __future__ import annotations
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedxray.audit.plan.keys import OpenSection, key_names, values_of
-from fedxray.audit.plan.parts import (
+from fedxray.audit.plan.schema import (
     AttackPart,
     DataPart,
     DefencePart,
     FederationPart,
     GatePart,
     ModelPart,
+    OpenSection,
+    Plan,
+    RecipePart,
+    TranscriptPart,
+    key_names,
+    values_of,
 )
-from fedxray.audit.plan.transcript_part import RecipePart, TranscriptPart
-from fedxray.audit.plan.whole import Plan
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[data]", DataPart),

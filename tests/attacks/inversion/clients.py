@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule
+from fedxray.federation.recipe import Recipe, Schedule
 
 
 def small_net(

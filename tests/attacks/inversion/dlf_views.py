@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context, compute
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.progress import silent
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import examples, plain_update, small_net

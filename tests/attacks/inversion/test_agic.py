@@ -14,11 +14,10 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.agic import Agic
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.attacks.inversion.dlg import Dlg
-from fedxray.attacks.inversion.known import replayed
+from fedxray.attacks.inversion.problem import replayed
 from fedxray.errors import BadInput
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
-from fedxray.methods import Adam, SignedAdam
+from fedxray.federation.recipe import Recipe, draw_schedule
+from fedxray.optim import Adam, SignedAdam
 from fedxray.params import add
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update

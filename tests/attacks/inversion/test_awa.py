@@ -12,15 +12,12 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.awa import LEAST_WEIGHT, Awa
-from fedxray.attacks.inversion.awa_objective import Match
-from fedxray.attacks.inversion.awa_presets import PRESETS, Weights, case_of
+from fedxray.attacks.inversion.awa import LEAST_WEIGHT, PRESETS, Awa, Match, Weights, case_of
 from fedxray.attacks.inversion.dlg import Dlg, matching_loss
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
-from fedxray.minimise import minimise
+from fedxray.federation.recipe import Recipe, draw_schedule
+from fedxray.optim import minimise
 from fedxray.params import parameters_of
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update

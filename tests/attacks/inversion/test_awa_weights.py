@@ -7,8 +7,8 @@ from dataclasses import astuple, replace
 import pytest
 import torch
 
-from fedxray.attacks.inversion.awa_presets import PRESETS
-from fedxray.attacks.inversion.layers import layers_of, ramps
+from fedxray.attacks.inversion.awa import PRESETS
+from fedxray.attacks.inversion.layer_weights import layers_of, ramps
 from tests.attacks.inversion.test_awa import images, loss_of, seen
 from tests.attacks.inversion.test_layers import resnet
 

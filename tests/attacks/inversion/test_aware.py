@@ -12,20 +12,19 @@ from torch import Tensor
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import View
-from fedxray.attacks.aim import observation_at
 from fedxray.attacks.base import Context, compute
-from fedxray.attacks.inversion.aware import update_variance
 from fedxray.attacks.inversion.distance import squared_l2
-from fedxray.attacks.inversion.dlf import Dlf
-from fedxray.attacks.inversion.dlf_objective import objective, simulation, what_is_known
+from fedxray.attacks.inversion.dlf import Dlf, objective, simulation, what_is_known
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
-from fedxray.attacks.inversion.known import as_far_as_told, replayed
+from fedxray.attacks.inversion.problem import as_far_as_told, replayed, update_variance
+from fedxray.attacks.observations import observation_at
 from fedxray.audit import catalog
 from fedxray.data import load, split
-from fedxray.data.records import Records
+from fedxray.data.dataset import Records
 from fedxray.defences.base import Told
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.scoring import score

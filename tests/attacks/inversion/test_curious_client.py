@@ -10,12 +10,14 @@ from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.curious_client import CuriousClient
-from fedxray.attacks.inversion.curious_client_oracle import CuriousClientOracle
-from fedxray.attacks.inversion.curious_settings import own_guesses
-from fedxray.attacks.inversion.latent import enlarged, valid
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.attacks.inversion.curious_client import (
+    CuriousClient,
+    CuriousClientOracle,
+    enlarged,
+    own_guesses,
+    valid,
+)
+from fedxray.data.dataset import Records, Space
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate

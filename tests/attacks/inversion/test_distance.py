@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedxray.attacks.inversion.distance import (
-    DISTANCES,
-    cosine,
-    cosine_by_layer,
-    l1,
-    squared_l2,
-    squares,
-)
+from fedxray.attacks.inversion.distance import DISTANCES, cosine, cosine_by_layer, l1, squared_l2, squares
 from fedxray.errors import BadInput
 
 WEIGHTS = {"conv.weight": 1.0, "conv.bias": 0.5, "head.weight": 3.0}

@@ -10,18 +10,13 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.dlf import Dlf
-from fedxray.attacks.inversion.dlf_no_prior import DlfNoPrior
-from fedxray.attacks.inversion.fedsgd_epoch import FedsgdEpoch
-from fedxray.attacks.inversion.fedsgd_inversion import FedsgdInversion
-from fedxray.attacks.inversion.shared_simulation import SharedSimulation
-from fedxray.attacks.labels.dummies import HeadStatistics
+from fedxray.attacks.inversion.dlf import Dlf, DlfNoPrior, FedsgdEpoch, FedsgdInversion, SharedSimulation
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.labels.last_layer import HeadStatistics
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput, Refused
-from fedxray.federation.checkpoint import checkpointed
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.local import checkpointed
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.priors import EPOCH_PRIORS, random_kernel
 from fedxray.progress import Step
 from fedxray.seeds import fork

@@ -14,16 +14,15 @@ from torch import Tensor
 
 from fedxray.adversary.view import View
 from fedxray.attacks.inversion.distance import BY_DEPTH, DISTANCES, depth_weights, distance_named
-from fedxray.attacks.inversion.dlf import Dlf
-from fedxray.attacks.inversion.dlf_objective import (
-    Objective,
-    Simulation,
-    objective,
-    simulation,
-    what_is_known,
+from fedxray.attacks.inversion.dlf import Dlf, Objective, Simulation, objective, simulation, what_is_known
+from fedxray.attacks.inversion.replay import (
+    one_step,
+    one_step_per_epoch,
+    pulled,
+    schedule_of_epochs,
+    segment_length,
+    straight_schedule,
 )
-from fedxray.attacks.inversion.merged_steps import one_step, one_step_per_epoch, pulled
-from fedxray.attacks.inversion.replay import schedule_of_epochs, segment_length, straight_schedule
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.priors import EPOCH_PRIORS

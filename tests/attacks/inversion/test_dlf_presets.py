@@ -4,9 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from fedxray.attacks.inversion.dlf import Dlf
-from fedxray.attacks.inversion.dlf_presets import PRESETS
-from fedxray.attacks.inversion.dlf_settings import method_of, numbers_of, prior_of
+from fedxray.attacks.inversion.dlf import PRESETS, Dlf, method_of, numbers_of, prior_of
 from fedxray.priors import EPOCH_PRIORS
 
 # As printed with the authors' scripts, prior by prior: femnist, cifar100.

@@ -15,11 +15,10 @@ from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.dlg import Dlg, matching_loss
 from fedxray.attacks.inversion.idlg import Idlg
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput, Refused
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
-from fedxray.methods import Adam, Lbfgs
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
+from fedxray.optim import Adam, Lbfgs
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update
 from tests.attacks.views import view_of_update

@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedxray.attacks.inversion.enhancement import aim_moments, furthest, largest, moments, relative_errors
-from fedxray.attacks.inversion.layers import Layer, layers_of
+from fedxray.attacks.inversion.layer_weights import (
+    Layer,
+    aim_moments,
+    furthest,
+    largest,
+    layers_of,
+    moments,
+    relative_errors,
+)
 from fedxray.params import parameters_of
 from tests.attacks.inversion.clients import examples, small_net
 

@@ -14,19 +14,23 @@ from fedxray.adversary.disclose import disclose
 from fedxray.adversary.roles import server
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.gradinversion import GradInversion, lowest_rows
-from fedxray.attacks.inversion.group import consensus, matched_places
-from fedxray.attacks.inversion.langevin import Langevin
-from fedxray.attacks.inversion.norm_match import known_statistics, statistics_loss
-from fedxray.attacks.local_model.last_returned import LastReturned
-from fedxray.data.records import Records
-from fedxray.data.space import Space
-from fedxray.decays import Constant
+from fedxray.attacks.inversion.gradinversion import (
+    GradInversion,
+    Langevin,
+    consensus,
+    known_statistics,
+    lowest_rows,
+    matched_places,
+    statistics_loss,
+)
+from fedxray.attacks.local_model.baselines import LastReturned
+from fedxray.data.dataset import Records, Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
-from fedxray.minimise import minimise
-from fedxray.models.statistics import batch_statistics
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
+from fedxray.models.inspect import batch_statistics
+from fedxray.optim import Constant, minimise
 from fedxray.params import buffers_of, parameters_of
 from fedxray.seeds import fork
 

@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.inversion.awa import Awa
-from fedxray.attacks.inversion.awa_objective import Work, work_of
-from fedxray.attacks.inversion.interpolation import one_epoch, order_is_unknown, share_after
-from fedxray.attacks.inversion.known import replayed
+from fedxray.attacks.inversion.awa import Awa, Work, one_epoch, order_is_unknown, share_after, work_of
+from fedxray.attacks.inversion.problem import replayed
 from fedxray.errors import Refused
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import Params, add, subtract
 from tests.attacks.inversion.clients import examples, plain_update, small_net
 from tests.attacks.views import view_of_update

@@ -11,13 +11,12 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import compute
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
-from fedxray.attacks.inversion.known import drawn_inputs, recipe_of, replayed
+from fedxray.attacks.inversion.problem import drawn_inputs, recipe_of, replayed
 from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput, Refused
-from fedxray.federation.aggregate import apply_update
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
+from fedxray.federation.round_loop import apply_update
 from fedxray.progress import Step
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update

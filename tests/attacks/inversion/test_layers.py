@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedxray.attacks.inversion.layers import Layer, layers_of, ramp, ramps
+from fedxray.attacks.inversion.layer_weights import Layer, layers_of, ramp, ramps
 from fedxray.models import build
 from fedxray.seeds import fork
 from tests.models.spaces import images

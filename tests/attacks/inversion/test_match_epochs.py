@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedxray import imaging
-from fedxray.attacks.inversion.match_epochs import averaged, check_average, matched_to_first
-from fedxray.data.space import Space
+from fedxray.attacks.inversion.dlf import averaged, check_average, matched_to_first
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 
 SPACE = Space(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedxray.attacks.inversion.quick_pooling import average_pool, quicken
+from fedxray.attacks.inversion.replay import average_pool, quicken
 
 
 @pytest.mark.parametrize("size", [(2, 2), (1, 3), (3, 1), (4, 2), (1, 1)])

@@ -12,8 +12,7 @@ from torch.nn import functional
 from fedxray.attacks.inversion.distance import squared_l2
 from fedxray.attacks.inversion.replay import quiet_copy, replay, straight_schedule
 from fedxray.errors import BadInput
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import Schedule, draw_schedule
+from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import buffers_of, parameters_of
 from tests.attacks.inversion.clients import examples, plain_update, small_net
 

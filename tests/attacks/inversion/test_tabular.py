@@ -13,17 +13,16 @@ from fedxray.adversary.disclose import disclose
 from fedxray.adversary.roles import server
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.row_parameters import NUMBERS, row_parameters
-from fedxray.attacks.inversion.tabular import TabularInversion
-from fedxray.attacks.local_model.last_returned import LastReturned
-from fedxray.attacks.row_floors import MajorityRow, MarginalRows
-from fedxray.data.records import Records
-from fedxray.data.space import Column, Space
+from fedxray.attacks.floors import MajorityRow, MarginalRows
+from fedxray.attacks.inversion.tabular import NUMBERS, TabularInversion, row_parameters
+from fedxray.attacks.local_model.baselines import LastReturned
+from fedxray.data.dataset import Column, Records, Space
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
-from fedxray.metrics.rows import row_scores
-from fedxray.minimise import Outcome, Restarts
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
+from fedxray.metrics.records import row_scores
+from fedxray.optim import Outcome, Restarts
 from fedxray.seeds import fork
 
 REGION = ((-1.0, -0.5), (2.0, -0.5), (-1.0, 1.5))  # standardised one-hot without the first

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import View
-from fedxray.attacks.labels.head import HeadGradient
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
+from fedxray.attacks.labels.last_layer import HeadGradient
+from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.params import parameters_of
 from tests.attacks.inversion.clients import plain_update
 from tests.attacks.views import view_of_update

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedxray.attacks.labels.counts import evidence_of, rounded_counts
+from fedxray.attacks.labels.last_layer import evidence_of, rounded_counts
 
 RAW = st.lists(st.floats(-40, 80), min_size=2, max_size=12)
 

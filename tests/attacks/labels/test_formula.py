@@ -12,10 +12,15 @@ from torch import Tensor, nn
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.labels.dlf import LabelsDlf, every_step
-from fedxray.attacks.labels.dummies import HeadStatistics, Statistics, statistics
-from fedxray.attacks.labels.formula import _doubt, raw_counts
 from fedxray.attacks.labels.geng import LabelsGengEnd, LabelsGengStart
-from fedxray.attacks.labels.head import HeadGradient
+from fedxray.attacks.labels.last_layer import (
+    HeadGradient,
+    HeadStatistics,
+    Statistics,
+    _doubt,
+    raw_counts,
+    statistics,
+)
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head

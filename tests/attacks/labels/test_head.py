@@ -7,11 +7,10 @@ import torch
 from torch import nn
 
 from fedxray.adversary.view import Own
-from fedxray.attacks.labels.dummies import statistics
-from fedxray.attacks.labels.head import head_gradient, mean_reply, pulls, returned
-from fedxray.data.records import Records
-from fedxray.federation.aggregate import apply_update, mean_update
+from fedxray.attacks.labels.last_layer import head_gradient, mean_reply, pulls, returned, statistics
+from fedxray.data.dataset import Records
 from fedxray.federation.recipe import Recipe
+from fedxray.federation.round_loop import apply_update, mean_update
 from fedxray.params import parameters_of
 from tests.attacks.labels.heads import INPUTS, SameFeatures, as_sum, net, slow_gradient, told_view
 

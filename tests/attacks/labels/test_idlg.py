@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.labels.idlg import LabelsIdlg, against_all_others, estimated_share, share_out
 from fedxray.errors import BadInput, Refused
-from fedxray.federation.recipe import Recipe
-from fedxray.federation.schedule import draw_schedule
+from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update
 from tests.attacks.views import view_of_update

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from fedxray.adversary import roles
 from fedxray.adversary.view import View
-from fedxray.audit.channel import open_channel
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.audit.run.comparisons import open_channel
+from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.round_loop import Federation, simulate
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.seeds import fork

@@ -15,18 +15,23 @@ from fedxray.adversary.view import View
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Attack, compute
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.active import GAUSS, LocalModelActive, usual_entry
+from fedxray.attacks.local_model.active import (
+    GAUSS,
+    LocalModelActive,
+    LocalModelSendBack,
+    TryThenSteer,
+    usual_entry,
+    walk_from,
+)
 from fedxray.attacks.local_model.messages import returned
-from fedxray.attacks.local_model.send_back import LocalModelSendBack
-from fedxray.attacks.local_model.steer import TryThenSteer, walk_from
-from fedxray.audit.channel import open_channel
-from fedxray.audit.evaluate import Bench, evaluate
 from fedxray.audit.plan import AttackPart
+from fedxray.audit.run.comparisons import Bench, open_channel
+from fedxray.audit.run.evaluate import evaluate
 from fedxray.errors import BadInput, Refused
-from fedxray.methods import Adam, Sgd
+from fedxray.optim import Adam, Sgd
 from fedxray.params import Params
 from fedxray.seeds import fork
-from fedxray.theory.least_squares import update_matrix
+from fedxray.theory import update_matrix
 from tests.attacks.local_model.federations import (
     active_view,
     least_squares,

@@ -10,16 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, View
-from fedxray.attacks.local_model.heuristic import LocalModelHeuristic, make_ground
-from fedxray.attacks.local_model.heuristic_presets import paper_settings
-from fedxray.attacks.local_model.linear_forward import LocalModelLinearForward
+from fedxray.attacks.local_model.heuristic import (
+    LocalModelHeuristic,
+    UpdateMap,
+    fit_update_map,
+    make_ground,
+    paper_settings,
+    span_of,
+)
+from fedxray.attacks.local_model.linear import LocalModelLinearForward
 from fedxray.attacks.local_model.messages import messages_of_target
-from fedxray.attacks.local_model.update_map import UpdateMap, fit_update_map, span_of
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.methods import Adam, Sgd
-from fedxray.minimise import minimise
+from fedxray.optim import Adam, Sgd, minimise
 from fedxray.progress import silent
 from fedxray.seeds import fork
 

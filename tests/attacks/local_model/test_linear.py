@@ -15,17 +15,14 @@ from fedxray.adversary import roles
 from fedxray.adversary.view import Grants, Observation, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.local_model.affine import fit_affine
-from fedxray.attacks.local_model.last_returned import LastReturned
-from fedxray.attacks.local_model.linear import LocalModelLinear
-from fedxray.attacks.local_model.linear_forward import LocalModelLinearForward
+from fedxray.attacks.local_model.baselines import LastReturned
+from fedxray.attacks.local_model.linear import LocalModelLinear, LocalModelLinearForward, fit_affine
 from fedxray.attacks.local_model.messages import linear_in_parameters
-from fedxray.data.records import Records
-from fedxray.data.space import Space
+from fedxray.data.dataset import Records, Space
 from fedxray.errors import Refused
-from fedxray.federation.round_loop import Federation
+from fedxray.federation.setting import Federation
 from fedxray.seeds import fork
-from fedxray.theory.least_squares import messages_needed
+from fedxray.theory import messages_needed
 from tests.attacks.local_model.federations import (
     DOUBLE,
     least_squares,

@@ -12,11 +12,9 @@ from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import Grants, Observation, View
 from fedxray.attacks.evidence import model_params
-from fedxray.attacks.local_model.extrapolate import LocalModelExtrapolate
-from fedxray.attacks.local_model.last_returned import LastReturned
-from fedxray.attacks.local_model.oracle import LocalModelOracle
+from fedxray.attacks.local_model.baselines import LastReturned, LocalModelExtrapolate, LocalModelOracle
 from fedxray.attacks.predict import losses
-from fedxray.data.space import Space
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.losses import squared_error

@@ -11,8 +11,7 @@ import torch
 from fedxray.adversary.view import GlobalModel as Seen
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.evidence import model_params
-from fedxray.attacks.local_model.global_model import GlobalModel
-from fedxray.attacks.local_model.last_returned import LastReturned
+from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.understood import understood
-from fedxray.data.space import Space
+from fedxray.audit.run.dry_run import understood
+from fedxray.audit.run.prepare import prepare
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import Said
-from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.writer import open_folder, write_message
 from tests.audit.networks import half_frozen, normed
 
 SPACE = Space(kind="table", shape=(3,), target="regression")

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded.preparing import rounds_learnt
-from fedxray.federation.recording.writing import Said, open_folder, write_message
+from fedxray.audit.recorded.prepare import rounds_learnt
+from fedxray.audit.run.prepare import prepare
+from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.writer import open_folder, write_message
 from tests.audit.networks import small
 from tests.audit.recorded.test_recipe import SPACE
 

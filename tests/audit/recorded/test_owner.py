@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.understood import understood
+from fedxray.audit.run.dry_run import understood
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 from tests.audit.recordings import record_simulation

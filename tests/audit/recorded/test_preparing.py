@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded.preparing import chosen_of, rounds_learnt
+from fedxray.audit.recorded.prepare import chosen_of, rounds_learnt
 from fedxray.audit.recorded.recipe import told_recipe
-from fedxray.audit.understood import learnt, understood
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.dry_run import learnt, understood
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
 from fedxray.cli import main
 from fedxray.errors import BadInput, FedxrayError
-from fedxray.federation.recording.form import Said
-from fedxray.federation.recording.writing import write_message
+from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.writer import write_message
 from tests.audit.plans import tiny, write_toml
 from tests.audit.recordings import record_simulation
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded.preparing import chosen_of
+from fedxray.audit.recorded.prepare import chosen_of
 from fedxray.audit.recorded.recipe import told_recipe
-from fedxray.audit.understood import understood
-from fedxray.data.space import Space
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.dry_run import understood
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
+from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
-from fedxray.federation.recording.form import Said
-from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.writer import open_folder, write_message
 from tests.audit.networks import small
 
 SPACE = Space(kind="table", shape=(3,), target="regression")

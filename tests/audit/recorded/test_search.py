@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.conduct import conduct
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.preflight import preflight
-from fedxray.audit.prepare import prepare
-from fedxray.audit.recorded import search as recorded_search
-from fedxray.audit.recorded.search import _judged
-from fedxray.audit.search import Found, Trial, try_points
-from fedxray.audit.understood import understood
+from fedxray.audit.recorded import recipe as recorded_search
+from fedxray.audit.recorded.recipe import _judged
+from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.dry_run import understood
+from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.search import Found, Trial, try_points
 from fedxray.errors import BadInput
-from fedxray.report.notices import notices
+from fedxray.report.overview import notices
 from tests.audit.recordings import record_simulation
 
 NODE: dict[str, Any] = {

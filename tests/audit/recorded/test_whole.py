@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedxray.audit.plan.recorded import BY_ITSELF
-from fedxray.audit.recorded.whole import (
+from fedxray.audit.recorded.describe import (
     NOT_KNOWN,
     heading,
     place,
@@ -17,9 +17,9 @@ from fedxray.audit.recorded.whole import (
     shortcomings,
     whole_facts,
 )
-from fedxray.federation.recording.reading import read_recording
+from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose
-from fedxray.federation.recording.writing import open_folder, write_message
+from fedxray.federation.recording.writer import open_folder, write_message
 from fedxray.report.terminal import summary_lines
 from tests.federation.said import said
 from tests.report.synthetic import make_document

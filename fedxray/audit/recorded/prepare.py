@@ -1,0 +1,564 @@
+"""From a plan with [transcript] to the recorded run: its messages, the node's own records, and the recipe."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedxray.attacks.base import compute
+from fedxray.attacks.predict import losses
+from fedxray.audit import catalog
+from fedxray.audit.plan import AttackPart, Plan, split_arguments
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
+from fedxray.audit.recorded.describe import whole_facts
+from fedxray.audit.recorded.recipe import Search, Told, find_recipe, listed, span, told_recipe
+from fedxray.audit.run.comparisons import Bench, grant_names, make_view
+from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
+from fedxray.data import Dataset, Split, split
+from fedxray.data.dataset import USE, Records, rows_by_use
+from fedxray.errors import BadInput, Refused, printable, some
+from fedxray.federation.recording.format import ARRAYS, MESSAGES, Heard
+from fedxray.federation.recording.reader import Recording, read_recording, title
+from fedxray.federation.recording.transcribe import (
+    Chosen,
+    check_fit,
+    choose,
+    frozen,
+    named,
+    transcribe,
+    with_frozen,
+)
+from fedxray.federation.setting import Federation, in_dtype
+from fedxray.federation.transcript import Transcript
+from fedxray.losses import default_loss, example_loss
+from fedxray.params import Params
+from fedxray.seeds import fork
+
+# --- Layers of the plan's network that a recording does not train: whether it holds them, and whether they
+# stood still.
+
+
+def layer_facts(chosen: Chosen, model: nn.Module) -> dict[str, Any]:
+    """Names of values that no message holds, which are then those of the plan's network, and of those that moved."""
+    first = chosen.recording.forms(chosen.trained[chosen.rounds[0]].sent)
+    there = named(first, model)
+    return {
+        "not_recorded": [name for name in model.state_dict() if name not in there],
+        "frozen_changed": _moved(chosen, model),
+    }
+
+
+def _moved(chosen: Chosen, model: nn.Module) -> list[str]:
+    """Parameters that the plan's network does not train and that are not the same in all messages."""
+    if all(value.requires_grad for value in model.parameters()):
+        return []
+    messages = [heard for round, heard in sorted(chosen.trained.items())]
+    files = [kept for heard in messages for kept in (heard.sent, heard.reply) if kept is not None]
+    begin, *others = list({kept.sha256: kept for kept in files}.values())
+    still = frozen(chosen.recording.arrays(begin), model)
+    found: set[str] = set()
+    for kept in others:
+        now = frozen(chosen.recording.arrays(kept), model)
+        # One that is only rounded, as some nodes do with what they send, stood still.
+        found |= {name for name, value in now.items() if not torch.equal(still[name].to(value.dtype), value)}
+    return [name for name in still if name in found]
+
+
+# --- Whose node is audited: a node's own recording speaks for itself, a server's holds the messages of
+# many.
+#
+# Other participants' data is never reconstructed from a live recording. In a server's recording the plan's
+# node is taken as one's own if the node's own recording, which holds no other node, is given and has the
+# same replies to the bit in several rounds; otherwise on the user's word, which the ledger and the report
+# say, and only where the records that were given look like those that it trained on. Imported checkpoints,
+# and what several nodes recorded into one folder, are one's own on the user's word too.
+
+
+def owner_of(plan: Plan, chosen: Chosen) -> str:
+    """How it is known that the node is the user's own; refused where its own recording says otherwise."""
+    assert plan.transcript is not None
+    if plan.transcript.own is None:
+        alone = chosen.recording.side == "client" and len(chosen.recording.nodes()) == 1
+        return BY_ITSELF if alone else ON_WORD
+    if chosen.recording.side != "server":
+        raise BadInput(
+            "transcript.own",
+            expected="a server's recording beside it, which holds several nodes",
+            got=f"one of the {chosen.recording.side}'s side",
+            remedy="Leave it out.",
+        )
+    folder = (plan.folder / os.path.expanduser(plan.transcript.own)).absolute()
+    own = read_recording(folder)
+    proved = _check_same(own, chosen, folder) > 1 and len(own.nodes()) == 1
+    return SAME if proved else ON_WORD
+
+
+def _check_same(own: Recording, chosen: Chosen, folder: Path) -> int:
+    """In how many rounds both hold the same reply of the node, at least one; refused where one is another."""
+    if own.side != "client":
+        raise _bad("a recording of the node's own side", f"one of the side {own.side} in {folder.name}")
+    runs = {heard.run for heard in chosen.trained.values()}
+    mine = {
+        (heard.round, heard.reply.sha256)
+        for heard in own.messages
+        if heard.what == "train" and heard.reply is not None and heard.node == chosen.node
+        if heard.run in runs or "" in (heard.run, *runs)  # a framework may not tell it
+    }
+    theirs = {
+        (heard.round, heard.reply.sha256) for heard in chosen.trained.values() if heard.reply is not None
+    }
+    rounds = {round for round, _ in mine}
+    common = {one for one in theirs if one[0] in rounds}
+    if not common:
+        raise _bad(f"replies of node {chosen.node} in the same run and rounds", "none of them")
+    wrong = sorted(common - mine, key=str)
+    if wrong:
+        place = "" if wrong[0][0] is None else f" in round {wrong[0][0] - 1} (the first is 0)"
+        raise _bad(f"the replies of node {chosen.node} in the server's recording", f"others{place}")
+    return len({round for round, _ in common})
+
+
+def check_word(node: str, fell: int, rounds: int) -> None:
+    """Refuse records that do not look like those of a node which only the user's word says is theirs."""
+    if 2 * fell < rounds:
+        raise BadInput(
+            "data",
+            expected=f"your own records, and node {node} as yours: no other node's data is reconstructed",
+            got=f"records on which its training lowered the loss in only {fell} of {rounds} rounds",
+            remedy="Name your own node and its records, or prove that it is yours: audit what it recorded itself, "
+            'or give that as own = "..." in [transcript].',
+        )
+
+
+def _bad(expected: str, got: str) -> BadInput:
+    remedy = "Name your own node; other participants' data is never reconstructed."
+    return BadInput("transcript.own", expected=expected, got=got, remedy=remedy)
+
+
+MOST_TRIED = 10  # rounds
+
+
+def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
+    """The recorded run as a federation of the node alone."""
+    chosen = chosen_of(plan)
+    with keys_of_data():
+        dataset = load_data(plan, seed)
+        parts = parts_of(plan, dataset, chosen, seed)
+    check_loss(plan.federation.loss, dataset.space.target)
+    model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder).to(dataset.x.dtype)
+    assert plan.transcript is not None
+    check_fit(chosen, model, widen=plan.transcript.widen)
+    owner = owner_of(plan, chosen)
+    told = told_recipe(plan, chosen)
+
+    def records(index: torch.Tensor) -> Records:
+        return Records(dataset.x[index], dataset.y[index])
+
+    federation = Federation(
+        space=dataset.space,
+        clients=(records(parts.train[0]),),
+        holdout=(records(parts.holdout[0]),),
+        public=records(parts.public),
+        model=with_frozen(model, chosen),
+        recipe=told.part.recipe(default_loss(dataset.space.target)),
+        rounds=chosen.rounds[-1] + 1,
+        defence=plan.defence_of(defence).make(plan.folder),
+        secure_aggregation=hidden(plan, chosen),
+        record=tuple(chosen.rounds),
+    )
+    cast = in_dtype(federation, plan.federation.dtype)
+    _check_examples(plan, chosen, len(parts.train[0]))
+    facts = facts_of(chosen, told) | layer_facts(chosen, model)
+    counts = [len(parts.train[0]), len(parts.holdout[0]), len(parts.public)]
+    facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner, "records": counts}
+    prepared = Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
+    found = _with_found_recipe(plan, prepared)
+    return replace(found, recorded={**(found.recorded or {}), "learnt": list(rounds_learnt(plan, found))})
+
+
+def _with_found_recipe(plan: Plan, prepared: Prepared) -> Prepared:
+    """The same with candidates of the plan judged, where they are all that is missing."""
+    assert plan.transcript is not None and prepared.recorded is not None
+    grid = {} if plan.transcript.recipe is None else plan.transcript.recipe.grid
+    missing = [name for name in prepared.recorded["recipe_missing"] if name not in grid]
+    if not grid or missing:
+        return prepared
+    key = (plan.digest(), chosen_of(plan).recording.digest(), prepared.seed)
+    if key not in _found:  # a process prepares the same run several times
+        _found.clear()
+        transcript = recorded_transcript(plan, prepared)
+        _found[key] = find_recipe(transcript, prepared.federation.recipe, grid, prepared.seed)
+    search = _found[key]
+    recipe = replace(prepared.federation.recipe, **search.chosen)
+    facts = {**prepared.recorded, "recipe_searched": search.facts()}
+    if search.chosen:
+        facts["recipe_missing"] = []
+    return replace(prepared, federation=replace(prepared.federation, recipe=recipe), recorded=facts)
+
+
+_found: dict[tuple[str, str, int], Search] = {}
+
+
+def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:
+    """What was said, as the plan's network sees it."""
+    assert plan.transcript is not None
+    federation = prepared.federation
+    return transcribe(
+        chosen_of(plan),
+        model=federation.model,
+        space=federation.space,
+        recipe=federation.recipe,
+        secure_aggregation=federation.secure_aggregation,
+        widen=plan.transcript.widen,
+        examples=plan.transcript.examples == "same",
+    )
+
+
+def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
+    """In how many of the last recorded rounds the node's training lowered the loss on its records, and of how many.
+
+    Records that were not trained on, or not as the network got them, show here before any attack is run.
+    """
+    transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(prepared.seed)
+    replies = [one for one in transcript.messages if one.what == "reply"][-MOST_TRIED:]
+    fell, records = 0, truth.train[0]
+    for reply in replies:
+        sent, back = transcript.shelf.get(f"sent/{reply.round}"), transcript.shelf.get(reply.parts)
+        step = 1.0 if reply.kind == "weights" else _short_step(sent.params, back.params)
+        ends = {name: value + step * back.params[name] for name, value in sent.params.items()}
+        before, after = (
+            float(
+                losses(
+                    truth.model, params, buffers, records.x, records.y, example_loss(truth.recipe.loss)
+                ).mean()
+            )
+            for params, buffers in ((sent.params, sent.buffers), (ends, back.buffers or sent.buffers))
+        )
+        fell += after < before
+    return fell, len(replies)
+
+
+def _short_step(params: Params, direction: Params) -> float:
+    """How far to follow a gradient so that the network moves by a thousandth of its own size."""
+    size, length = (
+        float(sum(value.double().square().sum() for value in one.values())) for one in (params, direction)
+    )
+    return float(1e-3 * (size / length) ** 0.5) if length > 0 else 0.0
+
+
+def recording_path(plan: Plan) -> Path:
+    """Where the recording lies."""
+    assert plan.transcript is not None
+    return (plan.folder / os.path.expanduser(plan.transcript.path)).absolute()
+
+
+def chosen_of(plan: Plan) -> Chosen:
+    """The messages of the plan's node."""
+    assert plan.transcript is not None
+    node, run = plan.data.node, plan.transcript.run
+    recording = _read(str(recording_path(plan)), _stamp(recording_path(plan)))
+    whole = choose(recording, node=None if node is None else str(node), run=None if run is None else str(run))
+    return _of_rounds(whole, plan.transcript.rounds)
+
+
+def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
+    """Only what was said in the rounds that the plan asks for."""
+    if asked is None:
+        return chosen
+    if isinstance(asked, str):
+        first, last = (int(number) for number in asked.split(" to "))
+        wanted = {round for round in chosen.rounds if first <= round <= last}
+    else:
+        wanted = set(asked)
+    if not wanted or not wanted <= set(chosen.rounds):
+        raise BadInput(
+            "transcript.rounds",
+            expected=f"rounds of the recording ({span(chosen.rounds)}, the first is 0)",
+            got=asked,
+            remedy="Leave out those that are missing.",
+        )
+    return replace(
+        chosen,
+        trained={round: one for round, one in chosen.trained.items() if round in wanted},
+        ended={round: one for round, one in chosen.ended.items() if round in wanted},
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: str, stamp: tuple[int, ...]) -> Recording:
+    """The last recordings, by their path and how they were then."""
+    return read_recording(path)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """A mark that changes when messages, arrays or notes are added."""
+    places = [path, path / MESSAGES, path / ARRAYS]
+    return tuple(place.stat().st_mtime_ns for place in places if place.is_dir())
+
+
+def hidden(plan: Plan, chosen: Chosen) -> bool:
+    """Whether single replies were hidden from the server."""
+    return plan.federation.secure_aggregation or any(heard.secure for heard in chosen.trained.values())
+
+
+def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
+    """Which records the node trained on, held out, and which belong to nobody."""
+    if USE in dataset.raw:
+        train, held, public = rows_by_use(dataset.raw[USE])
+        return Split(train=(train,), holdout=(held,), public=public, names=("",))
+    if plan.data.clients == 1 and plan.data.path is not None:
+        every = torch.arange(len(dataset), device="cpu")
+        return Split(train=(every,), holdout=(every[:0],), public=every[:0], names=("",))
+    whole = split(dataset, **split_arguments(plan.data, seed))
+    client = _client(plan, chosen)
+    return Split(
+        train=(whole.train[client],),
+        holdout=(whole.holdout[client],),
+        public=whole.public,
+        names=(whole.names[client],),
+    )
+
+
+def _client(plan: Plan, chosen: Chosen) -> int:
+    """Which client of a divided data set the node was."""
+    assert plan.transcript is not None
+    given = plan.transcript.client
+    noted = {heard.partition for heard in chosen.trained.values()} - {None}
+    client = given if given is not None else next(iter(noted), None)
+    if plan.data.clients == 1 and client is None:
+        client = 0
+    if client is None or client >= plan.data.clients or (given is not None and noted and noted != {given}):
+        expected = f"a client of [data] from 0 to {plan.data.clients - 1}"
+        raise BadInput(
+            "transcript.client",
+            expected=expected + (f"; the node recorded partition {listed(noted)}" if noted else ""),
+            got="nothing" if client is None else client,
+            remedy="Say which of the clients this node was.",
+        )
+    return client
+
+
+def _check_examples(plan: Plan, chosen: Chosen, count: int) -> None:
+    """The records must be as many as the node said it trained on."""
+    assert plan.transcript is not None
+    reported = {heard.examples for heard in chosen.trained.values() if heard.examples is not None}
+    if plan.transcript.examples == "same" and reported - {count}:
+        raise BadInput(
+            "data",
+            expected=f"the records that the node trained on, {listed(reported)} as it reported",
+            got=f"{count}",
+            remedy='Give exactly these (others by use = "..."), or set examples = "any" in [transcript] '
+            "where the node counts otherwise.",
+        )
+
+
+def facts_of(chosen: Chosen, told: Told) -> dict[str, Any]:
+    """What must be known of a recording to read its results."""
+    return {
+        "side": chosen.recording.side,
+        "node": chosen.node,
+        "rounds": chosen.rounds,
+        **whole_facts(chosen),
+        "recipe_heard": list(told.heard),
+        "recipe_missing": list(told.missing),
+        "recipe_varied": dict(told.varied),
+        "recipe_doubted": dict(told.doubted),
+    }
+
+
+# --- What is refused before a recording is audited: arrays that do not fit, rounds and recipes that it does
+# not hold.
+
+
+ABOUT: dict[str, tuple[str, str]] = {
+    "epochs": ("federation.epochs", "how many epochs the node trains in a round"),
+    "batch_size": ("federation.batch_size", "how many examples are in a batch"),
+    "learning_rate": ("federation.learning_rate", "the learning rate"),
+    "momentum": ("federation.momentum", "the momentum"),
+    "mu": ("federation.mu", "the pull to the received model"),
+    "optimizer": (
+        "transcript.optimizer",
+        "how the node trains: plain SGD (with momentum or without) can be replayed",
+    ),
+}
+OF_THE_ORDER = ("batch-labels", "bn-statistics", "oracle-order")  # a simulation knows them
+SEARCHABLE = ("epochs", "batch_size", "learning_rate")
+OR_SEARCH = "Give it, or candidates in [transcript.recipe]. "
+
+
+def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
+    """The recorded transcript, refused by name where its node, rounds or recipe do not fit the plan."""
+    chosen = chosen_of(plan)
+    transcript = recorded_transcript(plan, prepared)
+    told = prepared.recorded or {}
+    if told["owner"] == ON_WORD:
+        check_word(chosen.node, *told["learnt"])
+    for part in plan.attacks:
+        bench = _bench(plan, part, prepared, transcript)
+        _check_rounds(part, chosen.rounds)
+        _check_order(bench)
+        _check_recipe(plan, bench, prepared)
+    return transcript
+
+
+def _bench(plan: Plan, part: AttackPart, prepared: Prepared, transcript: Transcript) -> Bench:
+    return Bench(
+        part=part,
+        attack=part.make(plan.folder),
+        transcript=transcript,
+        truth=prepared.federation.truth(prepared.seed),
+        client=0,
+        aware=None,
+        memos=lambda view: compute,
+        unknown=prepared.unknown,
+    )
+
+
+def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
+    if isinstance(part.rounds, list) and (not part.rounds or not set(part.rounds) <= set(recorded)):
+        raise BadInput(
+            f"attack {part.title}: rounds",
+            expected=f"rounds of the recording ({span(recorded)}, the first is 0)",
+            got=part.rounds,
+            remedy="Leave out those that are missing.",
+        )
+
+
+def _check_order(bench: Bench) -> None:
+    """Refuse grants that would have to be made up."""
+    for name in grant_names(bench.part, bench.attack, None):
+        if name in OF_THE_ORDER:
+            raise BadInput(
+                f"attack {bench.part.title}: grants",
+                expected="what a recording tells; in which order the node used its records is in no message",
+                got=repr(name),
+                remedy="Leave it out, or simulate the federation.",
+            )
+
+
+def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
+    """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
+    assert plan.transcript is not None
+    asked = "recipe" in (bench.part.grants or ())
+    if not prepared.unknown or (not asked and works(bench)) or not works(replace(bench, unknown=())):
+        return
+    missing = list((prepared.recorded or {})["recipe_missing"])
+    place, about = ABOUT[missing[0]]
+    varied, doubted = (
+        (prepared.recorded or {})[f"recipe_{why}"].get(missing[0]) for why in ("varied", "doubted")
+    )
+    if varied is not None or doubted is not None:
+        raise BadInput(
+            place,
+            expected=f"{about}, one for all rounds that are read; {bench.part.title} needs the recipe",
+            got=varied or f"{doubted}, which cannot be",
+            remedy=(
+                'Read the rounds of one value: rounds = "..." in [transcript]. ' if varied else "Give it. "
+            )
+            + f"Attacks that work without: {_still_working(bench)}.",
+        )
+    reason = ((prepared.recorded or {}).get("recipe_searched") or {}).get("reason")
+    lost = f"candidates that could not be judged ({reason})" if reason else ""
+    given = plan.transcript.optimizer if missing[0] == "optimizer" else None
+    raise BadInput(
+        place,
+        expected=f"{about}; {bench.part.title} needs the recipe, and the recording does not tell it",
+        got=lost or ("nothing" if given is None else repr(given)),
+        remedy=(
+            "" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE and not lost else "Give it. "
+        )
+        + f"Attacks that work without: {_still_working(bench)}.",
+    )
+
+
+def works(bench: Bench) -> bool:
+    """Whether an attack finds all that it needs."""
+    try:
+        bench.attack.check(make_view(bench, bench.attack))
+    except (Refused, BadInput):
+        return False
+    return True
+
+
+def _still_working(bench: Bench) -> str:
+    """Attacks of the catalogue that this recording can feed as it is, from any seat that only listens."""
+    found = []
+    for name in catalog.ATTACKS:
+        attack = catalog.make_attack(name, {})
+        seats = [role for role in attack.roles if role not in ("active-server", "curious-client")]
+        part = AttackPart(name=name, role=seats[0]) if seats else None
+        oracle = any(grant.startswith("oracle-") for grant in attack.grants)
+        if part is not None and not oracle and works(replace(bench, part=part, attack=attack)):
+            found.append(name)
+    return ", ".join(found) or "none"
+
+
+# --- What a recording holds, in lines for people; nothing is attacked, and no records are needed.
+
+
+SHOWN = 12  # nodes, arrays and names
+
+
+def holdings(recording: Recording) -> list[str]:
+    """Side, runs, every node with its rounds and what it was told, and the arrays of a message."""
+    facts = [("recording", f"{recording.side} side, {len(recording.messages)} messages")]
+    runs = recording.runs()
+    if len(runs) > 1:
+        facts.append(("runs", some(runs, SHOWN, nothing="nothing")))
+    nodes = recording.nodes()
+    facts += [(f"node {node}", _node(messages)) for node, messages in list(nodes.items())[:SHOWN]]
+    if len(nodes) > SHOWN:
+        facts.append(("", f"and {len(nodes) - SHOWN} more nodes"))
+    told = list(dict.fromkeys(name for message in recording.messages for name in message.config))
+    facts.append(("told", some(told, SHOWN, nothing="nothing")))
+    faults = [_fault(recording, message) for message in recording.messages]
+    facts += _arrays(recording, faults)
+    left = [*recording.cut, *(why for why in faults if why is not None)]
+    facts += [("left out", why) for why in left[:SHOWN]]
+    if len(left) > SHOWN:
+        facts.append(("", f"and {len(left) - SHOWN} more messages"))
+    facts += [("stopped", why) for why in recording.stops[:SHOWN]]
+    return [f"{printable(word):<11} {printable(text)}".rstrip() for word, text in facts]
+
+
+def _node(messages: Sequence[Heard]) -> str:
+    trained = [message for message in messages if message.what == "train"]
+    replied = sum(message.reply is not None for message in trained)
+    numbers = sorted({message.round - 1 for message in trained if message.round is not None})
+    which = f" ({span(numbers)})" if numbers else ""
+    counts = sorted({message.examples for message in trained if message.examples is not None})
+    examples = f", {' or '.join(map(str, counts[:3]))} examples" if counts else ""
+    return f"{len(trained)} rounds{which}, {replied} replies{examples}"
+
+
+def _fault(recording: Recording, message: Heard) -> str | None:
+    """Why one message cannot be used, None where it can."""
+    for kept in (message.sent, message.reply):
+        try:
+            why = None if kept is None else recording.fault(kept)
+        except BadInput as problem:  # too large to be read
+            why = f"{problem.got}; {problem.remedy}"
+        if why is not None:
+            return f"{title(message)}: {why}"
+    return None
+
+
+def _arrays(recording: Recording, faults: Sequence[str | None]) -> list[tuple[str, str]]:
+    """Names and shapes of the first model that can be used."""
+    whole = [message for message, why in zip(recording.messages, faults, strict=True) if why is None]
+    if not whole:
+        return [("arrays", "none that can be used")]
+    forms = recording.forms(whole[0].sent)
+    total = sum(math.prod(value.shape) for value in forms.values())
+    facts = [("arrays", f"{len(forms)}, {total:,} numbers in all")]
+    for name, value in list(forms.items())[:SHOWN]:
+        facts.append(("", f"{name} {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"))
+    return facts + ([("", f"and {len(forms) - SHOWN} more")] if len(forms) > SHOWN else [])

@@ -1,0 +1,279 @@
+"""A limit on time, turned into step counts and a choice of cases before anything starts.
+
+What is given up, in this order, always from the attack that costs most: target clients, while six units are left for
+a verdict; steps of an optimisation, down to a quarter; more target clients; at last seeds. An attack that takes less
+than its share of the time is spared as long as that helps. The choice is kept in the audit's folder, so that a resumed
+audit makes the same one. The clock itself only aborts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedxray.audit.judge import results
+from fedxray.audit.judge.verdict import LEAST_UNITS
+from fedxray.audit.plan import Plan
+from fedxray.audit.run.grid import asked
+from fedxray.audit.run.preflight import Estimate, Planted, planned_steps
+from fedxray.errors import BadInput
+from fedxray.files import read_object, write_whole
+
+NAME = "budget.json"
+SPARE = 0.75  # share of the time that is planned with: estimates are rough
+LEAST_STEPS = 0.25  # share of an attack's steps that is left at least
+SHORTER = 0.8  # how much the steps go down at once
+ROUNDING = 0.999  # so that what is added up fits
+UNITS = {"s": 1, "m": 60, "h": 3600}
+NOT_PLANTED = Planted(cases=0, optimising=0.0, running=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """So many seconds of the clock with so many workers; `said` is how the user wrote it."""
+
+    said: str
+    seconds: float
+    hands: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one attack of a plan takes: clients attacked, share of its steps, and seconds of a case per share."""
+
+    clients: tuple[int | None, ...]  # a single None: everyone at once
+    groups: int  # cases of every client and seed: one per defence, aware and not
+    fixed: float  # seconds of a case that do not depend on steps
+    optimising: float  # seconds of a case with all its steps
+    share: float = 1.0  # of its steps
+    planted: Planted = NOT_PLANTED
+
+    def seconds(self, seeds: int) -> float:
+        """Of all of its cases, and of its power check where a verdict may wait for it."""
+        own = len(self.clients) * self.groups * seeds * (self.fixed + self.optimising * self.share)
+        return own + self.power_seconds(seeds)
+
+    def power_seconds(self, seeds: int) -> float:
+        """Of its power check, which is made with the same steps; too few units wait for none."""
+        if len(self.clients) * seeds < LEAST_UNITS:
+            return 0.0
+        one, optimising = self.planted, self.planted.optimising * self.share
+        return one.cases * (self.fixed + optimising) + one.running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What is left of a plan."""
+
+    costs: Mapping[str, Cost]
+    seeds: tuple[int, ...]
+    run_seconds: float  # all federations of one seed
+
+    def seconds(self) -> float:
+        """What it takes in all, with one worker."""
+        return len(self.seeds) * self.run_seconds + sum(
+            one.seconds(len(self.seeds)) for one in self.costs.values()
+        )
+
+
+def parse_budget(said: str, hands: int = 1) -> Budget:
+    """A time such as 90s, 10m, 1h30m."""
+    parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", said.strip())
+    seconds = sum(
+        int(count or 0) * UNITS[unit]
+        for count, unit in zip(parts.groups() if parts else (), "hms", strict=bool(parts))
+    )
+    if not seconds:
+        raise BadInput(
+            "--budget", expected="a time such as 90s, 10m or 1h30m", got=said, remedy="Add a unit."
+        )
+    return Budget(said=said.strip(), seconds=float(seconds), hands=hands)
+
+
+def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
+    """Everything that the plan asks for."""
+    groups = sum(1 if defence.is_none else 2 for defence in plan.defences)
+    return Choice(
+        costs={
+            part.title: Cost(
+                clients=tuple(asked(plan, part)),
+                groups=groups,
+                fixed=estimate.fixed_seconds,
+                optimising=estimate.optimising_seconds[part.title],
+                planted=estimate.planted.get(part.title, NOT_PLANTED),
+            )
+            for part in plan.attack  # restored versions follow their raw ones
+        },
+        seeds=tuple(plan.seeds),
+        run_seconds=estimate.run_seconds * len(plan.defences),
+    )
+
+
+def choose(whole: Choice, budget: Budget) -> Choice:
+    """As much of a plan as fits into the budget, or BadInput where not even the least does."""
+    room, found = budget.seconds * budget.hands * SPARE, whole
+    shares = [room / len(whole.costs)] * 3 + [0.0] * 4
+    for shrink, share in zip((*SHRINKING, *SHRINKING, _fewer_seeds), shares, strict=True):
+        while found.seconds() > room:
+            smaller = shrink(found, share)
+            if smaller is None:
+                break
+            found = smaller
+    if found.seconds() > room:
+        least = found.seconds() / SPARE / budget.hands
+        raise BadInput(
+            "--budget",
+            expected=f"at least {words(least)}, for one client and one seed of every attack",
+            got=budget.said,
+            remedy="Give more time, or take attacks or defences out of the plan.",
+        )
+    return _with_the_rest(found, room)
+
+
+def _with_the_rest(found: Choice, room: float) -> Choice:
+    """Give time that is left over back to attacks whose steps were cut."""
+    for name, cost in found.costs.items():
+        if cost.share < 1:
+            each = _steps_alone(cost).seconds(len(found.seeds))
+            more = min(1.0, cost.share + (room - found.seconds()) / each * ROUNDING)
+            found = replace(found, costs={**found.costs, name: replace(cost, share=more)})
+    return found
+
+
+def _steps_alone(cost: Cost) -> Cost:
+    """What grows with the steps, with all of them."""
+    return replace(cost, fixed=0.0, share=1.0, planted=replace(cost.planted, running=0.0))
+
+
+def _dearest(found: Choice, share: float, can: Callable[[Cost], bool]) -> str | None:
+    """The attack that takes longest, and longer than its share, of those that can be made smaller."""
+    times = {name: cost.seconds(len(found.seeds)) for name, cost in found.costs.items() if can(cost)}
+    return max((name for name in times if times[name] > share), key=lambda name: times[name], default=None)
+
+
+def _changed(found: Choice, name: str | None, change: Callable[[Cost], Cost]) -> Choice | None:
+    if name is None:
+        return None
+    return replace(found, costs={**found.costs, name: change(found.costs[name])})
+
+
+def _without_last(cost: Cost) -> Cost:
+    return replace(cost, clients=cost.clients[:-1])
+
+
+def _enough_clients(found: Choice, share: float) -> Choice | None:
+    """One client less, where a verdict keeps enough units."""
+    least = max(1, -(-LEAST_UNITS // len(found.seeds)))
+    return _changed(found, _dearest(found, share, lambda cost: len(cost.clients) > least), _without_last)
+
+
+def _fewer_clients(found: Choice, share: float) -> Choice | None:
+    """One client less, whatever that means for the verdict."""
+    return _changed(found, _dearest(found, share, lambda cost: len(cost.clients) > 1), _without_last)
+
+
+def _fewer_steps(found: Choice, share: float) -> Choice | None:
+    """Fewer steps of an attack that optimises."""
+
+    def can(cost: Cost) -> bool:
+        return cost.optimising > 0 and cost.share > LEAST_STEPS
+
+    def shorter(cost: Cost) -> Cost:
+        return replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER))
+
+    return _changed(found, _dearest(found, share, can), shorter)
+
+
+def _fewer_seeds(found: Choice, _: float) -> Choice | None:
+    """One seed less, with its federations."""
+    return replace(found, seeds=found.seeds[:-1]) if len(found.seeds) > 1 else None
+
+
+SHRINKING = (_enough_clients, _fewer_steps, _fewer_clients)
+
+
+def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:
+    """The choice as plain values: the calibration that it rests on, and what is left."""
+    whole = whole_choice(plan, estimate)
+    found = choose(whole, budget)
+    steps = {part.title: planned_steps(part.make(plan.folder)) for part in plan.attack}
+    return {
+        "budget": budget.said,
+        "seconds": budget.seconds,
+        "workers": budget.hands,
+        "estimate": {
+            "planned": round(whole.seconds(), 3),
+            "chosen": round(found.seconds(), 3),
+            "power": round(sum(one.power_seconds(len(found.seeds)) for one in found.costs.values()), 3),
+        },
+        "calibration": {
+            "run_seconds": estimate.run_seconds,
+            "case_seconds": {name: cost.fixed + cost.optimising for name, cost in whole.costs.items()},
+        },
+        "seeds": list(found.seeds),
+        "targets": {name: list(cost.clients) for name, cost in found.costs.items()},
+        "steps": {
+            name: max(1, round(steps[name] * cost.share))
+            for name, cost in found.costs.items()
+            if cost.share < 1
+        },
+    }
+
+
+def kept_budget(folder: Path, budget: Budget | None, resume: bool) -> dict[str, Any] | None:
+    """What an audit that goes on decided when it began; another limit than then is refused."""
+    if not resume or not (folder / "audit.json").is_file():
+        return None
+    kept = read_object(folder / NAME) if (folder / NAME).is_file() else None
+    if kept is not None:
+        results.check_part(kept, "budget", folder / NAME, "Put it back as it was, or choose another --out.")
+    began = None if kept is None else str(kept["budget"])
+    if budget is not None and budget.said != began:
+        raise BadInput(
+            "--budget",
+            expected=f"{began}, with which this audit began" if began else "none, as when this audit began",
+            got=budget.said,
+            remedy="Leave it out to go on as it began, or choose another --out.",
+        )
+    return kept
+
+
+def write_budget(folder: Path, chosen: Mapping[str, Any]) -> None:
+    """Keep a choice beside the results."""
+    write_whole(folder / NAME, (json.dumps(chosen, indent=1, allow_nan=False) + "\n").encode(), "budget")
+
+
+def within_budget(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
+    """The plan that is really carried out."""
+    document = plan.to_document()
+    document["seeds"] = list(chosen["seeds"])
+    for table, part in zip(document["attack"], plan.attack, strict=True):
+        if len(chosen["targets"][part.title]) < len(asked(plan, part)):
+            table["targets"] = chosen["targets"][part.title]
+        if part.title in chosen["steps"]:
+            table["steps"] = chosen["steps"][part.title]
+    return Plan.from_document(document, plan.folder, plan.text)
+
+
+def left_out(plan: Plan, chosen: Mapping[str, Any]) -> Iterator[str]:
+    """What a budget takes from a plan, in words, one line each."""
+    for part in plan.attack:
+        planned, kept = asked(plan, part), chosen["targets"][part.title]
+        if len(kept) < len(planned):
+            few = " (too few for a verdict)" if len(kept) * len(chosen["seeds"]) < LEAST_UNITS else ""
+            yield f"{part.title}: {len(kept)} of {len(planned)} clients are attacked{few}"
+        if part.title in chosen["steps"]:
+            steps = planned_steps(part.make(plan.folder))
+            yield f"{part.title}: {chosen['steps'][part.title]} of {steps} steps, so it is weaker than planned"
+    if len(chosen["seeds"]) < len(plan.seeds):
+        yield f"{len(chosen['seeds'])} of {len(plan.seeds)} seeds are run"
+
+
+def words(seconds: float) -> str:
+    """A time for people, never too short."""
+    whole = max(1, int(-(-seconds // 1)))
+    return f"{whole}s" if whole < 120 else f"{-(-whole // 60)}m"

@@ -1,0 +1,411 @@
+"""The power check: would this attack have seen a leak? It is run where a leak of its kind was planted.
+
+"No leak found" rests on it. The same attack with the same settings, seat and grants is run on the plan's own network
+and recipe, undefended, where the records leak as plainly as they can (`plant.py`), and must beat its floor there by the
+margin. Its runs and cases are runs and cases of the store like any other: they are resumed, and every engine gives the
+same. Only attacks whose verdict waits for it are checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedxray.audit.judge.summary import PowerKey, summarise
+from fedxray.audit.judge.verdict import LEAST_UNITS, NO_POWER_CHECK, Power, number
+from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, Case, Run, is_about_everyone, planted_case
+from fedxray.audit.run.prepare import Prepared, prepare
+from fedxray.data.dataset import Column, Records, Space
+from fedxray.defences.base import NoDefence
+from fedxray.federation.setting import Federation
+from fedxray.models.inspect import has_batch_norm
+from fedxray.seeds import fork, permutation, uniform_like
+
+# --- Planted leaks: the plan's own federation, undefended, with records whose leak every attack of a kind
+# should see.
+#
+# Network, recipe, rounds and seats stay those of the plan; only the records change, and how many clients
+# there are. Without messages nothing of what is planted can be guessed: public records do not show it.
+#
+# - attributes: the sensitive value is drawn at random, and the target of the clients' records tells it.
+# - membership: a few distinct records with random targets, repeated; the held-out ones are drawn alike.
+# - sources: every client has a target of its own.
+# - labels: few examples, three quarters of them of the class that is rarest in public.
+# - images, rows: one record per client (four where BatchNorm needs company), unlike the public ones.
+# - class-images: all images of a class are one picture that no public image resembles.
+# - model: every client has a rule of its own by which targets follow from inputs.
+
+
+TARGETS = 6  # planted clients that are attacked
+CANARIES = 4  # distinct members
+FEW = 8  # examples whose labels are asked for
+COMPANY = 4  # records that BatchNorm is given
+WAVES = 3  # the finest detail of a planted picture
+GOLDEN = (math.sqrt(5) - 1) / 2
+FAR = 1.5  # standard deviations that a planted target lies off the mean
+WRONG = 0.1  # share of planted classes that follow no rule, so that a client's optimum is finite
+
+Draws = torch.Generator
+Change = Callable[[Federation, Records, int, Draws], Records]
+
+
+def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
+    """The federation of a run: that of the plan, or one with a planted leak."""
+    prepared = prepare(plan, item.defence, item.seed)
+    if item.plant is None:
+        return prepared
+    clients = planted_clients(plan, item.plant, prepared.federation.space)
+    plain = prepared.federation
+    if prepared.recorded is not None and not isinstance(plain.record, str):
+        # As many rounds as the recording holds: their numbers are whatever a server wrote.
+        plain = replace(plain, rounds=len(plain.record), record="all")
+    federation = plant(plain, item.plant, clients=clients, seed=item.seed)
+    names = tuple(f"planted {client}" for client in range(clients))
+    return replace(
+        prepared,
+        federation=federation,
+        split=replace(prepared.split, names=names, dropped=0),
+        recorded=None,
+    )
+
+
+def planted_clients(plan: Plan, kind: str, space: Space) -> int:
+    """How many clients a planted federation has: as many as the check needs, whatever the plan has.
+
+    A client's records may stand for several, each planted anew. Where only sums are seen, more clients would make the
+    case harder than the plan's own, and sources are told apart by their class.
+    """
+    seats = [seat for attack in plan.attacks for seat in attack.seats]
+    enough = max([TARGETS + len(set(seats)), *(seat + 1 for seat in seats)])
+    summed = any(part.role in (SUMS if kind in ABOUT_WHOLE_SUMS else SUMS[1:]) for part in plan.attacks)
+    if plan.federation.secure_aggregation or summed:
+        enough = min(enough, max(plan.clients, 2))
+    if kind == "sources" and space.target == "classification":
+        enough = min(enough, max(2, space.outputs))
+    return enough
+
+
+def plant(federation: Federation, kind: str, *, clients: int, seed: int) -> Federation:
+    """The federation, undefended, with records whose leak is of this kind."""
+    change, draws, public = CHANGES[kind], fork(seed, "plant", kind), federation.public
+    plain = replace(
+        federation,
+        clients=_as_many(federation.clients, clients),
+        holdout=_as_many(federation.holdout, clients),
+        participation=1.0,
+        defence=NoDefence(),
+    )
+
+    def made(of: tuple[Records, ...], name: str) -> tuple[Records, ...]:
+        return tuple(
+            change(plain, one, client, fork(draws, name, client)) if len(one) else one
+            for client, one in enumerate(of)
+        )
+
+    return replace(
+        plain,
+        clients=tuple(_cut(plain, one, kind) for one in made(plain.clients, "train")),
+        holdout=made(plain.holdout, "holdout") if kind in HELD_OUT_TOO else plain.holdout,
+        public=_blind(plain, public, draws) if kind == "attributes" and public is not None else public,
+    )
+
+
+def _as_many(parts: tuple[Records, ...], clients: int) -> tuple[Records, ...]:
+    return tuple(parts[client % len(parts)] for client in range(clients)) if parts else ()
+
+
+def _cut(federation: Federation, records: Records, kind: str) -> Records:
+    """No more examples than make the case easy; never a batch that BatchNorm cannot take."""
+    count = len(records)
+    if kind in ("images", "rows"):
+        count = _whole(federation, COMPANY) if has_batch_norm(federation.model) else 1
+    if kind == "labels":
+        count = _whole(federation, FEW)
+    records = records.take(torch.arange(min(count, len(records)), device=records.x.device))
+    if kind != "membership":
+        return records
+    again = torch.arange(len(records), device=records.x.device) % min(CANARIES, len(records))
+    return records.take(again)
+
+
+def _whole(federation: Federation, most: int) -> int:
+    return most - most % federation.recipe.batch_length(most)
+
+
+def _blind(federation: Federation, public: Records, draws: Draws) -> Records:
+    """Public records whose sensitive value has nothing to do with the target, not even by chance.
+
+    From the least target to the largest, categories take turns, and numbers jump by the golden section of their range.
+    """
+    x, column = public.x.clone(), _sensitive(federation.space)
+    shuffled = permutation(len(x), fork(draws, "public")).to(x.device)  # equal targets in any order
+    rank = torch.empty_like(shuffled)
+    rank[shuffled[public.y[shuffled].argsort(stable=True)]] = torch.arange(len(x), device=x.device)
+    if column.kind == "continuous":
+        rank = ((rank * GOLDEN) % 1.0).argsort().argsort()
+    _write_secret(x, column, rank)
+    return Records(x, public.y)
+
+
+def _attributes(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    x, column = records.x.clone(), _sensitive(federation.space)
+    level = _write_secret(x, column, permutation(len(x), draws).to(x.device))
+    classes = federation.space.outputs
+    if federation.space.target == "classification":
+        values = len(column.codes) or classes
+        told = (level * (values - 1)).round().long() % classes
+        return Records(x, told.to(records.y.dtype))
+    return Records(x, _off_the_mean(federation, records, 2 * level - 1))
+
+
+def _write_secret(x: Tensor, column: Column, order: Tensor) -> Tensor:
+    """Write sensitive values, evenly over categories or range, in this order; how far up each is, 0..1 [records]."""
+    if column.kind == "continuous":
+        level = order.to(x.dtype) / max(len(x) - 1, 1)
+        x[:, list(column.positions)] = (column.low + (column.high - column.low) * level)[:, None]
+        return level
+    codes = column.candidates(x)
+    category = order % len(codes)
+    x[:, list(column.positions)] = codes[category]
+    return category.to(x.dtype) / max(len(codes) - 1, 1)
+
+
+def _sensitive(space: Space) -> Column:
+    return space.column(space.sensitive or "")
+
+
+def _membership(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    return Records(records.x, _random_targets(federation, records, draws))
+
+
+def _random_targets(federation: Federation, records: Records, draws: Draws) -> Tensor:
+    shares = uniform_like(records.x.flatten(1)[:, 0], draws)
+    if federation.space.target == "classification":
+        return (shares * federation.space.outputs).long().clamp(max=federation.space.outputs - 1)
+    return _off_the_mean(federation, records, torch.where(shares < 0.5, -1.0, 1.0).to(shares))
+
+
+def _off_the_mean(federation: Federation, records: Records, level: Tensor) -> Tensor:
+    """Targets that lie off the mean of all clients' by these levels (-1..1) of a few deviations, [records]."""
+    known = torch.cat([one.y for one in federation.clients])
+    deviation = known.std() if len(known) > 1 else known.abs().mean()
+    return (known.mean() + FAR * deviation * level).to(records.y.dtype)
+
+
+def _sources(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    count = len(federation.clients)
+    if federation.space.target == "classification":
+        own = torch.full_like(records.y, client % federation.space.outputs)
+    else:
+        level = torch.full_like(records.y, 2 * client / max(count - 1, 1) - 1)
+        own = _off_the_mean(federation, records, level)
+    return Records(records.x, own)
+
+
+def _labels(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    known = federation.public.y if federation.public is not None else records.y
+    counts = torch.bincount(known, minlength=federation.space.outputs)
+    rare = counts.argsort()[:2].tolist()
+    place = torch.arange(len(records), device=records.y.device)
+    often, seldom = rare[0], rare[-1]
+    return Records(records.x, torch.where(place % 4 == 3, seldom, often).to(records.y.dtype))
+
+
+def _images(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    pixels = torch.stack(
+        [_picture(records.x[0], fork(draws, "picture", place)) for place in range(min(COMPANY, len(records)))]
+    )
+    x = records.x[: len(pixels)] * 0 + federation.space.from_pixels(pixels)
+    y = records.y[: len(pixels)]
+    if federation.space.target == "classification":
+        place = torch.arange(len(pixels), device=y.device)
+        y = ((client + place) % federation.space.outputs).to(y.dtype)
+    return Records(x, y)
+
+
+def _class_images(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    shown = [
+        federation.space.from_pixels(_picture(records.x[0], fork(0, "picture of a class", label))[None])[0]
+        for label in range(federation.space.outputs)
+    ]
+    return Records(torch.stack(shown)[records.y], records.y)
+
+
+def _picture(like: Tensor, draws: Draws) -> Tensor:
+    """A smooth picture that fills the range from black to white, [channels, height, width]."""
+    channels, height, width = like.shape
+    down = torch.linspace(0, math.pi, height, dtype=like.dtype, device=like.device)
+    along = torch.linspace(0, math.pi, width, dtype=like.dtype, device=like.device)
+    strength = uniform_like(like.new_empty(channels, WAVES, WAVES), draws) * 2 - 1
+    waves = torch.arange(WAVES, dtype=like.dtype, device=like.device)[:, None]
+    made = torch.einsum(
+        "cab,ai,bj->cij", strength, torch.cos(waves * down[None]), torch.cos(waves * along[None])
+    )
+    low, high = made.amin(dim=(1, 2), keepdim=True), made.amax(dim=(1, 2), keepdim=True)
+    return (made - low) / (high - low).clamp(min=1e-6)
+
+
+def _rows(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    x = records.x.clone()
+    for column in federation.space.columns:
+        own = fork(draws, column.name)
+        if column.kind == "continuous":
+            share = uniform_like(x[:, : len(column.positions)], own)
+            x[:, list(column.positions)] = column.low + (column.high - column.low) * share
+        else:
+            codes = column.candidates(x)
+            drawn = (uniform_like(x[:, 0], own) * len(codes)).long().clamp(max=len(codes) - 1)
+            x[:, list(column.positions)] = codes[drawn]
+    return Records(x, _random_targets(federation, records, draws))
+
+
+def _model(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    flat = records.x.flatten(1)
+    known = torch.cat([one.x.flatten(1) for one in federation.clients])
+    inputs = (flat - known.mean(0)) / known.std(0).clamp(min=1e-6)
+    rule = fork(0, "rule of a client", client)  # the same for records that are held out
+    weights = uniform_like(flat.new_empty(flat.shape[1], federation.space.outputs), rule) * 2 - 1
+    answers = inputs @ weights / math.sqrt(flat.shape[1] / 3)
+    if federation.space.target == "regression":
+        return Records(records.x, _off_the_mean(federation, records, answers[:, 0]))
+    wrong = uniform_like(flat[:, 0], draws) < WRONG
+    return Records(
+        records.x, torch.where(wrong, _random_targets(federation, records, draws), answers.argmax(1))
+    )
+
+
+HELD_OUT_TOO = ("attributes", "membership", "sources", "model")
+CHANGES: dict[str, Change] = {
+    "attributes": _attributes,
+    "membership": _membership,
+    "sources": _sources,
+    "labels": _labels,
+    "images": _images,
+    "rows": _rows,
+    "class-images": _class_images,
+    "model": _model,
+}
+
+Row = dict[str, Any]
+
+LEAST_RUNS = 4
+UNKNOWN_RECIPE = "the recipe of the recording is not known, so nothing can be planted"
+
+
+def waiting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The attacks with a verdict that only a power check could settle."""
+    found = [row["attack"] for row in rows if NO_POWER_CHECK in row["reason"] and not row["oracle"]]
+    return list(dict.fromkeys(found))
+
+
+def planted_work(
+    plan: Plan, attacks: Sequence[str], prepared: Prepared | None = None
+) -> tuple[list[Run], list[Case]]:
+    """The runs and cases of the power checks of these attacks; none where nothing can be planted."""
+    prepared = prepared or prepare(plan, plan.defences[0].title, plan.seeds[0])
+    if prepared.unknown:
+        return [], []
+    runs: dict[str, Run] = {}
+    cases: list[Case] = []
+    for label in attacks:
+        part = plan.attack_of(label)
+        kind = part.make(plan.folder).kind
+        if kind in CHANGES:
+            for case in _cases(plan, part, kind, prepared):
+                runs.setdefault(case.run, Run(id=case.run, defence=case.defence, seed=case.seed, plant=kind))
+                cases.append(case)
+    return list(runs.values()), cases
+
+
+def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared) -> list[Case]:
+    """One case per planted client, in as many runs as make enough units."""
+    clients = planted_clients(plan, kind, prepared.federation.space)
+    others = [client for client in range(clients) if client not in part.seats]
+    targets: Sequence[int | None] = others[:TARGETS]
+    if targets and is_about_everyone(plan, part):
+        targets = [None]
+    if not targets:
+        return []
+    seeds = planted_seeds(plan.seeds, planted_runs(len(targets)))
+    label = plan.defences[0].title  # whose seams are taken off again
+    return [planted_case(seed, label, part, client, kind) for seed in seeds for client in targets]
+
+
+def planted_runs(targets: int) -> int:
+    """One run where it has enough clients, else several: an interval over two runs says nothing."""
+    return 1 if targets >= TARGETS else max(LEAST_RUNS, math.ceil(TARGETS / targets))
+
+
+def planted_seeds(seeds: Sequence[int], count: int) -> list[int]:
+    """The first seeds of the plan, and further ones where it has too few."""
+    more = range(max(seeds) + 1, max(seeds) + 1 + count)
+    return [*seeds, *more][:count]
+
+
+def planted_share(plan: Plan, kinds: Sequence[str], prepared: Prepared) -> float:
+    """How many runs of the plan's size all planted ones amount to."""
+    own, total = len(prepared.federation.clients), 0.0
+    for kind in set(kinds) & set(CHANGES):
+        clients = planted_clients(plan, kind, prepared.federation.space)
+        total += planted_runs(clients) * clients / own
+    return total
+
+
+def power_rows(
+    plan: Plan, attacks: Sequence[str], cases: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What every checked attack reached where a leak was planted, by metric, and whether that is enough."""
+    kinds = {case["attack"]: case["plant"] for case in cases}
+    rows = [_row(row, kinds[row["attack"]], cases) for row in summarise(cases)]
+    for label in attacks:
+        if label not in kinds:
+            part = plan.attack_of(label)
+            rows.append(_missing(label, part.role))
+    return rows
+
+
+def _row(row: Mapping[str, Any], kind: str, cases: Sequence[Mapping[str, Any]]) -> Row:
+    kept = ("attack", "role", "metric", "mean", "floor", "over", "difference", "low", "high", "n", "margin")
+    beats = row["low"] is not None and row["n"] >= LEAST_UNITS and row["low"] > row["margin"]
+    found = {name: row[name] for name in kept} | {"planted": kind, "passed": beats}
+    if beats:
+        return found | {"reason": f"it finds a planted leak: {_gain(row)}"}
+    lost = [case for case in cases if case["attack"] == row["attack"] and not case["scores"]]
+    if lost:
+        return found | {"reason": f"a planted case came to nothing: {lost[0]['reason']}"}
+    if row["low"] is None:
+        return found | {"reason": "nothing could be measured where a leak was planted"}
+    return found | {"reason": f"a planted leak was not seen: {_gain(row)}"}
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    spread = f"95 % interval {number(row['low'])} to {number(row['high'])}, margin {number(row['margin'])}"
+    return f"{number(row['difference'])} over {row['over']} ({spread})"
+
+
+def _missing(label: str, role: str) -> Row:
+    """An attack for which nothing could be planted."""
+    empty = dict.fromkeys(
+        ("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted")
+    )
+    return {"attack": label, "role": role, **empty, "n": 0, "passed": False, "reason": UNKNOWN_RECIPE}
+
+
+def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:
+    """The checks as verdicts read them; None for a metric stands for all metrics of the attack."""
+    return {
+        (row["attack"], row["metric"]): Power(
+            passed=row["passed"],
+            gain=None
+            if row["difference"] is None or not row["margin"]
+            else row["difference"] / row["margin"],
+            reason=row["reason"],
+        )
+        for row in rows
+    }

@@ -1,0 +1,128 @@
+"""From a plan to a federation: data, split, network, recipe. The same plan and seed always give the same one."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedxray.audit.plan import Plan, load_arguments, split_arguments
+from fedxray.data import Dataset, Split, load, split
+from fedxray.data.dataset import Records
+from fedxray.data.fingerprint import Stamp, stamp
+from fedxray.errors import BadInput
+from fedxray.federation.setting import Federation, in_dtype, try_defence
+from fedxray.losses import default_loss
+from fedxray.seeds import fork
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything about one run but what is said in it."""
+
+    dataset: Dataset
+    split: Split
+    federation: Federation
+    seed: int
+    recorded: Mapping[str, Any] | None = None  # facts of the recording, where it is one
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Grants that nobody can give: the recipe of a recording that does not tell all of it."""
+        return ("recipe",) if (self.recorded or {}).get("recipe_missing") else ()
+
+
+def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
+    """The federation of one defence and one seed."""
+    if plan.transcript is not None:
+        from fedxray.audit.recorded.prepare import prepare_recorded
+
+        return prepare_recorded(plan, defence, seed)
+    with keys_of_data():
+        dataset = load_data(plan, seed)
+        parts = split(dataset, **split_arguments(plan.data, seed))
+    check_loss(plan.federation.loss, dataset.space.target)
+    model = plan.model.make(dataset.space, fork(seed, "model"), plan.folder)
+    check_dtype(plan, model)
+    model = model.to(dataset.x.dtype)
+
+    def records(index: torch.Tensor) -> Records:
+        return Records(dataset.x[index], dataset.y[index])
+
+    record, part = plan.federation.record, plan.defence_of(defence)
+    federation = Federation(
+        space=dataset.space,
+        clients=tuple(records(index) for index in parts.train),
+        holdout=tuple(records(index) for index in parts.holdout),
+        public=records(parts.public),
+        model=model,
+        recipe=plan.federation.recipe(default_loss(dataset.space.target)),
+        rounds=plan.federation.rounds,
+        participation=plan.federation.participation,
+        defence=part.make(plan.folder),
+        secure_aggregation=plan.federation.secure_aggregation,
+        record=tuple(record) if isinstance(record, list) else record,
+    )
+    cast = in_dtype(federation, plan.federation.dtype)
+    try_defence(cast, own=part.factory is not None)
+    return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
+
+
+@contextmanager
+def keys_of_data() -> Iterator[None]:
+    """Name an argument as the plan does: what `load` and `split` call target is data.target there."""
+    try:
+        yield
+    except BadInput as problem:
+        if not (problem.argument.isidentifier() and problem.argument.islower()):
+            raise
+        raise BadInput(
+            f"data.{problem.argument}", expected=problem.expected, got=problem.got, remedy=problem.remedy
+        ) from problem
+
+
+def check_loss(loss: str | None, target: str) -> None:
+    """Refuse a loss that is not for this kind of target."""
+    fitting = default_loss(target)
+    if loss is not None and loss != fitting:
+        raise BadInput(
+            "federation.loss",
+            expected=f"{fitting!r}, since the target is for {target}",
+            got=repr(loss),
+            remedy="Leave loss out, or choose another target.",
+        )
+
+
+def check_dtype(plan: Plan, model: nn.Module) -> None:
+    """Refuse an own network of another type than the plan's: it would be audited as something that it is not."""
+    wanted = plan.federation.dtype
+    kinds = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if one.is_floating_point()}
+    odd = sorted(kinds - {wanted})
+    if plan.model.factory is not None and odd:
+        raise BadInput(
+            "federation.dtype",
+            expected=f"a network of {wanted}, which is the plan's type",
+            got=f"parameters of {', '.join(odd)} from {plan.model.factory}",
+            remedy='Set dtype = "float64" in [federation].'
+            if odd == ["float64"]
+            else "Return a network of float32 or float64.",
+        )
+
+
+def load_data(plan: Plan, seed: int) -> Dataset:
+    """The data set of a plan; what is generated is generated anew for every seed."""
+    arguments = load_arguments(plan.data, plan.folder, seed)
+    path = arguments["path"] or arguments["schema"]
+    return _loaded(json.dumps(arguments, default=str), () if path is None else stamp(path))
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(arguments: str, seen: Stamp) -> Dataset:
+    """The last data sets, by their arguments as JSON and the state of the user's own files."""
+    return load(**json.loads(arguments))

@@ -1,0 +1,467 @@
+"""The folder of an audit: what may be shared at the top, everything private below private/."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from fedxray.audit.judge import results
+from fedxray.errors import BadInput, printable
+from fedxray.files import (
+    TEMPORARY,
+    fault,
+    is_unfinished,
+    read_object,
+    room_for,
+    sync_folder,
+    sync_tree,
+    write_whole,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# --- One audit at a time in a folder: the lock names its holder and is free again when the holder is dead.
+
+
+LOCK = ".lock"
+ODD = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a link, a folder, a socket
+UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, or refuse naming who holds it."""
+    path = folder / LOCK
+    handle = _take_with_flock(path)
+    if handle is not None:
+        try:
+            _sign(handle)
+            yield
+        finally:
+            os.ftruncate(handle, 0)
+            os.close(handle)  # frees the lock, as the end of the process would
+        return
+    _take_by_name(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _take_with_flock(path: Path) -> int | None:
+    """The open lock file, or None where the system has no such locks; it stays, only its lock goes."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = _open_plain(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if error.errno in UNSUPPORTED:
+            path.unlink(missing_ok=True)
+            return None
+        raise _busy(path) from None
+    return handle
+
+
+def _open_plain(path: Path) -> int:
+    """Open the lock file, but neither what a link of that name points to nor anything that is no plain file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno not in ODD:
+            raise
+        raise _odd(path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _odd(path)
+    return handle
+
+
+def _take_by_name(path: Path) -> None:
+    """Create the lock file, which only one process can; a lock of a dead process is taken over."""
+    for _ in range(2):
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if path.is_symlink() or not path.is_file():
+                raise _odd(path) from None
+            if not _is_stale(path):
+                raise _busy(path) from None
+            path.unlink(missing_ok=True)
+            continue
+        _sign(handle)
+        os.close(handle)
+        return
+    raise _busy(path)
+
+
+def _sign(handle: int) -> None:
+    os.ftruncate(handle, 0)
+    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+
+
+def _holder(path: Path) -> tuple[int | None, str | None]:
+    try:
+        found = json.loads(path.read_bytes())
+        return int(found["pid"]), str(found["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether the holder was a process of this machine that is gone; if one cannot ask, it is not."""
+    pid, host = _holder(path)
+    if pid is None or host != socket.gethostname() or os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _busy(path: Path) -> BadInput:
+    pid, host = _holder(path)
+    who = f"process {pid} on {host}" if pid is not None else "another process"
+    return BadInput(
+        "--out",
+        expected="a folder that no other run is writing to",
+        got=f"{path.parent}, in use by {who}",
+        remedy="Wait for it to end, or choose another --out.",
+    )
+
+
+def _odd(path: Path) -> BadInput:
+    return BadInput(
+        "--out",
+        expected=f"a folder whose {LOCK} is a plain file or absent",
+        got=f"{path}, a symbolic link or no file",
+        remedy="Remove it, or choose another --out.",
+    )
+
+
+FORMAT = 1
+MARKER = "audit.json"  # says that a folder is an audit's, and of which plan
+PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
+PRIVATE = "private"
+RECORDS = "records.json"  # in the private part: which records of the user's own were audited
+ROOMS = ("runs", "cases", "evidence")
+
+
+@dataclass(frozen=True)
+class Store:
+    """The files of one audit, each written whole or not at all."""
+
+    folder: Path
+
+    @property
+    def private(self) -> Path:
+        """Where tensors, transcripts and cases are, for the owner alone."""
+        return self.folder / PRIVATE
+
+    def run_folder(self, run: str) -> Path:
+        """The folder of a finished run."""
+        return self.private / "runs" / run
+
+    def has_run(self, run: str) -> bool:
+        """Whether that run is finished."""
+        return self.run_folder(run).is_dir()
+
+    @contextmanager
+    def new_run(self, run: str) -> Iterator[Path]:
+        """An empty folder that becomes the run's when the block ends well, and vanishes otherwise."""
+        part = self.private / "runs" / f"{TEMPORARY}{uuid4().hex}"
+        try:
+            with room_for(f"run {run}"):
+                part.mkdir(mode=0o700)
+                fault("run started")
+                yield part
+                fault("run written")
+                sync_tree(part)
+            fault("run synced")
+            if not self.has_run(run):
+                part.rename(self.run_folder(run))
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        sync_folder(self.private / "runs")
+        fault("run in place")
+
+    def remove_run(self, run: str) -> None:
+        """Take a finished run away, at once and whole, so that it is made again."""
+        if self.has_run(run):
+            part = self.private / "runs" / f"{TEMPORARY}{uuid4().hex}"
+            self.run_folder(run).rename(part)
+            shutil.rmtree(part, ignore_errors=True)
+
+    def write_lost_run(self, run: str, reason: str, trace: str, status: str = "failed") -> None:
+        """Keep why a run could not be simulated, and the status of its cases."""
+        _write_json(self._lost(run), {"reason": reason, "traceback": trace, "status": status}, "lost run")
+
+    def lost_run(self, run: str) -> dict[str, Any] | None:
+        """Why a run could not be simulated, None where nothing is known against it."""
+        path = self._lost(run)
+        if not path.is_file():
+            return None
+        return {"reason": "unknown", "status": "failed"} | read_object(path, remedy=results.RESUME)
+
+    def forget_lost_run(self, run: str) -> None:
+        """Let a run be tried again."""
+        self._lost(run).unlink(missing_ok=True)
+
+    def has_case(self, case: str) -> bool:
+        """Whether that case has ended."""
+        return self._case(case).is_file()
+
+    def write_case(self, case: str, document: Mapping[str, Any]) -> None:
+        """Keep how a case ended."""
+        _write_json(self._case(case), document, "case")
+
+    def read_case(self, case: str) -> dict[str, Any]:
+        """How a case ended."""
+        found = read_object(self._case(case), remedy=results.RESUME)
+        results.check_part(found, "case", self._case(case), results.RESUME)
+        return found
+
+    def forget_case(self, case: str) -> None:
+        """Let a case be worked on again."""
+        self._case(case).unlink(missing_ok=True)
+
+    def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Keep tensors and plain facts under a key; the facts come last and hold the checksum of the tensors.
+
+        This is a cache that proves itself, so it need not reach the disk at once: what a crash tears is made again.
+        """
+        from safetensors.torch import save
+
+        content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors", fault, lasting=False)
+        proof = {"sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
+        _write_json(self._evidence(key, "json"), proof, "evidence", lasting=False)
+
+    def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What is kept under a key, or None where nothing whole is."""
+        from safetensors.torch import load
+
+        facts, tensors = self._evidence(key, "json"), self._evidence(key, "safetensors")
+        if not facts.is_file() or not tensors.is_file():
+            return None
+        try:
+            proof = read_object(facts, remedy=results.AGAIN)
+        except BadInput:  # torn by a crash
+            return None
+        content = tensors.read_bytes()
+        if hashlib.sha256(content).hexdigest() != proof.get("sha256"):
+            return None
+        return load(content), proof["facts"]
+
+    def write_results(self, document: Mapping[str, Any]) -> None:
+        """Put results.json in place."""
+        results.write(document, self.folder)
+
+    def write_galleries(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Keep pictures for the report: those of public data at the top, the others in the private part."""
+        for place, private in ((self.folder / GALLERY, False), (self.private / GALLERY, True)):
+            chosen = [entry for entry in entries if bool(entry.get("private")) is private]
+            if chosen:
+                _write_json(place, chosen, "gallery")
+
+    def write_plan(self, content: bytes, name: str = PLAN) -> None:
+        """Keep a copy of a plan."""
+        write_whole(self.folder / name, content, "plan")
+
+    def log(self, line: str) -> None:
+        """Add a line with the time to the log; it may be shared, so it holds nothing private."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        with room_for("the log"), (self.folder / LOG).open("a", encoding="utf-8") as stream:
+            stream.write(f"{now}Z {printable(line)}\n")
+
+    def free_bytes(self) -> int:
+        """Room on the disk."""
+        return shutil.disk_usage(self.folder).free
+
+    def _lost(self, run: str) -> Path:
+        return self.private / "runs" / f"{run}.lost.json"
+
+    def _case(self, case: str) -> Path:
+        return self.private / "cases" / f"{case}.json"
+
+    def _evidence(self, key: str, ending: str) -> Path:
+        return self.private / "evidence" / f"{safe_name(key)}.{ending}"
+
+
+@contextmanager
+def open_store(
+    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
+) -> Iterator[Store]:
+    """The store of a plan and of a digest of the user's own records, new or resumed, for this process alone."""
+    check_folder(folder, digest, resume=resume, kind=kind, records=records)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise _not_usable(folder, "a file is in the way") from None
+    with locked(folder):
+        check_folder(folder, digest, resume=resume, kind=kind, records=records)
+        store = Store(folder)
+        _furnish(store, digest, kind, records)
+        yield store
+
+
+def check_folder(
+    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
+) -> None:
+    """Refuse a folder of other files, of another audit or of other records, or this one without --resume."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise _not_usable(folder, "a file")
+    held = sorted(
+        entry.name for entry in folder.iterdir() if entry.name != LOCK and not is_unfinished(entry.name)
+    )
+    if not held:
+        return
+    if MARKER not in held:
+        raise _not_usable(folder, f"a folder with other files ({held[0]})")
+    if (folder / PRIVATE).is_symlink():
+        raise _not_usable(folder, f"a folder whose {PRIVATE} is a symbolic link")
+    marker = read_marker(folder)
+    if marker.get("kind") != kind or marker.get("plan") != digest:
+        raise _not_usable(folder, f"the folder of another {marker.get('kind', 'audit')} (its plan differs)")
+    if marker.get("version") != version("fedxray"):
+        raise _not_usable(
+            folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}"
+        )
+    if not resume:
+        raise BadInput(
+            "--out",
+            expected="a new folder",
+            got=f"{folder}, which holds this audit already",
+            remedy="Go on with --resume, or choose another --out.",
+        )
+    if records is not None:
+        _check_records(folder, records)
+
+
+def _check_records(folder: Path, records: str) -> None:
+    """Refuse to go on with records or priors that have changed; without a private part nothing is left of the old."""
+    kept = folder / PRIVATE / RECORDS
+    if kept.is_file() and read_object(kept, remedy=results.AGAIN).get("sha256") != records:
+        raise BadInput(
+            "data.path or restore.prior",
+            expected="the records and priors that this audit began with",
+            got="some that have changed since",
+            remedy="Put the old ones back, or choose another --out.",
+        )
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """What an audit's folder says of itself, or BadInput where it is none."""
+    path = folder / MARKER
+    if not path.is_file():
+        raise BadInput("DIR", expected="the folder of an audit", got=folder, remedy="Check the path.")
+    return read_object(path, remedy=results.AGAIN)
+
+
+def safe_name(key: str) -> str:
+    """A file name that is short, readable and different for different keys."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", key):
+        return key
+    readable = re.sub(r"[^a-z0-9._-]+", "-", key.lower()).strip("-.")[:60]
+    return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
+    """Mark the folder first, so that an audit killed here can go on; then make the private rooms."""
+    ours = (store.folder / MARKER).is_file()
+    if not ours:
+        marker = {"format": FORMAT, "kind": kind, "plan": digest, "version": version("fedxray")}
+        _write_json(store.folder / MARKER, marker, "marker")
+    store.private.mkdir(mode=0o700, exist_ok=True)
+    if os.name == "posix":
+        store.private.chmod(0o700)
+    if records is not None:  # not in the marker, which may be shared: a digest confirms a guess
+        _write_json(store.private / RECORDS, {"sha256": records}, "records")
+    for room in ROOMS:
+        (store.private / room).mkdir(mode=0o700, exist_ok=True)
+    rooms = [store.private / room for room in ROOMS]
+    _sweep_out([store.folder, *rooms] if ours else rooms)
+
+
+def _sweep_out(places: Sequence[Path]) -> None:
+    """Remove what a killed run left unfinished; a folder that was not ours before holds nothing of that."""
+    for place in places:
+        for left in [entry for entry in place.iterdir() if is_unfinished(entry.name)]:
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _not_usable(folder: Path, got: str) -> BadInput:
+    return BadInput(
+        "--out",
+        expected="a new or empty folder, or this audit's own with --resume",
+        got=f"{folder}: {got}",
+        remedy="Choose another --out.",
+    )
+
+
+def _write_json(
+    path: Path, document: Mapping[str, Any] | Sequence[Any], what: str, *, lasting: bool = True
+) -> None:
+    content = (json.dumps(document, allow_nan=False) + "\n").encode("ascii")
+    write_whole(path, content, what, fault, lasting=lasting)
+
+
+# --- Deleting: the private part of an audit for good, or all that an earlier demo left.
+
+
+def purge(folder: Path) -> bool:
+    """Delete private/ of an audit and nothing else; False where there is none."""
+    read_marker(folder)
+    private = folder / PRIVATE
+    if private.is_symlink():
+        raise BadInput(
+            str(private),
+            expected="a folder",
+            got="a symbolic link",
+            remedy="Delete what it points to yourself.",
+        )
+    if not private.is_dir():
+        return False
+    with locked(folder):
+        shutil.rmtree(private)  # does not follow symbolic links
+        sync_folder(folder)
+    return True
+
+
+def clear(folder: Path, kind: str) -> None:
+    """Empty a folder that an earlier run of that kind left, so that it can be written again."""
+    if not (folder / MARKER).is_file() or read_marker(folder).get("kind") != kind:
+        return
+    purge(folder)
+    with locked(folder):
+        for plan in folder.glob("plan*.toml"):
+            plan.unlink()
+        for name in (RESULTS, REPORT, GALLERY, LOG, MARKER):
+            (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,299 @@
+"""The commands; everything heavy is imported inside them, so that --help answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fedxray.cli.recordings import import_app
+from fedxray.errors import FedxrayError, printable
+
+app = typer.Typer(
+    name="fedxray",
+    help="Shows what a federated-learning set-up gives away: runs published attacks, reports what leaked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+app.add_typer(import_app, name="import")
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+Engine = Annotated[
+    str, typer.Option("--engine", help="inline (this process), processes (workers) or ray; same results.")
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="How many workers; default: one per core.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+Folder = Annotated[Path, typer.Argument(help="The folder of an audit.")]
+Policy = Annotated[
+    Path | None, typer.Option("--policy", help="A TOML file of limits, in place of the plan's.")
+]
+
+
+def main() -> NoReturn:
+    """Run a command; whatever a user can mend is one clean message and exit 2."""
+    try:
+        app()
+    except FedxrayError as error:
+        print(f"fedxray: {_harmless(str(error))}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        told = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        print(f"fedxray: {_harmless(told)}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("fedxray: interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _harmless(text: str) -> str:
+    """A message that may quote somebody else's plan or policy, with nothing that steers a terminal."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"fedxray {version('fedxray')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Shows what a federated-learning set-up gives away: runs published attacks, reports what leaked."""
+
+
+@app.command()
+def audit(
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file (docs/plan.md).", metavar="PLAN.toml")],
+    out: Out = None,
+    engine: Engine = "processes",
+    jobs: Jobs = None,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="With --engine ray: an existing cluster, HOST:PORT or auto."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted audit of the same plan.")
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", help="Time to stay within, as 90s, 10m or 1h30m: less is done, and told."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print how the data was read, cases, time and disk needed.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an audit: simulate the federation, attack it, write results.json and report.html."""
+    from fedxray.cli.audit import Workers, run_audit
+
+    workers = Workers(engine=engine, jobs=jobs, address=address)
+    raise typer.Exit(run_audit(plan, out, workers, resume, budget, dry_run, quiet))
+
+
+@app.command()
+def demo(out: Out = None, engine: Engine = "processes", jobs: Jobs = None, quiet: Quiet = False) -> None:
+    """Run a small audit of bundled and synthetic data, without any download."""
+    from fedxray.cli.audit import run_demo
+
+    raise typer.Exit(run_demo(out or Path("fedxray-out", "demo"), engine, jobs, quiet))
+
+
+@app.command()
+def report(
+    folder: Folder,
+    show_private: Annotated[
+        bool, typer.Option("--show-private", help="Show records of your own data in it.")
+    ] = False,
+    figures: Annotated[
+        str, typer.Option("--figures", help="Formats of figures/: svg, pdf, png, separated by commas.")
+    ] = "svg",
+) -> None:
+    """Write report.html, report.md and figures/ again from the results of an audit, or the page of a reproduction."""
+    from fedxray.cli.audit import run_report
+
+    run_report(folder, show_private, figures)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A name of `fedxray list reproductions`.", metavar="NAME")],
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale", help="small (minutes to hours: see --dry-run) or paper (the published settings)."
+        ),
+    ] = "small",
+    clients: Annotated[
+        int | None, typer.Option("--clients", min=1, help="Attacked clients; default: the scale's own.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Repeated runs; default: the scale's own.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option("--row", help="Only this row of the table; may be repeated.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Only these columns (attacks), separated by commas.")
+    ] = None,
+    out: Out = None,
+    engine: Engine = "processes",
+    jobs: Jobs = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on, or ask for more clients, seeds, rows or columns.")
+    ] = False,
+    no_controls: Annotated[
+        bool, typer.Option("--no-controls", help="Leave out the controls of attacks; they double long runs.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print rows, cases, time and disk needed.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce a published table: run its rows as audits, print ours beside the paper's."""
+    from fedxray.cli.reproduce import run_reproduction
+    from fedxray.reproduce.base import Request
+
+    asked = Request(scale=scale, clients=clients, seeds=seeds, controls=not no_controls)
+    raise typer.Exit(
+        run_reproduction(name, asked, row or [], columns, out, engine, jobs, resume, dry_run, quiet)
+    )
+
+
+@app.command()
+def purge(
+    folder: Folder,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete the private part of an audit (transcripts, tensors); results and report stay."""
+    from fedxray.cli.audit import run_purge
+
+    run_purge(folder, yes)
+
+
+@app.command(name="list")
+def list_names(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions.",
+        ),
+    ],
+) -> None:
+    """List attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions."""
+    from fedxray.cli.show import lines_of
+
+    for line in lines_of(kind):
+        _say(line)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A name of `fedxray list`.")]) -> None:
+    """Explain one name: what it does, its settings, what it needs."""
+    from fedxray.cli.show import page_of
+
+    _say(page_of(name))
+
+
+@data_app.command()
+def get(name: Annotated[str, typer.Argument(help="A data set of `fedxray list datasets`.")]) -> None:
+    """Download a data set and verify it, or say what to do where there is no network."""
+    from fedxray.data.download import fetch
+
+    for file in fetch(name):
+        typer.echo(file)
+    typer.echo(f"{name} is ready.")
+
+
+def _say(text: str) -> None:
+    """Print; that the reader has gone, as in `fedxray list attacks | head -1`, is no error."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
+
+
+@app.command()
+def gate(
+    folder: Folder,
+    policy: Policy = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
+    sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Pass only where a leak would have been seen.")
+    ] = False,
+) -> None:
+    """Check the limits of an audit on its deployed defence; exit 1 if one fails, 3 if one is inconclusive."""
+    from fedxray.cli.decide import run_gate
+
+    raise typer.Exit(run_gate(folder, policy, junit, sarif, strict))
+
+
+@app.command()
+def recommend(folder: Folder, policy: Policy = None) -> None:
+    """Name the defence of an audit that keeps every limit at the least cost in utility; exit 1 if none does."""
+    from fedxray.cli.decide import run_recommend
+
+    raise typer.Exit(run_recommend(folder, policy))
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder of an audit.", metavar="DIR1")],
+    second: Annotated[Path, typer.Argument(help="That of a later or another one.", metavar="DIR2")],
+) -> None:
+    """Tell what leaks more, or is less useful, in DIR2 than in DIR1 beyond the intervals; exit 1 if anything is."""
+    from fedxray.cli.decide import run_compare
+
+    raise typer.Exit(run_compare(first, second))
+
+
+@app.command(name="train-prior")
+def train_prior(
+    out: Annotated[Path, typer.Option("--out", help="A new folder for the prior.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="Public images: a data set of `fedxray list datasets`, or a folder."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="In place of --data: what no client of this plan holds.")
+    ] = None,
+    size: Annotated[int | None, typer.Option("--size", min=4, help="Pixels a side.")] = None,
+    part: Annotated[str | None, typer.Option("--part", help="Part of the data set: train or test.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first images.")] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="ddpm (U-Net), dit (transformer) or gan (restoring network).")
+    ] = "ddpm",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps.")] = 2000,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Images of a step.")] = 32,
+    width: Annotated[int, typer.Option("--width", min=8, help="Channels, a multiple of 8.")] = 32,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Of Adam, falling.")] = 1e-3,
+    flip: Annotated[bool, typer.Option("--flip", help="Show images mirrored too.")] = False,
+    scale: Annotated[int, typer.Option("--scale", min=1, help="gan: blocks that are averaged.")] = 1,
+    noise: Annotated[float, typer.Option("--noise", help="gan: largest noise that is added.")] = 0.15,
+    seed: Annotated[int, typer.Option("--seed", help="Of all draws.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train a small image prior for restorers, on public images, with a card that lists what it has seen."""
+    from fedxray.cli.prior import run_training
+
+    settings = {
+        "kind": kind, "steps": steps, "batch": batch, "width": width, "learning_rate": learning_rate,
+        "flip": flip, "scale": scale, "noise": noise, "seed": seed,
+    }  # fmt: skip
+    run_training(data, plan, size, part, limit, out, settings, quiet)

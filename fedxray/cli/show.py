@@ -1,0 +1,182 @@
+"""`fedxray list` and `fedxray show`: the catalogue in words."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, NamedTuple, get_type_hints
+
+from fedxray.audit import catalog
+from fedxray.audit.setting_words import sentence_on
+from fedxray.errors import BadInput, unknown_name
+
+
+class Setting(NamedTuple):
+    """One setting in words: its name, what it accepts, "required" or its default, and what it is."""
+
+    name: str
+    accepts: str
+    default: str
+    told: str
+
+
+def lines_of(kind: str) -> Iterator[str]:
+    """One line for each name of a kind: the name, then what it is."""
+    names = catalog.table(kind)
+    if not names:
+        planned = ", ".join(catalog.NOT_BUILT.get(kind, ())) or "none"
+        raise BadInput(
+            kind, expected="a kind that is built", got=kind, remedy=f"None is built yet (planned: {planned})."
+        )
+    width = max(map(len, names)) + 2
+    for name in names:
+        yield f"{name:<{width}}{_sentence(kind, name)}".rstrip()
+
+
+def page_of(name: str) -> str:
+    """Everything about one name: what it does, its settings with defaults, what it needs."""
+    homes = [kind for kind in catalog.KINDS if name in catalog.table(kind)]
+    if not homes:
+        planned = [kind for kind, names in catalog.NOT_BUILT.items() if name in names]
+        if planned:
+            catalog.check_name(planned[0], name, "name")
+        raise unknown_name("name", name, {one for kind in catalog.KINDS for one in catalog.table(kind)})
+    return "\n\n".join(_page(kind, name) for kind in homes)
+
+
+def _page(kind: str, name: str) -> str:
+    entry = catalog.resolve(kind, name)
+    parts = [f"{name} ({catalog.SINGULAR[kind]})", _text(kind, entry)]
+    parts += [f"Settings:\n{settings}"] if (settings := _settings(kind, name)) else []
+    parts += [facts] if kind in ("attacks", "floors") and (facts := _attack_facts(entry)) else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def _sentence(kind: str, name: str) -> str:
+    text = _text(kind, catalog.resolve(kind, name))
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _text(kind: str, entry: Any) -> str:
+    """What an entry says of itself: its docstring, or the words of a plain entry."""
+    if kind == "roles":
+        return f"Sees {entry.sees}."
+    if kind == "grants":
+        return f"Hands over {entry}."
+    if kind == "metrics":
+        return f"{entry.what[0].upper()}{entry.what[1:]}; larger is {'less' if entry.down else 'more'} leak."
+    if kind == "reproductions":
+        return _reproduction_words(entry)
+    return inspect.getdoc(entry) or ""
+
+
+def _reproduction_words(entry: Any) -> str:
+    """What a reproduction shows, where that was published, and what can be asked for."""
+    columns = dict.fromkeys(column.name for column in entry.columns)
+    return "\n\n".join(
+        (
+            entry.shows,
+            f"Paper: {entry.paper.title}, {entry.paper.place}",
+            f"Rows: {', '.join(entry.rows)}",
+            f"Columns: {', '.join(columns)}",
+            f"At the small scale: {', '.join(entry.small_rows or entry.rows)}",
+        )
+    )
+
+
+def settings_of(kind: str, name: str) -> list[Setting]:
+    """Every setting of an entry, in the order in which it is written down."""
+    entry = catalog.resolve(kind, name)
+    if isinstance(entry, type) and is_dataclass(entry):
+        hints = get_type_hints(entry)
+        return [_field(kind, name, one, hints[one.name]) for one in fields(entry)]
+    if inspect.isfunction(entry):
+        hints, arguments = get_type_hints(entry), inspect.signature(entry).parameters.values()
+        asked = [one for one in arguments if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        return [_argument(kind, name, one, hints[one.name]) for one in asked]
+    return []
+
+
+def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
+    default = one.default if one.default is not MISSING else one.default_factory
+    told = one.metadata.get("told") or sentence_on(
+        kind, name, one.name
+    )  # a class may bring its own sentences
+    return Setting(one.name, _type(hint), _default(default, MISSING), told)
+
+
+def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:
+    default = _default(one.default, inspect.Parameter.empty)
+    return Setting(one.name, _type(hint), default, sentence_on(kind, name, one.name))
+
+
+def _settings(kind: str, name: str) -> str:
+    lines = []
+    for one in settings_of(kind, name):
+        lines.append(f"  {one.name}: {one.accepts}" + (f" ({one.default})" if one.default else ""))
+        lines += textwrap.wrap(one.told, 80, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def _type(hint: Any) -> str:
+    from fedxray.audit.catalog import describe
+
+    return "a value" if hint is object else describe(hint)
+
+
+def _default(value: Any, nothing: Any) -> str:
+    """The default as a plan would write it; a setting that may be left out has none."""
+    if value is nothing:
+        return "required"
+    made = value() if callable(value) else value
+    if made is None:
+        return ""
+    written = json.dumps(made) if isinstance(made, bool | tuple) else repr(made)
+    return f"default {getattr(made, 'name', None) or written}"
+
+
+def _attack_facts(entry: Any) -> str:
+    lines = [f"Roles: {', '.join(entry.roles)}"]
+    lines.append(f"Grants it is given unless the plan says otherwise: {default_grants(entry)}")
+    if needs := _needs(entry):
+        lines.append("Needs:\n" + "\n".join(needs))
+    lines.append(f"Compared with the floors: {', '.join(entry.floors) or 'none'}")
+    lines.append(f"Controls: {', '.join(entry.controls) or 'none'}")
+    if entry.searched:
+        ranges = [f"{name} ({low:g} to {high:g})" for name, (low, high, _) in entry.searched.items()]
+        lines.append(f"Can be searched, judged by {entry.judged_by}: {', '.join(ranges)}")
+    return "\n".join(lines)
+
+
+def default_grants(entry: Any) -> str:
+    """The grants of an attack, then those of the attacks it holds by default, each with who needs it."""
+    parts = [", ".join(entry.grants)] if entry.grants else []
+    for inner in _inner_by_default(entry):
+        more = [name for name in inner.grants if name not in entry.grants]
+        parts += [f"{', '.join(more)} (for {inner.name})"] if more else []
+    return "; ".join(parts) or "none"
+
+
+def _inner_by_default(entry: Any) -> list[Any]:
+    """The attacks that an attack holds with default settings, and theirs."""
+    from fedxray.attacks.base import Attack
+
+    made = [one.default_factory() for one in fields(entry) if one.default_factory is not MISSING]
+    made += [one.default for one in fields(entry) if one.default is not MISSING]
+    held = [one for one in made if isinstance(one, Attack)]
+    return [found for one in held for found in (one, *_inner_by_default(type(one)))]
+
+
+def _needs(entry: Any) -> list[str]:
+    """What the attack needs with default settings; one with required settings cannot be asked here.
+
+    An inner attack may need the same, but not under every grant; the attack's own need comes first and says it all.
+    """
+    required = [one for one in fields(entry) if one.default is MISSING and one.default_factory is MISSING]
+    found: dict[str, str] = {}
+    for need in () if required else entry().needs():
+        found.setdefault(need.what, need.given_by)
+    return [f"  {what}, given by {given_by}" for what, given_by in found.items()]

@@ -1,0 +1,177 @@
+"""What everyone in a federation knows about its inputs: shape, ranges, columns, candidate values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedxray.data.checks import shown
+from fedxray.errors import BadInput, unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One raw column of a table and where it stands in x; a binary column is categorical with two values."""
+
+    name: str
+    kind: Literal["continuous", "categorical"]
+    positions: tuple[int, ...]
+    low: float = 0.0  # encoded range, continuous columns
+    high: float = 1.0
+    categories: tuple[str, ...] = ()
+    codes: tuple[tuple[float, ...], ...] = ()  # one encoding per category, each as long as positions
+
+    @property
+    def tolerance(self) -> float:
+        """How near a guess of a continuous value must come to count: a tenth of the range."""
+        return 0.1 * (self.high - self.low)
+
+    def candidates(self, like: Tensor, grid: int = 0) -> Tensor:
+        """Encoded candidate values, shape [values, positions]; a continuous column needs a grid size."""
+        if self.kind == "categorical":
+            return torch.tensor(self.codes, dtype=like.dtype, device=like.device)
+        steps = torch.linspace(self.low, self.high, max(grid, 2), dtype=like.dtype, device=like.device)
+        return steps[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The inputs and targets of one learning task; a federation-wide fact that names no record."""
+
+    kind: Literal["image", "table"]
+    shape: tuple[int, ...]  # of one input; images are (channels, height, width)
+    target: Literal["regression", "classification"]
+    classes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    sensitive: str | None = None
+    mean: tuple[float, ...] = ()  # images: x = (pixel - mean) / std per channel, pixels in 0..1
+    std: tuple[float, ...] = ()
+    recognised_above: float = 20.0  # dB from which a reconstruction counts as recognised
+    target_mean: float = (
+        0.0  # regression: y = (raw target - target_mean) / target_std, constants of the whole data set
+    )
+    target_std: float = 1.0
+    target_name: str | None = None  # tables: the raw column that is learnt
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model puts out: one per class, or one."""
+        return len(self.classes) if self.target == "classification" else 1
+
+    def column(self, name: str) -> Column:
+        """The column of that raw name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise unknown_name("column", name, [column.name for column in self.columns])
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """Images as pixels in 0..1 (not clipped), shape kept."""
+        return x * _per_channel(self.std, x, 1.0) + _per_channel(self.mean, x, 0.0)
+
+    def from_pixels(self, pixels: Tensor) -> Tensor:
+        """Pixels in 0..1 as the model gets them, shape kept."""
+        return (pixels - _per_channel(self.mean, pixels, 0.0)) / _per_channel(self.std, pixels, 1.0)
+
+    def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Lowest and highest valid input, each of the shape of one input."""
+        ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
+        if self.kind == "image":
+            return self.from_pixels(0 * ones[None])[0], self.from_pixels(ones[None])[0]
+        low, high = -np.inf * ones, np.inf * ones
+        for column in self.columns:
+            for place, position in enumerate(column.positions):
+                values = [code[place] for code in column.codes] or [column.low, column.high]
+                low[position], high[position] = min(values), max(values)
+        return low, high
+
+
+def _per_channel(values: tuple[float, ...], x: Tensor, default: float) -> Tensor:
+    chosen = values or (default,)
+    return torch.tensor(chosen, dtype=x.dtype, device=x.device).reshape(-1, 1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Records as the model gets them, with the raw columns that a split may need."""
+
+    name: str
+    x: Tensor  # [records, *space.shape] float32
+    y: Tensor  # [records] int64 for classes, float32 for a regression target
+    space: Space
+    raw: Mapping[str, np.ndarray] = field(default_factory=dict)  # raw columns, as long as x
+    owner: Tensor | None = None  # [records] int64: the natural client of a record (writer, airline, state)
+    owners: tuple[str, ...] = ()  # what owner 0, 1, ... are called, where they have names
+    private: bool = False  # a user's own data: contents are never shown unless asked for
+    note: str = ""  # what a reader must know: synthetic, stand-in, source
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return int(self.x.shape[0])
+
+
+# --- Some records as a client, an adversary or a judge holds them: inputs with their targets.
+
+
+@dataclass(frozen=True)
+class Records:
+    """Some records: inputs and targets."""
+
+    x: Tensor  # [records, ...]
+    y: Tensor  # [records]
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return int(self.x.shape[0])
+
+    def take(self, index: Tensor) -> Records:
+        """The records at these places."""
+        return Records(self.x[index], self.y[index])
+
+
+def union(parts: tuple[Records, ...]) -> Records:
+    """All records of several parts in one."""
+    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
+# --- What a node did with each record: trained on it, held it out, or it belongs to nobody.
+
+
+USE = "use of the record"  # its place among the raw columns
+USES = ("train", "holdout", "public")
+
+
+def check_uses(path: Path, name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
+    """The values of such a column or array, one of three words each."""
+    where = f"{name} of {shown(str(path), longest=400)}"
+    if values.shape != (count,) or values.dtype.kind != "U":
+        got = f"{values.dtype} of shape {values.shape}"
+        raise BadInput(where, expected=f"one word for each of {count} records", got=got, remedy=_remedy())
+    for row in np.flatnonzero(~np.isin(values, USES))[:1]:
+        raise BadInput(
+            where,
+            expected=f"one of {', '.join(USES)}",
+            got=f"{shown(str(values[row]))} for record {row}",
+            remedy=_remedy(),
+        )
+    if not (values == "train").any():
+        raise BadInput(where, expected="records that were trained on", got="none", remedy=_remedy())
+    return values
+
+
+def _remedy() -> str:
+    return 'Say "train", "holdout" or "public" for each record.'
+
+
+def rows_by_use(use: NDArray[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The records to train on, held out, and of nobody, each [records] int64."""
+    every = torch.arange(len(use), device="cpu")
+    train, held, public = (every[torch.from_numpy(np.asarray(use == word))] for word in USES)
+    return train, held, public

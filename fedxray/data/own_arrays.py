@@ -1,0 +1,332 @@
+"""NPZ files, a user's own with x, y and perhaps client: read without pickle, headers are not trusted."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column, whole_number
+from fedxray.data.dataset import USE, Column, Dataset, Space, check_uses
+from fedxray.data.encode import (
+    check_sensitive,
+    make_images,
+    make_table,
+    name_owners,
+    number_owners,
+    spell_category,
+)
+from fedxray.errors import BadInput
+
+MOST_CLASSES = 10_000
+# What NumPy writes; matched instead of evaluated, because the text comes from a stranger.
+HEADER = re.compile(
+    rb"\{'descr': '(?P<dtype>[<>|](b1|[iu][1248]|f[248]|U\d{1,6}))', 'fortran_order': (?P<order>True|False), "
+    rb"'shape': \((?P<shape>|\d{1,18},|\d{1,18}(, \d{1,18}){1,7})\), \}\s*"
+)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an NPZ file; sizes are checked before anything is unpacked."""
+    content = read_bytes(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            check_size(
+                f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members)
+            )
+            return {_array_name(member, path): _read_array(archive.read(member), path) for member in members}
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as problem:
+        raise bad_npz(path, "an NPZ file", f"{type(problem).__name__}: {problem}") from problem
+
+
+def _array_name(member: zipfile.ZipInfo, path: Path) -> str:
+    plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and not member.flag_bits & 1
+    if not member.filename.endswith(".npy") or not plain:
+        raise bad_npz(path, "arrays stored or deflated as NAME.npy", shown(member.filename))
+    return member.filename.removesuffix(".npy")
+
+
+def _read_array(content: bytes, path: Path) -> NDArray[Any]:
+    """One array from the bytes of an NPY file; no objects, and the size must be what the header says."""
+    width = 2 if content[6:8] == b"\x01\x00" else 4  # of the header's length, in format 1 and 2
+    start = 8 + width
+    end = start + int.from_bytes(content[8:start], "little")
+    header = HEADER.fullmatch(content[start:end])
+    if content[:6] != b"\x93NUMPY" or header is None:
+        raise bad_npz(path, "a plain NPY header of numbers or text", shown(content[:200]))
+    dtype = np.dtype(header["dtype"].decode())
+    shape = tuple(int(extent) for extent in header["shape"].replace(b",", b" ").split())
+    if math.prod(shape) * dtype.itemsize != len(content) - end or dtype.itemsize == 0:
+        raise bad_npz(path, f"{len(content) - end} bytes of values", f"shape {shape} of {dtype}")
+    order: Literal["F", "C"] = "F" if header["order"] == b"True" else "C"
+    array: NDArray[Any] = np.frombuffer(content, dtype=dtype, offset=end).reshape(shape, order=order)
+    return array
+
+
+def own_npz(
+    path: Path,
+    *,
+    sensitive: str | None = None,
+    categorical: Sequence[str] = (),
+    scale_target: bool | None = None,
+    size: object = None,
+) -> Dataset:
+    """Images [n, h, w], [n, h, w, c] or [n, c, h, w], or a table [n, columns] named x0, x1, ..., with y."""
+    arrays = read_arrays(path)
+    for needed in ("x", "y"):
+        if needed not in arrays:
+            raise bad_npz(path, "arrays x and y", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
+    x, y, client = arrays["x"], arrays["y"], arrays.get("client")
+    check_lengths(path, arrays)
+    check_values(path, "x", x)
+    check_values(path, "y", y)
+    if x.ndim == 2:
+        if size is not None:
+            raise BadInput("size", expected="images", got="a table", remedy="Leave size out.")
+        return _table(path, x, y, client, sensitive, categorical, scale_target)
+    given = {"sensitive": sensitive, "categorical": categorical or None, "scale_target": scale_target}
+    for argument in (key for key, value in given.items() if value is not None):
+        raise BadInput(argument, expected="a table", got="images", remedy=f"Leave {argument} out.")
+    classes, labels = _classes(path, y)
+    pixels = _pixels(path, x)
+    return make_images(
+        plain_name(path.name),
+        pixels,
+        labels,
+        classes=classes,
+        size=size,
+        owner=client,
+        private=True,
+        note="A user's own images.",
+    )
+
+
+def _table(
+    path: Path,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    client: NDArray[Any] | None,
+    sensitive: str | None,
+    categorical: Sequence[str],
+    scale_target: bool | None,
+) -> Dataset:
+    columns = [f"x{place}" for place in range(x.shape[1])]
+    for name in names("categorical", categorical):
+        if name not in columns:
+            raise unknown_column("categorical", name, path.name, columns)
+    raw: dict[str, NDArray[Any]] = {
+        name: x[:, place].astype(np.float64) for place, name in enumerate(columns)
+    }
+    grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
+    classification = y.dtype.kind in "biuU"
+    if classification:
+        _classes(path, y)
+    elif y.min() == y.max():
+        raise bad_npz(path, "different values in y", "one")
+    return make_table(
+        plain_name(path.name),
+        raw | {"y": y},
+        target="y",
+        classification=classification,
+        continuous=[name for name in columns if name not in grouped],
+        categorical=grouped,
+        sensitive=sensitive,
+        scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
+        owner=None if client is None else number_owners(client),
+        owners=() if client is None else name_owners(client),
+        private=True,
+        note="A user's own table.",
+    )
+
+
+def _pixels(path: Path, x: NDArray[Any]) -> NDArray[Any]:
+    """Images with channels last, bytes or floats in 0..1."""
+    if x.ndim == 4 and x.shape[1] in (1, 3):
+        x = np.moveaxis(x, 1, 3)
+    elif x.ndim == 4 and x.shape[3] not in (1, 3):
+        raise bad_npz(path, "images of 1 or 3 channels", f"x of shape {x.shape}")
+    if x.dtype != np.uint8 and (x.dtype.kind != "f" or x.min() < 0 or x.max() > 1):
+        raise bad_npz(
+            path, "image values as bytes or as floats from 0 to 1", f"{x.dtype} from {x.min()} to {x.max()}"
+        )
+    return x
+
+
+def _classes(path: Path, y: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    if y.dtype.kind not in "biuU":
+        raise bad_npz(path, "whole numbers or text as classes in y", f"dtype {y.dtype}")
+    found, labels = np.unique(y, return_inverse=True)
+    spelled = tuple(spell_category(value) for value in found)
+    if not 2 <= len(found) <= MOST_CLASSES or not all(text.isprintable() for text in spelled):
+        raise bad_npz(path, f"2 to {MOST_CLASSES} printable classes in y", f"{len(found)}")
+    return spelled, labels.astype(np.int64)
+
+
+def check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse arrays that are no records, or not one for each record."""
+    x = arrays["x"]
+    if x.ndim not in (2, 3, 4) or x.dtype.kind == "U" or min(x.shape) < 1 or len(x) < 2:
+        raise bad_npz(
+            path, "x as numbers in 2 to 4 dimensions, two records or more", f"{x.dtype} of shape {x.shape}"
+        )
+    for name in ("y", "client"):
+        if name in arrays and arrays[name].shape != (len(x),):
+            raise bad_npz(path, f"{name} of shape ({len(x)},)", f"shape {arrays[name].shape}")
+        if name == "client" and name in arrays and arrays[name].dtype.kind not in "biuU":
+            raise bad_npz(path, "client as whole numbers or text", f"dtype {arrays[name].dtype}")
+
+
+def check_values(path: Path, name: str, values: NDArray[Any]) -> None:
+    """Refuse numbers that are not finite."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise bad_npz(path, "finite numbers", f"{name}[{row}] with a value that is none")
+
+
+def bad_npz(path: Path, expected: str, got: object) -> BadInput:
+    """The refusal of a file that is no archive of arrays."""
+    remedy = "Write it with numpy.savez(path, x=..., y=...), and client=... if known."
+    return BadInput(f"file {shown(str(path), longest=400)}", expected=expected, got=got, remedy=remedy)
+
+
+# --- Own arrays as a network gets them: nothing is scaled, cut or renamed, so that they are those of a
+# recording.
+
+
+MOST_CODES = 1000  # different values of one group of positions
+
+
+def ready_npz(
+    path: Path,
+    *,
+    sensitive: str | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    classes: int | None = None,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    use: str | None = None,
+) -> Dataset:
+    """Arrays x [n, columns] or images [n, channels, height, width], and y, all used as they are.
+
+    `groups` names positions of x that encode one raw column, as { region = [3, 4, 5] }; a table's other columns are
+    called x0, x1, ... `mean` and `std` say how images were normalised, so that pixels can be shown.
+    """
+    arrays = read_arrays(path)
+    for needed in ("x", "y", *([use] if use else [])):
+        if needed not in arrays:
+            raise bad_npz(
+                path, f"an array {needed}", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}"
+            )
+    check_lengths(path, arrays)
+    for name in ("x", "y"):
+        check_values(path, name, arrays[name])
+    x, y, client = arrays["x"], arrays["y"], arrays.get("client")
+    if x.ndim == 3:
+        raise bad_npz(path, "x of shape [n, columns] or [n, channels, height, width]", f"shape {x.shape}")
+    space = _space(path, x, y, sensitive, groups, classes, mean, std)
+    raw: dict[str, NDArray[Any]] = {} if use is None else {USE: check_uses(path, use, arrays[use], len(x))}
+    return Dataset(
+        name=plain_name(path.name),
+        x=torch.from_numpy(np.array(x, dtype=np.float32)),
+        y=torch.from_numpy(y.astype(np.int64 if space.target == "classification" else np.float32)),
+        space=space,
+        raw=raw,
+        owner=None if client is None else torch.from_numpy(number_owners(client)),
+        owners=() if client is None else name_owners(client),
+        private=True,
+        note="A user's own arrays, as the network gets them.",
+    )
+
+
+def _space(
+    path: Path, x: NDArray[Any], y: NDArray[Any], sensitive: str | None,
+    groups: Mapping[str, Sequence[int]] | None, classes: int | None, mean: Sequence[float], std: Sequence[float],
+) -> Space:  # fmt: skip
+    """What the arrays say about their own kind."""
+    classification = y.dtype.kind in "biu"
+    if y.dtype.kind not in "biuf":
+        raise bad_npz(path, "y as class numbers or as numbers", f"dtype {y.dtype}")
+    names = _class_names(path, y, classes) if classification else ()
+    target: Any = "classification" if classification else "regression"
+    if x.ndim == 4:
+        for argument, given in (("sensitive", sensitive), ("groups", groups)):
+            if given is not None:
+                raise BadInput(argument, expected="a table", got="images", remedy=f"Leave {argument} out.")
+        for argument, values in (("mean", mean), ("std", std)):
+            if values and len(values) not in (1, x.shape[1]):
+                expected = f"one number, or one for each of {x.shape[1]} channels"
+                raise BadInput(argument, expected=expected, got=list(values), remedy="Give as many.")
+        return Space(
+            kind="image", shape=x.shape[1:], target=target, classes=names, mean=tuple(mean), std=tuple(std)
+        )
+    columns = _columns(x, groups or {})
+    return Space(
+        kind="table",
+        shape=(x.shape[1],),
+        target=target,
+        classes=names,
+        columns=columns,
+        sensitive=check_sensitive(sensitive, columns),
+        target_name="y",
+    )
+
+
+def _class_names(path: Path, y: NDArray[Any], classes: int | None) -> tuple[str, ...]:
+    """Classes 0, 1, ...; a node need not hold all of them, so their number may be given."""
+    count = int(y.max()) + 1 if classes is None else whole_number("classes", classes, least=2, most=10_000)
+    if int(y.min()) < 0 or int(y.max()) >= count or count < 2:
+        raise bad_npz(path, f"class numbers from 0 to {count - 1} in y", f"{int(y.min())} to {int(y.max())}")
+    return tuple(str(number) for number in range(count))
+
+
+def _columns(x: NDArray[Any], groups: Mapping[str, Sequence[int]]) -> tuple[Column, ...]:
+    """One column per position, and one per group of positions; values that were seen are the candidates."""
+    width, owner = x.shape[1], {}
+    for name, positions in groups.items():
+        for position in positions:
+            if not isinstance(position, int) or not 0 <= position < width or position in owner:
+                raise BadInput(
+                    f"groups.{name}",
+                    expected=f"positions from 0 to {width - 1}, each in one group",
+                    got=shown(list(positions)),
+                    remedy="Count the columns of x from 0.",
+                )
+            owner[position] = name
+    found: dict[str, Column] = {}
+    for position in range(width):
+        name = owner.get(position, f"x{position}")
+        if name not in found:
+            found[name] = _column(name, tuple(groups.get(name, (position,))), x, grouped=position in owner)
+    return tuple(found.values())
+
+
+def _column(name: str, positions: tuple[int, ...], x: NDArray[Any], *, grouped: bool) -> Column:
+    values = x[:, list(positions)].astype(np.float32)
+    codes = np.unique(values, axis=0)
+    if not grouped and len(codes) != 2:
+        low, high = float(values.min()), float(values.max())
+        return Column(name=name, kind="continuous", positions=positions, low=low, high=high)
+    if len(codes) > MOST_CODES:
+        raise BadInput(
+            f"groups.{name}",
+            expected=f"at most {MOST_CODES} different values",
+            got=len(codes),
+            remedy="Leave a column of numbers out of groups.",
+        )
+    return Column(
+        name=name,
+        kind="categorical",
+        positions=positions,
+        categories=tuple(str(number) for number in range(len(codes))),
+        codes=tuple(tuple(float(number) for number in code) for code in codes),
+    )

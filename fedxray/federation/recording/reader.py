@@ -1,0 +1,313 @@
+"""Reads a recording: facts first, arrays when asked for; a message that is not whole does not count, and is told."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load
+from torch import Tensor
+
+from fedxray.data.checks import check_size
+from fedxray.errors import BadInput, printable, some
+from fedxray.federation.recording.format import (
+    ARRAYS,
+    FORMAT,
+    HEAD,
+    KIND,
+    MESSAGES,
+    MOST_FACTS,
+    STOPPED,
+    Heard,
+    Kept,
+    Side,
+    why_not,
+)
+from fedxray.files import is_unfinished, read_json
+
+MOST_MESSAGES = 1_000_000
+MOST_NOTES, MOST_NOTE = 100, 500  # notes that are read, and bytes of each
+MOST_DIMENSIONS = 64  # of an array that can be worked with
+MOST_CHECKED = 100_000  # files of arrays of which it is remembered that they are whole
+RECORD_AGAIN = "Record again, or ask for a whole copy."
+
+DTYPES = {  # as they stand in the header of a file
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "BOOL": torch.bool,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """The messages of one folder in the order they were written; `cut` says which are not whole, and why."""
+
+    folder: Path
+    side: Side
+    messages: tuple[Heard, ...]
+    cut: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()  # why recorders stopped before the training did
+
+    def arrays(self, kept: Kept) -> dict[str, Tensor]:
+        """The arrays of one message by name, in their order, checked against their hash."""
+        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        found = _load(path, kept.bytes, kept.sha256)
+        if set(found) != set(kept.names):
+            raise damaged(path, f"the arrays {some(kept.names)}", some(sorted(found)))
+        return {name: found[name] for name in kept.names}
+
+    def fault(self, kept: Kept) -> str | None:
+        """Why the arrays of one message cannot be used, None where they are whole and finite."""
+        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        check_size(f"recording {str(path)!r}", kept.bytes)
+        try:
+            stamp = path.stat().st_mtime_ns
+        except OSError as problem:
+            return str(problem.strerror)
+        return _fault(path, kept.bytes, kept.sha256, stamp)
+
+    def forms(self, kept: Kept) -> dict[str, Tensor]:
+        """Shapes and dtypes of the arrays of one message, without their values."""
+        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        try:
+            with safe_open(path, framework="pt", device="cpu") as handle:
+                names: list[str] = handle.keys()
+                found = {name: _form(path, name, handle.get_slice(name)) for name in names}
+        except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, OverflowError) as problem:
+            raise damaged(path, "a file of arrays", str(problem)) from problem
+        if set(found) != set(kept.names):
+            raise damaged(path, f"the arrays {some(kept.names)}", some(sorted(found)))
+        return {name: found[name] for name in kept.names}
+
+    def nodes(self) -> dict[str, list[Heard]]:
+        """The messages of every node, by its id."""
+        found: dict[str, list[Heard]] = {}
+        for message in self.messages:
+            found.setdefault(message.node, []).append(message)
+        return found
+
+    def runs(self) -> list[str]:
+        """The ids of all runs in this folder."""
+        return list(dict.fromkeys(message.run for message in self.messages))
+
+    def digest(self) -> str:
+        """A text that is equal for equal recordings; the messages name their arrays by content."""
+        told = [message.model_dump_json() for message in self.messages]
+        whole = "\n".join([self.side, *told, *self.cut, *self.stops])
+        return hashlib.sha256(whole.encode(errors="backslashreplace")).hexdigest()
+
+
+def read_recording(path: str | Path) -> Recording:
+    """The recording in a folder, as far as it is whole."""
+    folder = Path(path)
+    side = _read_head(folder)
+    names = _message_files(folder)
+    messages, cut, stops = [], [], _stops(folder)
+    if len(names) > MOST_MESSAGES:
+        cut.append(
+            f"{len(names) - MOST_MESSAGES:,} messages after the first {MOST_MESSAGES:,}: too many to be read"
+        )
+    for name in names[:MOST_MESSAGES]:
+        try:
+            heard = _read_message(folder / MESSAGES / name)
+        except BadInput as problem:
+            cut.append(printable(f"message {name}: {problem.got}"))
+            continue
+        whole = [kept for kept in (heard.sent, heard.reply) if kept is not None]
+        if all(_is_there(folder / ARRAYS / f"{kept.sha256}.safetensors", kept.bytes) for kept in whole):
+            messages.append(heard)
+        else:
+            cut.append(f"{title(heard)}: arrays that are missing or cut off")
+    if not messages:
+        got = f"none; {len(cut)} are not whole, first {cut[0]}" if cut else "none"
+        got += f"; the recorder stopped: {stops[0]}" if stops else ""
+        raise damaged(folder, "at least one whole message", got, "Check that the recorder ran and had space.")
+    return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
+
+
+def title(heard: Heard) -> str:
+    """What a message is called where it is left out; rounds are counted from 0."""
+    round = "?" if heard.round is None else heard.round - 1
+    return f"{heard.what} of round {round} with node {printable(heard.node)}"
+
+
+def _read_head(folder: Path) -> Side:
+    path = folder / HEAD
+    try:
+        there = path.is_file() and not path.is_symlink()
+    except (OSError, ValueError) as problem:
+        raise damaged(path, "a readable file", str(problem), "Check the path.") from problem
+    if not there:
+        remedy = "Name the folder that a recorder or `fedxray import` wrote."
+        raise damaged(folder, f"a recording with {HEAD}", "none", remedy)
+    head = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
+    if not isinstance(head, dict) or head.get("kind") != KIND:
+        raise damaged(path, f'kind = "{KIND}"', "something else")
+    version = head.get("format")
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        remedy = "It comes from a newer fedxray: update yours." if newer else RECORD_AGAIN
+        raise damaged(path, f"format {FORMAT}", repr(version)[:80], remedy)
+    side = head.get("side")
+    if side not in ("client", "server", "checkpoints"):
+        raise damaged(path, "side client, server or checkpoints", repr(side)[:80])
+    found: Side = side
+    return found
+
+
+def _message_files(folder: Path) -> list[str]:
+    """Names of the message files, oldest first; what was being written when a process died is left out."""
+    place = folder / MESSAGES
+    try:
+        found = [one.name for one in place.iterdir()] if place.is_dir() and not place.is_symlink() else []
+    except OSError as problem:
+        raise damaged(place, "a readable folder", str(problem)) from problem
+    return sorted(name for name in found if name.endswith(".json") and not is_unfinished(name))
+
+
+def _stops(folder: Path) -> list[str]:
+    """The first line of every note that a recorder left when it stopped."""
+    found = []
+    try:
+        for path in sorted(folder.glob(f"{STOPPED}-*.txt"))[:MOST_NOTES]:
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as stream:
+                    lines = stream.read(MOST_NOTE).decode(errors="replace").splitlines()
+                found.append(printable(lines[0] if lines else "it does not say why"))
+    except OSError as problem:
+        raise damaged(folder, "readable notes", str(problem)) from problem
+    return list(dict.fromkeys(found))
+
+
+def _read_message(path: Path) -> Heard:
+    if path.is_symlink() or not path.is_file():
+        raise damaged(path, "a plain file", "a link or another thing that is no plain file")
+    plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
+    try:
+        return Heard.model_validate(plain)
+    except ValidationError as problem:
+        raise damaged(path, "a whole message", why_not(problem)) from problem
+
+
+@functools.lru_cache(maxsize=MOST_CHECKED)
+def _fault(path: Path, size: int, sha256: str, stamp: int) -> str | None:
+    """What is wrong with a file of arrays as it was at that time."""
+    try:
+        found = _load(path, size, sha256)
+    except BadInput as problem:
+        return problem.got
+    for name, value in found.items():
+        if value.dtype not in DTYPES.values():
+            return f"{str(value.dtype).removeprefix('torch.')} in array {printable(name)}, which is not read"
+        if value.ndim > MOST_DIMENSIONS:
+            return f"{value.ndim} dimensions of array {printable(name)}"
+    floats = (value for value in found.values() if value.is_floating_point())
+    return None if all(value.isfinite().all() for value in floats) else "values that are not finite"
+
+
+def _load(path: Path, size: int, sha256: str) -> dict[str, Tensor]:
+    """The arrays of a file, refused where its bytes are not those that were written."""
+    content = _plain_file(path, size)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise damaged(path, "the bytes that were written", "others: it was altered")
+    try:
+        return load(content)
+    except KeyError as problem:  # a dtype that this version of torch does not have
+        got = printable(f"numbers of {problem}, which are not read")
+        raise damaged(path, f"numbers of {', '.join(DTYPES)}", got) from problem
+    except (SafetensorError, ValueError, RuntimeError, OverflowError) as problem:
+        raise damaged(path, "a file of arrays", str(problem)) from problem
+
+
+def _form(path: Path, name: str, piece: Any) -> Tensor:
+    """Shape and dtype of one array by the header of its file."""
+    shape, dtype = piece.get_shape(), piece.get_dtype()
+    if dtype not in DTYPES:
+        expected = f"numbers of {', '.join(DTYPES)} in array {printable(name)}"
+        raise damaged(path, expected, printable(str(dtype)))
+    if len(shape) > MOST_DIMENSIONS:
+        expected = f"at most {MOST_DIMENSIONS} dimensions of array {printable(name)}"
+        raise damaged(path, expected, f"{len(shape)}")
+    return torch.empty(shape, dtype=DTYPES[dtype], device="meta")
+
+
+def _is_there(path: Path, size: int) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == size
+
+
+def _plain_file(path: Path, size: int) -> bytes:
+    check_size(f"recording {str(path)!r}", size)
+    try:
+        if not _is_there(path, size):
+            raise damaged(path, f"a plain file of {size} bytes", "another one, or none")
+        return path.read_bytes()
+    except OSError as problem:
+        raise damaged(path, "a readable file", str(problem)) from problem
+
+
+def damaged(path: Path, expected: str, got: str, remedy: str = RECORD_AGAIN) -> BadInput:
+    """The refusal of a part of a recording."""
+    return BadInput(f"recording {str(path)!r}", expected=expected, got=got[:300], remedy=remedy)
+
+
+# --- Which run and node of a recording is meant: the only one, or the one that is named.
+
+
+MOST_LISTED = 20  # nodes or runs that a refusal names
+
+
+def one_of(
+    argument: str,
+    noun: str,
+    given: str | None,
+    known: Sequence[str],
+    more: Callable[[str], str] | None = None,
+) -> str:
+    """The given one of several, or the only one; `more` says something about each."""
+    if given is None and len(known) == 1:
+        return known[0]
+    if given is None or given not in known:
+        listed = "; ".join(
+            printable(f"{name} ({more(name)})" if more else name) for name in known[:MOST_LISTED]
+        )
+        listed += f"; and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+        got = "nothing" if given is None else repr(given)
+        short = argument.rpartition(".")[2]
+        raise BadInput(
+            argument,
+            expected=f"a {noun} of this recording: {listed}",
+            got=got,
+            remedy=f'Name it: {short} = "{printable(known[0])}".',
+        )
+    return given
+
+
+def rounds_of(messages: Sequence[Heard], node: str) -> str:
+    """How many rounds a node trained in, and which, counted from 0."""
+    rounds = [m.round for m in messages if m.node == node and m.what == "train"]
+    numbers = [round - 1 for round in rounds if round is not None]
+    if not rounds:
+        return "never trained"
+    if len(numbers) < len(rounds):
+        return f"{len(rounds)} rounds"
+    first, last, count = min(numbers), max(numbers), len(rounds)
+    return f"1 round: {first}" if count == 1 else f"{count} rounds from {first} to {last}"
+
+
+def trainers(messages: Sequence[Heard]) -> list[str]:
+    """The nodes that were sent a model to train."""
+    return list(dict.fromkeys(message.node for message in messages if message.what == "train"))

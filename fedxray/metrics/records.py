@@ -1,0 +1,197 @@
+"""How well a hidden attribute of each record was told; an undecided guess (-1 or NaN) is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedxray.data.dataset import Column
+from fedxray.errors import BadInput
+from fedxray.imaging import assignment
+from fedxray.metrics.scores import Scores, from_records
+
+
+def correct(guess: Tensor, truth: Tensor) -> Tensor:
+    """1 where the guessed category is the true one, else 0, both [n]; shape [n] float32."""
+    _check_same_length(guess, truth)
+    return (guess == truth).to(torch.float32)
+
+
+def balanced_accuracy(guess: Tensor, truth: Tensor) -> float | None:
+    """Mean over the true categories of the share told rightly, both [n]; None without records."""
+    hits = correct(guess, truth).double()
+    shares = [float(hits[truth == category].mean()) for category in sorted(set(truth.tolist()))]
+    return sum(shares) / len(shares) if shares else None
+
+
+def category_scores(guess: Tensor, truth: Tensor) -> Scores:
+    """Accuracy and balanced accuracy of category numbers [n]."""
+    plain = from_records({"accuracy": correct(guess, truth)})
+    balanced = balanced_accuracy(guess, truth)
+    known = {} if balanced is None else {"balanced_accuracy": balanced}
+    return Scores(means={**plain.means, **known}, records=plain.records)
+
+
+def continuous_scores(guess: Tensor, truth: Tensor, *, tolerance: float) -> Scores:
+    """Share of values [n] told to within the tolerance, the edge included."""
+    _check_same_length(guess, truth)
+    if not tolerance >= 0:
+        remedy = "Give it in the unit of the attribute."
+        raise BadInput("tolerance", expected="zero or more", got=tolerance, remedy=remedy)
+    near = (guess.double() - truth.double()).abs() <= tolerance
+    return from_records({"within_tolerance": near.to(torch.float32)})
+
+
+def _check_same_length(guess: Tensor, truth: Tensor) -> None:
+    if guess.shape != truth.shape or truth.ndim != 1:
+        remedy = "Give one guess per record."
+        raise BadInput("guess", expected=f"shape {list(truth.shape)}", got=list(guess.shape), remedy=remedy)
+
+
+# --- How well the number of examples of each class was told.
+
+
+def label_error(guess: Tensor, truth: Tensor) -> float:
+    """Half the sum of |guess - truth|, counts [classes]; a guess that is not finite has all labels wrong."""
+    if guess.shape != truth.shape or guess.ndim != 1:
+        remedy = "Give one count per class, for all classes."
+        raise BadInput("guess", expected=f"shape {list(truth.shape)}", got=list(guess.shape), remedy=remedy)
+    difference = guess.double() - truth.double()
+    if not bool(torch.isfinite(difference).all()):
+        return float(truth.double().sum())
+    return float(difference.abs().sum() / 2)
+
+
+def label_accuracy(guess: Tensor, truth: Tensor) -> float | None:
+    """1 - label_error / examples, negative if far too many were guessed, None without examples."""
+    examples = float(truth.double().sum())
+    return 1 - label_error(guess, truth) / examples if examples > 0 else None
+
+
+def label_scores(guess: Tensor, truth: Tensor) -> Scores:
+    """Both numbers for counts [classes]; there is no value for a single record."""
+    accuracy = label_accuracy(guess, truth)
+    known = {} if accuracy is None else {"label_accuracy": accuracy}
+    return Scores(means={"label_error": label_error(guess, truth), **known}, records={})
+
+
+# --- How well members were told from non-members by a score that is larger for likelier members.
+#
+# A score that is NaN counts as the worst: lowest for a member, highest for a non-member.
+
+
+def auc(score: Tensor, member: Tensor) -> float:
+    """Chance that a member [n, member true] scores above a non-member, ties counted half."""
+    inside, outside = _split(score, member)
+    ordered = outside.sort().values
+    below = torch.searchsorted(ordered, inside, right=False)
+    not_above = torch.searchsorted(ordered, inside, right=True)
+    wins = int(below.sum()) + int(not_above.sum())
+    return wins / (2 * len(inside) * len(outside))
+
+
+def placements(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    """For each member the share of non-members below it, for each non-member that of members above it, ties half.
+
+    Both have the auc as their mean; their spreads give its variance (DeLong).
+    """
+    inside, outside = _split(score, member)
+    return _share_below(inside, outside), 1.0 - _share_below(outside, inside)
+
+
+def _share_below(values: Tensor, others: Tensor) -> Tensor:
+    ordered = others.sort().values
+    left = torch.searchsorted(ordered, values, right=False)
+    right = torch.searchsorted(ordered, values, right=True)
+    return (left + right).double() / (2 * len(others))
+
+
+def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
+    """Share of members named by the best threshold that names at most fpr of the non-members, ties in random order.
+
+    Blind guessing gives (allowed + 1) / (non-members + 1), where `allowed` non-members may be named: with few
+    non-members that is well above fpr, and equal scores for all give just that, so the floor is fair.
+    """
+    inside, outside = _split(score, member)
+    allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.01 * 2900 is 28.999...
+    if allowed >= len(outside):
+        return 1.0
+    limit = outside.sort(descending=True).values[allowed]
+    above, level = int((inside > limit).sum()), int((inside == limit).sum())
+    left = allowed - int((outside > limit).sum())  # non-members at the limit that may still be named
+    named = above + level * (left + 1) / (int((outside == limit).sum()) + 1)
+    return named / len(inside)
+
+
+def membership_scores(score: Tensor, member: Tensor) -> Scores:
+    """Both metrics of scores [n]; absent if there are only members or only non-members."""
+    _check(score, member)
+    if bool(member.all()) or not bool(member.any()):
+        return Scores(means={}, records={})
+    means = {"auc": auc(score, member), "tpr_at_1pct_fpr": tpr_at_fpr(score, member, fpr=0.01)}
+    return Scores(means=means, records={})
+
+
+def _split(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    _check(score, member)
+    inside, outside = score[member].double(), score[~member].double()
+    if not len(inside) or not len(outside):
+        remedy = "Score records held out of training beside the training records."
+        raise BadInput("member", expected="members and non-members", got="only one kind", remedy=remedy)
+    lowest, highest = -math.inf, math.inf
+    return inside.nan_to_num(lowest, highest, lowest), outside.nan_to_num(highest, highest, lowest)
+
+
+def _check(score: Tensor, member: Tensor) -> None:
+    if score.shape != member.shape or score.ndim != 1 or member.dtype != torch.bool:
+        got = f"score {list(score.shape)}, member {list(member.shape)} of {member.dtype}"
+        remedy = "Give one score and one true or false per record."
+        raise BadInput("member", expected="score [n] and member [n] of bool", got=got, remedy=remedy)
+
+
+# --- How much of a client's rows was told: values of matched rows, each within its column's tolerance.
+#
+# A number counts when it is off by at most the tolerance of its column (a tenth of the range), a category
+# when the nearest code is the true one. Each true row is compared with the guess that the matching with
+# most values told gives it; among equals the nearer rows are matched. A row without a guess has no value
+# told.
+
+
+def row_scores(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Scores:
+    """Share of values told of each true row, guess [g, width] matched to truth [t, width]."""
+    if guess.ndim != 2 or guess.shape[1:] != truth.shape[1:]:
+        expected, remedy = f"rows of {truth.shape[-1]} numbers", "Give rows as the model gets them."
+        raise BadInput("guess", expected=expected, got=list(guess.shape), remedy=remedy)
+    told = values_told(guess, truth, columns)  # [g, t, columns]
+    rows, places = assignment(told.sum(-1) + _nearness(guess, truth))
+    shares = torch.zeros(len(truth), dtype=torch.float32, device=truth.device)
+    shares[places] = told[rows, places].to(torch.float32).mean(-1)
+    return from_records({"values_recovered": shares})
+
+
+def values_told(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Tensor:
+    """Whether each value of each true row is told by each guess; bool [g, t, columns]."""
+    found = []
+    for column in columns:
+        mine, real = guess[:, list(column.positions)], truth[:, list(column.positions)]
+        if column.kind == "continuous":
+            found.append((mine[:, None, 0] - real[None, :, 0]).abs() <= column.tolerance)
+        else:
+            codes = column.candidates(truth)
+            found.append(_category(mine, codes)[:, None] == _category(real, codes)[None])
+    return torch.stack(found, -1)
+
+
+def _category(values: Tensor, codes: Tensor) -> Tensor:
+    """The nearest category of each encoding [n, positions]; -1 where it is not finite."""
+    nearest = ((values[:, None] - codes[None]) ** 2).sum(-1).argmin(1)
+    return torch.where(torch.isfinite(values).all(1), nearest, -1)
+
+
+def _nearness(guess: Tensor, truth: Tensor) -> Tensor:
+    """From 0 (far away, or not finite) to a value below one over the number of rows, [g, t]; decides among equals."""
+    apart = ((guess[:, None].double() - truth[None].double()) ** 2).mean(-1)
+    return torch.nan_to_num(1 / (1 + apart), nan=0.0) / (2 * max(1, len(truth)))

@@ -1,0 +1,539 @@
+"""Ways to take one step downhill: frozen settings, new tensors out, what is remembered as plain tensors."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedxray.errors import BadInput
+from fedxray.params import each, flatten, is_finite, unflatten
+from fedxray.progress import Report, Step, silent
+
+# --- How a learning rate changes on the way downhill.
+
+
+class Decay(ABC):
+    """How the learning rate changes on the way."""
+
+    @abstractmethod
+    def factor(self, step: int, steps: int) -> float:
+        """What the learning rate is multiplied by at this step, counted from 0, of so many."""
+
+
+@dataclass(frozen=True)
+class Constant(Decay):
+    """The same learning rate all the way."""
+
+    def factor(self, step: int, steps: int) -> float:
+        """One."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stairs(Decay):
+    """A smaller learning rate from certain shares of the way on; by default those of Inverting Gradients."""
+
+    at: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
+    by: float = 0.1
+
+    def factor(self, step: int, steps: int) -> float:
+        """`by` to the power of the shares passed."""
+        return self.by ** sum(step >= share * steps for share in self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Decay):
+    """Half a cosine from one down to `end`."""
+
+    end: float = 0.0
+
+    def factor(self, step: int, steps: int) -> float:
+        """One at the start, `end` at the end."""
+        return self.end + (1 - self.end) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential(Decay):
+    """Times `by` every so many steps, smoothly in between."""
+
+    by: float
+    every: int = 1
+
+    def factor(self, step: int, steps: int) -> float:
+        """`by` to the power of step / every."""
+        return float(self.by ** (step / self.every))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp(Decay):
+    """A straight rise over the first steps, on top of another decay."""
+
+    over: int
+    then: Decay = field(default_factory=Constant)
+
+    def factor(self, step: int, steps: int) -> float:
+        """The other decay's factor, smaller in the first steps."""
+        return min(1.0, (step + 1) / self.over) * self.then.factor(step, steps)
+
+
+@dataclass(frozen=True)
+class RiseAndFall(Decay):
+    """Up by one learning rate a step to the middle of the way, and down again."""
+
+    def factor(self, step: int, steps: int) -> float:
+        """One in the first and the last step, half of the steps in the middle."""
+        return float(max(0, min(step + 1, steps - step)))
+
+
+Tensors = Mapping[str, Tensor]
+Moved = tuple[dict[str, Tensor], dict[str, Tensor]]  # the next point, and what to remember
+
+MOST_RATE = 1e6  # of a descent; as of a federation
+
+
+class Method(ABC):
+    """An optimiser as settings; a subclass is a frozen keyword dataclass."""
+
+    steps: int
+    lr: float
+    decay: Decay
+
+    @abstractmethod
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """What to remember before the first step."""
+
+    @abstractmethod
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """The next point and what to remember; nothing given is changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd(Method):
+    """Gradient descent, with momentum as torch has it."""
+
+    steps: int
+    lr: float
+    momentum: float = 0.0
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """No velocity yet."""
+        return _named("velocity", each(torch.zeros_like, point))
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """A step of the learning rate along the velocity."""
+        rate = self.lr * self.decay.factor(step, self.steps)
+        velocity = {
+            name: self.momentum * memory[f"velocity/{name}"] + value for name, value in gradient.items()
+        }
+        moved = {name: torch.sub(value, velocity[name], alpha=rate) for name, value in point.items()}
+        return moved, _named("velocity", velocity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Method):
+    """Adam, equal to torch.optim.Adam."""
+
+    steps: int
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """Both moments at zero."""
+        return _no_moments(point)
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One step of Adam."""
+        rate = self.lr * self.decay.factor(step, self.steps)
+        return _adam(point, gradient, memory, step, rate, self.betas, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedAdam(Method):
+    """Adam that is told only the sign of every entry of the gradient (Inverting Gradients)."""
+
+    steps: int
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    decay: Decay = field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """Both moments at zero."""
+        return _no_moments(point)
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One step of Adam on the signs."""
+        rate = self.lr * self.decay.factor(step, self.steps)
+        return _adam(point, each(torch.sign, gradient), memory, step, rate, self.betas, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lbfgs(Method):
+    """L-BFGS without a line search, as torch.optim.LBFGS takes its steps by default.
+
+    `reach` is the largest change of any entry in one step; longer steps are shortened.
+    """
+
+    steps: int
+    lr: float = 1.0
+    history: int = 100
+    reach: float = math.inf
+    decay: Decay = field(default_factory=Constant)
+
+    least_curvature: ClassVar[float] = 1e-10  # pairs below it are not remembered
+    least_descent: ClassVar[float] = 1e-9  # a direction that promises less is not followed
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+        if self.history < 1:
+            raise BadInput(
+                "history", expected="a whole number of at least 1", got=self.history, remedy="Try 100."
+            )
+        if not self.reach > 0:
+            raise BadInput("reach", expected="a number above 0", got=repr(self.reach), remedy="Try 1.0.")
+
+    def fresh(self, point: Tensors) -> dict[str, Tensor]:
+        """No point yet, [0, entries]; pairs of moves and changes, [entries] each, come one by one."""
+        none = flatten(point)[None][:0]
+        return {"point": none, "gradient": none}
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One quasi-Newton step over all tensors at once."""
+        here, slope = flatten(point), flatten(gradient)
+        pairs = self._pairs(here, slope, memory)
+        direction = -_inverse_hessian_times(slope, pairs)
+        rate = self.lr * self.decay.factor(step, self.steps)
+        if step == 0:
+            rate *= min(1.0, 1.0 / max(float(slope.abs().sum()), 1e-300))
+        if math.isfinite(self.reach):
+            rate = min(rate, self.reach / max(float(direction.abs().max()), 1e-300))
+        ahead = here + rate * direction if float(slope @ direction) <= -self.least_descent else here
+        kept = {"point": here[None], "gradient": slope[None]}
+        for place, (move, change) in enumerate(pairs):
+            kept |= {f"move/{place}": move, f"change/{place}": change}
+        return unflatten(ahead, point), kept
+
+    def _pairs(self, here: Tensor, slope: Tensor, memory: Tensors) -> list[tuple[Tensor, Tensor]]:
+        """The remembered pairs, oldest first, with the newest added; tensors are handed on, not copied."""
+        count = (
+            len(memory) - 1
+        ) // 2  # beside the point and its gradient; rounded up, to miss what is missing
+        names = [(f"move/{place}", f"change/{place}") for place in range(count)]
+        if any(name not in memory for both in names for name in both):
+            remedy = "Resume with the method that the state came from."
+            raise BadInput("state", expected="pairs of L-BFGS", got=", ".join(memory), remedy=remedy)
+        pairs = [(memory[move], memory[change]) for move, change in names]
+        if not len(memory["point"]):
+            return pairs
+        move, change = here - memory["point"][0], slope - memory["gradient"][0]
+        if float(move @ change) <= self.least_curvature:
+            return pairs
+        return [*pairs, (move, change)][-self.history :]
+
+
+def _inverse_hessian_times(slope: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """The two-loop recursion: inverse Hessian, known by pairs of [entries], times slope [entries]."""
+    result, shares = slope, []
+    curvatures = [float(move @ change) for move, change in pairs]
+    for (move, change), curvature in zip(reversed(pairs), reversed(curvatures), strict=True):
+        shares.append(float(move @ result) / curvature)
+        result = torch.sub(result, change, alpha=shares[-1])
+    if pairs:
+        newest = pairs[-1][1]
+        result = result * (curvatures[-1] / float(newest @ newest))
+    for (move, change), curvature, share in zip(pairs, curvatures, reversed(shares), strict=True):
+        result = torch.add(result, move, alpha=share - float(change @ result) / curvature)
+    return result
+
+
+def _adam(
+    point: Tensors,
+    gradient: Tensors,
+    memory: Tensors,
+    step: int,
+    rate: float,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> Moved:
+    """Adam in the operations of torch.optim.Adam, so that both agree to the last bit."""
+    first = {
+        name: torch.lerp(memory[f"first/{name}"], value, 1 - betas[0]) for name, value in gradient.items()
+    }
+    second = {
+        name: (memory[f"second/{name}"] * betas[1]).addcmul(value, value, value=1 - betas[1])
+        for name, value in gradient.items()
+    }
+    size, root = rate / (1 - betas[0] ** (step + 1)), (1 - betas[1] ** (step + 1)) ** 0.5
+    moved = {
+        name: torch.addcdiv(value, first[name], (second[name].sqrt() / root).add(epsilon), value=-size)
+        for name, value in point.items()
+    }
+    return moved, _named("first", first) | _named("second", second)
+
+
+def _no_moments(point: Tensors) -> dict[str, Tensor]:
+    return _named("first", each(torch.zeros_like, point)) | _named("second", each(torch.zeros_like, point))
+
+
+def _named(what: str, tensors: Tensors) -> dict[str, Tensor]:
+    return {f"{what}/{name}": value for name, value in tensors.items()}
+
+
+def check_settings(method: Method) -> None:
+    """Refuse step counts and learning rates that cannot be meant."""
+    if isinstance(method.steps, bool) or not isinstance(method.steps, int) or method.steps < 1:
+        raise BadInput(
+            "steps", expected="a whole number of at least 1", got=repr(method.steps), remedy="Try 400."
+        )
+    if not 0 < method.lr <= MOST_RATE:
+        expected = f"a number above 0 and up to {MOST_RATE:g}"
+        raise BadInput("lr", expected=expected, got=repr(method.lr), remedy="Try 0.1.")
+
+
+# --- The optimisation loop of all attacks: silent, resumable, guided by the attacker's own loss alone.
+
+
+Loss = Callable[[dict[str, Tensor]], Tensor]  # named tensors in, a scalar out
+Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+Keep = Literal["best", "last"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changing:
+    """A loss that changes on the way, so that its values before `settled` steps cannot be compared."""
+
+    at: Callable[
+        [dict[str, Tensor], int], Tensor
+    ]  # named tensors and the steps taken so far in, a scalar out
+    settled: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a minimisation ended; `curve` holds the loss at the start and after every step."""
+
+    best: dict[str, Tensor]  # where the loss was lowest, of a changing one since it settled
+    last: dict[str, Tensor]  # the last point with a finite loss
+    best_loss: float  # infinite when not even the start had a finite one
+    curve: tuple[float, ...]
+    status: Literal["ok", "diverged", "truncated"]
+    reason: str
+    steps: int  # steps taken in all, also before a resumption
+    state: dict[str, Tensor]  # all that is needed to go on
+
+    def kept(self, keep: Keep) -> dict[str, Tensor]:
+        """The best or the last point."""
+        return self.best if keep == "best" else self.last
+
+    def loss_of(self, keep: Keep) -> float:
+        """The loss at the best or the last point."""
+        if keep == "best":
+            return self.best_loss
+        return next((value for value in reversed(self.curve) if math.isfinite(value)), math.inf)
+
+
+@dataclass
+class _Walk:
+    """The moving parts of one minimisation."""
+
+    point: dict[str, Tensor]
+    memory: dict[str, Tensor]
+    best: dict[str, Tensor]
+    last: dict[str, Tensor]
+    curve: list[float]
+    step: int = 0
+    best_loss: float = math.inf
+
+
+def minimise(
+    loss: Loss | Changing,
+    start: Tensors,
+    method: Method,
+    *,
+    report: Report = silent,
+    project: Project | None = None,
+    budget: int | None = None,
+    state: Tensors | None = None,
+    what: str = "inversion",
+) -> Outcome:
+    """Take the method's steps downhill from `start`, or go on from a `state`, with a projection after each.
+
+    The best point is the one of lowest loss; of a changing loss the latest one until it has settled. A loss or
+    gradient that is not finite ends it as "diverged", `budget` steps in this call, with more left, as "truncated".
+    The start itself is not projected.
+    """
+    point, settled = each(torch.detach, start), loss.settled if isinstance(loss, Changing) else 0
+    walk = (
+        _Walk(point, method.fresh(point), point, point, [])
+        if state is None
+        else _unpack(state, point, method, settled)
+    )
+    stop = method.steps if budget is None else min(method.steps, walk.step + budget)
+    value, gradient = _slope(loss, walk) if walk.step < stop or not walk.curve else (walk.curve[-1], None)
+    if not walk.curve and (trouble := _note(walk, value, settled)):
+        return _outcome(walk, "diverged", trouble)
+    while walk.step < stop:
+        if gradient is None or not is_finite(gradient):
+            return _outcome(walk, "diverged", f"the gradient was not finite at step {walk.step}")
+        with torch.no_grad():
+            walk.point, walk.memory = method.move(walk.point, gradient, walk.memory, walk.step)
+            walk.point = project(walk.point) if project is not None else walk.point
+        walk.step += 1
+        value, gradient = _slope(loss, walk) if walk.step < stop else (_value(loss, walk), None)
+        if trouble := _note(walk, value, settled):
+            return _outcome(walk, "diverged", trouble)
+        report(Step(what, walk.step, method.steps, value))
+    if walk.step < method.steps:
+        return _outcome(walk, "truncated", f"stopped after {walk.step} of {method.steps} steps")
+    return _outcome(walk, "ok", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """Several minimisations and the one whose own loss, at the point that is kept, came out lowest."""
+
+    outcomes: tuple[Outcome, ...]
+    chosen: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """The chosen one."""
+        return self.outcomes[self.chosen]
+
+
+def restarts(
+    loss: Loss | Changing,
+    starts: Sequence[Tensors],
+    method: Method,
+    *,
+    report: Report = silent,
+    project: Project | None = None,
+    what: str = "inversion",
+    keep: Keep = "best",
+) -> Restarts:
+    """Minimise from every start in turn and choose by the own loss of what is kept; the first wins a tie."""
+    if not starts:
+        raise BadInput(
+            "starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more."
+        )
+    found = []
+    total = len(starts) * method.steps
+
+    def shifted(place: int) -> Report:
+        return lambda step: report(Step(what, place * method.steps + step.done, total, step.loss))
+
+    for place, start in enumerate(starts):
+        found.append(minimise(loss, start, method, report=shifted(place), project=project, what=what))
+    settled = loss.settled if isinstance(loss, Changing) else 0
+
+    def rank(place: int) -> tuple[bool, float]:
+        return found[place].steps < settled, found[place].loss_of(keep)  # what never settled comes last
+
+    return Restarts(outcomes=tuple(found), chosen=min(range(len(found)), key=rank))
+
+
+def _slope(loss: Loss | Changing, walk: _Walk) -> tuple[float, dict[str, Tensor]]:
+    """The loss at the present point and its gradient; a tensor that the loss does not use has gradient zero."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in walk.point.items()}
+        value = _measured(loss, leaves, walk.step)
+        found = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+    return float(value.detach()), dict(zip(leaves, found, strict=True))
+
+
+def _value(loss: Loss | Changing, walk: _Walk) -> float:
+    """The loss at the present point; gradients stay possible inside, since an inversion's loss is made of them."""
+    with torch.enable_grad():
+        return float(_measured(loss, each(torch.detach, walk.point), walk.step).detach())
+
+
+def _measured(loss: Loss | Changing, point: dict[str, Tensor], step: int) -> Tensor:
+    return loss.at(point, step) if isinstance(loss, Changing) else loss(point)
+
+
+def _note(walk: _Walk, value: float, settled: int) -> str:
+    """Write down the loss at the present point; what is wrong with it, if anything."""
+    walk.curve.append(value)
+    if not math.isfinite(value):
+        return f"the loss was {value} after step {walk.step}"
+    walk.last = walk.point
+    if value < walk.best_loss or walk.step <= settled:
+        walk.best, walk.best_loss = walk.point, value
+    return ""
+
+
+def _outcome(walk: _Walk, status: Literal["ok", "diverged", "truncated"], reason: str) -> Outcome:
+    return Outcome(
+        best=walk.best,
+        last=walk.last,
+        best_loss=walk.best_loss,
+        curve=tuple(walk.curve),
+        status=status,
+        reason=reason,
+        steps=walk.step,
+        state=_pack(walk),
+    )
+
+
+def _pack(walk: _Walk) -> dict[str, Tensor]:
+    """The walk as plain tensors by name."""
+    groups = {"point": walk.point, "memory": walk.memory, "best": walk.best, "last": walk.last}
+    packed = {
+        f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()
+    }
+    packed["curve"] = torch.tensor(walk.curve, dtype=torch.float64, device="cpu")
+    packed["step"] = torch.tensor(walk.step, dtype=torch.int64, device="cpu")
+    return packed
+
+
+def _unpack(state: Tensors, start: Tensors, method: Method, settled: int) -> _Walk:
+    """The walk that a state holds, refused when it belongs to other tensors or to another method."""
+    groups: dict[str, dict[str, Tensor]] = {"point": {}, "memory": {}, "best": {}, "last": {}}
+    for name, value in state.items():
+        group, _, rest = name.partition("/")
+        if rest:
+            groups.setdefault(group, {})[rest] = value
+    for group in ("point", "best", "last"):
+        if _shapes(groups[group]) != _shapes(start):
+            raise _foreign(f"a {group} of {_shapes(start)}", _shapes(groups[group]) or "nothing")
+    missing = [name for name in ("curve", "step") if name not in state]
+    missing += [f"memory/{name}" for name in method.fresh(start) if name not in groups["memory"]]
+    strange = sorted(groups.keys() - {"point", "memory", "best", "last"})
+    if missing or strange:
+        got = f"nothing called {missing[0]}" if missing else f"something called {strange[0]}"
+        raise _foreign(f"a state of {type(method).__name__}", got)
+    curve = state["curve"].tolist()
+    finite = [value for value in curve if math.isfinite(value)]  # all but perhaps the last
+    lowest = min(finite[settled:], default=finite[-1] if finite else math.inf)
+    return _Walk(**groups, curve=curve, step=int(state["step"]), best_loss=lowest)
+
+
+def _shapes(tensors: Tensors) -> str:
+    return ", ".join(f"{name} {list(value.shape)}" for name, value in sorted(tensors.items()))
+
+
+def _foreign(expected: str, got: str) -> BadInput:
+    remedy = "Resume with the start and method that the state came from."
+    return BadInput("state", expected=expected, got=got, remedy=remedy)

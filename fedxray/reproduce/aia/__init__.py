@@ -1,1 +1,0 @@
-"""Tables and figures of "Attribute Inference Attacks for Federated Regression Tasks"."""

@@ -1,0 +1,112 @@
+"""The federation of two clients of Figure 2, and the attacks on it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedxray.adversary import roles
+from fedxray.adversary.view import View
+from fedxray.attacks.attributes.from_model import with_value
+from fedxray.attacks.evidence import model_params
+from fedxray.attacks.local_model.linear import LocalModelLinear
+from fedxray.attacks.predict import losses
+from fedxray.data.dataset import Column as TableColumn
+from fedxray.data.dataset import Records, Space
+from fedxray.federation.recipe import Recipe
+from fedxray.federation.round_loop import simulate
+from fedxray.federation.setting import Federation, in_dtype
+from fedxray.losses import squared_error
+from fedxray.models import build
+from fedxray.params import flatten, unflatten
+from fedxray.seeds import fork
+
+RECORDS, COLUMNS, ROUNDS = 2048, 10, 300
+READ = tuple(range(0, 240, 20))
+
+
+def attacked(seed: int, batch: int) -> list[tuple[str, int, dict[str, float]]]:
+    """By type and client, the share of attributes told rightly and the relative distance to the client's optimum."""
+    clients = toy_records()
+    everyone = Records(torch.cat([one.x for one in clients]), torch.cat([one.y for one in clients]))
+    found = []
+    for dtype in ("float32", "float64"):
+        transcript, _ = simulate(toy_federation(clients, seed, batch, dtype), seed=seed)
+        for client, own in enumerate(clients):
+            view = roles.server(transcript, client=client, rounds=READ)
+            best = torch.linalg.lstsq(_design(own.x), own.y[:, None].double()).solution[:, 0]
+            kinds = [f"inverse-{dtype}", f"least-squares-{dtype}"]
+            for kind in [*kinds, "last-returned"] if dtype == "float32" else kinds:
+                params = _model(view, kind)
+                far = float((flatten(params).double() - best).norm() / best.norm())
+                scores = {"accuracy": _accuracy(view, params, everyone), "parameter_distance": far}
+                found.append((kind, client, scores))
+    return found
+
+
+def toy_records() -> tuple[Records, Records]:
+    """Both clients' records in float32, the same for every seed, as in the notebook."""
+    draw = fork(42, "toy")
+    x = torch.rand(RECORDS, COLUMNS, generator=draw, dtype=torch.float64, device="cpu")
+    x[:, -1] = (x[:, -1] > 0.5).double()
+    weight = torch.randn(COLUMNS, generator=draw, dtype=torch.float64, device="cpu")
+    bias = torch.rand(1, generator=draw, dtype=torch.float64, device="cpu")
+    y = x @ weight + bias + 0.1 * torch.randn(RECORDS, generator=draw, dtype=torch.float64, device="cpu")
+    x, y, half = x.float(), y.float(), RECORDS // 2
+    return Records(x[:half], y[:half]), Records(x[half:], y[half:])
+
+
+def toy_federation(clients: tuple[Records, Records], seed: int, batch: int, dtype: str) -> Federation:
+    """Two clients with a linear model and batches in a fixed order."""
+    sensitive = TableColumn(
+        name="s", kind="categorical", positions=(COLUMNS - 1,), categories=("0", "1"), codes=((0.0,), (1.0,))
+    )
+    space = Space(
+        kind="table",
+        shape=(COLUMNS,),
+        target="regression",
+        columns=(sensitive,),
+        sensitive="s",
+        target_name="y",
+    )
+    model = build("linear", space, generator=fork(seed, "model"))
+    recipe = Recipe(
+        loss="mse", learning_rate=0.05 * batch / RECORDS, epochs=1, batch_size=batch, shuffle="never"
+    )
+    made = Federation(space=space, clients=clients, model=model, recipe=recipe, rounds=ROUNDS, record=READ)
+    return in_dtype(made, dtype)
+
+
+def _model(view: View, kind: str) -> dict[str, Tensor]:
+    if kind == "last-returned":
+        last = view.of_target()[-1]
+        return {name: value + last.update[name] for name, value in last.start.items()}
+    if kind.startswith("inverse"):
+        return _by_inverse(view)
+    return model_params(LocalModelLinear().run(view, generator=fork(0)))[0]
+
+
+def _by_inverse(view: View) -> dict[str, Tensor]:
+    """As the notebook has it: the square matrix of twelve messages inverted in the type of the messages."""
+    seen = view.of_target()
+    starts = torch.stack([flatten(one.start) for one in seen])
+    changes = -torch.stack([flatten({name: one.update[name] for name in one.start}) for one in seen])
+    square = torch.cat([changes, torch.ones_like(changes[:, :1])], 1)
+    return unflatten((torch.linalg.inv(square) @ starts)[-1], seen[0].start)
+
+
+def _design(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[:, :1])], 1).double()
+
+
+def _accuracy(view: View, params: dict[str, Tensor], records: Records) -> float:
+    """Share of the records whose binary column is told rightly by the lower loss."""
+    like = next(iter(params.values()))
+    x, y, place = records.x.to(like.dtype), records.y.to(like.dtype), (COLUMNS - 1,)
+    fits = [
+        losses(
+            view.model, params, {}, with_value(x, place, torch.full_like(x[0, :1], value)), y, squared_error
+        )
+        for value in (0.0, 1.0)
+    ]
+    return float(((fits[1] < fits[0]) == (x[:, -1] > 0.5)).double().mean())

@@ -1,1 +1,0 @@
-"""Tables and figures of "Approximate and Weighted Data Reconstruction Attack in Federated Learning"."""

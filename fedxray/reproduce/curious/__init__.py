@@ -1,1 +1,0 @@
-"""The figures of "Federated Learning Nodes Can Reconstruct Peers' Image Data"."""

@@ -1,1 +1,0 @@
-"""The tables of "Data Leakage in Federated Averaging"."""

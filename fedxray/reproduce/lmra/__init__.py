@@ -1,1 +1,0 @@
-"""The tables and figures of "Local Model Reconstruction Attacks in Federated Learning and their Uses"."""

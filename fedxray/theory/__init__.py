@@ -1,1 +1,0 @@
-"""The papers' bounds as functions, with the corrections that checking them brought."""
