@@ -1,4 +1,4 @@
-"""Adult (UCI census income): whether a person earns more than 50,000 dollars a year."""
+"""Public tables: Adult (UCI census income), incomes of the American Community Survey, medical costs, flight prices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PARTS = {"train": ("adult.data",), "test": ("adult.test",), "all": ("adult.data"
 def adult(*, sensitive: str | None = "sex", part: str = "all", missing: str = "drop") -> Dataset:
     """Six numbers and seven groups as 53 standardised features; rows with an unknown value are left out.
 
-    The paper says 53 features without listing them; education in seven levels, no native country and a column
+    The paper states 53 features without listing them; education in seven levels, no native country and a column
     for every group (one for sex) add up to that number. `missing = "keep"` makes unknown a group of its own.
     """
     if part not in PARTS:
@@ -55,9 +55,8 @@ def adult(*, sensitive: str | None = "sex", part: str = "all", missing: str = "d
     for name in ADULT_NUMBERS:
         raw[name] = raw[name].astype(np.float64)
     raw["education"] = np.array([LEVELS.get(level, level) for level in raw["education"].tolist()])
-    raw["income"] = np.array(
-        [label.rstrip(".") for label in raw["income"].tolist()]
-    )  # the test file ends its labels so
+    # The test file ends its labels with a point.
+    raw["income"] = np.array([label.rstrip(".") for label in raw["income"].tolist()])
     return make_table(
         "adult",
         raw,
@@ -77,13 +76,11 @@ def _read(file: str) -> list[list[str]]:
     return [line for line in lines if len(line) == len(COLUMNS)]  # skips the comment on top of the test file
 
 
-# --- Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars.
+# Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars
 #
-# Coded as in paper 003: numbers and sex are standardised, other groups are 0 and 1. No state with dollars
-# that comes along tells occupations, the widest column of the paper's table; `drawn_occupations` adds a
-# column of so many groups that are drawn at random and tell nothing, some common and most rare, where the
-# width of the table matters.
-
+# Encoded as in Diana et al. 2025 (AIA): numbers and sex are standardised, other groups are 0 and 1. No available state
+# with incomes in dollars has occupations, the widest column of the paper's table; `drawn_occupations` adds a column of
+# groups drawn at random, some common and most rare, where the width of the table matters. They carry no information.
 
 INCOME_NUMBERS = ("AGEP", "SCHL", "WKHP")
 INCOME_GROUPS = ("COW", "MAR", "OCCP", "RELP", "RAC1P", "SEX")
@@ -112,7 +109,8 @@ def acs_income(
 ) -> Dataset:
     """Income of people at work in one state: CT in dollars, NE above 50,000 or not, others from a file.
 
-    "all" takes every state whose file has dollars, each an owner; `share` keeps so much of every state.
+    "all" takes every state whose file has dollars, each an owner; `share` is the part of every state that is used, and
+    `drawn_occupations` the number of random groups to add.
     """
     if not isinstance(state, str) or not re.fullmatch("[A-Z]{2}|all", state):
         raise BadInput(
@@ -154,7 +152,7 @@ def acs_income(
 
 
 def _drawn(raw: dict[str, NDArray[Any]], groups: int) -> NDArray[np.int64]:
-    """Groups [n] that tell nothing, the k-th as common as k to the power -0.8."""
+    """Random groups [n], the k-th with a frequency proportional to k to the power -0.8."""
     if "OCCP" in raw:
         remedy = "Leave drawn_occupations out: the file has real ones."
         raise BadInput("drawn_occupations", expected="a state without occupations", got=groups, remedy=remedy)
@@ -230,7 +228,7 @@ def _distinct(raw: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: values[np.sort(first)] for name, values in raw.items()}
 
 
-# --- Medical costs (Lantz 2013): 1,338 simulated insurance records.
+# Medical costs (Lantz 2013): 1,338 simulated insurance records
 
 
 def medical(*, sensitive: str | None = "smoker", scale_target: bool | None = None) -> Dataset:
@@ -252,9 +250,7 @@ def medical(*, sensitive: str | None = "smoker", scale_target: bool | None = Non
     )
 
 
-# --- Flight prices in India: the stand-in for the private prices of the paper on local model
-# reconstruction.
-
+# Flight prices in India: the stand-in for the private prices of Driouich et al. (LMRA)
 
 ROWS = 300_153
 

@@ -1,4 +1,4 @@
-"""Made-up records by a schema: what was asked for, and the worst case that is promised."""
+"""Synthetic records by a schema: what was asked for, and the worst case that is promised."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         ("a = '\"'\n[" + " . ".join(['"!"'] * 10_000) + "]", "a key with more than 100 dots"),
         ("x = 1\n" * 20_000, "at most 100000 bytes"),
         (IMAGES.replace("classes = 4", "classes = 21"), "a record for each of 21 classes, got 20 records"),
-        (IMAGES.replace("[3, 12, 10]", "[3, 4096, 4096]"), "made-up images: expected at most"),
+        (IMAGES.replace("[3, 12, 10]", "[3, 4096, 4096]"), "synthetic images: expected at most"),
         (TABLE.replace("records = 300", "records = 0"), "records"),
         (
             TABLE.replace("low = 15.0\nhigh = 45.0", "low = -1e308\nhigh = 1e308"),
@@ -184,7 +184,7 @@ def test_a_bad_schema_is_refused(tmp_path: Path, text: str, told: str) -> None:
 def test_what_is_encoded_is_measured_before_it_is_drawn(tmp_path: Path) -> None:
     many = str([f"v{number}" for number in range(1000)]).replace("'", '"')
     text = TABLE.replace('["north", "south", "west"]', many).replace("300", "1000000")
-    with pytest.raises(BadInput, match="made-up table: expected at most"):
+    with pytest.raises(BadInput, match="synthetic table: expected at most"):
         load(schema=written(tmp_path, text), clients=4)
 
 
