@@ -207,7 +207,7 @@ def test_as_given_takes_the_first_owners_with_enough_records() -> None:
         ({"clients": 2, "partition": "by-column"}, "column"),
         ({"clients": 2, "partition": "by-column", "column": "twon"}, "Did you mean town"),
         ({"clients": 6, "partition": "by-column", "column": "town"}, "at most 5"),
-        ({"clients": 2, "partition": "as-given"}, "data that says whose each record is"),
+        ({"clients": 2, "partition": "as-given"}, "data with an owner for each record"),
         ({"clients": 2, "partition": "income-correlation"}, "sensitive column"),
         ({"clients": 4, "partition": "adult-doctorate"}, "column"),
         ({"clients": 2, "partition": "sizes"}, "sizes: expected a list"),

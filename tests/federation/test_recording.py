@@ -202,8 +202,8 @@ def linked(path: Path) -> None:
         ),
         (lambda folder: change(folder / "recording.json", format=2), "newer fedxray"),
         (lambda folder: change(folder / "recording.json", side="moon"), "side client, server or checkpoints"),
-        (lambda folder: shutil.rmtree(folder / "messages"), "at least one whole message, got none"),
-        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are not whole, first train of round 0"),
+        (lambda folder: shutil.rmtree(folder / "messages"), "at least one complete message, got none"),
+        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are incomplete, first train of round 0"),
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused(
@@ -226,9 +226,9 @@ def test_what_is_not_as_it_was_written_is_refused(
         (lambda path: change(path, round=10**9), "round: "),
         (lambda path: change(path, extra=1), "extra: "),
         (lambda path: change(path, sent={"sha256": "../../x", "bytes": 1, "names": []}), "sent.sha256: "),
-        (linked, "no plain file"),
-        (lambda path: (path.unlink(), path.mkdir()), "no plain file"),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "no plain file"),
+        (linked, "something else"),
+        (lambda path: (path.unlink(), path.mkdir()), "something else"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "something else"),
     ],
 )
 def test_a_bad_message_is_left_out_and_told(folder: Path, harm: Callable[[Path], object], told: str) -> None:
@@ -245,7 +245,7 @@ def test_a_recording_of_bad_messages_alone_is_refused(folder: Path) -> None:
     for path in message_files(folder):
         path.write_text("{")
     with pytest.raises(
-        BadInput, match="at least one whole message, got none; 3 are not whole, first message 0"
+        BadInput, match="at least one complete message, got none; 3 are incomplete, first message 0"
     ):
         read_recording(folder)
 
@@ -275,7 +275,9 @@ def test_arrays_that_are_not_what_was_written_lose_their_round_alone(folder: Pat
 
 def test_a_recording_without_a_whole_training(folder: Path) -> None:
     altered(folder)
-    with pytest.raises(BadInput, match="at least one whole training of node 7, got none; train of round 2"):
+    with pytest.raises(
+        BadInput, match="at least one complete training of node 7, got none; train of round 2"
+    ):
         choose(read_recording(folder))
 
 
@@ -306,9 +308,7 @@ def test_two_evaluations_in_one_round(folder: Path) -> None:
     add(folder, said(2, sent=second, **about), said(2, sent=other, **about))
     chosen = choose(read_recording(folder))
     assert list(chosen.ended) == [0] and chosen.rounds == [0, 1, 2]
-    assert chosen.lost == (
-        "evaluate of round 1 with node 7: 2 different models, of which one ended the round",
-    )
+    assert chosen.lost == ("evaluate of round 1 with node 7: 2 different models for the end of one round",)
 
 
 def test_a_training_that_was_tried_again(folder: Path) -> None:
@@ -398,10 +398,10 @@ def test_notes_of_recorders_that_stopped_are_read(folder: Path) -> None:
         (folder / f"stopped-{name}.txt").write_text(text)
     (folder / "stopped-e.txt").symlink_to(folder / "recording.json")
     after = read_recording(folder)
-    assert after.stops == ("no space", "no \N{REPLACEMENT CHARACTER}[2Jspace", "it does not say why")
+    assert after.stops == ("no space", "no \N{REPLACEMENT CHARACTER}[2Jspace", "no reason given")
     assert after.digest() != before.digest()
     shutil.rmtree(folder / "messages")
-    with pytest.raises(BadInput, match="one whole message, got none; the recorder stopped: no space"):
+    with pytest.raises(BadInput, match="one complete message, got none; the recorder stopped: no space"):
         read_recording(folder)
 
 
