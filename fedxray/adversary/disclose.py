@@ -117,13 +117,6 @@ def disclose(
     for name in names:
         if name not in GRANTS:
             raise unknown_name("grants", name, GRANTS)
-        if name in _UNBUILT:
-            raise BadInput(
-                "grants",
-                expected="a grant that is built",
-                got=repr(name),
-                remedy="It belongs to attacks that are not built yet.",
-            )
         value = (
             BY_ROUND[name](truth, _single(name, client), transcript)
             if name in BY_ROUND
@@ -315,4 +308,3 @@ _GIVE: dict[str, _Give] = {
     "oracle-groups": lambda truth, client, seats, rows: truth.train,
     "oracle-loss": _oracle_loss,
 }
-_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - frozenset(BY_ROUND)

@@ -92,7 +92,7 @@ def score(
             "evidence",
             expected=f"one of the kinds {', '.join(_BY_KIND)}",
             got=evidence.kind,
-            remedy="Scores of this kind are not built yet.",
+            remedy="Give the evidence of an attack.",
         )
     return _BY_KIND[evidence.kind](evidence, question)
 

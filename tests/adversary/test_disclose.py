@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from fedxray.adversary.disclose import (
-    _UNBUILT,
     GRANTS,
     attribute_rows,
     disclose,
@@ -49,7 +48,7 @@ def given(grants: Grants) -> set[str]:
     } | set(grants.oracle)
 
 
-@pytest.mark.parametrize("name", sorted(set(GRANTS) - _UNBUILT - {"bn-statistics"}))
+@pytest.mark.parametrize("name", sorted(set(GRANTS) - {"bn-statistics"}))
 def test_what_is_named_is_given_and_nothing_else(name: str, truth: Truth, classes: Truth) -> None:
     chosen = classes if name in NEEDS_CLASSES else truth
     found = disclose(chosen, [name], client=1, seats=(0,))
