@@ -32,7 +32,7 @@ class Decay(ABC):
 
 @dataclass(frozen=True)
 class Constant(Decay):
-    """The same learning rate in every step."""
+    """A constant learning rate."""
 
     def factor(self, step: int, steps: int) -> float:
         """One."""

@@ -312,10 +312,10 @@ def gradient(loss: Loss, at: Params) -> dict[str, Tensor]:
     """The gradient of a loss at `at`."""
     free = {name: value.detach().requires_grad_() for name, value in at.items()}
     with torch.enable_grad():
-        found = torch.autograd.grad(
+        slopes = torch.autograd.grad(
             loss(free), list(free.values()), allow_unused=True, materialize_grads=True
         )
-    return dict(zip(free, found, strict=True))
+    return dict(zip(free, slopes, strict=True))
 
 
 def hessian_product(loss: Loss, at: Params, along: Params) -> dict[str, Tensor]:
@@ -327,8 +327,8 @@ def hessian_product(loss: Loss, at: Params, along: Params) -> dict[str, Tensor]:
             loss(free), values, create_graph=True, allow_unused=True, materialize_grads=True
         )
         inner = torch.stack([(slope * along[name]).sum() for name, slope in zip(free, slopes, strict=True)])
-        found = torch.autograd.grad(inner.sum(), values, allow_unused=True, materialize_grads=True)
-    return dict(zip(free, found, strict=True))
+        products = torch.autograd.grad(inner.sum(), values, allow_unused=True, materialize_grads=True)
+    return dict(zip(free, products, strict=True))
 
 
 def mean_loss(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:

@@ -201,7 +201,7 @@ def _spread(indices: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _owners(asked: Records, train: Sequence[Records]) -> torch.Tensor:
-    """Which client holds a record equal to each of these, shape [records, clients]."""
+    """Whether each client holds a record equal to each of these, bool [records, clients]."""
     rows = [
         torch.cat([records.x.flatten(1), records.y[:, None].to(records.x.dtype)], 1)
         for records in (asked, *train)

@@ -19,7 +19,7 @@ from fedxray.params import Late
 
 @dataclass(frozen=True)
 class Role:
-    """What a role reads and knows by itself; everything else must be granted."""
+    """A role: what it reads and knows by itself; everything else must be granted."""
 
     reader: str  # as messages list their readers
     sees: str  # a sentence for the docs and the ledger

@@ -38,7 +38,7 @@ def diabetes(*, sensitive: str | None = "sex", scale_target: bool | None = None)
 
     bunch = load_diabetes(scaled=False)
     names = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
-    raw: dict[str, NDArray[Any]] = {name: bunch.data[:, place] for place, name in enumerate(names)}
+    raw: dict[str, NDArray[Any]] = {name: bunch.data[:, index] for index, name in enumerate(names)}
     raw["progression"] = np.asarray(bunch.target, dtype=np.float64)
     return make_table(
         "diabetes",
@@ -220,13 +220,13 @@ def _columns(x: NDArray[np.float32]) -> tuple[Column, ...]:
     last = x.shape[1] - 1
     numbers = tuple(
         Column(
-            name=f"x{place}",
+            name=f"x{index}",
             kind="continuous",
-            positions=(place,),
-            low=float(x[:, place].min()),
-            high=float(x[:, place].max()),
+            positions=(index,),
+            low=float(x[:, index].min()),
+            high=float(x[:, index].max()),
         )
-        for place in range(last)
+        for index in range(last)
     )
     binary = Column(
         name="attribute",

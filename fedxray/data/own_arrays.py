@@ -124,12 +124,12 @@ def _table(
     categorical: Sequence[str],
     scale_target: bool | None,
 ) -> Dataset:
-    columns = [f"x{place}" for place in range(x.shape[1])]
+    columns = [f"x{index}" for index in range(x.shape[1])]
     for name in names("categorical", categorical):
         if name not in columns:
             raise unknown_column("categorical", name, path.name, columns)
     raw: dict[str, NDArray[Any]] = {
-        name: x[:, place].astype(np.float64) for place, name in enumerate(columns)
+        name: x[:, index].astype(np.float64) for index, name in enumerate(columns)
     }
     grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
     classification = y.dtype.kind in "biuU"

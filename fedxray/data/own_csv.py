@@ -68,10 +68,10 @@ def own_csv(
         for name in listed:
             if name not in cells.header:
                 raise unknown_column(argument, name, path.name, cells.header)
-    kept = [name for name in cells.header if name not in dropped and name != use]
-    target = _check_columns(path.name, kept, dropped, target, sensitive)
-    raw = {name: _column(cells, name, name in as_category) for name in kept}
-    features = [name for name in kept if name != target]
+    columns = [name for name in cells.header if name not in dropped and name != use]
+    target = _check_columns(path.name, columns, dropped, target, sensitive)
+    raw = {name: _column(cells, name, name in as_category) for name in columns}
+    features = [name for name in columns if name != target]
     numbers = [name for name in features if not is_category(raw[name])]
     groups = [name for name in features if is_category(raw[name])]
     _check_width(raw, numbers, groups, as_category)
@@ -158,22 +158,25 @@ def check_names(what: str, found: Sequence[str]) -> None:
 
 
 def _check_columns(
-    file: str, kept: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
+    file: str, columns: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
 ) -> str:
     if target is None:
         raise BadInput(
             "target",
             expected="the name of the column to predict",
             got="nothing",
-            remedy=f"The columns are: {', '.join(kept[:40])}.",
+            remedy=f"The columns are: {', '.join(columns[:40])}.",
         )
     for argument, name in (("target", target), ("sensitive", sensitive)):
         if name is not None and name in dropped:
             raise BadInput(
-                argument, expected="a column that is kept", got=shown(name), remedy="Take it out of drop."
+                argument,
+                expected="a column that is not dropped",
+                got=shown(name),
+                remedy="Take it out of drop.",
             )
-        if name is not None and name not in kept:
-            raise unknown_column(argument, name, file, kept)
+        if name is not None and name not in columns:
+            raise unknown_column(argument, name, file, columns)
     if target == sensitive:
         raise BadInput(
             "sensitive",
@@ -181,7 +184,7 @@ def _check_columns(
             got=shown(target),
             remedy="Choose another.",
         )
-    if len(kept) < 2:
+    if len(columns) < 2:
         raise BadInput(
             "drop", expected="at least one column beside the target", got="none", remedy="Drop fewer columns."
         )

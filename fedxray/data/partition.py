@@ -83,10 +83,10 @@ def _dirichlet_once(
     members = task.members.numpy()
     owner = np.zeros(len(members), dtype=np.int64)
     for label in np.unique(labels):
-        places = draw.permutation(np.flatnonzero(labels == label))
+        indices = draw.permutation(np.flatnonzero(labels == label))
         shares = draw.dirichlet(np.full(task.clients, alpha))
-        cuts = np.floor(np.cumsum(shares)[:-1] * len(places) + 0.5).astype(np.int64)
-        for client, chosen in enumerate(np.split(places, cuts)):
+        cuts = np.floor(np.cumsum(shares)[:-1] * len(indices) + 0.5).astype(np.int64)
+        for client, chosen in enumerate(np.split(indices, cuts)):
             owner[chosen] = client
     return [torch.from_numpy(members[owner == client]) for client in range(task.clients)]
 
@@ -129,9 +129,9 @@ def _groups_to_clients(task: Division, group: NDArray[np.int64], groups: int) ->
     client_of = np.arange(groups)
     if groups > task.clients:
         load = np.zeros(task.clients, dtype=np.int64)
-        for place in np.argsort(-sizes, kind="stable"):
-            client_of[place] = int(np.argmin(load))
-            load[client_of[place]] += sizes[place]
+        for number in np.argsort(-sizes, kind="stable"):
+            client_of[number] = int(np.argmin(load))
+            load[client_of[number]] += sizes[number]
     return [task.members[torch.from_numpy(client_of[group] == client)] for client in range(task.clients)]
 
 
@@ -222,9 +222,9 @@ def adult_doctorate(task: Division, *, total: int = 12_300) -> list[Tensor]:
             "clients", expected="at least 4 for adult-doctorate", got=task.clients, remedy="The paper has 10."
         )
     order = task.shuffled("adult-doctorate")
-    places = order.numpy()
-    doctor = raw_column(task.dataset, "education")[places] == "Doctorate"
-    age = raw_column(task.dataset, "age")[places].astype(np.float64)
+    rows = order.numpy()
+    doctor = raw_column(task.dataset, "education")[rows] == "Doctorate"
+    age = raw_column(task.dataset, "age")[rows].astype(np.float64)
     groups = [
         doctor & (age < AGES[0]),
         doctor & (age >= AGES[0]) & (age <= AGES[1]),

@@ -79,7 +79,7 @@ def imagenet_sample(*, size: int = 64) -> Dataset:
         "imagenet-sample",
         arrays["x"],
         arrays["y"],
-        classes=[label_of[place] for place in range(1000)],
+        classes=[label_of[label] for label in range(1000)],
         size=size,
         note="One ImageNet photo per class (research use only), in the order of WordNet numbers.",
     )
@@ -140,8 +140,8 @@ def mnist_by_writer(*, size: object = None, normalise: bool = True) -> Dataset:
 
 def femnist_like(*, size: object = None, normalise: bool = True) -> Dataset:
     """62 characters by each of 55 writers, drawn like FEMNIST: thin, dark on white, with a margin."""
-    place = "chars74k_hnd/femnist_like_28x28.npz"
-    arrays = read_named_arrays("femnist-like", place, ("x", "y", "writer", "charmap"))
+    relative = "chars74k_hnd/femnist_like_28x28.npz"
+    arrays = read_named_arrays("femnist-like", relative, ("x", "y", "writer", "charmap"))
     return make_images(
         "femnist-like",
         arrays["x"],
@@ -214,8 +214,8 @@ def _files() -> list[Path]:
     if leaf is not None:
         check_size(f"folder {shown(str(leaf[0]))}", sum(file.stat().st_size for file in leaf[1]))
         return leaf[1]
-    places = " or ".join(str(folder / "femnist") for folder in folders())
-    raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {places}", remedy=HOW)
+    candidates = " or ".join(str(folder / "femnist") for folder in folders())
+    raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {candidates}", remedy=HOW)
 
 
 def _writers(file: Path) -> list[tuple[str, Any]]:

@@ -241,10 +241,10 @@ def _draw_column(column: ColumnForm, count: int, draw: np.random.Generator) -> _
     if column.values is not None:
         shares = np.array(column.shares or [1.0] * len(column.values))
         shares = shares / shares.max()  # a sum of the largest numbers would be infinite
-        places = draw.choice(len(shares), size=count, p=shares / shares.sum())
+        drawn = draw.choice(len(shares), size=count, p=shares / shares.sum())
         # Each value once, at a random record: at fixed records the columns would not be independent.
-        places[draw.permutation(count)[: len(shares)]] = np.arange(len(shares))
-        return _Drawn(np.array(column.values)[places], _standard(np.linspace(-1.0, 1.0, len(shares))[places]))
+        drawn[draw.permutation(count)[: len(shares)]] = np.arange(len(shares))
+        return _Drawn(np.array(column.values)[drawn], _standard(np.linspace(-1.0, 1.0, len(shares))[drawn]))
     low, high = float(column.low or 0.0), float(column.high or 0.0)
     if not column.whole:
         values = draw.uniform(low, high, count)
@@ -264,8 +264,8 @@ def _target(column: ColumnForm, effect: NDArray[np.float64]) -> NDArray[Any]:
     """The target scaled to its range, or its classes by rank of the effect, [n]."""
     ranks = effect.argsort().argsort() / len(effect)
     if column.values is not None:
-        places = np.minimum((ranks * len(column.values)).astype(np.int64), len(column.values) - 1)
-        return np.array(column.values)[places]
+        index = np.minimum((ranks * len(column.values)).astype(np.int64), len(column.values) - 1)
+        return np.array(column.values)[index]
     low, high = float(column.low or 0.0), float(column.high or 0.0)
     scaled: NDArray[Any] = (effect - effect.min()) / (effect.max() - effect.min())
     spread: NDArray[Any] = low + (high - low) * scaled

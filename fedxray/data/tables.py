@@ -165,12 +165,12 @@ def _drawn(raw: dict[str, NDArray[Any]], groups: int) -> NDArray[np.int64]:
 
 def states_in_dollars() -> list[str]:
     """The states of which the user has a file in the layout of folktables with incomes in dollars."""
-    found = set()
+    states = set()
     for folder in folders():
         for file in sorted((folder / "acs").glob("acsincome_2018_??.csv*")):
             if re.fullmatch(r"acsincome_2018_[a-z]{2}\.csv(\.gz)?", file.name) and _has_dollars(file):
-                found.add(file.name[len("acsincome_2018_") :][:2].upper())
-    return sorted(found)
+                states.add(file.name[len("acsincome_2018_") :][:2].upper())
+    return sorted(states)
 
 
 def _owner(parts: list[dict[str, NDArray[Any]]]) -> NDArray[np.int64]:
@@ -183,33 +183,33 @@ def _has_dollars(file: Path) -> bool:
 
 
 def _part(state: str, share: float) -> dict[str, NDArray[Any]]:
-    """One state, cut to a share in an order of its own."""
+    """A random share of the records of one state, the same for every seed."""
     raw = _connecticut() if state == "CT" else _folktables(state)
     count = len(raw["AGEP"])
-    kept = np.sort(permutation(count, fork(0, "acs-income", state)).numpy()[: max(1, round(share * count))])
-    return {name: values[kept] for name, values in raw.items()}
+    rows = np.sort(permutation(count, fork(0, "acs-income", state)).numpy()[: max(1, round(share * count))])
+    return {name: values[rows] for name, values in raw.items()}
 
 
 def _connecticut() -> dict[str, NDArray[Any]]:
     """People above 16 who work and earn more than 100 dollars, the definition of ACSIncome."""
-    found = read_table("acs-income", "acs/pums_ct_2018.csv.gz")
-    if not set(CONNECTICUT) <= set(found):
+    table = read_table("acs-income", "acs/pums_ct_2018.csv.gz")
+    if not set(CONNECTICUT) <= set(table):
         raise wrong_content("acs-income", f"columns {', '.join(CONNECTICUT)}", "fewer")
-    raw = {new: found[old] for old, new in CONNECTICUT.items()}
+    raw = {new: table[old] for old, new in CONNECTICUT.items()}
     age, hours, income = (raw[name].astype(np.float64) for name in ("AGEP", "WKHP", "PINCP"))
-    kept = (age > 16) & (hours > 0) & (income > 100)
-    return _distinct({name: values[kept] for name, values in raw.items()})
+    included = (age > 16) & (hours > 0) & (income > 100)
+    return _distinct({name: values[included] for name, values in raw.items()})
 
 
 def _folktables(state: str) -> dict[str, NDArray[Any]]:
     """A file in the layout of folktables' ACSIncome, with PINCP in dollars or PINCP_gt_50k."""
-    place = f"acs/acsincome_2018_{state.lower()}.csv.gz"
+    relative = f"acs/acsincome_2018_{state.lower()}.csv.gz"
     remedy = (
         ""
         if state == "NE"
-        else f"Make it with the package folktables and save it as {place}, or use CT or NE."
+        else f"Make it with the package folktables and save it as {relative}, or use CT or NE."
     )
-    raw = _distinct(read_table("acs-income", place, remedy=remedy))
+    raw = _distinct(read_table("acs-income", relative, remedy=remedy))
     raw.pop("POBP", None)
     if not {*INCOME_NUMBERS, *INCOME_GROUPS} <= set(raw) or not {"PINCP", "PINCP_gt_50k"} & set(raw):
         raise wrong_content(
@@ -221,9 +221,9 @@ def _folktables(state: str) -> dict[str, NDArray[Any]]:
 
 
 def _distinct(raw: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Only the first of equal rows."""
+    """The table without repeated rows: of equal rows the first stays."""
     first = list(
-        {row: place for place, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values()
+        {row: index for index, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values()
     )
     return {name: values[np.sort(first)] for name, values in raw.items()}
 

@@ -442,13 +442,15 @@ class FolderShelf:
     def get(self, key: str) -> Parts:
         """The tensors under that key, whether queued or written."""
         wanted = _wanted(key, self._forms[key])
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for number in self._places[key].shards:
             if number == len(self._shards):
-                found.update({name: self._waiting[name].clone() for name in wanted if name in self._waiting})
+                tensors.update(
+                    {name: self._waiting[name].clone() for name in wanted if name in self._waiting}
+                )
             else:
-                found.update(_from_shard(self._reader, self._shards[number], wanted))
-        return _parts(found, wanted)
+                tensors.update(_from_shard(self._reader, self._shards[number], wanted))
+        return _parts(tensors, wanted)
 
     def flush(self) -> None:
         """Write the queued tensors as one shard."""

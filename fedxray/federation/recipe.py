@@ -22,7 +22,7 @@ from fedxray.seeds import permutation
 class Recipe:
     """One federation's training recipe; `loss` is the name of a per-example loss.
 
-    With fedsgd a round is one gradient of all examples, whatever epochs, batch_size, momentum and shuffle say.
+    With fedsgd a round is one gradient of all examples, for any epochs, batch_size, momentum and shuffle.
     """
 
     algorithm: Literal["fedsgd", "fedavg", "fedprox"] = "fedavg"

@@ -68,10 +68,10 @@ class Recording:
     def arrays(self, stored: StoredArrays) -> dict[str, Tensor]:
         """The arrays of one message by name, in their order, checked against their hash."""
         path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
-        found = _load(path, stored.bytes, stored.sha256)
-        if set(found) != set(stored.names):
-            raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(found)))
-        return {name: found[name] for name in stored.names}
+        arrays = _load(path, stored.bytes, stored.sha256)
+        if set(arrays) != set(stored.names):
+            raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(arrays)))
+        return {name: arrays[name] for name in stored.names}
 
     def fault(self, stored: StoredArrays) -> str | None:
         """The reason why the arrays of one message cannot be used, None where they are complete and finite."""
@@ -89,19 +89,19 @@ class Recording:
         try:
             with safe_open(path, framework="pt", device="cpu") as handle:
                 names: list[str] = handle.keys()
-                found = {name: _form(path, name, handle.get_slice(name)) for name in names}
+                forms = {name: _form(path, name, handle.get_slice(name)) for name in names}
         except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, OverflowError) as problem:
             raise damaged(path, "a file of arrays", str(problem)) from problem
-        if set(found) != set(stored.names):
-            raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(found)))
-        return {name: found[name] for name in stored.names}
+        if set(forms) != set(stored.names):
+            raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(forms)))
+        return {name: forms[name] for name in stored.names}
 
     def nodes(self) -> dict[str, list[Heard]]:
         """The messages of every node, by its id."""
-        found: dict[str, list[Heard]] = {}
+        by_node: dict[str, list[Heard]] = {}
         for message in self.messages:
-            found.setdefault(message.node, []).append(message)
-        return found
+            by_node.setdefault(message.node, []).append(message)
+        return by_node
 
     def runs(self) -> list[str]:
         """The ids of all runs in this folder."""
@@ -126,15 +126,15 @@ def read_recording(path: str | Path) -> Recording:
         )
     for name in names[:MOST_MESSAGES]:
         try:
-            heard = _read_message(folder / MESSAGES / name)
+            message = _read_message(folder / MESSAGES / name)
         except BadInput as problem:
             cut.append(printable(f"message {name}: {problem.got}"))
             continue
-        parts = [stored for stored in (heard.sent, heard.reply) if stored is not None]
+        parts = [stored for stored in (message.sent, message.reply) if stored is not None]
         if all(_is_there(folder / ARRAYS / f"{stored.sha256}.safetensors", stored.bytes) for stored in parts):
-            messages.append(heard)
+            messages.append(message)
         else:
-            cut.append(f"{title(heard)}: arrays that are missing or cut off")
+            cut.append(f"{title(message)}: arrays that are missing or cut off")
     if not messages:
         got = f"none; {len(cut)} are incomplete, first {cut[0]}" if cut else "none"
         got += f"; the recorder stopped: {stops[0]}" if stops else ""
@@ -144,10 +144,10 @@ def read_recording(path: str | Path) -> Recording:
     return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
 
 
-def title(heard: Heard) -> str:
+def title(message: Heard) -> str:
     """The name of a message in a list of those left out; rounds are counted from 0."""
-    round = "?" if heard.round is None else heard.round - 1
-    return f"{heard.what} of round {round} with node {printable(heard.node)}"
+    round = "?" if message.round is None else message.round - 1
+    return f"{message.what} of round {round} with node {printable(message.node)}"
 
 
 def _read_head(folder: Path) -> Side:
@@ -214,15 +214,15 @@ def _read_message(path: Path) -> Heard:
 def _fault(path: Path, size: int, sha256: str, stamp: int) -> str | None:
     """The reason why a file of arrays, as it was at that time, cannot be used; None where it can."""
     try:
-        found = _load(path, size, sha256)
+        arrays = _load(path, size, sha256)
     except BadInput as problem:
         return problem.got
-    for name, value in found.items():
+    for name, value in arrays.items():
         if value.dtype not in DTYPES.values():
             return f"{str(value.dtype).removeprefix('torch.')} in array {printable(name)}, which is not read"
         if value.ndim > MOST_DIMENSIONS:
             return f"{value.ndim} dimensions of array {printable(name)}"
-    floats = (value for value in found.values() if value.is_floating_point())
+    floats = (value for value in arrays.values() if value.is_floating_point())
     return None if all(value.isfinite().all() for value in floats) else "values that are not finite"
 
 

@@ -204,13 +204,13 @@ def transcribe(
     `recipe` gives the loss and the kind of replies; `examples` includes the recorded numbers of examples; `widen` is
     that of `fit`.
     """
-    hidden = secure_aggregation or any(heard.secure for heard in chosen.trained.values())
+    hidden = secure_aggregation or any(message.secure for message in chosen.trained.values())
     network = with_frozen(model, chosen)
     shelf = _RecordedShelf(chosen, network, recipe, widen)
     messages: list[Message] = []
-    for round, heard in sorted(chosen.trained.items()):
+    for round, message in sorted(chosen.trained.items()):
         messages += _broadcasts(round)
-        if heard.reply is not None:
+        if message.reply is not None:
             messages.append(
                 Message(
                     what="reply",
@@ -218,7 +218,7 @@ def transcribe(
                     client=NODE,
                     parts=f"reply/{round}",
                     kind=recipe.kind,
-                    examples=heard.examples if examples else None,
+                    examples=message.examples if examples else None,
                     contributors=(NODE,),
                     readers=readers_of_reply(NODE, hidden),
                 )
@@ -243,14 +243,16 @@ def transcribe(
 def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
     """Refuse a message whose arrays do not fit the network, with its round; only headers are read."""
 
-    def named(round: int, heard: Heard) -> str:
-        counted = chosen.recording.side != "checkpoints" and heard.round is not None
-        return f"round {round} (Flower's round {heard.round})" if counted else f"round {round}"
+    def named(round: int, message: Heard) -> str:
+        counted = chosen.recording.side != "checkpoints" and message.round is not None
+        return f"round {round} (Flower's round {message.round})" if counted else f"round {round}"
 
     trained, ended = chosen.trained.items(), chosen.ended.items()
-    sets = [(f"model sent in {named(round, heard)}", heard.sent) for round, heard in trained]
-    sets += [(f"reply of {named(round, heard)}", heard.reply) for round, heard in trained if heard.reply]
-    sets += [(f"model after {named(round, heard)}", heard.sent) for round, heard in ended]
+    sets = [(f"model sent in {named(round, message)}", message.sent) for round, message in trained]
+    sets += [
+        (f"reply of {named(round, message)}", message.reply) for round, message in trained if message.reply
+    ]
+    sets += [(f"model after {named(round, message)}", message.sent) for round, message in ended]
     checked: set[str] = set()
     for what, stored in sets:
         if stored.sha256 not in checked:
@@ -294,13 +296,13 @@ class _RecordedShelf:
         round = int(text)
         if what == "after":
             return self._fit(self._chosen.ended[round].sent, f"model after round {round}")
-        heard, sent = self._chosen.trained[round], self._sent(round)
-        if what == "sent" or heard.reply is None:
+        message, sent = self._chosen.trained[round], self._sent(round)
+        if what == "sent" or message.reply is None:
             return sent
-        back = self._fit(heard.reply, f"reply of round {round}")
+        reply = self._fit(message.reply, f"reply of round {round}")
         if self._recipe.kind == "gradient":
-            return Parts(scaled(back.params, -1.0), back.buffers)
-        return Parts(subtract(back.params, sent.params), back.buffers)
+            return Parts(scaled(reply.params, -1.0), reply.buffers)
+        return Parts(subtract(reply.params, sent.params), reply.buffers)
 
     def _read_sent(self, round: int) -> Parts:
         return self._fit(self._chosen.trained[round].sent, f"model sent in round {round}")
@@ -352,15 +354,16 @@ def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
             yield current if number is None else number, message
 
 
-def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
+def _trainings(by_round: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
     """One training for each round; of a repeated one, the one with a reply.
 
     Equal messages of two recorders of one node count once.
     """
     chosen: dict[int, Heard] = {}
-    for round, candidates in found.items():
+    for round, candidates in by_round.items():
         by_content = {
-            (heard.sent.sha256, heard.reply and heard.reply.sha256): heard for heard in reversed(candidates)
+            (message.sent.sha256, message.reply and message.reply.sha256): message
+            for message in reversed(candidates)
         }
         messages = list(by_content.values())
         answered = [message for message in messages if message.reply is not None]
@@ -375,22 +378,22 @@ def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
     return chosen
 
 
-def _ends(found: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
+def _ends(by_round: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
     """The model at the end of each round; left out where a node was sent different ones."""
-    for messages in found.values():
+    for messages in by_round.values():
         models = len({message.sent.sha256 for message in messages})
         if models > 1:
             lost.append(f"{title(messages[0])}: {models} different models for the end of one round")
     return {
         round: messages[0]
-        for round, messages in found.items()
+        for round, messages in by_round.items()
         if len({message.sent.sha256 for message in messages}) == 1
     }
 
 
 def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, int], ...]:
     """Ranges of rounds without a training of this node, up to the last round in which any node was sent anything."""
-    counted = all(heard.round is not None for heard in trained.values())
-    known = [heard.round - 1 for heard in run if heard.round is not None] if counted else []
+    counted = all(message.round is not None for message in trained.values())
+    known = [message.round - 1 for message in run if message.round is not None] if counted else []
     edges = [-1, *sorted(trained), max([*trained, *known]) + 1]
     return tuple((before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1)

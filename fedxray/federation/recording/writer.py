@@ -174,11 +174,11 @@ class RecordingWriter:
         except Exception as error:  # noqa: BLE001  (the disk may be what failed)
             log.debug("no note could be written: %s\n%s", error, note)
 
-    def _write(self, said: Said) -> None:
+    def _write(self, message: Said) -> None:
         if not self._opened:
             open_folder(self.folder, self.side)
             self._opened = True
-        write_message(self.folder, said, self._stored)
+        write_message(self.folder, message, self._stored)
 
 
 @functools.cache
@@ -216,22 +216,22 @@ def open_folder(folder: Path, side: Side) -> None:
         )
 
 
-def write_message(folder: Path, said: Said, stored: set[str] | None = None) -> None:
+def write_message(folder: Path, message: Said, stored: set[str] | None = None) -> None:
     """Write one message: its arrays first, then its facts; `stored` collects hashes of arrays known to be complete."""
     stored = set() if stored is None else stored
     facts: dict[str, Any] = {
-        "what": said.what,
-        "node": said.node,
-        "run": said.run,
-        "round": said.round,
-        "sent": _store(folder, said.sent, stored),
-        "reply": None if said.reply is None else _store(folder, said.reply, stored),
-        "examples": said.examples,
-        "config": dict(said.config),
-        "partition": said.partition,
-        "inside": None if said.inside is None else list(said.inside),
-        "outside": None if said.outside is None else list(said.outside),
-        "secure": said.secure,
+        "what": message.what,
+        "node": message.node,
+        "run": message.run,
+        "round": message.round,
+        "sent": _store(folder, message.sent, stored),
+        "reply": None if message.reply is None else _store(folder, message.reply, stored),
+        "examples": message.examples,
+        "config": dict(message.config),
+        "partition": message.partition,
+        "inside": None if message.inside is None else list(message.inside),
+        "outside": None if message.outside is None else list(message.outside),
+        "secure": message.secure,
     }
     # The time comes first in the name, for frameworks that do not number their rounds.
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
@@ -281,7 +281,7 @@ def pack(arrays: Arrays) -> bytes:
     pieces: list[memoryview] = []
     end = 0
     # Wide types first, so that every array begins at a multiple of its own width.
-    for name, value in sorted(plain.items(), key=lambda one: (-one[1].itemsize, one[0])):
+    for name, value in sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])):
         if value.dtype.str not in DTYPES:
             expected = f"numbers of {', '.join(sorted(DTYPES.values()))}"
             raise BadInput(f"array {name!r}", expected=expected, got=value.dtype, remedy="Convert it.")
