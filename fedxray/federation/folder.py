@@ -525,7 +525,7 @@ class _FinishedShelf:
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
         place = self._index.places[key]
-        stored = {group: known for group, known in self._forms.items() if group in place.holds}
+        stored: _Forms = {group: known for group, known in self._forms.items() if group in place.holds}
         wanted = _wanted(key, stored)
         found: dict[str, Tensor] = {}
         for number in place.shards:

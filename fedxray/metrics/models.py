@@ -238,7 +238,7 @@ def signature(answer: Answer, question: Question) -> Tensor:
     return torch.cat([weights_of[index] for index in range(len(sizes))])
 
 
-def likeness(left: Tensor, right: Tensor) -> float:
+def similarity(left: Tensor, right: Tensor) -> float:
     """Cosine of two signatures, -1..1; 0 if one of them is zero, -1 if one is not finite, 1 if they are equal."""
     if not bool(torch.isfinite(left).all() and torch.isfinite(right).all()):
         return WORST

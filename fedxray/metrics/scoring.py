@@ -24,7 +24,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
 from fedxray.metrics.images import Lpips, class_image_scores, image_scores, image_scores_by_index
-from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, likeness, signature
+from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import (
     balanced_accuracy,
     category_scores,
@@ -238,7 +238,7 @@ def _model(evidence: Evidence, asked: _Question) -> Scores:
         **fit_scores(answer(records.x), records.y, truth.recipe.loss, truth.space, everyone),
     }
     if len(question.references):
-        means["zest"] = likeness(signature(answer, question), wanted)
+        means["zest"] = similarity(signature(answer, question), wanted)
     return Scores(means=means, records={})
 
 

@@ -86,7 +86,7 @@ def test_a_repr_is_short_and_shows_no_value() -> None:
     assert named <= seen
 
 
-def test_a_repr_says_what_it_holds() -> None:
+def test_a_repr_states_shapes_and_names() -> None:
     records = secret_records(5)
     data = Dataset(name="own.csv", x=records.x, y=records.y, space=secret_space())
     assert repr(records) == "Records(5 of shape [2])"

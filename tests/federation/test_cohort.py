@@ -1,4 +1,4 @@
-"""Clients trained together end where they would have ended alone."""
+"""Stacked clients end at the same weights as alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assert_same_as_alone(
         [{}, {"epochs": 3}, {"momentum": 0.9}, {"algorithm": "fedprox", "mu": 0.5}, {"algorithm": "fedsgd"}]
     ),
 )
-def test_together_is_as_alone_for_any_sizes(sizes: list[int], batch: Any, variant: dict[str, Any]) -> None:
+def test_stacked_equals_alone_for_any_sizes(sizes: list[int], batch: Any, variant: dict[str, Any]) -> None:
     recipe = Recipe(**{"batch_size": batch, "learning_rate": 0.1, **variant})
     model = network("mlp")
     assert stacking_pays(jobs_of(model, sizes, recipe))
@@ -176,7 +176,7 @@ def tied() -> nn.Module:
     [Own(), hooked(), frozen(), tied(), network("norm"), network("dropout"), nn.Sequential(nn.Flatten(0))],
     ids=["own", "hooked", "frozen", "tied", "norm", "dropout", "flatten"],
 )
-def test_what_is_not_known_trains_one_by_one(model: nn.Module) -> None:
+def test_unknown_networks_train_one_by_one(model: nn.Module) -> None:
     assert stacked_layers(model) is None
     if parameters_of(model):
         recipe = Recipe(batch_size=4, learning_rate=0.1)
@@ -197,7 +197,7 @@ def test_dropout_draws_from_the_jobs_seed_alone() -> None:
     assert relative_difference(train_one(model, other_seed, recipe).update, first[0].update) > 1e-3
 
 
-def test_seams_before_and_after_the_steps_leave_clients_together() -> None:
+def test_hooks_before_and_after_the_steps_keep_clients_stacked() -> None:
     model, recipe = network("mlp"), Recipe(batch_size=4, learning_rate=0.1)
     seams = GaussianNoise(scale=0.5).seams(Work(examples=8, batch_size=4, steps=2, rounds=1))
     jobs = jobs_of(model, [8, 5, 7], recipe, seams)

@@ -81,7 +81,7 @@ def change_index(folder: Path, change: Callable[[dict[str, Any]], None]) -> None
 
 
 def replace_shard(folder: Path, number: int, content: bytes) -> None:
-    """Put other bytes into a shard and make the index agree, as someone who means harm would."""
+    """Put other bytes into a shard and make the index agree, as an attacker would."""
 
     def agree(index: dict[str, Any]) -> None:
         index["shards"][number].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -102,7 +102,7 @@ def replace_shard(folder: Path, number: int, content: bytes) -> None:
     ],
     ids=["plain", "norm-shared", "norm-local", "masked", "gradients", "float64"],
 )
-def test_what_was_recorded_is_read_back(tmp_path: Path, run: Federation) -> None:
+def test_a_written_transcript_is_read_back(tmp_path: Path, run: Federation) -> None:
     streamed = recorded(tmp_path / "a", run)
     in_memory, _ = simulate(run, seed=3)
     read = read_transcript(tmp_path / "a", model=run.model, space=run.space)

@@ -122,8 +122,8 @@ def test_start_plus_update_is_end() -> None:
 
 def test_messages_of_a_round_and_their_readers() -> None:
     transcript, _ = simulate(federation((8, 4), rounds=2))
-    said = [(message.what, message.client) for message in transcript.of_round(0)]
-    assert said == [
+    sent = [(message.what, message.client) for message in transcript.of_round(0)]
+    assert sent == [
         ("broadcast", 0), ("reply", 0), ("broadcast", 1), ("reply", 1), ("sum", None), ("outcome", None)
     ]  # fmt: skip
     by = {(message.what, message.client): message for message in transcript.of_round(1)}
@@ -209,7 +209,7 @@ def test_own_buffers_are_recorded_also_for_rounds_that_were_not() -> None:
     assert all(not transcript.shelf.get(message.parts).buffers for message in replies)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     steps: list[Step] = []
     simulate(federation((4, 4), rounds=3), report=steps.append)
     assert [(step.done, step.total) for step in steps] == [(1, 3), (2, 3), (3, 3)]

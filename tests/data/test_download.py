@@ -52,7 +52,7 @@ def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_every_data_set_can_be_had() -> None:
+def test_every_data_set_is_available() -> None:
     made_here = {"digits", "diabetes", "clinic", "leaf-synthetic", "femnist"}
     assert set(SOURCES) == (set(DATASETS) - made_here) | {"lpips"}  # the weights of a metric
     for name, recipe in SOURCES.items():
@@ -85,9 +85,9 @@ def test_a_plain_file_is_checked_and_stored(
     offer(monkeypatch, "medical", Download(megabytes=1, sources=(
         Source(urls=("file:///nowhere/at/all", url), sha256=known.sha256, saved=known.saved),
     )))  # fmt: skip
-    heard: list[Step] = []
-    assert fetch("medical", report=heard.append) == [cache / "insurance" / "insurance.csv"]
-    assert heard[-1].done == heard[-1].total == 1
+    steps: list[Step] = []
+    assert fetch("medical", report=steps.append) == [cache / "insurance" / "insurance.csv"]
+    assert steps[-1].done == steps[-1].total == 1
     assert len(load("medical")) == 1338
     assert [path.name for path in cache.rglob("*") if path.is_file()] == ["insurance.csv"]
 
