@@ -1,4 +1,4 @@
-"""The table of data sets by name, and the one door through which all data enters."""
+"""The table of data sets by name, and `load`, through which all data enters."""
 
 from __future__ import annotations
 
@@ -51,14 +51,16 @@ def load(
 ) -> Dataset:
     """A data set of the catalogue by name, a user's own CSV file, image folder or NPZ file by path, or a schema's.
 
-    Arrays of an NPZ file that are `ready` are used as they are, without any scaling.
+    `target` and `sensitive` are raw column names; `categorical` columns are categories although they hold numbers;
+    `drop` leaves columns out; `scale_target` standardises a regression target. Arrays of an NPZ file that are `ready`
+    are used as they are, without any scaling. `seed` is for synthetic data; `options` are those of the loader.
     """
-    given_of = [one for one in (name, path, schema) if one is not None]
-    if len(given_of) != 1:
+    origins = [origin for origin in (name, path, schema) if origin is not None]
+    if len(origins) != 1:
         raise BadInput(
             "name",
             expected="either a name, a path or a schema",
-            got="several" if given_of else "none of them",
+            got="several" if origins else "none of them",
             remedy='Give name = "clinic" for a known data set, or path = "file.csv" for your own.',
         )
     given = {"target": target, "sensitive": sensitive, "scale_target": scale_target}
@@ -91,8 +93,8 @@ def find_loader(name: str) -> Callable[..., Dataset]:
     """The loader function of a data set."""
     if name not in DATASETS:
         raise unknown_name("data set", str(name), DATASETS)
-    found: Callable[..., Dataset] = load_named(DATASETS[name])
-    return found
+    loader: Callable[..., Dataset] = load_named(DATASETS[name])
+    return loader
 
 
 def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
