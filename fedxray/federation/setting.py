@@ -187,6 +187,20 @@ class Federation:
         check_example_gradients(self.model, seams)
         check_kept(self.model, seams)
 
+    @classmethod
+    def of(cls, truth: Truth) -> Federation:
+        """Return the federation of a run that was simulated, which can be continued."""
+        return cls(
+            space=truth.space,
+            clients=truth.train,
+            holdout=truth.holdout,
+            public=truth.public,
+            model=truth.model,
+            recipe=truth.recipe,
+            defence=truth.defence,
+            rounds=truth.rounds,
+        )
+
     def work(self, client: int) -> Work:
         """What a defence may know of a client's job."""
         return work_of(len(self.clients[client]), self.recipe, self.rounds, self.space, self.model)

@@ -16,7 +16,7 @@ import torch
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.restoring import raw_and_restored, restored
-from fedxray.audit.run.audit import Ended, conduct_with, digest_of_inputs
+from fedxray.audit.run.audit import Completed, digest_of_inputs, run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
@@ -43,9 +43,9 @@ def document(restore: Any = None, **changes: Any) -> dict[str, Any]:
     }
 
 
-def audited(plan: Plan, folder: Path) -> Ended:
+def audited(plan: Plan, folder: Path) -> Completed:
     with make_engine("inline", None) as engine:
-        return conduct_with(engine, plan, folder, power=False)
+        return run_audit(plan, folder, engine=engine, power=False)
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,27 @@ class Case:
         return {name: value for name, value in asdict(self).items() if name != "plant" or value is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialTask:
+    """One trial of a case's search, by its batch and its index there; `messages_of` is the client a control reads."""
+
+    case: Case
+    messages_of: int | None
+    batch: int
+    index: int
+
+    @property
+    def id(self) -> str:
+        """The id of its progress and of its stored time."""
+        control = "" if self.messages_of is None else f"-messages{self.messages_of}"
+        return f"{self.case.id}{control}-trial{self.batch}.{self.index}"
+
+    @property
+    def run(self) -> str:
+        """The id of the run that is attacked."""
+        return self.case.run
+
+
 def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
     """All runs and all cases, in the order of the plan."""
     runs = [

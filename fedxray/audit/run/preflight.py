@@ -9,24 +9,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 
 from fedxray.adversary.roles import ROLES
-from fedxray.attacks.base import Attack, compute
+from fedxray.attacks.base import Attack
 from fedxray.audit.judge.verdict import LEAST_UNITS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
-from fedxray.audit.recorded.prepare import check_recording
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
-    Bench,
+    CaseContext,
     check_inner_kinds,
     chosen_controls,
     declared_grants,
-    make_view,
 )
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, planted_clients, planted_share, planted_work
 from fedxray.audit.run.prepare import Prepared, prepare
-from fedxray.audit.run.search import a_trial, study_of
+from fedxray.audit.run.search import example_trial, study_of
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -182,6 +180,8 @@ def preflight(plan: Plan) -> Estimate:
     if plan.transcript is None:
         transcript, seconds = _rehearse_own(plan, prepared)
     else:
+        from fedxray.audit.recorded.prepare import check_recording
+
         transcript, seconds = check_recording(plan, prepared), _step_seconds(prepared.federation)
     check_priors(plan, prepared)
     for part in plan.attacks:
@@ -206,21 +206,20 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
     """Refuse a case whose view lacks something the attack needs."""
     part = plan.attack_of(case.attack).model_copy(update={"rounds": None})
     attack = part.make(plan.folder)
-    bench = Bench(
+    context = CaseContext(
         part=part,
         attack=attack,
         transcript=transcript,
         truth=prepared.federation.truth(case.seed),
         client=case.client,
         aware=case.aware,
-        memos=lambda view: compute,
         unknown=prepared.unknown,
     )
     wanted, space = part.metrics or (), prepared.federation.space
     check_usable(f"attack {part.title}: metrics", wanted, attack.name, attack.kind, space)
     check_restoring(part, attack, prepared.federation.space)
-    view = make_view(bench, attack)
-    a_trial(attack, part.search, f"attack {part.title}: search").check(view)
+    view = context.view(attack)
+    example_trial(attack, part.search, f"attack {part.title}: search").check(view)
     if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS:
         raise BadInput(
             f"attack {part.title}: role",

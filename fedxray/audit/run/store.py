@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -180,6 +181,16 @@ class Store:
         """Where tensors, transcripts and cases are, for the owner alone."""
         return self.folder / PRIVATE
 
+    def check_reachable(self) -> None:
+        """Refuse to work where the folder is not there, as on a node that does not share the storage."""
+        if not self.private.is_dir():
+            raise BadInput(
+                "--out",
+                expected="a folder that every worker sees",
+                got=f"{self.folder}, which is not there on {platform.node() or 'a worker'}",
+                remedy="Choose an --out on storage that all nodes share.",
+            )
+
     def run_folder(self, run: str) -> Path:
         """The folder of a finished run."""
         return self.private / "runs" / run
@@ -322,7 +333,7 @@ def open_store(
         raise _not_usable(folder, "a file is in the way") from None
     with locked(folder):
         check_folder(folder, digest, resume=resume, kind=kind, records=records)
-        store = Store(folder)
+        store = Store(folder.absolute())  # a worker may have another working directory
         _furnish(store, digest, kind, records)
         yield store
 
