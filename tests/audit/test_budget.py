@@ -47,14 +47,14 @@ def whole(clients: int = 10, seeds: int = 2) -> Choice:
 
 
 def chosen(seconds: float, **more: int) -> Choice:
-    return choose(whole(**more), Budget(said="x", seconds=seconds / budgets.SPARE))
+    return choose(whole(**more), Budget(text="x", seconds=seconds / budgets.SPARE))
 
 
 @pytest.mark.parametrize(
     ("said", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), ("1m5s", 65)]
 )
 def test_times_in_words(said: str, seconds: float) -> None:
-    assert parse_budget(said, 3) == Budget(said=said, seconds=seconds, hands=3)
+    assert parse_budget(said, 3) == Budget(text=said, seconds=seconds, workers=3)
 
 
 @pytest.mark.parametrize("said", ["", "10", "ten", "0m", "-5m", "5m 3h", "1.5h", "m", "9" * 5000 + "s"])
@@ -77,11 +77,11 @@ def test_a_choice_about_everyone_at_once_is_kept_and_a_damaged_one_refused(tmp_p
     (tmp_path / "audit.json").write_text("{}")
     kept = KEPT | {"targets": {"inversion": [None]}}
     budgets.write_budget(tmp_path, kept)
-    assert budgets.kept_budget(tmp_path, None, resume=True) == kept
+    assert budgets.stored_budget(tmp_path, None, resume=True) == kept
     for damaged in (KEPT, kept | {"seeds": "0"}, kept | {"targets": {"inversion": ["all"]}}):
         budgets.write_budget(tmp_path, damaged)
         with pytest.raises(BadInput, match=r"budget\.json.*Put it back"):
-            budgets.kept_budget(tmp_path, None, resume=True)
+            budgets.stored_budget(tmp_path, None, resume=True)
 
 
 def test_where_there_is_time_nothing_is_left_out() -> None:
@@ -105,19 +105,19 @@ def test_first_clients_go_then_steps_then_clients_then_seeds() -> None:
 
 
 @given(
-    seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), hands=st.integers(1, 4)
+    seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), workers=st.integers(1, 4)
 )
 def test_what_is_chosen_fits_and_no_attack_is_lost(
-    seconds: float, clients: int, seeds: int, hands: int
+    seconds: float, clients: int, seeds: int, workers: int
 ) -> None:
     plan = whole(clients, seeds)
-    asked = Budget(said="x", seconds=seconds, hands=hands)
+    asked = Budget(text="x", seconds=seconds, workers=workers)
     try:
         found = choose(plan, asked)
     except BadInput:
         return
-    assert found.seconds() <= seconds * hands * budgets.SPARE
-    assert (found == plan) is (plan.seconds() <= seconds * hands * budgets.SPARE)
+    assert found.seconds() <= seconds * workers * budgets.SPARE
+    assert (found == plan) is (plan.seconds() <= seconds * workers * budgets.SPARE)
     assert all(one.clients and 0.25 <= one.share <= 1 for one in found.costs.values()) and found.seeds
 
 
@@ -261,7 +261,7 @@ def test_power_checks_are_counted_where_a_verdict_may_wait_for_one() -> None:
     assert replace(cost, share=0.5).seconds(2) == 3 * 2 * 12 + 6 * 7 + 7, "checked with the same steps"
     whole = Choice(costs={"a": cost}, seeds=(0, 1), run_seconds=0.0)
     room = 3 * 2 * 22 + 6 * 12 + 6  # a second too little
-    found = choose(whole, Budget(said="x", seconds=room / budgets.SPARE))
+    found = choose(whole, Budget(text="x", seconds=room / budgets.SPARE))
     assert len(found.costs["a"].clients) == 3 and 0.9 < found.costs["a"].share < 1
     assert found.seconds() == pytest.approx(room, abs=0.5)
 

@@ -90,7 +90,7 @@ def test_a_planted_leak_must_be_found_by_the_margin() -> None:
 def test_a_lost_planted_case_is_no_power() -> None:
     cases = [planted_case(0.9 + client / 100 if client else None, client) for client in range(6)]
     row = power_rows(plan_of(), ["a"], cases)[0]
-    assert not row["passed"] and row["reason"] == "a planted case came to nothing: out of memory"
+    assert not row["passed"] and row["reason"] == "a planted case failed: out of memory"
     nothing = power_rows(plan_of(), ["a"], [planted_case(None, client) for client in range(6)])
     assert nothing and not any(one["passed"] for one in nothing)
 

@@ -15,11 +15,10 @@ from types import ModuleType
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import ray
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_run
 from fedxray.audit.run.grid import expand
-from fedxray.audit.run.ray import RayCluster
+from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
 from fedxray.audit.run.store import Store
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
@@ -137,7 +136,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
     write_toml(tmp_path / "plan.toml", tiny())
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "fedxray", "audit", "plan.toml", "--engine", "ray", "--address", address]
-    on_loopback = os.environ | ray.LOCAL  # or Ray would look for this cluster on the network
+    on_loopback = os.environ | LOCAL  # or Ray would look for this cluster on the network
     ended = subprocess.run(
         [*command, "--out", "out"],
         cwd=tmp_path,
@@ -164,7 +163,7 @@ def test_an_address_at_which_there_is_no_cluster_is_named(
 ) -> None:
     extra("ray")
     with pytest.raises(BadInput, match=rf"--address.*{address}: .*ray start --head"):
-        ray.find_cluster(address)
+        find_cluster(address)
 
 
 @pytest.fixture
@@ -179,7 +178,7 @@ import os, sys
 from fedxray.audit.run.engines import Task
 from fedxray.audit.run.execute import execute_run
 from fedxray.audit.run.grid import expand
-from fedxray.audit.run.ray import RayCluster
+from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
 from fedxray.audit.run.store import Store
 if __name__ == "__main__":
     with RayCluster(jobs=1) as engine:

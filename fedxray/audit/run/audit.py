@@ -171,9 +171,11 @@ def _fitted(
     plan: Plan, estimate: Estimate, folder: Path, budget: Budget | None, resume: bool
 ) -> tuple[Plan, dict[str, Any] | None]:
     """Return the plan that fits into the budget and the choice behind it: that of the beginning when resumed."""
-    from fedxray.audit.run.budget import decide, kept_budget, left_out, within_budget
+    if budget is None and not resume:
+        return plan, None
+    from fedxray.audit.run.budget import decide, left_out, stored_budget, within_budget
 
-    choice = kept_budget(folder, budget, resume)
+    choice = stored_budget(folder, budget, resume)
     if choice is None:
         if budget is None:
             return plan, None

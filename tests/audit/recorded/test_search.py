@@ -84,7 +84,7 @@ def test_a_search_that_comes_to_nothing_is_told(place: Path) -> None:
     found = plan(place, {"learning_rate": [0.01, 0.1]}, examples="any")
     prepared = prepare(found, "none", 0)
     assert prepared.unknown == ("recipe",)
-    assert any("! the search of the recipe came to nothing: " in line for line in understood(prepared))
+    assert any("! the search of the recipe failed: " in line for line in understood(prepared))
     with pytest.raises(
         BadInput, match=r"federation.learning_rate: .*candidates that could not be judged \(.*examples"
     ):
