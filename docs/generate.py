@@ -15,7 +15,7 @@ from typing import Any
 from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
-from fedxray.audit.plan import plan_reference
+from fedxray.audit.plan.reference import plan_reference
 from fedxray.audit.setting_words import WORDS
 from fedxray.cli.show import Setting, default_grants, settings_of
 from fedxray.metrics.table import METRICS

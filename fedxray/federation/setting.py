@@ -195,6 +195,20 @@ class Federation:
         check_example_gradients(self.model, seams)
         check_kept(self.model, seams)
 
+    @classmethod
+    def of(cls, truth: Truth) -> Federation:
+        """Return the federation of a run that was simulated, which can be continued."""
+        return cls(
+            space=truth.space,
+            clients=truth.train,
+            holdout=truth.holdout,
+            public=truth.public,
+            model=truth.model,
+            recipe=truth.recipe,
+            defence=truth.defence,
+            rounds=truth.rounds,
+        )
+
     def work(self, client: int) -> Work:
         """The facts about a client's work that a defence may use."""
         return work_of(len(self.clients[client]), self.recipe, self.rounds, self.space, self.model)

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedxray.audit.judge.results import RESULTS, read_results
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.audit import Meter, conduct_with, costs, silent, unfinished
+from fedxray.audit.run.audit import Completed, WeightedProgress, costs, run_audit, silent, unfinished
 from fedxray.audit.run.engines import Engine, Progress, Task, make_engine
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.preflight import Estimate, preflight
@@ -245,15 +245,6 @@ REQUEST, PAGE = "request.json", "reproduction.md"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """A reproduction that came to its end."""
-
-    folder: Path
-    document: dict[str, Any]
-    failed: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Job:
     """What is to be done: a reproduction, the request, and the rows and columns chosen."""
 
@@ -318,7 +309,7 @@ def reproduce(
     jobs: int | None = None,
     resume: bool = False,
     progress: Progress = silent,
-) -> Ended:
+) -> Completed:
     """Run all rows into a folder, set ours beside the paper's and write it down; progress counts cases."""
     plans = asked.plans()
     with make_engine(engine, jobs) as workers:
@@ -335,7 +326,7 @@ def reproduce(
             return set_side_by_side(asked.made, asked.request.scale, folder)
 
 
-def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
+def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Completed:
     """Write reproduction.json and the page from all rows that a folder holds."""
     rows = [read_row(made, folder, row) for row in finished_rows(made, folder)]
     content = documents.document(
@@ -348,7 +339,7 @@ def set_side_by_side(made: Reproduction, scale: str, folder: Path) -> Ended:
     )
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
-    return Ended(folder=folder, document=content, failed=_failed(content))
+    return Completed(folder=folder, document=content, failed=_failed(content))
 
 
 def is_reproduction(folder: Path) -> bool:
@@ -375,7 +366,7 @@ def _audit_rows(
     wholes = {row: extended(folder / row, plan) if resume else plan for row, plan in known.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in wholes.items()), 0
     log, estimates = Store(folder).log, {}
-    if total and isinstance(progress, Meter):  # every row is rehearsed before the first begins
+    if total and isinstance(progress, WeightedProgress):  # every row is rehearsed before the first begins
         estimates = {row: preflight(plan) for row, plan in wholes.items() if _left(plan, folder / row)}
         progress.weigh(_costs(wholes, estimates, folder))
     with noted(folder, asked.command()) if total else nullcontext():
@@ -389,10 +380,10 @@ def _audit_rows(
                 ended += label in ids
                 progress(ended, total, f"{row} {label}")
 
-            done = conduct_with(
-                workers,
+            done = run_audit(
                 plan,
                 folder / row,
+                engine=workers,
                 resume=resume,
                 progress=tell,
                 power=False,
@@ -434,7 +425,7 @@ def _measure_rows(asked: Job, folder: Path, workers: Engine, progress: Progress)
         if kept.is_file() and read_object(kept).get("request") == asdict(asked.request):
             continue
         argument["file"] = str(kept)
-        tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
+        tasks.append(Task(label=row, function=f"{__name__}:work_on_row", item=argument))
     with noted(folder, asked.command()) if tasks else nullcontext():
         Store(folder).log(f"{asked.command()}: {len(tasks)} rows")
         deaths = workers.run(tasks, progress)

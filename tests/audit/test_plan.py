@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.plan import Plan, load_arguments, make_plan, plan_reference, read_plan, split_arguments
-from fedxray.audit.plan.reference import SECTIONS
+from fedxray.audit.plan import Plan, load_arguments, make_plan, read_plan, split_arguments
+from fedxray.audit.plan.reference import SECTIONS, plan_reference
 from fedxray.audit.plan.schema import key_names, to_toml
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
