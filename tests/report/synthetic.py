@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedxray.audit.catalog import attack_facts, make_attack
 from fedxray.audit.judge.results import document, write
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -225,7 +226,8 @@ def make_document(cases: Sequence[dict[str, Any]] | None = None) -> dict[str, An
     """A whole results document."""
     ceilings = {"attribute-from-model": "local-model-oracle"}
     found = make_cases() if cases is None else cases
-    return document(make_plan(), VERSIONS, found, make_utility(), ceilings=ceilings)
+    attacks = {story.attack: attack_facts(make_attack(story.attack, {})) for story in STORIES}
+    return document(make_plan(), VERSIONS, found, make_utility(), ceilings=ceilings, attacks=attacks)
 
 
 def make_gallery() -> list[dict[str, Any]]:

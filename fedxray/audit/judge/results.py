@@ -43,14 +43,27 @@ def document(
     ceilings: Mapping[str, str] | None = None,
     expected: Mapping[str, Sequence[str]] | None = None,
     power: Sequence[Mapping[str, Any]] = (),
+    attacks: Mapping[str, Mapping[str, Any]] | None = None,
+    third_party: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The results of an audit as plain values; power holds the rows of its power checks, the rest is the summary's."""
+    """The results of an audit as plain values.
+
+    `power` holds the rows of its power checks, `attacks` by label what a report states about each attack,
+    `third_party` the plug-ins that the plan uses; `ceilings` and `expected` are the summary's.
+    """
     from fedxray.audit.judge.summary import summarise
     from fedxray.audit.run.power import powers
 
     rows = summarise(cases, ceilings=ceilings, expected=expected, power=powers(power))
-    whole = {"plan": plan, "versions": versions, "cases": cases, "summary": rows, "utility": utility}
-    whole |= {"power": power} if power else {}
+    whole: dict[str, Any] = {
+        "plan": plan,
+        "versions": versions,
+        "cases": cases,
+        "summary": rows,
+        "utility": utility,
+    }
+    optional = {"power": power, "attacks": attacks, "third_party": third_party}
+    whole |= {key: value for key, value in optional.items() if value}
     made = {"format": FORMAT, **{key: plain(value, key) for key, value in whole.items()}}
     validate(made)
     return made
