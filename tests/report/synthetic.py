@@ -219,6 +219,10 @@ def make_plan() -> dict[str, Any]:
     }
 
 
+PAPER = (
+    "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients: How easy is it to break privacy in federated "
+    "learning? NeurIPS 2020."
+)
 VERSIONS = {"fedxray": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.6", "platform": "Linux"}
 
 
@@ -227,6 +231,7 @@ def make_document(cases: Sequence[dict[str, Any]] | None = None) -> dict[str, An
     ceilings = {"attribute-from-model": "local-model-oracle"}
     found = make_cases() if cases is None else cases
     attacks = {story.attack: attack_facts(make_attack(story.attack, {})) for story in STORIES}
+    attacks["inverting-gradients"]["paper"] = PAPER
     return document(make_plan(), VERSIONS, found, make_utility(), ceilings=ceilings, attacks=attacks)
 
 
