@@ -450,8 +450,11 @@ def first_paragraph(entry: Any) -> str:
 
 def _citation(cls: type[Attack]) -> str | None:
     """The paper of an attack: the citation behind its key, or the text itself, as a plug-in may give it."""
-    key = getattr(cls, "paper", "")
-    return load("fedxray.attacks.papers:PAPERS").get(key, key) if key else None
+    key: str = getattr(cls, "paper", "")
+    if not key or " " in key:
+        return key or None
+    citation: str = load("fedxray.attacks.papers:PAPERS").get(key, key)
+    return citation
 
 
 def held_attacks(attack: Attack) -> Iterator[Attack]:

@@ -63,8 +63,7 @@ def page_of(name: str) -> str:
 
 def _page(kind: str, name: str) -> str:
     entry = catalog.resolve(kind, name)
-    title = f"{name} ({catalog.SINGULAR[kind]})"
-    parts = [f"{title}{_origin(kind, name)}", _text(kind, entry)]
+    parts = [f"{name} ({catalog.SINGULAR[kind]}){_origin(kind, name)}", _text(kind, entry)]
     parts += [f"Settings:\n{settings}"] if (settings := _settings(kind, name)) else []
     parts += [facts] if kind in ("attacks", "floors") and (facts := _attack_facts(entry)) else []
     return "\n\n".join(part for part in parts if part)
@@ -153,15 +152,18 @@ def settings_of(kind: str, name: str) -> list[Setting]:
 
 def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
     default = one.default if one.default is not MISSING else one.default_factory
-    told = one.metadata.get("told") or sentence_on(
-        kind, name, one.name
-    )  # a class may bring its own sentences
+    told = one.metadata.get("told") or _sentence_on(kind, name, one.name)
     return Setting(one.name, _type(hint), _default(default, MISSING), told)
 
 
 def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:
     default = _default(one.default, inspect.Parameter.empty)
-    return Setting(one.name, _type(hint), default, sentence_on(kind, name, one.name))
+    return Setting(one.name, _type(hint), default, _sentence_on(kind, name, one.name))
+
+
+def _sentence_on(kind: str, name: str, setting: str) -> str:
+    """The sentence of our tables about a setting; a plug-in may mean another thing by the same word."""
+    return sentence_on(kind, name, setting) if catalog.plugin_of(kind, name) is None else ""
 
 
 def _settings(kind: str, name: str) -> str:
