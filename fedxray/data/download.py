@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.catalog import DATASETS, load
+from fedxray.data.catalog import load, names
 from fedxray.data.checks import CHUNK, check_size, read_bytes, shown, unpack
 from fedxray.data.pictures import CHARACTERS
 from fedxray.data.sources import SOURCES, Download, Source
@@ -39,9 +39,10 @@ Built = Mapping[str, Mapping[str, NDArray[Any]] | str]
 
 
 def fetch(name: str, *, report: Report = silent) -> list[Path]:
-    """Download, verify and store a data set; returns the files written, none where nothing is downloaded."""
-    if name not in DATASETS and name not in SOURCES:  # weights of metrics are fetched the same way
-        raise unknown_name("data set", str(name), [*DATASETS, *SOURCES])
+    """Download, verify and store a data set; gives the files made, none where nothing has to be downloaded."""
+    known = dict.fromkeys([*names(), *SOURCES])  # weights of metrics are fetched in the same way
+    if name not in known:
+        raise unknown_name("data set", str(name), known)
     if name not in SOURCES:
         load(name)  # synthetic or bundled; FEMNIST has no public file, its refusal says how to make it
         return []

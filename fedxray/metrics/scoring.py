@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
+from fedxray.lookup import load
 from fedxray.metrics.images import Lpips, class_image_scores, image_scores, image_scores_by_index
 from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import (
@@ -33,7 +35,8 @@ from fedxray.metrics.records import (
     membership_scores,
     row_scores,
 )
-from fedxray.metrics.scores import Scores, from_records
+from fedxray.metrics.scores import Scores, from_records, mean_of
+from fedxray.metrics.table import METRICS
 from fedxray.seeds import fork
 
 MOST_OTHERS = 999  # other images in a retrieval
@@ -120,9 +123,11 @@ def _attributes(evidence: Evidence, asked: _Question) -> Scores:
     records = attribute_rows(asked.truth, asked.client, asked.seats, asked.rows)
     real, guess = records.x[:, list(column.positions)], evidence.tensors["codes"].to(records.x)
     if column.kind == "continuous":
-        return continuous_scores(guess[:, 0], real[:, 0], tolerance=column.tolerance)
+        values = continuous_scores(guess[:, 0], real[:, 0], tolerance=column.tolerance)
+        return _with_formulas("attributes", values, guess[:, 0], real[:, 0])
     codes = column.candidates(records.x)
-    scores = category_scores(_nearest(guess, codes), _nearest(real, codes))
+    categories = _nearest(guess, codes), _nearest(real, codes)
+    scores = _with_formulas("attributes", category_scores(*categories), *categories)
     if "codes_balanced" not in evidence.tensors:
         return scores
     # A guess made for plain accuracy is no fair floor of the balanced one, so a floor may make two guesses.
@@ -141,7 +146,9 @@ def _nearest(values: Tensor, codes: Tensor) -> Tensor:
 def _membership(evidence: Evidence, asked: _Question) -> Scores:
     _, inside = membership_records(asked.truth, asked.client, asked.seats)
     guess = evidence.tensors["scores"]
-    return membership_scores(guess, inside.to(guess.device))
+    inside = inside.to(guess.device)
+    scores = membership_scores(guess, inside)
+    return _with_formulas("membership", scores, guess, inside) if scores.means else scores
 
 
 def _sources(evidence: Evidence, asked: _Question) -> Scores:
@@ -150,7 +157,8 @@ def _sources(evidence: Evidence, asked: _Question) -> Scores:
     if "probabilities" in evidence.tensors:
         return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
     guess = evidence.tensors["owners"].to(owners.device)
-    return from_records({"accuracy": owners.gather(1, guess[:, None])[:, 0]})
+    scores = from_records({"accuracy": owners.gather(1, guess[:, None])[:, 0]})
+    return _with_formulas("sources", scores, guess, owners)
 
 
 def _images(evidence: Evidence, asked: _Question) -> Scores:
@@ -168,6 +176,7 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
         papers=asked.papers,
         lpips=asked.lpips,
     )
+    scores = _with_formulas("images", scores, guess, real)
     if not asked.by_index or len(guess) != len(real):
         return scores
     in_order = image_scores_by_index(
@@ -217,7 +226,8 @@ def _others(asked: _Question) -> Tensor:
 
 def _labels(evidence: Evidence, asked: _Question) -> Scores:
     counts = torch.bincount(asked.records().y, minlength=len(asked.truth.space.classes))
-    return label_scores(evidence.tensors["counts"].to(counts.device), counts)
+    guess = evidence.tensors["counts"].to(counts.device)
+    return _with_formulas("labels", label_scores(guess, counts), guess, counts)
 
 
 def _model(evidence: Evidence, asked: _Question) -> Scores:
@@ -259,7 +269,23 @@ def _explained(truth: Truth, client: int) -> tuple[Question, Tensor]:
 
 def _rows(evidence: Evidence, asked: _Question) -> Scores:
     records = asked.records()
-    return row_scores(evidence.tensors["inputs"].to(records.x), records.x, asked.truth.space.columns)
+    guess = evidence.tensors["inputs"].to(records.x)
+    return _with_formulas("rows", row_scores(guess, records.x, asked.truth.space.columns), guess, records.x)
+
+
+def _with_formulas(kind: str, scores: Scores, guess: Tensor, truth: Tensor) -> Scores:
+    """The scores with every metric of this kind that has a formula of its own in the table."""
+    means, by_record = dict(scores.means), dict(scores.records)
+    for name, entry in METRICS.items():
+        if not entry.formula or kind not in entry.kinds:
+            continue
+        value = load(entry.formula)(guess, truth)
+        if isinstance(value, Tensor) and value.ndim:  # one value for each true record
+            by_record[name] = value
+            value = mean_of(value)
+        if value is not None and math.isfinite(value):
+            means[name] = float(value)
+    return Scores(means=means, records=by_record)
 
 
 _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {

@@ -1,8 +1,11 @@
 """Every metric by name: what it scores, the direction in which the attacker does better, and the margin of its verdict.
 
-The margin is the smallest gain over the floor that counts as a leak. Names with the suffix `_by_index` (images compared
-in the order given) or of a paper's variant (`psnr_002`, `ssim_004`) share the plain entry. The sentences here are the
-only ones: report and docs use them.
+The margin is the smallest gain over the floor that counts as a leak. Names with the suffix `_by_index`
+(images compared in the order given) or of a paper's variant (`psnr_002`, `ssim_004`) share the plain entry.
+
+The sentences here are the only ones: report and docs use them. A new metric is one function in a file of its own and
+one line here, with its "module:function" as `formula`: scoring then computes it for every guess of its kinds, and
+summary, gate and report use it.
 """
 
 from __future__ import annotations
@@ -16,14 +19,22 @@ from fedxray.errors import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric; `better` is the direction in which the attacker does better."""
+    """One metric; `better` is the direction in which the attacker does better.
+
+    `formula` names a function of the guess and the truth that returns a number, one value for each true record, or
+    None where nothing can be compared. Its two tensors are, by kind: attributes, numbers of categories or values
+    [records]; membership, scores and whether each record is a member [records]; sources, the named client [records]
+    and whether each client owns the record [records, clients]; images and rows, the guesses and the true ones;
+    labels, counts [classes]. Metrics without a formula are computed by the scoring of their kind.
+    """
 
     kinds: tuple[str, ...]
     better: Literal["up", "down"]
     margin: float
     what: str  # a sentence for the report, the terminal and the docs
     best: float | None  # the value of a perfect attack; None where it is unbounded
-    per_example: bool = False  # whether the margin is a share of the examples
+    per_example: bool = False  # whether the margin is a share of the examples in question
+    formula: str = ""  # "module:function"
 
     @property
     def down(self) -> bool:
@@ -31,12 +42,18 @@ class Metric:
         return self.better == "down"
 
 
-def _up(kinds: str, margin: float, what: str, best: float | None = 1.0) -> Metric:
-    return Metric(kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best)
+def _up(kinds: str, margin: float, what: str, best: float | None = 1.0, formula: str = "") -> Metric:
+    """A metric that grows with the leak; several kinds are separated by spaces."""
+    return Metric(
+        kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best, formula=formula
+    )
 
 
-def _down(kinds: str, margin: float, what: str) -> Metric:
-    return Metric(kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0)
+def _down(kinds: str, margin: float, what: str, formula: str = "") -> Metric:
+    """A metric that falls to 0 as the leak grows."""
+    return Metric(
+        kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0, formula=formula
+    )
 
 
 METRICS: dict[str, Metric] = {
@@ -126,9 +143,8 @@ MAIN_METRIC: dict[str, str] = {
 def metric(name: str) -> Metric:
     """The entry of a metric by name, which may have a suffix; refused where it is unknown."""
     base = name.removesuffix("_by_index")
-    known = (
-        METRICS.get(re.sub(r"_\d{3}$", "", base)) if base.startswith(PAPER_VARIANTS) else METRICS.get(base)
-    )
-    if known is None or (base != name and "images" not in known.kinds):
+    plain = re.sub(r"_\d{3}$", "", base) if base.startswith(PAPER_VARIANTS) else base
+    entry = METRICS.get(plain)
+    if entry is None or (base != name and "images" not in entry.kinds):
         raise unknown_name("metric", name, METRICS)
-    return known
+    return entry

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from fedxray.data import DATASETS, Dataset, load, options_of, split
+from fedxray.data.sources import SOURCES
 from fedxray.errors import BadInput
 
-BUNDLED = ("digits", "diabetes", "clinic", "leaf-synthetic")
-ON_DISK = sorted(set(DATASETS) - {*BUNDLED, "femnist"})
+DOWNLOADED = [name for name in DATASETS if name in SOURCES]
+WITHOUT_DOWNLOAD = [name for name in DATASETS if name not in SOURCES]
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +62,20 @@ def check_whole(dataset: Dataset) -> None:
                 assert rows.any()
 
 
-@pytest.mark.parametrize("name", BUNDLED)
-def test_made_without_files(name: str) -> None:
-    check_whole(load(name))
+@pytest.mark.parametrize("name", WITHOUT_DOWNLOAD)
+def test_made_without_a_download_or_the_user_makes_its_files(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
+    try:
+        dataset = load(name)
+    except BadInput as refusal:
+        assert "Make it" in refusal.remedy and "FEDXRAY_DATA" in refusal.remedy
+    else:
+        check_whole(dataset)
 
 
-@pytest.mark.parametrize("name", ON_DISK)
+@pytest.mark.parametrize("name", DOWNLOADED)
 def test_read_from_the_folder(name: str, data_folder: object) -> None:
     check_whole(once(name))
 

@@ -489,7 +489,7 @@ def works(context: CaseContext) -> bool:
 def _still_working(context: CaseContext) -> str:
     """Attacks of the catalogue that this recording can feed as it is, from any seat that only listens."""
     found = []
-    for name in catalog.ATTACKS:
+    for name in catalog.ATTACKS:  # not of plug-ins, which only a plan may import
         attack = catalog.make_attack(name, {})
         seats = [role for role in attack.roles if role not in ("active-server", "curious-client")]
         part = AttackPart(name=name, role=seats[0]) if seats else None

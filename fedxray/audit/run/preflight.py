@@ -101,7 +101,7 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
 
 
 def _training_seconds(federation: Federation, seconds: float) -> float:
-    steps = sum(federation.recipe.steps(len(records)) for records in federation.clients)
+    steps: float = sum(federation.recipe.steps(len(records)) for records in federation.clients)
     steps *= federation.participation
     return federation.rounds * steps * seconds
 
