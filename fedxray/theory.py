@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_whole
 from fedxray.params import Params, add, scaled, subtract, weighted_mean
 
 # Attribute inference from a linear model (Diana et al. 2025, Prop. 1; Driouich et al., Prop. 4)
@@ -353,8 +353,7 @@ def _quadratic_move(start: Params, loss: Loss, rate: float, steps: int) -> dict[
 
 
 def _check(losses: Sequence[Loss], weights: Sequence[float], steps: int) -> None:
-    if steps < 1:
-        raise BadInput("steps", expected="a whole number of at least 1", got=steps, remedy="Try 3.")
+    check_whole("steps", steps, least=1, usual=3)
     if not losses or len(losses) != len(weights) or min(weights) <= 0:
         raise BadInput(
             "weights",
