@@ -107,7 +107,7 @@ def membership_records(
 
 
 def membership_order(truth: Truth, client: int | None, count: int) -> torch.Tensor:
-    """The index of each record before mixing: members first, in the client's own order; for scoring only."""
+    """The index [count] of each record before mixing: members first, in the client's own order; for scoring only."""
     return permutation(count, fork(truth.seed, "membership", -1 if client is None else client))
 
 
@@ -167,13 +167,14 @@ def attribute_rows(
 
 
 def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "train") -> torch.Tensor:
-    """The index of each of these records in the client's own order; for scoring only."""
+    """The index [count] of each of these records in the client's own order; for scoring only."""
     return permutation(count, fork(truth.seed, "public order", -1 if client is None else client, rows))
 
 
 def _public_attributes(
     truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
 ) -> PublicAttributes:
+    """The records asked about, with the sensitive column set to zero."""
     if truth.space.sensitive is None:
         raise BadInput(
             "data.sensitive",
@@ -195,6 +196,7 @@ def _labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
 
 
 def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
+    """Number of records of each class, [classes]."""
     y = records_in_question(truth, client, seats, rows).y
     if y.is_floating_point():
         raise BadInput(
@@ -215,6 +217,7 @@ def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows
 
 
 def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Records:
+    """The records of the colluding clients together."""
     if not seats:
         raise BadInput(
             "grants",
@@ -226,6 +229,7 @@ def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Ro
 
 
 def _single(grant: str, client: int | None) -> int:
+    """The target client, refused where the role has none."""
     if client is None:
         raise BadInput(
             "grants",

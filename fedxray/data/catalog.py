@@ -98,6 +98,7 @@ def find_loader(name: str) -> Callable[..., Dataset]:
 
 
 def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
+    """The loader for a user's own file or folder, by its suffix."""
     try:
         folder, file = path.is_dir(), path.is_file()
     except (OSError, ValueError):  # a name too long, or with a zero byte

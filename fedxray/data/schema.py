@@ -156,6 +156,7 @@ def bad_field(where: str, problem: ValidationError, known: dict[int, Iterable[st
 
 
 def _check_table(path: Path, form: TableForm) -> None:
+    """Refuse a target that is no column, and columns that are neither a range nor distinct values."""
     if form.target not in form.columns:
         raise unknown_name("target", form.target, form.columns)
     for name, column in form.columns.items():
@@ -171,6 +172,7 @@ def _check_table(path: Path, form: TableForm) -> None:
 
 
 def _check_range(path: Path, name: str, low: float, high: float, whole: bool) -> None:
+    """Refuse a range that is empty, too large, or too narrow for its numbers."""
     got = f"{low:g} and {high:g}"
     if not low < high:
         raise _bad(path, f"low below high in column {shown(name)}", got)
@@ -196,6 +198,7 @@ class _Drawn:
 def _table(
     path: Path, form: TableForm, clients: int, sensitive: str | None, draw: np.random.Generator
 ) -> Dataset:
+    """A table of independent columns; the target is the sum of their effects and a little noise."""
     count = form.records * clients
     check_size("synthetic table", count * sum(_bytes_of(column) for column in form.columns.values()))
     owner = np.repeat(np.arange(clients, dtype=np.int64), form.records)

@@ -112,6 +112,7 @@ def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Tensor]:
+    """Indices of the records of every client by the partition of that name, refused where a client has none."""
     if partition not in PARTITIONS:
         raise unknown_name("partition", str(partition), PARTITIONS)
     function: Callable[..., list[Tensor]] = load(PARTITIONS[partition])
