@@ -164,16 +164,3 @@ def _share(x: Tensor, sigma: float) -> Tensor:
     identity = torch.eye(n, dtype=x.dtype, device=x.device)
     share: Tensor = centred @ torch.linalg.inv(centred + RIDGE * n * identity)
     return share
-
-
-__all__ = [
-    "EPOCH_PRIORS",
-    "EpochPrior",
-    "box_penalty",
-    "clip",
-    "hsic",
-    "l2",
-    "random_kernel",
-    "squared_total_variation",
-    "total_variation",
-]

@@ -18,7 +18,7 @@ from fedxray.errors import BadInput, Diverged
 from fedxray.federation.cohort import ClientJob, train
 from fedxray.federation.local import LocalResult, in_train_mode
 from fedxray.federation.recipe import Recipe, client_weights
-from fedxray.federation.setting import Federation, Recorded, in_dtype, participants, recorded_rounds
+from fedxray.federation.setting import Federation, participants, recorded_rounds
 from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import (
     MemoryShelf,
@@ -344,14 +344,3 @@ def _check_finite(model: Parts, round: int) -> None:
             got=f"a model with infinite or NaN entries after round {round}",
             remedy="Lower the learning rate or the noise of the defence, or scale the target (scale_target = true).",
         )
-
-
-__all__ = [
-    "Branch",
-    "Federation",
-    "Recorded",
-    "continue_run",
-    "in_dtype",
-    "recorded_rounds",
-    "simulate",
-]
