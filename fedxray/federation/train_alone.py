@@ -55,7 +55,9 @@ def train_alone(
         rate = best_rate(of_params, start, steps, rates, betas)
         method = Adam(steps=steps, lr=rate, betas=betas, decay=Cosine())
         outcome = minimise(of_params, start, method, report=report, what="local optimum")
-        return AloneResult(outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch))
+        return AloneResult(
+            outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch)
+        )
 
 
 def best_rate(
