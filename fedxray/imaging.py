@@ -101,7 +101,7 @@ def _distances(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _capped(error: Tensor) -> Tensor:
-    """Squared errors of at most MSE_CAP, which is also the value of what is not finite."""
+    """Squared errors [...] of at most MSE_CAP, which also replaces what is not finite."""
     return error.nan_to_num(nan=MSE_CAP, posinf=MSE_CAP).clamp(max=MSE_CAP)
 
 
@@ -118,7 +118,7 @@ def _gaussian_window(side: int, like: Tensor) -> Tensor:
 
 
 def _blur(images: Tensor, window: Tensor) -> Tensor:
-    """Windowed means over rows and columns; a border of half a window is lost on every side."""
+    """Windowed means of images [n, c, h, w]; a border of half a window is lost, [n, c, h - size + 1, w - size + 1]."""
     # As matrix products: for images of one channel these are several times faster than a convolution.
     return _band(images.shape[-2], window) @ images @ _band(images.shape[-1], window).T
 

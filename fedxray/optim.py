@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_whole
 from fedxray.params import each, flatten, is_finite, unflatten
 from fedxray.progress import Report, Step, silent
 
@@ -147,8 +147,8 @@ class Sgd(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(Method):
-    """Adam, equal to torch.optim.Adam."""
+class _AdamFamily(Method):
+    """Settings and memory of Adam; a subclass chooses what of the gradient it uses."""
 
     steps: int
     lr: float
@@ -162,36 +162,48 @@ class Adam(Method):
 
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
         """Both moments at zero."""
-        return _no_moments(point)
+        # Two sets of zeros: tensors that share memory cannot be stored.
+        return _named("first", each(torch.zeros_like, point)) | _named(
+            "second", each(torch.zeros_like, point)
+        )
 
-    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
-        """One step of Adam."""
-        rate = self.lr * self.decay.factor(step, self.steps)
-        return _adam(point, gradient, memory, step, rate, self.betas, self.epsilon)
+    def _moved(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One step by the same operations as torch.optim.Adam, so that both agree to the bit."""
+        rate, (beta1, beta2) = self.lr * self.decay.factor(step, self.steps), self.betas
+        first = {
+            name: torch.lerp(memory[f"first/{name}"], value, 1 - beta1) for name, value in gradient.items()
+        }
+        second = {
+            name: (memory[f"second/{name}"] * beta2).addcmul(value, value, value=1 - beta2)
+            for name, value in gradient.items()
+        }
+        # Both moments start at zero; dividing by 1 - beta^t corrects that bias.
+        size, root = rate / (1 - beta1 ** (step + 1)), (1 - beta2 ** (step + 1)) ** 0.5
+        moved = {
+            name: torch.addcdiv(
+                value, first[name], (second[name].sqrt() / root).add(self.epsilon), value=-size
+            )
+            for name, value in point.items()
+        }
+        return moved, _named("first", first) | _named("second", second)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignedAdam(Method):
+class Adam(_AdamFamily):
+    """Adam, equal to torch.optim.Adam."""
+
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+        """One step of Adam."""
+        return self._moved(point, gradient, memory, step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedAdam(_AdamFamily):
     """Adam on the sign of every entry of the gradient (Inverting Gradients)."""
-
-    steps: int
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    decay: Decay = field(default_factory=Constant)
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
-
-    def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """Both moments at zero."""
-        return _no_moments(point)
 
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """One step of Adam on the signs."""
-        rate = self.lr * self.decay.factor(step, self.steps)
-        return _adam(point, each(torch.sign, gradient), memory, step, rate, self.betas, self.epsilon)
+        return self._moved(point, each(torch.sign, gradient), memory, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,10 +226,7 @@ class Lbfgs(Method):
     def __post_init__(self) -> None:
         """Check the settings."""
         check_settings(self)
-        if self.history < 1:
-            raise BadInput(
-                "history", expected="a whole number of at least 1", got=self.history, remedy="Try 100."
-            )
+        check_whole("history", self.history, least=1, usual=100)
         if not self.reach > 0:
             raise BadInput("reach", expected="a number above 0", got=repr(self.reach), remedy="Try 1.0.")
 
@@ -274,46 +283,13 @@ def _inverse_hessian_times(slope: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]
     return result
 
 
-def _adam(
-    point: Tensors,
-    gradient: Tensors,
-    memory: Tensors,
-    step: int,
-    rate: float,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> Moved:
-    """One step of Adam by the same operations as torch.optim.Adam, so that both agree to the bit."""
-    first = {
-        name: torch.lerp(memory[f"first/{name}"], value, 1 - betas[0]) for name, value in gradient.items()
-    }
-    second = {
-        name: (memory[f"second/{name}"] * betas[1]).addcmul(value, value, value=1 - betas[1])
-        for name, value in gradient.items()
-    }
-    # Both moments start at zero; dividing by 1 - beta^t corrects that bias.
-    size, root = rate / (1 - betas[0] ** (step + 1)), (1 - betas[1] ** (step + 1)) ** 0.5
-    moved = {
-        name: torch.addcdiv(value, first[name], (second[name].sqrt() / root).add(epsilon), value=-size)
-        for name, value in point.items()
-    }
-    return moved, _named("first", first) | _named("second", second)
-
-
-def _no_moments(point: Tensors) -> dict[str, Tensor]:
-    return _named("first", each(torch.zeros_like, point)) | _named("second", each(torch.zeros_like, point))
-
-
 def _named(what: str, tensors: Tensors) -> dict[str, Tensor]:
     return {f"{what}/{name}": value for name, value in tensors.items()}
 
 
 def check_settings(method: Method) -> None:
     """Refuse step counts and learning rates out of range."""
-    if isinstance(method.steps, bool) or not isinstance(method.steps, int) or method.steps < 1:
-        raise BadInput(
-            "steps", expected="a whole number of at least 1", got=repr(method.steps), remedy="Try 400."
-        )
+    check_whole("steps", method.steps, least=1, usual=400)
     if not 0 < method.lr <= MOST_RATE:
         expected = f"a number above 0 and up to {MOST_RATE:g}"
         raise BadInput("lr", expected=expected, got=repr(method.lr), remedy="Try 0.1.")

@@ -122,12 +122,12 @@ def random_kernel(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _squared_apart(summaries: Tensor) -> Tensor:
-    """Mean over all pairs of the squared difference: twice the variance over epochs."""
+    """Mean over all pairs of epochs of the squared difference, summaries [epochs, ...]: twice the variance; scalar."""
     return 2 * ((summaries - summaries.mean(0)) ** 2).mean()
 
 
 def _apart(summaries: Tensor) -> Tensor:
-    """Mean over all pairs of the absolute difference.
+    """Mean over all pairs of epochs of the absolute difference, summaries [epochs, ...]; scalar.
 
     By sorting: the k-th lowest of n values is larger than k others and smaller than n - 1 - k, so it enters the sum of
     all differences with the factor 2 k - (n - 1).
@@ -164,16 +164,3 @@ def _share(x: Tensor, sigma: float) -> Tensor:
     identity = torch.eye(n, dtype=x.dtype, device=x.device)
     share: Tensor = centred @ torch.linalg.inv(centred + RIDGE * n * identity)
     return share
-
-
-__all__ = [
-    "EPOCH_PRIORS",
-    "EpochPrior",
-    "box_penalty",
-    "clip",
-    "hsic",
-    "l2",
-    "random_kernel",
-    "squared_total_variation",
-    "total_variation",
-]

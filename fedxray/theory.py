@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_whole
 from fedxray.params import Params, add, scaled, subtract, weighted_mean
 
 # Attribute inference from a linear model (Diana et al. 2025, Prop. 1; Driouich et al., Prop. 4)
@@ -151,6 +151,7 @@ def error_order(
 
 
 def _check_bound(parameters: int, messages: int, least_eigenvalue: float, delta: float) -> None:
+    """Refuse too few messages, an eigenvalue of zero, or a probability out of range."""
     if messages <= parameters:
         expected = f"more than {parameters} messages for {parameters} parameters"
         raise BadInput(
@@ -185,9 +186,9 @@ def hard_curvature(parameters: int, *, like: Tensor) -> Tensor:
 def hard_client(parameters: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
     """Records x [d, d], y [d] with x'x = H and x'y = (1/2, 0, ..., 0)."""
     factor = torch.linalg.cholesky(hard_curvature(parameters, like=like))
-    wanted = torch.zeros(parameters, 1, dtype=like.dtype, device=like.device)
-    wanted[0] = 0.5
-    return factor.T, torch.linalg.solve_triangular(factor, wanted, upper=False)[:, 0]
+    product = torch.zeros(parameters, 1, dtype=like.dtype, device=like.device)  # x'y
+    product[0] = 0.5
+    return factor.T, torch.linalg.solve_triangular(factor, product, upper=False)[:, 0]
 
 
 def twin_client(parameters: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -353,8 +354,8 @@ def _quadratic_move(start: Params, loss: Loss, rate: float, steps: int) -> dict[
 
 
 def _check(losses: Sequence[Loss], weights: Sequence[float], steps: int) -> None:
-    if steps < 1:
-        raise BadInput("steps", expected="a whole number of at least 1", got=steps, remedy="Try 3.")
+    """Refuse zero steps, or weights that do not belong to the losses."""
+    check_whole("steps", steps, least=1, usual=3)
     if not losses or len(losses) != len(weights) or min(weights) <= 0:
         raise BadInput(
             "weights",

@@ -19,59 +19,6 @@ from fedxray.federation.truth import Truth, statistics_of_round
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
-# Grants by round: the order in which a client used its records, and what follows from it
-
-
-def _rounds(truth: Truth, transcript: Transcript | None) -> Iterable[int]:
-    """All rounds of a run; of a recording the rounds that it holds, since its highest round number is not trusted."""
-    return range(truth.rounds) if transcript is None or not transcript.recorded else transcript.rounds()
-
-
-def _batch_labels(
-    truth: Truth, client: int, transcript: Transcript | None
-) -> dict[int, tuple[torch.Tensor, ...]]:
-    """By round, the labels of every local step."""
-    y, labels = truth.train[client].y, {}
-    for round in _rounds(truth, transcript):
-        schedule = truth.schedule(client, round)
-        labels[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
-    return labels
-
-
-def _bn_statistics(
-    truth: Truth, client: int, transcript: Transcript | None
-) -> dict[int, dict[str, torch.Tensor]]:
-    """By recorded round, BatchNorm statistics along the client's training from the model that it was sent."""
-    if transcript is None or not has_batch_norm(truth.model):
-        expected = "for bn-statistics a network with BatchNorm and the transcript of its run"
-        lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
-        got, remedy = lacking if transcript is None else ("a network without BatchNorm", "Leave it out.")
-        raise BadInput("grants", expected=expected, got=got, remedy=remedy)
-    sent = {
-        message.round: message.parts
-        for message in transcript.messages
-        if (message.what, message.client) == ("broadcast", client)
-    }
-    records = truth.train[client]
-    return {
-        round: statistics_of_round(
-            truth.model, truth.recipe, records, transcript.shelf.get(parts), truth.schedule(client, round)
-        )
-        for round, parts in sent.items()
-    }
-
-
-def _order(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, torch.Tensor]:
-    """By round, the schedule of batches [steps, batch]."""
-    return {round: truth.schedule(client, round).index for round in _rounds(truth, transcript)}
-
-
-BY_ROUND: dict[str, Callable[[Truth, int, Transcript | None], Any]] = {
-    "batch-labels": _batch_labels,
-    "bn-statistics": _bn_statistics,
-    "oracle-order": _order,
-}
-
 Rows = Literal["train", "holdout"]
 
 GRANTS: dict[str, str] = {
@@ -85,7 +32,7 @@ GRANTS: dict[str, str] = {
     "public-attributes": "all columns but the sensitive one, and the target, of the client's training rows",
     "target-records": "complete records, some of them from the client's training set; which ones is not stated",
     "source-records": "training records, half of them the client's and half of others, with the number of records of "
-    "each client; whose record it is is not stated",
+    "each client; the owner of a record is not stated",
     "own-data": "the records of the curious client itself",
     "public-records": "records of the same kind that belong to no client",
     "public-images": "images of the same kind that belong to no client",
@@ -160,7 +107,7 @@ def membership_records(
 
 
 def membership_order(truth: Truth, client: int | None, count: int) -> torch.Tensor:
-    """The index of each record before mixing: members first, in the client's own order; for scoring only."""
+    """The index [count] of each record before mixing: members first, in the client's own order; for scoring only."""
     return permutation(count, fork(truth.seed, "membership", -1 if client is None else client))
 
 
@@ -220,13 +167,14 @@ def attribute_rows(
 
 
 def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "train") -> torch.Tensor:
-    """The index of each of these records in the client's own order; for scoring only."""
+    """The index [count] of each of these records in the client's own order; for scoring only."""
     return permutation(count, fork(truth.seed, "public order", -1 if client is None else client, rows))
 
 
 def _public_attributes(
     truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
 ) -> PublicAttributes:
+    """The records asked about, with the sensitive column set to zero."""
     if truth.space.sensitive is None:
         raise BadInput(
             "data.sensitive",
@@ -248,6 +196,7 @@ def _labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
 
 
 def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
+    """Number of records of each class, [classes]."""
     y = records_in_question(truth, client, seats, rows).y
     if y.is_floating_point():
         raise BadInput(
@@ -268,6 +217,7 @@ def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows
 
 
 def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Records:
+    """The records of the colluding clients together."""
     if not seats:
         raise BadInput(
             "grants",
@@ -279,6 +229,7 @@ def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Ro
 
 
 def _single(grant: str, client: int | None) -> int:
+    """The target client, refused where the role has none."""
     if client is None:
         raise BadInput(
             "grants",
@@ -288,6 +239,59 @@ def _single(grant: str, client: int | None) -> int:
         )
     return client
 
+
+# Grants by round: the order in which a client used its records, and what follows from it
+
+
+def _rounds(truth: Truth, transcript: Transcript | None) -> Iterable[int]:
+    """All rounds of a run; of a recording the rounds that it holds, since its highest round number is not trusted."""
+    return range(truth.rounds) if transcript is None or not transcript.recorded else transcript.rounds()
+
+
+def _batch_labels(
+    truth: Truth, client: int, transcript: Transcript | None
+) -> dict[int, tuple[torch.Tensor, ...]]:
+    """By round, the labels of every local step."""
+    y, labels = truth.train[client].y, {}
+    for round in _rounds(truth, transcript):
+        schedule = truth.schedule(client, round)
+        labels[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
+    return labels
+
+
+def _bn_statistics(
+    truth: Truth, client: int, transcript: Transcript | None
+) -> dict[int, dict[str, torch.Tensor]]:
+    """By recorded round, BatchNorm statistics along the client's training from the model that it was sent."""
+    if transcript is None or not has_batch_norm(truth.model):
+        expected = "for bn-statistics a network with BatchNorm and the transcript of its run"
+        lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
+        got, remedy = lacking if transcript is None else ("a network without BatchNorm", "Leave it out.")
+        raise BadInput("grants", expected=expected, got=got, remedy=remedy)
+    sent = {
+        message.round: message.parts
+        for message in transcript.messages
+        if (message.what, message.client) == ("broadcast", client)
+    }
+    records = truth.train[client]
+    return {
+        round: statistics_of_round(
+            truth.model, truth.recipe, records, transcript.shelf.get(parts), truth.schedule(client, round)
+        )
+        for round, parts in sent.items()
+    }
+
+
+def _order(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, torch.Tensor]:
+    """By round, the schedule of batches [steps, batch]."""
+    return {round: truth.schedule(client, round).index for round in _rounds(truth, transcript)}
+
+
+BY_ROUND: dict[str, Callable[[Truth, int, Transcript | None], Any]] = {
+    "batch-labels": _batch_labels,
+    "bn-statistics": _bn_statistics,
+    "oracle-order": _order,
+}
 
 # Grants without a round: (truth, target client, colluding clients, rows) -> value
 _Give = Callable[[Truth, int | None, tuple[int, ...], Rows], Any]

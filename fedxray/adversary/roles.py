@@ -105,7 +105,7 @@ def curious_client(
     _check_clients("seat", colluding, transcript.clients)
     readers = [client_reader(client) for client in colluding]
     models = _globals(transcript, [m for m in transcript.messages if m.readers.intersection(readers)], rounds)
-    mine = tuple(
+    own_parts = tuple(
         Own(
             client=client,
             records=records,
@@ -113,7 +113,7 @@ def curious_client(
         )
         for client, records in zip(colluding, own, strict=False)
     )
-    return _view(transcript, "curious-client", None, _differences(models), models, grants, mine)
+    return _view(transcript, "curious-client", None, _differences(models), models, grants, own_parts)
 
 
 def secure_aggregation(
@@ -148,6 +148,7 @@ def _view(
     grants: Grants | None,
     own: tuple[Own, ...] = (),
 ) -> View:
+    """A view with the common knowledge of the transcript."""
     return View(
         role=role,
         target=target,
@@ -270,6 +271,7 @@ def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:
 
 
 def _check_clients(argument: str, clients: Sequence[int], count: int) -> None:
+    """Refuse clients that do not exist or are named twice; `argument` is the name in the message."""
     for client in clients:
         # The own update of a client must not be subtracted twice.
         if not 0 <= client < count or clients.count(client) > 1:

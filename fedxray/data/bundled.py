@@ -217,6 +217,7 @@ def _draw(
 
 
 def _columns(x: NDArray[np.float32]) -> tuple[Column, ...]:
+    """The continuous columns, and the binary attribute as the last one."""
     last = x.shape[1] - 1
     numbers = tuple(
         Column(

@@ -119,6 +119,7 @@ def _from_plugin(
 
 
 def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
+    """The loader for a user's own file or folder, by its suffix."""
     try:
         folder, file = path.is_dir(), path.is_file()
     except (OSError, ValueError):  # a name too long, or with a zero byte

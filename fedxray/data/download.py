@@ -126,6 +126,7 @@ def _copy(url: str, file: Path) -> str:
 def _check_fingerprint(
     name: str, download: Download, target: str, content: Mapping[str, NDArray[Any]] | str
 ) -> None:
+    """Refuse built content that differs from the known fingerprint."""
     expected = (download.fingerprints or {}).get(target)
     actual = fingerprint(content)
     if expected is not None and actual != expected:
@@ -151,6 +152,7 @@ def fingerprint(content: Mapping[str, NDArray[Any]] | str) -> str:
 
 
 def _write(file: Path, content: Mapping[str, NDArray[Any]] | str) -> Path:
+    """Write text or arrays to a file and return its path."""
     if isinstance(content, str):
         file.write_text(content, encoding="utf-8", newline="")
         return file

@@ -124,6 +124,7 @@ def _table(
     categorical: Sequence[str],
     scale_target: bool | None,
 ) -> Dataset:
+    """A table x [n, columns] with y [n]; columns of two values are categories."""
     columns = [f"x{index}" for index in range(x.shape[1])]
     for name in names("categorical", categorical):
         if name not in columns:
@@ -167,6 +168,7 @@ def _pixels(path: Path, x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _classes(path: Path, y: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Names of the classes, and the class number of each record [n]."""
     if y.dtype.kind not in "biuU":
         raise bad_npz(path, "whole numbers or text as classes in y", f"dtype {y.dtype}")
     values, labels = np.unique(y, return_inverse=True)
@@ -314,6 +316,7 @@ def _columns(x: NDArray[Any], groups: Mapping[str, Sequence[int]]) -> tuple[Colu
 
 
 def _column(name: str, positions: tuple[int, ...], x: NDArray[Any], *, grouped: bool) -> Column:
+    """One column: continuous, or categorical with the values that occur."""
     values = x[:, list(positions)].astype(np.float32)
     codes = np.unique(values, axis=0)
     if not grouped and len(codes) != 2:

@@ -127,6 +127,7 @@ def read_cells(path: Path) -> Cells:
 
 
 def _decode(path: Path, content: bytes) -> str:
+    """The text of a file, which must be UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -160,6 +161,7 @@ def check_names(what: str, found: Sequence[str]) -> None:
 def _check_columns(
     file: str, columns: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
 ) -> str:
+    """The target column, refused where it or the sensitive one is missing, dropped or the same."""
     if target is None:
         raise BadInput(
             "target",

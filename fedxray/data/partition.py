@@ -54,7 +54,7 @@ class Division:
 
 
 def iid(task: Division) -> list[Tensor]:
-    """Equal shares of a random order."""
+    """Equal shares of a random order, one [records] per client."""
     return list(torch.tensor_split(task.shuffled("iid"), task.clients))
 
 
@@ -80,6 +80,7 @@ def dirichlet(task: Division, *, alpha: float = 0.5) -> list[Tensor]:
 def _dirichlet_once(
     task: Division, labels: NDArray[np.int64], alpha: float, draw: np.random.Generator
 ) -> list[Tensor]:
+    """One draw of the split: every label is cut by its own shares."""
     members = task.members.numpy()
     owner = np.zeros(len(members), dtype=np.int64)
     for label in np.unique(labels):

@@ -39,45 +39,11 @@ from fedxray.data.encode import make_images, make_table
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.seeds import derive_seed
 
-# Reading a schema: bounded in time, with refusals that name the key
-
 LARGEST = 100_000  # bytes of a schema
 MOST_DOTS = 100  # in one key: parsing takes time quadratic in its parts
 _QUOTED = re.compile(
     r'#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL
 )
-
-
-def parse(content: bytes) -> dict[str, Any]:
-    """The tables of a TOML text; raises ValueError with the reason where it is none."""
-    text = content.decode("utf-8")
-    bare = _QUOTED.sub(lambda match: "" if match[0].startswith("#") else "q", text)
-    keys = re.findall(r"[\w.\-]+", bare.replace(" ", "").replace("\t", ""))
-    if max((key.count(".") for key in keys), default=0) > MOST_DOTS:
-        raise ValueError(f"a key with more than {MOST_DOTS} dots")
-    return tomllib.loads(text)
-
-
-def bad_field(where: str, problem: ValidationError, known: dict[int, Iterable[str]], remedy: str) -> BadInput:
-    """The refusal for the first error; `known` holds the keys of the file (depth 1) and of a column (depth 3)."""
-    errors = problem.errors(include_url=False, include_context=False)
-    # A misspelt key is missing too: report the spelling first.
-    first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
-    steps = [str(step) for step in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        table = ": ".join([where, ".".join(steps[:-1])]) if steps[:-1] else where
-        return unknown_key(table, steps[-1], known.get(len(steps), ()))
-    if first["type"] == "string_type" and steps[2:3] == ["values"]:
-        written = f'"{first["input"]}"'[:80]
-        return BadInput(
-            where,
-            expected=f"text in {'.'.join(steps[:-1])}",
-            got=repr(first["input"])[:80],
-            remedy=f"Write them as text: {written}.",
-        )
-    expected = f"a schema: {'.'.join(steps) or 'the file'}"
-    return BadInput(where, expected=expected, got=str(first["msg"]), remedy=remedy)
-
 
 SECRET_EFFECT = 2.0  # of the sensitive column on the target, in deviations of the effect of all other columns
 NOISE = 0.1  # deviation of the target's noise, in the same unit
@@ -158,7 +124,39 @@ def read_schema(path: Path) -> TableForm | ImageForm:
     return form
 
 
+def parse(content: bytes) -> dict[str, Any]:
+    """The tables of a TOML text; raises ValueError with the reason where it is none."""
+    text = content.decode("utf-8")
+    bare = _QUOTED.sub(lambda match: "" if match[0].startswith("#") else "q", text)
+    keys = re.findall(r"[\w.\-]+", bare.replace(" ", "").replace("\t", ""))
+    if max((key.count(".") for key in keys), default=0) > MOST_DOTS:
+        raise ValueError(f"a key with more than {MOST_DOTS} dots")
+    return tomllib.loads(text)
+
+
+def bad_field(where: str, problem: ValidationError, known: dict[int, Iterable[str]], remedy: str) -> BadInput:
+    """The refusal for the first error; `known` holds the keys of the file (depth 1) and of a column (depth 3)."""
+    errors = problem.errors(include_url=False, include_context=False)
+    # A misspelt key is missing too: report the spelling first.
+    first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
+    steps = [str(step) for step in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        table = ": ".join([where, ".".join(steps[:-1])]) if steps[:-1] else where
+        return unknown_key(table, steps[-1], known.get(len(steps), ()))
+    if first["type"] == "string_type" and steps[2:3] == ["values"]:
+        written = f'"{first["input"]}"'[:80]
+        return BadInput(
+            where,
+            expected=f"text in {'.'.join(steps[:-1])}",
+            got=repr(first["input"])[:80],
+            remedy=f"Write them as text: {written}.",
+        )
+    expected = f"a schema: {'.'.join(steps) or 'the file'}"
+    return BadInput(where, expected=expected, got=str(first["msg"]), remedy=remedy)
+
+
 def _check_table(path: Path, form: TableForm) -> None:
+    """Refuse a target that is no column, and columns that are neither a range nor distinct values."""
     if form.target not in form.columns:
         raise unknown_name("target", form.target, form.columns)
     for name, column in form.columns.items():
@@ -174,6 +172,7 @@ def _check_table(path: Path, form: TableForm) -> None:
 
 
 def _check_range(path: Path, name: str, low: float, high: float, whole: bool) -> None:
+    """Refuse a range that is empty, too large, or too narrow for its numbers."""
     got = f"{low:g} and {high:g}"
     if not low < high:
         raise _bad(path, f"low below high in column {shown(name)}", got)
@@ -199,6 +198,7 @@ class _Drawn:
 def _table(
     path: Path, form: TableForm, clients: int, sensitive: str | None, draw: np.random.Generator
 ) -> Dataset:
+    """A table of independent columns; the target is the sum of their effects and a little noise."""
     count = form.records * clients
     check_size("synthetic table", count * sum(_bytes_of(column) for column in form.columns.values()))
     owner = np.repeat(np.arange(clients, dtype=np.int64), form.records)

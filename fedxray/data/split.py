@@ -26,31 +26,6 @@ from fedxray.seeds import fork, permutation
 MOST_VALUES = 5  # of a column that the name of one client lists
 
 
-def client_names(
-    dataset: Dataset, partition: str, parts: Sequence[Tensor], column: object = None
-) -> tuple[str, ...]:
-    """One name per client, from the values of a column or the owners; empty where the data has none.
-
-    Ranges of numbers are numbered instead: their ends would be values of records.
-    """
-    if partition == "by-column":
-        values = raw_column(dataset, column)
-        members = np.concatenate([part.numpy() for part in parts])
-        if as_ranges(values[members], len(parts)):
-            return tuple(f"{column}, part {number} of {len(parts)}" for number in range(1, len(parts) + 1))
-        return tuple(
-            _joined([spell_category(value) for value in np.unique(values[part.numpy()])]) for part in parts
-        )
-    if partition == "as-given" and dataset.owner is not None and dataset.owners:
-        return tuple(dataset.owners[int(dataset.owner[part[0]])] for part in parts)
-    return ("",) * len(parts)
-
-
-def _joined(values: list[str]) -> str:
-    more = f" and {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
-    return ", ".join(plain_name(value) for value in values[:MOST_VALUES]) + more
-
-
 @dataclass(frozen=True, kw_only=True)
 class Split:
     """Indices of records by use; no record has two uses, only `att-faces` gives one record to several clients."""
@@ -137,6 +112,7 @@ def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Tensor]:
+    """Indices of the records of every client by the partition of that name, refused where a client has none."""
     if partition not in PARTITIONS:
         raise unknown_name("partition", str(partition), PARTITIONS)
     function: Callable[..., list[Tensor]] = load(PARTITIONS[partition])
@@ -186,3 +162,28 @@ def _take_holdout(
                 remedy="Use fewer clients or a smaller holdout.",
             )
     return tuple(train), tuple(held)
+
+
+def client_names(
+    dataset: Dataset, partition: str, parts: Sequence[Tensor], column: object = None
+) -> tuple[str, ...]:
+    """One name per client, from the values of a column or the owners; empty where the data has none.
+
+    Ranges of numbers are numbered instead: their ends would be values of records.
+    """
+    if partition == "by-column":
+        values = raw_column(dataset, column)
+        members = np.concatenate([part.numpy() for part in parts])
+        if as_ranges(values[members], len(parts)):
+            return tuple(f"{column}, part {number} of {len(parts)}" for number in range(1, len(parts) + 1))
+        return tuple(
+            _joined([spell_category(value) for value in np.unique(values[part.numpy()])]) for part in parts
+        )
+    if partition == "as-given" and dataset.owner is not None and dataset.owners:
+        return tuple(dataset.owners[int(dataset.owner[part[0]])] for part in parts)
+    return ("",) * len(parts)
+
+
+def _joined(values: list[str]) -> str:
+    more = f" and {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
+    return ", ".join(plain_name(value) for value in values[:MOST_VALUES]) + more

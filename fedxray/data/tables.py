@@ -288,6 +288,7 @@ def flights(
 
 
 def _lines() -> list[str]:
+    """The lines of the CSV file in the archive, the header first."""
     content = read_bytes(locate("flights", "flights/Clean_Dataset.csv.zip"))
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

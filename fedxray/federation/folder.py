@@ -122,6 +122,7 @@ def forms(tensors: Params) -> dict[str, TensorForm]:
 
 
 def _dtype_name(name: str, dtype: str) -> Any:
+    """The name of a dtype in the index, refused where the format has none."""
     plain = dtype.removeprefix("torch.")
     if plain not in DTYPES:
         raise BadInput(
@@ -245,6 +246,7 @@ def _check_places(path: Path, index: Index) -> None:
 
 
 def _check_messages(path: Path, index: Index) -> None:
+    """Refuse messages that occur twice or do not fit together."""
     readers = {SERVER, WIRE, *(client_reader(client) for client in range(index.clients))}
     seen: set[tuple[str, int, int | None]] = set()
     sent = {(form.round, form.client): form for form in index.messages if form.what == "broadcast"}
@@ -319,6 +321,7 @@ class ShardReader:
         return value
 
     def _opened(self, shard: Shard) -> tuple[Any, frozenset[str]]:
+        """The open handle of a shard and the names in it; the least recently used one is closed."""
         if shard.name not in self._open:
             path = self._folder / shard.name
             self._verify(path, shard)
@@ -527,13 +530,13 @@ class _FinishedShelf:
         place = self._index.places[key]
         stored: _Forms = {group: known for group, known in self._forms.items() if group in place.holds}
         wanted = _wanted(key, stored)
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for number in place.shards:
-            found.update(_from_shard(self._reader, self._index.shards[number], wanted))
-        missing = wanted.keys() - found.keys()
+            tensors.update(_from_shard(self._reader, self._index.shards[number], wanted))
+        missing = wanted.keys() - tensors.keys()
         if missing:
             raise broken(self._folder, f"the tensor {min(missing)!r}", "none in the shards of its key")
-        return _parts(found, wanted)
+        return _parts(tensors, wanted)
 
 
 def _from_shard(reader: ShardReader, shard: Shard, wanted: _Wanted) -> dict[str, Tensor]:
@@ -544,6 +547,7 @@ def _from_shard(reader: ShardReader, shard: Shard, wanted: _Wanted) -> dict[str,
 
 
 def _make_folder(path: Path) -> None:
+    """Create the folder for its owner alone, refused where it holds anything."""
     what = f"folder {str(path)!r}"
     try:
         with room_for(what):

@@ -18,7 +18,16 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call, vmap
 
-from fedxray.defences.base import IDENTITY, ExampleGradients, Seams, changed, entered, mixed, sent
+from fedxray.defences.base import (
+    IDENTITY,
+    ExampleGradients,
+    OnGradients,
+    Seams,
+    changed,
+    entered,
+    mixed,
+    sent,
+)
 from fedxray.federation.recipe import Recipe
 from fedxray.losses import example_loss
 from fedxray.params import Params, each, scaled, subtract
@@ -84,7 +93,7 @@ def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Midway:
+class LocalState:
     """The state of a client between two local steps."""
 
     params: dict[str, Tensor]
@@ -116,7 +125,7 @@ def local_update(
     source = generator if generator is not None else torch.Generator(device="cpu")
     origin = entered(seams, start, source)
     params = origin if keep_graph else each(torch.detach, origin)
-    state = Midway(params=params, velocity={}, buffers=dict(buffers))
+    state = LocalState(params=params, velocity={}, buffers=dict(buffers))
     work = _Round(
         origin=origin, recipe=recipe, evaluate=evaluate, seams=seams, source=source, states=[None, None]
     )
@@ -150,21 +159,49 @@ class _Round:
     states: list[object]  # of the batch hook and of the gradients hook
 
     def gradient(
-        self, state: Midway, batch: Batch, keep_graph: bool
+        self, state: LocalState, batch: Batch, keep_graph: bool
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The gradient of a batch, and the buffers after it."""
-        return _gradient(
-            state.params,
-            state.buffers,
-            batch,
-            self.evaluate,
-            self.seams,
-            self.source,
-            self.states,
-            keep_graph,
+        """The gradient of one batch, through the hooks of a defence where it has any, and the buffers after it."""
+        if self.seams.batch is not None:
+            examples = batch.x, batch.y
+            (x, y), self.states[0] = mixed(self.seams.batch, examples, self.states[0], self.source)
+            batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
+        if self.seams.gradients is not None:
+            return self._through_examples(self.seams.gradients, state, batch)
+        leaves = {
+            name: value if keep_graph and value.requires_grad else value.detach().requires_grad_()
+            for name, value in state.params.items()
+        }
+        loss, fresh = self.evaluate(leaves, state.buffers, batch)
+        gradient = torch.autograd.grad(
+            loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True
         )
+        return dict(zip(leaves, gradient, strict=True)), each(torch.detach, fresh)
 
-    def steps(self, state: Midway, batches: Iterable[Batch], keep_graph: bool) -> Midway:
+    def _through_examples(
+        self, hook: OnGradients, state: LocalState, batch: Batch
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The gradient of a step built from per-example gradients, which the hook of a defence changes."""
+
+        def loss_of_one(inner: Params, x: Tensor, y: Tensor) -> Tensor:
+            return self.evaluate(inner, state.buffers, Batch(x=x[None], y=y[None]))[0]
+
+        single = torch.func.grad(loss_of_one)
+        params = dict(state.params)
+        weight = batch.x.new_ones(len(batch.x)) if batch.weight is None else batch.weight
+        if len(batch.x):
+            # [examples, *parameter] by name
+            gradients = vmap(single, in_dims=(None, 0, 0), randomness="different")(params, batch.x, batch.y)
+        else:  # a Poisson batch may be empty
+            gradients = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
+        counted = {
+            name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()
+        }
+        value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
+        value, self.states[1] = changed(hook, value, self.states[1], self.source)
+        return value.combined(), dict(state.buffers)
+
+    def steps(self, state: LocalState, batches: Iterable[Batch], keep_graph: bool) -> LocalState:
         """The state of the client after one step for each batch."""
         recipe = self.recipe
         with torch.enable_grad():
@@ -177,7 +214,7 @@ class _Round:
                     }
                 if recipe.momentum and state.velocity:
                     gradient = _momentum(state.velocity, gradient, recipe.momentum)
-                state = Midway(
+                state = LocalState(
                     params=_step(state.params, gradient, recipe.learning_rate, batch.active),
                     velocity=gradient if recipe.momentum else {},
                     buffers=buffers,
@@ -185,7 +222,7 @@ class _Round:
         return state
 
 
-def _steps_twice(work: _Round, state: Midway, batches: Sequence[Batch]) -> Midway:
+def _steps_twice(work: _Round, state: LocalState, batches: Sequence[Batch]) -> LocalState:
     """The state after these steps without their graph: they are repeated when they are differentiated."""
     steps = len(batches)
 
@@ -196,74 +233,17 @@ def _steps_twice(work: _Round, state: Midway, batches: Sequence[Batch]) -> Midwa
         x, y = ([next(given) for _ in range(steps)] for _ in range(2))
         repeated = [replace(batch, x=x[step], y=y[step]) for step, batch in enumerate(batches)]
         end = work.steps(
-            Midway(params=params, velocity=velocity, buffers=state.buffers), repeated, keep_graph
+            LocalState(params=params, velocity=velocity, buffers=state.buffers), repeated, keep_graph
         )
         return *end.params.values(), *end.velocity.values(), *end.buffers.values()
 
     inputs = [*(batch.x for batch in batches), *(batch.y for batch in batches)]
     results = iter(checkpointed(run, [*state.params.values(), *state.velocity.values(), *inputs]))
-    return Midway(
+    return LocalState(
         params={name: next(results) for name in state.params},
         velocity={name: next(results) for name in (state.params if work.recipe.momentum else ())},
         buffers={name: next(results).detach() for name in state.buffers},
     )
-
-
-def _gradient(
-    params: Params,
-    buffers: Params,
-    batch: Batch,
-    evaluate: Objective,
-    seams: Seams,
-    generator: torch.Generator,
-    states: list[object],
-    keep_graph: bool,
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The gradient of one batch, through the hooks of a defence where it has any, and the buffers after it."""
-    if seams.batch is not None:
-        (x, y), states[0] = mixed(seams.batch, (batch.x, batch.y), states[0], generator)
-        batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
-    if seams.gradients is not None:
-        return _through_examples(params, buffers, batch, evaluate, seams, generator, states)
-    leaves = {
-        name: value if keep_graph and value.requires_grad else value.detach().requires_grad_()
-        for name, value in params.items()
-    }
-    loss, fresh = evaluate(leaves, buffers, batch)
-    gradient = torch.autograd.grad(
-        loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True
-    )
-    return dict(zip(leaves, gradient, strict=True)), each(torch.detach, fresh)
-
-
-def _through_examples(
-    params: Params,
-    buffers: Params,
-    batch: Batch,
-    evaluate: Objective,
-    seams: Seams,
-    generator: torch.Generator,
-    states: list[object],
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The gradient of a step built from per-example gradients, which the hook of a defence changes."""
-    assert seams.gradients is not None
-
-    def loss_of_one(inner: Params, x: Tensor, y: Tensor) -> Tensor:
-        return evaluate(inner, buffers, Batch(x=x[None], y=y[None]))[0]
-
-    single = torch.func.grad(loss_of_one)
-    weight = batch.x.new_ones(len(batch.x)) if batch.weight is None else batch.weight
-    if len(batch.x):
-        # [examples, *parameter] by name
-        gradients = vmap(single, in_dims=(None, 0, 0), randomness="different")(dict(params), batch.x, batch.y)
-    else:  # a Poisson batch may be empty
-        gradients = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
-    counted = {
-        name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()
-    }
-    value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
-    value, states[1] = changed(seams.gradients, value, states[1], generator)
-    return value.combined(), dict(buffers)
 
 
 def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedxray.defences.base import Sampling
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, check_one_of, check_whole
 from fedxray.losses import LOSSES
 from fedxray.seeds import permutation
 
@@ -39,14 +39,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Check every setting."""
-        _one_of("algorithm", self.algorithm, ("fedsgd", "fedavg", "fedprox"))
-        _one_of("shuffle", self.shuffle, ("epoch", "once", "never"))
-        _one_of("weighting", self.weighting, ("examples", "uniform"))
-        _one_of("batch_norm", self.batch_norm, ("shared", "local"))
-        _one_of("loss", self.loss, tuple(LOSSES))
-        _at_least("epochs", self.epochs, 1)
+        check_one_of("algorithm", self.algorithm, ("fedsgd", "fedavg", "fedprox"))
+        check_one_of("shuffle", self.shuffle, ("epoch", "once", "never"))
+        check_one_of("weighting", self.weighting, ("examples", "uniform"))
+        check_one_of("batch_norm", self.batch_norm, ("shared", "local"))
+        check_one_of("loss", self.loss, tuple(LOSSES))
+        check_whole("epochs", self.epochs, least=1, usual=1)
         if self.batch_size != "all":
-            _at_least("batch_size", self.batch_size, 1)
+            check_whole("batch_size", self.batch_size, least=1, usual=32)
         _above("learning_rate", self.learning_rate)
         _above("server_learning_rate", self.server_learning_rate)
         if not 0 <= self.momentum < 1:
@@ -79,23 +79,6 @@ class Recipe:
         if self.algorithm == "fedsgd":
             return 1
         return self.epochs * -(-examples // self.batch_length(examples))
-
-
-def _one_of(argument: str, got: object, known: tuple[str, ...]) -> None:
-    if got not in known:
-        raise BadInput(
-            argument, expected=f"one of {', '.join(known)}", got=repr(got), remedy=f"Try {known[0]!r}."
-        )
-
-
-def _at_least(argument: str, got: int, least: int) -> None:
-    if isinstance(got, bool) or not isinstance(got, int) or got < least:
-        raise BadInput(
-            argument,
-            expected=f"a whole number of at least {least}",
-            got=repr(got),
-            remedy=f"Try {max(least, 1)}.",
-        )
 
 
 def _above(argument: str, got: float) -> None:

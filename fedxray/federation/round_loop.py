@@ -18,7 +18,7 @@ from fedxray.errors import BadInput, Diverged
 from fedxray.federation.cohort import ClientJob, train
 from fedxray.federation.local import LocalResult, in_train_mode
 from fedxray.federation.recipe import Recipe, client_weights
-from fedxray.federation.setting import Federation, Recorded, in_dtype, participants, recorded_rounds
+from fedxray.federation.setting import Federation, participants, recorded_rounds
 from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import (
     MemoryShelf,
@@ -228,6 +228,7 @@ def continue_run(
 
 
 def _check_branch(federation: Federation, transcript: Transcript, clients: Sequence[int]) -> None:
+    """Refuse a recording, whose clients cannot be asked again, and unknown clients."""
     if transcript.recorded:
         raise BadInput(
             "transcript",
@@ -311,6 +312,7 @@ class _Run:
         self._unsaved.clear()
 
     def _job(self, round: int, client: int, start: Parts, fresh: bool) -> ClientJob:
+        """One client's work in a round, from the model it was sent and its own state."""
         records, recipe = self.federation.clients[client], self.federation.recipe
         seams = self._seams_of(client)
         # A server that repeats a round must not get the same noise twice, or it could subtract it.
@@ -334,6 +336,7 @@ class _Run:
 
 
 def _check_finite(model: Parts, round: int) -> None:
+    """Raise `Diverged` where the global model is no longer finite."""
     if not is_finite(model.params) or not is_finite(model.buffers):
         raise Diverged(
             "learning_rate",
@@ -341,14 +344,3 @@ def _check_finite(model: Parts, round: int) -> None:
             got=f"a model with infinite or NaN entries after round {round}",
             remedy="Lower the learning rate or the noise of the defence, or scale the target (scale_target = true).",
         )
-
-
-__all__ = [
-    "Branch",
-    "Federation",
-    "Recorded",
-    "continue_run",
-    "in_dtype",
-    "recorded_rounds",
-    "simulate",
-]

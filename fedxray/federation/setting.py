@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedxray.data.dataset import Records, Space
 from fedxray.defences.base import Defence, Kept, Mixing, NoDefence, Seams, Work
-from fedxray.errors import BadInput, some, unknown_name
+from fedxray.errors import BadInput, check_whole, some, unknown_name
 from fedxray.federation.cohort import ClientJob, train_one
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.truth import Truth, kept_of, work_of
@@ -182,9 +182,7 @@ class Federation:
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
         check_records(self.model, self.clients, self.holdout)
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1:
-            expected, remedy = "a whole number of at least 1", "Try rounds = 10."
-            raise BadInput("rounds", expected=expected, got=repr(self.rounds), remedy=remedy)
+        check_whole("rounds", self.rounds, least=1, usual=10)
         if not 0 < self.participation <= 1:
             expected, remedy = "a share above 0 and up to 1", "Try 1.0."
             raise BadInput("participation", expected=expected, got=self.participation, remedy=remedy)

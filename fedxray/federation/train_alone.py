@@ -19,7 +19,7 @@ PASSES = 50  # over all records, after which running statistics have converged
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alone:
+class AloneResult:
     """The result of training alone: the minimisation, its step size, and the running statistics."""
 
     outcome: Outcome
@@ -39,7 +39,7 @@ def train_alone(
     generator: torch.Generator,
     betas: tuple[float, float] = (0.9, 0.999),
     report: Report = silent,
-) -> Alone:
+) -> AloneResult:
     """Train by Adam from `start` with the smallest of `rates` that does almost as well as the best.
 
     The step size falls to zero by a cosine. `generator` seeds dropout; the buffers are those of a model that has seen
@@ -55,7 +55,9 @@ def train_alone(
         rate = best_rate(of_params, start, steps, rates, betas)
         method = Adam(steps=steps, lr=rate, betas=betas, decay=Cosine())
         outcome = minimise(of_params, start, method, report=report, what="local optimum")
-        return Alone(outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch))
+        return AloneResult(
+            outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch)
+        )
 
 
 def best_rate(

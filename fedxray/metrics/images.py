@@ -223,6 +223,7 @@ class Lpips:
         return torch.cat([self._distance(*pair) for pair in pairs] or [guess.new_zeros(0)])
 
     def _distance(self, guess: Tensor, truth: Tensor) -> Tensor:
+        """The distances [n] of one chunk of images."""
         with torch.no_grad():
             total = guess.new_zeros(len(guess), dtype=torch.float32)
             pairs = zip(self._features(guess), self._features(truth), strict=True)

@@ -219,7 +219,10 @@ def draw_masks(size: int, lime: Lime, generator: torch.Generator, like: Tensor) 
 
 
 def signature(answer: Answer, question: Question) -> Tensor:
-    """The LIME weights of a model for all references in one row, float64."""
+    """The LIME weights of a model for all references in one row, [segments * outputs of all], float64.
+
+    `answer` gives the outputs of the model; a reference with k segments has k weights for each output.
+    """
     if not len(question.references):
         return question.references.new_zeros(0, dtype=torch.float64)
     sizes = _sizes(question.segments)

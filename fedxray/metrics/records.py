@@ -98,7 +98,7 @@ def auc(score: Tensor, member: Tensor) -> float:
 
 
 def placements(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-    """For each member the share of non-members below it, for each non-member that of members above it, ties half.
+    """For each member [m] the share of non-members below it, for each non-member [k] of members above it, ties half.
 
     The mean of either is the AUC; their variances give the variance of the AUC (DeLong).
     """
@@ -141,6 +141,7 @@ def membership_scores(score: Tensor, member: Tensor) -> Scores:
 
 
 def _split(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores of members [m] and of non-members [k] in float64, with NaN as the worst; refused where one is empty."""
     _check(score, member)
     inside, outside = score[member].double(), score[~member].double()
     if not len(inside) or not len(outside):

@@ -119,6 +119,7 @@ def same_client_other_seed(truth: Truth, client: int) -> Scores:
 
 
 def _attributes(evidence: Evidence, asked: _Question) -> Scores:
+    """Accuracy for a categorical column, the share within tolerance for a continuous one."""
     column = asked.truth.space.column(asked.truth.space.sensitive or "")
     records = attribute_rows(asked.truth, asked.client, asked.seats, asked.rows)
     real, guess = records.x[:, list(column.positions)], evidence.tensors["codes"].to(records.x)
@@ -162,6 +163,7 @@ def _sources(evidence: Evidence, asked: _Question) -> Scores:
 
 
 def _images(evidence: Evidence, asked: _Question) -> Scores:
+    """Scores of images as pixels, matched by similarity and, where requested, paired by their labels too."""
     space, records = asked.truth.space, asked.records()
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
     # Images that a curious client attributes to itself are no guess about the others'.
@@ -231,6 +233,7 @@ def _labels(evidence: Evidence, asked: _Question) -> Scores:
 
 
 def _model(evidence: Evidence, asked: _Question) -> Scores:
+    """Distance to the client's optimum, fit to its records, and Zest."""
     if asked.client is None:
         raise BadInput(
             "client",

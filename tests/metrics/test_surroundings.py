@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedxray.data.dataset import Space
-from fedxray.metrics.models import ask, distance_scores, fit_scores, likeness, signature
+from fedxray.metrics.models import ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import category_scores, continuous_scores, label_scores, membership_scores
 from fedxray.metrics.table import METRICS
 from fedxray.seeds import fork
@@ -32,7 +32,7 @@ def test_nothing_ambient() -> None:
             distance_scores({"a": score}, {"a": 2 * score}),
             fit_scores(score[:, None], score, "mse", VALUES, score),
             fit_scores(score[:, None].repeat(1, 2), truth, "cross-entropy", CLASSES, truth),
-            {"zest": likeness(signature(lambda x: x * x, ask(rows, rows, VALUES, fork(0))), square)},
+            {"zest": similarity(signature(lambda x: x * x, ask(rows, rows, VALUES, fork(0))), square)},
         ]
 
     usual = everything()

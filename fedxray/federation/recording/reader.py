@@ -170,8 +170,8 @@ def _read_head(folder: Path) -> Side:
     side = head.get("side")
     if side not in ("client", "server", "checkpoints"):
         raise damaged(path, "side client, server or checkpoints", repr(side)[:80])
-    found: Side = side
-    return found
+    known: Side = side
+    return known
 
 
 def _message_files(folder: Path) -> list[str]:

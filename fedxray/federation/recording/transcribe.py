@@ -32,116 +32,6 @@ from fedxray.federation.transcript import (
 )
 from fedxray.params import buffers_of, scaled, subtract
 
-# Arrays of a message as parameters and buffers of a network: by name, or by position in its usual order
-
-HALF = (torch.float16, torch.bfloat16)
-
-
-def by_position(names: Sequence[str]) -> bool:
-    """Whether the names are just 0, 1, 2, ..., as frameworks name NumPy arrays."""
-    return bool(names) and list(names) == [str(index) for index in range(len(names))]
-
-
-def fit(
-    arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays"
-) -> Parts:
-    """Trainable parameters and buffers of the network from recorded arrays; refused by name where they do not fit.
-
-    `widen` accepts half precision for a network of full precision; `what` names the arrays in messages.
-    """
-    if model is None:
-        return _without_model(arrays)
-    state = model.state_dict()
-    arrays = named(arrays, model)
-    for name in arrays:
-        if name not in state:
-            raise _misfit(what, f"arrays of the network ({some(list(state))})", f"one called {name!r}")
-    trained = [name for name, value in model.named_parameters() if value.requires_grad]
-    missing = [name for name in trained if name not in arrays]
-    if missing:
-        raise _misfit(what, f"the parameter {missing[0]!r} of the network", "no array of that name")
-    fitted = {name: _as(name, value, state[name], widen, what) for name, value in arrays.items()}
-    own = buffers_of(model)
-    recorded = {name: fitted[name] for name in own if name in fitted}
-    # Buffers that are not in the state dict keep the network's own values.
-    return Parts({name: fitted[name] for name in trained}, {**own, **recorded} if recorded else {})
-
-
-def frozen(arrays: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """The recorded values of parameters that are not trained, which stay with the network."""
-    arrays = named(arrays, model)
-    untrained = [name for name, value in model.named_parameters() if not value.requires_grad]
-    return {name: arrays[name] for name in untrained if name in arrays}
-
-
-def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor]:
-    """Arrays under the network's names, where they were recorded by position."""
-    names = list(arrays)
-    if by_position(names) and not set(names) <= set(model.state_dict()):
-        return dict(zip(_positions(arrays, model), arrays.values(), strict=True))
-    return arrays
-
-
-def _without_model(arrays: Mapping[str, Tensor]) -> Parts:
-    """All arrays as parameters, refused where they have no names."""
-    if by_position(list(arrays)):
-        raise BadInput(
-            "model",
-            expected="the network, whose order names arrays that were recorded by position (NumPy)",
-            got="none",
-            remedy="Give the model that was trained.",
-        )
-    return Parts(dict(arrays))
-
-
-def _positions(arrays: Mapping[str, Tensor], model: nn.Module) -> list[str]:
-    """Names for arrays by position: the order of the state dict, of all parameters, or of the trained ones."""
-    shapes = [tuple(value.shape) for value in arrays.values()]
-    state = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    parameters = {name: tuple(value.shape) for name, value in model.named_parameters()}
-    trained = {name: tuple(value.shape) for name, value in model.named_parameters() if value.requires_grad}
-    for order in (state, parameters, trained):
-        if list(order.values()) == shapes:
-            return list(order)
-    pairs = enumerate(zip(state.values(), shapes, strict=False))
-    first = next((index for index, (wanted, recorded) in pairs if wanted != recorded), None)
-    if first is None:
-        expected, got = f"{len(state)} arrays, as the network has", f"{len(shapes)}"
-    else:
-        expected = f"array {first} of shape {list(list(state.values())[first])} ({list(state)[first]} of the network)"
-        got = f"{list(shapes[first])}"
-    raise _misfit("arrays by position", expected, got)
-
-
-def _as(name: str, value: Tensor, like: Tensor, widen: bool, what: str) -> Tensor:
-    """One array with the shape and dtype of the network's own."""
-    if value.shape != like.shape:
-        raise _misfit(what, f"{name!r} of shape {list(like.shape)}, as in the network", list(value.shape))
-    if not like.is_floating_point():  # counters, which averaging turns into fractions; loading truncates them
-        return value.to(like.dtype)
-    if not value.is_floating_point():
-        raise _misfit(what, f"{name!r} of {like.dtype}, as in the network", value.dtype)
-    if value.dtype in HALF and like.dtype not in HALF and not widen:
-        raise BadInput(
-            what,
-            expected=f"{name!r} of {_dtype(like)}, as in the network",
-            got=f"half precision ({_dtype(value)})",
-            remedy="Set widen = true in [transcript] to use it: what was lost by rounding stays lost, "
-            "and attacks that replay the training see that as noise.",
-        )
-    return value.to(like.dtype)
-
-
-def _dtype(value: Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")
-
-
-def _misfit(what: str, expected: str, got: object) -> BadInput:
-    return BadInput(what, expected=expected, got=got, remedy="Give the network that was trained, in [model].")
-
-
-# The transcript
-
 NODE, FELLOW = 0, 1  # clients of the transcript: the node, and another client
 
 
@@ -397,3 +287,111 @@ def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, i
     known = [message.round - 1 for message in run if message.round is not None] if counted else []
     edges = [-1, *sorted(trained), max([*trained, *known]) + 1]
     return tuple((before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1)
+
+
+# Arrays of a message as parameters and buffers of a network: by name, or by position in its usual order
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def by_position(names: Sequence[str]) -> bool:
+    """Whether the names are just 0, 1, 2, ..., as frameworks name NumPy arrays."""
+    return bool(names) and list(names) == [str(index) for index in range(len(names))]
+
+
+def fit(
+    arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays"
+) -> Parts:
+    """Trainable parameters and buffers of the network from recorded arrays; refused by name where they do not fit.
+
+    `widen` accepts half precision for a network of full precision; `what` names the arrays in messages.
+    """
+    if model is None:
+        return _without_model(arrays)
+    state = model.state_dict()
+    arrays = named(arrays, model)
+    for name in arrays:
+        if name not in state:
+            raise _misfit(what, f"arrays of the network ({some(list(state))})", f"one called {name!r}")
+    trained = [name for name, value in model.named_parameters() if value.requires_grad]
+    missing = [name for name in trained if name not in arrays]
+    if missing:
+        raise _misfit(what, f"the parameter {missing[0]!r} of the network", "no array of that name")
+    fitted = {name: _as(name, value, state[name], widen, what) for name, value in arrays.items()}
+    own = buffers_of(model)
+    recorded = {name: fitted[name] for name in own if name in fitted}
+    # Buffers that are not in the state dict keep the network's own values.
+    return Parts({name: fitted[name] for name in trained}, {**own, **recorded} if recorded else {})
+
+
+def frozen(arrays: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """The recorded values of parameters that are not trained, which stay with the network."""
+    arrays = named(arrays, model)
+    untrained = [name for name, value in model.named_parameters() if not value.requires_grad]
+    return {name: arrays[name] for name in untrained if name in arrays}
+
+
+def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor]:
+    """Arrays under the network's names, where they were recorded by position."""
+    names = list(arrays)
+    if by_position(names) and not set(names) <= set(model.state_dict()):
+        return dict(zip(_positions(arrays, model), arrays.values(), strict=True))
+    return arrays
+
+
+def _without_model(arrays: Mapping[str, Tensor]) -> Parts:
+    """All arrays as parameters, refused where they have no names."""
+    if by_position(list(arrays)):
+        raise BadInput(
+            "model",
+            expected="the network, whose order names arrays that were recorded by position (NumPy)",
+            got="none",
+            remedy="Give the model that was trained.",
+        )
+    return Parts(dict(arrays))
+
+
+def _positions(arrays: Mapping[str, Tensor], model: nn.Module) -> list[str]:
+    """Names for arrays by position: the order of the state dict, of all parameters, or of the trained ones."""
+    shapes = [tuple(value.shape) for value in arrays.values()]
+    state = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    parameters = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    trained = {name: tuple(value.shape) for name, value in model.named_parameters() if value.requires_grad}
+    for order in (state, parameters, trained):
+        if list(order.values()) == shapes:
+            return list(order)
+    pairs = enumerate(zip(state.values(), shapes, strict=False))
+    first = next((index for index, (wanted, recorded) in pairs if wanted != recorded), None)
+    if first is None:
+        expected, got = f"{len(state)} arrays, as the network has", f"{len(shapes)}"
+    else:
+        expected = f"array {first} of shape {list(list(state.values())[first])} ({list(state)[first]} of the network)"
+        got = f"{list(shapes[first])}"
+    raise _misfit("arrays by position", expected, got)
+
+
+def _as(name: str, value: Tensor, like: Tensor, widen: bool, what: str) -> Tensor:
+    """One array with the shape and dtype of the network's own."""
+    if value.shape != like.shape:
+        raise _misfit(what, f"{name!r} of shape {list(like.shape)}, as in the network", list(value.shape))
+    if not like.is_floating_point():  # counters, which averaging turns into fractions; loading truncates them
+        return value.to(like.dtype)
+    if not value.is_floating_point():
+        raise _misfit(what, f"{name!r} of {like.dtype}, as in the network", value.dtype)
+    if value.dtype in HALF and like.dtype not in HALF and not widen:
+        raise BadInput(
+            what,
+            expected=f"{name!r} of {_dtype(like)}, as in the network",
+            got=f"half precision ({_dtype(value)})",
+            remedy="Set widen = true in [transcript] to use it: what was lost by rounding stays lost, "
+            "and attacks that replay the training see that as noise.",
+        )
+    return value.to(like.dtype)
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _misfit(what: str, expected: str, got: object) -> BadInput:
+    return BadInput(what, expected=expected, got=got, remedy="Give the network that was trained, in [model].")

@@ -283,7 +283,7 @@ def test_own_arrays_must_say_what_they_are(place: Path) -> None:
     assert "data.holdout: expected no share" in refusal(place, base)
     base["data"] = {"path": "node.npz", "ready": True}
     base["transcript"]["examples"] = "any"
-    assert "held-out records to tell members from" in refusal(place, base)
+    assert "held-out records as non-members" in refusal(place, base)
 
 
 def test_records_that_were_not_trained_on_are_doubted(place: Path) -> None:
