@@ -240,8 +240,8 @@ def broken(*arguments: Any, **settings: Any) -> None:
     [
         ("fedxray.federation.recording.writer.write_whole", no_space, "No space left"),
         ("fedxray.federation.recording.writer.write_message", broken, "a fault of the recorder"),
-        ("fedxray.integrations.flower.take", broken, "a fault of the recorder"),
-        ("fedxray.integrations.flower.answered", broken, "a fault of the recorder"),
+        ("fedxray.integrations.flower.read_sent", broken, "a fault of the recorder"),
+        ("fedxray.integrations.flower.read_reply", broken, "a fault of the recorder"),
     ],
 )
 def test_the_training_goes_on_whatever_happens(
@@ -350,20 +350,20 @@ def test_what_is_never_answered_is_written_and_not_held(tmp_path: Path, nodes: l
             }
         )
         grid.push_messages([Message(content, dst_node_id=node, message_type="train")])
-        assert len(grid._under_way) == 1
+        assert len(grid._pending) == 1
     grid.writer.wait()
     found = read_recording(tmp_path).messages
     assert [(one.round, one.reply) for one in found] == [(1, None), (2, None), (3, None)]
 
 
-def test_one_model_under_way_to_many_nodes_is_held_once(tmp_path: Path) -> None:
+def test_one_model_pending_to_many_nodes_is_held_once(tmp_path: Path) -> None:
     grid: Any = record_grid(SilentGrid(), tmp_path)  # type: ignore[arg-type]
     grid.most_held = 150
     arrays = ArrayRecord([np.zeros(2, np.float32)])
     for node in range(1, 6):
         content = RecordDict({"arrays": arrays})
         grid.push_messages([Message(content, dst_node_id=node, message_type="train")])
-    assert len(grid._under_way) == 5
+    assert len(grid._pending) == 5
 
 
 def test_several_sets_of_arrays_need_a_name(tmp_path: Path) -> None:
