@@ -24,7 +24,7 @@ RUN = 2**61 + 1
 
 
 class InProcessGrid(Grid):
-    """Hands every message to the ClientApp of its node at once; answers come in another order than questions."""
+    """A grid that passes every message to the ClientApp of its node; replies come in another order than messages."""
 
     def __init__(
         self, app: ClientApp, nodes: Sequence[int] = NODES, configs: Sequence[dict[str, Any]] = ()
@@ -71,14 +71,14 @@ class InProcessGrid(Grid):
 
 
 def network(inputs: int = 4, outputs: int = 3) -> nn.Module:
-    """A small network with running statistics; its own weights do not matter."""
+    """Return a small network with running statistics; its initial weights do not matter."""
     return nn.Sequential(nn.Linear(inputs, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, outputs))
 
 
 def train_with_torch(
     model: nn.Module, records: Records, recipe: Recipe, generator: torch.Generator, optimiser: Any = None
 ) -> None:
-    """Local epochs as a user of PyTorch writes them."""
+    """Train for the local epochs in plain PyTorch."""
     make = optimiser or (
         lambda params: torch.optim.SGD(params, lr=recipe.learning_rate, momentum=recipe.momentum)
     )
@@ -99,7 +99,7 @@ def client_app(
     pack: Callable[[nn.Module], ArrayRecord] | None = None,
     load: Callable[[nn.Module, ArrayRecord], object] | None = None,
 ) -> ClientApp:
-    """A ClientApp whose nodes train on the records of their partition."""
+    """Return a ClientApp whose nodes train on the records of their partition."""
     app = ClientApp(mods=list(mods))
     pack = pack or (lambda model: ArrayRecord(model.state_dict()))
     load = load or (lambda model, arrays: model.load_state_dict(arrays.to_torch_state_dict()))
@@ -126,7 +126,7 @@ def run(
     grid: Grid, *, rounds: int = 2, initial: ArrayRecord | None = None, config: dict[str, Any] | None = None,
     **strategy: Any,
 ) -> Any:  # fmt: skip
-    """FedAvg over all nodes; returns Flower's result."""
+    """Run FedAvg over all nodes; returns Flower's result."""
     torch.manual_seed(3)
     arrays = initial if initial is not None else ArrayRecord(network().state_dict())
     settings = {

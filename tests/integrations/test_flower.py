@@ -48,7 +48,7 @@ SPACE = Space(kind="table", shape=(4,), target="classification", classes=("a", "
 
 
 def recorded(folder: Path, *, mods: Callable[[Any], list[Any]] = lambda mine: [mine], **settings: Any) -> Any:
-    """Both sides of one run; returns Flower's result."""
+    """Record both sides of one run; returns Flower's result."""
     mine = record(folder / "client")
     rounds = settings.pop("rounds", 2)
     secure = settings.pop("secure", False)
@@ -159,7 +159,7 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
     assert roles.server(own, client=0).target is None
 
 
-def test_the_place_among_other_mods_is_recorded(tmp_path: Path) -> None:
+def test_the_position_among_other_mods_is_recorded(tmp_path: Path) -> None:
     def private(message: Message, context: Any, call_next: Any) -> Message:
         if message.metadata.message_type != "train":
             return call_next(message, context)
@@ -187,7 +187,7 @@ def test_the_place_among_other_mods_is_recorded(tmp_path: Path) -> None:
     }
 
 
-def test_mods_outside_are_told_from_the_network_inwards(tmp_path: Path) -> None:
+def test_outer_mods_are_listed_from_the_network_inwards(tmp_path: Path) -> None:
     def first(message: Message, context: Any, call_next: Any) -> Message:
         return call_next(message, context)
 
@@ -199,8 +199,8 @@ def test_mods_outside_are_told_from_the_network_inwards(tmp_path: Path) -> None:
     assert {tuple(one.outside or ()) for one in found} == {("first", "second")}
 
 
-def test_a_place_that_is_not_recognised_is_not_known(tmp_path: Path) -> None:
-    """Called by a mod of the user's own, or by a framework whose list of mods looks otherwise."""
+def test_an_unrecognised_position_is_recorded_as_unknown(tmp_path: Path) -> None:
+    """The recorder is called by a mod of the user, or by a framework that chains mods in another way."""
     mine = record(tmp_path)
 
     def both(message: Message, context: Any, call_next: Any) -> Message:
@@ -211,7 +211,7 @@ def test_a_place_that_is_not_recognised_is_not_known(tmp_path: Path) -> None:
     assert {(one.inside, one.outside) for one in read_recording(tmp_path).messages} == {(None, None)}
 
 
-def test_a_node_that_empties_what_it_was_sent(tmp_path: Path, both: tuple[Recording, Recording]) -> None:
+def test_a_node_that_empties_its_message(tmp_path: Path, both: tuple[Recording, Recording]) -> None:
     def load(model: torch.nn.Module, arrays: ArrayRecord) -> None:
         model.load_state_dict(arrays.to_torch_state_dict(keep_input=False))
 
@@ -236,7 +236,7 @@ def broken(*arguments: Any, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "fault", "told"),
+    ("target", "fault", "reason"),
     [
         ("fedxray.federation.recording.writer.write_whole", no_space, "No space left"),
         ("fedxray.federation.recording.writer.write_message", broken, "a fault of the recorder"),
@@ -244,29 +244,29 @@ def broken(*arguments: Any, **settings: Any) -> None:
         ("fedxray.integrations.flower.read_reply", broken, "a fault of the recorder"),
     ],
 )
-def test_the_training_goes_on_whatever_happens(
+def test_the_training_continues_after_any_fault(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    place: str,
+    target: str,
     fault: Any,
-    told: str,
+    reason: str,
 ) -> None:
     plain = run(InProcessGrid(client_app(CLIENTS, RECIPE)))
     mine = record(tmp_path / "client")
     grid: Any = record_grid(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[mine])), tmp_path / "server")
-    monkeypatch.setattr(place, fault)
+    monkeypatch.setattr(target, fault)
     with caplog.at_level(logging.WARNING, logger="fedxray.recorder"):
         result = run(grid)
         mine.writer.wait()
         grid.writer.wait()
     assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(result).items())
-    assert told in str(mine.writer.stopped) and told in str(grid.writer.stopped)
+    assert reason in str(mine.writer.stopped) and reason in str(grid.writer.stopped)
     warned = [one for one in caplog.records if "stopped recording" in one.message]
-    assert len(warned) == 2, "each side says it once"
+    assert len(warned) == 2, "each side warns once"
 
 
-def test_what_was_written_before_a_fault_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_written_before_a_fault_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = record(tmp_path / "client")
     grid = InProcessGrid(client_app(CLIENTS, RECIPE, mods=[mine]))
     run(grid, rounds=1)
@@ -282,7 +282,7 @@ def test_what_was_written_before_a_fault_stays(tmp_path: Path, monkeypatch: pyte
 def test_a_disk_slower_than_the_training_ends_the_recording(tmp_path: Path) -> None:
     mine = record(tmp_path / "client")
     slow = replace(mine, writer=writer.RecordingWriter(tmp_path / "client", "client", most_waiting=10))
-    with slow.writer._lock:  # the disk does nothing meanwhile
+    with slow.writer._lock:  # nothing is written meanwhile
         slow.writer._thread = object()  # type: ignore[assignment]
     run(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[slow])), rounds=1)
     assert "slower than the training" in str(slow.writer.stopped)
@@ -322,7 +322,7 @@ def test_messages_that_are_pushed_and_pulled(tmp_path: Path) -> None:
 
 
 class SilentGrid:
-    """A grid from which no answer comes."""
+    """A grid without replies."""
 
     def __init__(self) -> None:
         self.pushed = 0
@@ -336,8 +336,8 @@ class SilentGrid:
 
 
 @pytest.mark.parametrize(("nodes", "most"), [([7, 7, 7, 7], 10**9), ([1, 2, 3, 4], 150)])
-def test_what_is_never_answered_is_written_and_not_held(tmp_path: Path, nodes: list[int], most: int) -> None:
-    """A node that is sent a later round does not answer the earlier one; nor is more held than the bound."""
+def test_unanswered_messages_are_written_and_not_held(tmp_path: Path, nodes: list[int], most: int) -> None:
+    """A node that is sent a later round will not answer the earlier one; no more is held than the bound."""
     from flwr.app import ConfigRecord
 
     grid: Any = record_grid(SilentGrid(), tmp_path)  # type: ignore[arg-type]
@@ -439,7 +439,7 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         (lambda: network(inputs=6), r"'0.weight' of shape \[5, 6\], as in the network, got \[5, 4\]"),
         (lambda: network()[:3], "arrays of the network .* got one called '3.weight'"),
@@ -449,14 +449,14 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_model_that_does_not_fit(both: tuple[Recording, Recording], model: Any, told: str) -> None:
+def test_a_model_that_does_not_fit(both: tuple[Recording, Recording], model: Any, message: str) -> None:
     chosen = choose(both[0], node=str(NODES[0]))
     found = transcribe(chosen, model=model(), space=SPACE, recipe=RECIPE)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         found.shelf.get("sent/0")
 
 
-def test_gradients_are_taken_as_they_are(both: tuple[Recording, Recording]) -> None:
+def test_gradients_are_used_unchanged(both: tuple[Recording, Recording]) -> None:
     found = transcript(both[0], recipe=Recipe(algorithm="fedsgd"))
     arrays = both[0].arrays(choose(both[0], node=str(NODES[0])).trained[0].reply)  # type: ignore[arg-type]
     reply = next(one for one in found.messages if one.what == "reply")
@@ -498,8 +498,12 @@ def test_a_client_of_the_older_interface(tmp_path: Path) -> None:
     InProcessGrid(app).send_and_receive([Message(content, NODES[0], "train", group_id="3")])
     mine.writer.wait()
     found = read_recording(tmp_path)
-    heard = found.messages[0]
-    assert (heard.round, heard.examples, heard.config) == (3, 12, {"lr": 0.5})
+    recorded_message = found.messages[0]
+    assert (recorded_message.round, recorded_message.examples, recorded_message.config) == (
+        3,
+        12,
+        {"lr": 0.5},
+    )
     model = torch.nn.Linear(4, 3)
     update = transcribe(choose(found), model=model, space=SPACE, recipe=RECIPE).shelf.get("reply/2")
     assert torch.equal(update.params["weight"], torch.ones(3, 4))

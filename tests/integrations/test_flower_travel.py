@@ -30,15 +30,15 @@ def passing(message: Any, context: Any, call_next: Any) -> Any:
 
 def test_an_app_with_a_recorder_travels(tmp_path: Path) -> None:
     mine = record(tmp_path)
-    go_on = threading.Event()
+    release = threading.Event()
 
     def held() -> Any:
-        go_on.wait()
-        raise OSError("the original is of no use any more")
+        release.wait()
+        raise OSError("the original is not used any more")
 
     mine.writer.submit(held, 0)  # a lock, a thread and something that waits
     sent = cloudpickle.dumps(client_app(CLIENTS, RECIPE, mods=[passing, mine, passing]))
-    go_on.set()
+    release.set()
     mine.writer.wait()
     for round in (1, 2):  # a new copy with each message
         app = cloudpickle.loads(sent)

@@ -1,4 +1,4 @@
-"""How soon an update stops resembling the true one: against a step of SGD, and by what must hold at no noise."""
+"""The distance of updates under noise: compared with steps of SGD, and zero without noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedxray.seeds import fork
 
 
 def federation(norm: str = "running") -> Federation:
-    """Two groups of four digits and a narrow network."""
+    """Return two groups of four digits and a narrow network."""
     plan: dict[str, Any] = {
         "data": {"name": "digits", "clients": 2, "limit": 4},
         "model": {"name": "resnet9", "width": 4, "norm": norm, "stem": "cifar"},
@@ -51,12 +51,12 @@ def test_the_distance_is_that_of_two_steps_of_sgd(norm: str) -> None:
         assert found[size] == pytest.approx(expected, rel=1e-3)
 
 
-def test_without_noise_there_is_no_distance_and_more_noise_goes_further() -> None:
+def test_the_distance_is_zero_without_noise_and_grows_with_it() -> None:
     found = list(awa_noise.distances(federation(), 0, 0, (0.0, *awa.NOISES)).values())
     assert 0 == found[0] < found[1] < found[2] < found[3]
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_unchanged() -> None:
     made = federation("batch")
     before = {name: value.clone() for name, value in made.model.state_dict().items()}
     awa_noise.distances(made, 0, 0, (0.1,))

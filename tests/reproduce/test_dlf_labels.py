@@ -1,4 +1,4 @@
-"""Table 2 of "Data Leakage in Federated Averaging": its plans and the numbers that were printed."""
+"""Table 2 of Dimitrov et al. 2022 (DLF): its plans and the printed numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_row_is_a_plan(row: str, scale: str) -> None:
     assert len(expand(made)[1]) == len(TABLE2_ATTACKS) * len(attacked)
 
 
-def test_a_row_says_its_recipe() -> None:
+def test_a_row_has_the_recipe_of_its_name() -> None:
     made = plan_table2(Request(), "cifar100-10x1")
     assert (made["federation"]["epochs"], made["federation"]["batch_size"]) == (10, 1)
     assert made["model"]["name"] == "cnn-cifar" and made["data"]["clients"] == 22
@@ -42,7 +42,7 @@ def test_the_small_scale_has_fewer_dummies() -> None:
         assert {attack["samples"] for attack in attacks if "samples" in attack} == {draws}
 
 
-def test_printed_numbers_stand_in_their_columns() -> None:
+def test_printed_numbers_are_in_their_columns() -> None:
     numbers = TABLE2.paper.numbers
     assert set(numbers) == {row for row in TABLE2_ROWS if not row.startswith("mnist")}
     assert numbers["femnist-10x5"]["labels-geng-start"]["label_error"] == (9.2, 4.35)

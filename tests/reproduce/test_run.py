@@ -1,4 +1,4 @@
-"""A reproduction from its request to its files: rows, resume, more of everything, refusals."""
+"""A reproduction from its request to its files: rows, resuming, extensions, refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cells(ended: FinishedReproduction) -> dict[tuple[str, str, str], dict[str, A
     return {(one["row"], one["column"], one["metric"]): one for one in ended.document["rows"]}
 
 
-def test_ours_stands_beside_the_paper_s_with_floors_controls_and_intervals(tmp_path: Path) -> None:
+def test_our_numbers_have_published_ones_floors_controls_and_intervals(tmp_path: Path) -> None:
     ended = run(tmp_path / "out")
     found = cells(ended)
     results = read_results(tmp_path / "out" / "rounds-1")
@@ -92,7 +92,7 @@ def test_the_page_holds_both_numbers_and_the_reasons(tmp_path: Path) -> None:
     assert "accuracy: " in page and "inside our interval" in page
 
 
-def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_reproduction_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path / "whole", rows=("rounds-1", "rounds-2"))
     ended: list[str] = []
 
@@ -118,7 +118,7 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
         asked, tmp_path / "cut", resume=True, progress=lambda done, total, _: again.append((done, total))
     )
     assert again[-1] == (3, 3), "five cases were done before"
-    assert found.document["command"] == asked.command(), "going on with a command is no other command"
+    assert found.document["command"] == asked.command(), "a resumed command is not another command"
     assert found.document["seconds"] == 12.0
     assert without_times(found.document) == without_times(whole.document)
 
@@ -128,7 +128,7 @@ def without_times(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "rows": rows, "seconds": None, "command": None}
 
 
-def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
+def test_more_clients_seeds_columns_and_rows_reuse_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = cells(run(tmp_path / "out", columns=("last",)))
@@ -152,7 +152,9 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     assert cells(wider)["rounds-1", "last", "accuracy"]["ours"]["n"] == 3, "nothing is taken away"
     worked.clear()
     same = run(tmp_path / "out", resume=True, clients=2, columns=("global",))
-    assert not worked and same.document["command"].count(" && ") == 2, "what computed nothing is not told"
+    assert not worked and same.document["command"].count(" && ") == 2, (
+        "commands that computed nothing are not listed"
+    )
     assert "--clients 3 --columns last --resume && " in same.document["command"]
     run(tmp_path / "out", resume=True, clients=2, seeds=2, columns=("last",))
     assert all("seed1" in label for label in worked) and worked
@@ -161,7 +163,7 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     assert mean == cells(more)["rounds-1", "last", "accuracy"]["ours"]["mean"]
 
 
-def test_with_nothing_left_results_and_reports_stay_as_they_are(tmp_path: Path) -> None:
+def test_with_nothing_left_results_and_reports_are_unchanged(tmp_path: Path) -> None:
     run(tmp_path / "out")
     files = [tmp_path / "out" / "rounds-1" / name for name in ("results.json", "report.html")]
     before = [file.stat().st_mtime_ns for file in files]
@@ -203,11 +205,11 @@ def test_the_folder_is_locked_until_everything_is_written(
     assert refused == ["out"]
 
 
-def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
+def test_the_duration_is_recorded_for_its_own_command(tmp_path: Path) -> None:
     first, second = (run_module.begin(tmp_path, name) for name in ("first", "second"))
     run_module.end(tmp_path, first, 3.0)
-    told = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
-    assert told == [("first", 3.0), ("second --resume", 0.0)] and first != second
+    past = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
+    assert past == [("first", 3.0), ("second --resume", 0.0)] and first != second
     old = [{"command": "fedxray", "commit": None, "seconds": 2.0}]
     (tmp_path / run_module.HISTORY).write_text(json.dumps(old))
     mark = run_module.begin(tmp_path, "third")
@@ -217,7 +219,7 @@ def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
     )
 
 
-def test_a_command_that_was_given_again_is_told_once(tmp_path: Path) -> None:
+def test_a_repeated_command_is_listed_once(tmp_path: Path) -> None:
     for name in ("first", "second", "second"):
         run_module.begin(tmp_path, name)
     assert run_module.summarise_history(tmp_path)["command"] == "first && second --resume"
@@ -265,7 +267,7 @@ def test_mistakes_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(BadInput, match=r"other files \(thesis.txt\)"):
         run(tmp_path, resume=True)
