@@ -32,9 +32,9 @@ def main() -> None:
         recipe = Recipe(epochs=steps, batch_size="all", learning_rate=rate)
         federation = Federation(space=photos.space, clients=records, model=network, recipe=recipe)
         off = how_far_off(federation, records)
+        ratio = f"{off.simulated / off.leading:.3f}" if off.leading else "-"  # both are 0 after one step
         print(
-            f"{images} {clients} {steps} {rate:g} {activation} {off.simulated:.4f} {off.leading:.4f} "
-            f"{off.simulated / off.leading:.3f}",
+            f"{images} {clients} {steps} {rate:g} {activation} {off.simulated:.4f} {off.leading:.4f} {ratio}",
             flush=True,
         )
 

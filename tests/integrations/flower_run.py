@@ -33,8 +33,8 @@ class InProcessGrid(Grid):
         self.app = app
         known = list(configs) or [{} for _ in nodes]
         self.contexts = {
-            node: Context(RUN, node, {"partition-id": place, **config}, RecordDict(), {})
-            for place, (node, config) in enumerate(zip(nodes, known, strict=True))
+            node: Context(RUN, node, {"partition-id": index, **config}, RecordDict(), {})
+            for index, (node, config) in enumerate(zip(nodes, known, strict=True))
         }
         self.waiting: dict[str, Message] = {}
 
@@ -106,11 +106,11 @@ def client_app(
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        model, place = build(), int(context.node_config["partition-id"])
+        model, partition = build(), int(context.node_config["partition-id"])
         round = message.content["config"]["server-round"]
         load(model, message.content["arrays"])
-        train_with_torch(model, clients[place], recipe, fork(0, "schedule", place, round - 1))
-        metrics = MetricRecord({"num-examples": len(clients[place])})
+        train_with_torch(model, clients[partition], recipe, fork(0, "schedule", partition, round - 1))
+        metrics = MetricRecord({"num-examples": len(clients[partition])})
         return Message(RecordDict({"arrays": pack(model), "metrics": metrics}), reply_to=message)
 
     @app.evaluate()

@@ -54,29 +54,29 @@ def test_two_checkpoints_are_one_round(tmp_path: Path, ending: str) -> None:
     before, after = network(1), network(2)
     files = [write(tmp_path / f"{name}{ending}", model) for name, model in (("b", before), ("a", after))]
     import_pair(files[0], files[1], tmp_path / "out", round=4, examples=7, recipe={"epochs": 2})
-    found = transcript(tmp_path / "out")
-    assert found.rounds() == [3] and found.recorded
-    reply = next(one for one in found.messages if one.what == "reply")
+    recorded = transcript(tmp_path / "out")
+    assert recorded.rounds() == [3] and recorded.recorded
+    reply = next(one for one in recorded.messages if one.what == "reply")
     assert reply.examples == 7
     for name, value in before.state_dict().items():
-        assert torch.equal(found.shelf.get("sent/3").params[name], value)
+        assert torch.equal(recorded.shelf.get("sent/3").params[name], value)
         change = after.state_dict()[name] - value
-        assert torch.equal(found.shelf.get(reply.parts).params[name], change)
+        assert torch.equal(recorded.shelf.get(reply.parts).params[name], change)
     assert read_recording(tmp_path / "out").messages[0].config == {"epochs": 2}
 
 
 def test_a_folder_of_rounds(tmp_path: Path) -> None:
-    place = tmp_path / "saved"
-    place.mkdir()
+    folder = tmp_path / "saved"
+    folder.mkdir()
     for round in range(3):  # counted from 0, as some frameworks do
-        write(place / f"global-{round}.safetensors", network(round))
+        write(folder / f"global-{round}.safetensors", network(round))
         if round < 2:
-            write(place / f"local-{round}.pt", network(10 + round))
-    (place / "notes.txt").write_text("x")
-    assert import_folder(place, tmp_path / "out") == [1, 2, 3]
-    found = transcript(tmp_path / "out")
-    assert found.rounds() == [0, 1, 2]
-    assert [one.round for one in found.messages if one.what == "reply"] == [0, 1]
+            write(folder / f"local-{round}.pt", network(10 + round))
+    (folder / "notes.txt").write_text("x")
+    assert import_folder(folder, tmp_path / "out") == [1, 2, 3]
+    recorded = transcript(tmp_path / "out")
+    assert recorded.rounds() == [0, 1, 2]
+    assert [one.round for one in recorded.messages if one.what == "reply"] == [0, 1]
 
 
 def test_the_files_of_a_flower_tutorial(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_the_files_of_a_flower_tutorial(tmp_path: Path) -> None:
         2,
         10,
     ]
-    found = transcript(tmp_path / "out")
-    assert found.rounds() == [0, 1, 9]
-    assert torch.equal(found.shelf.get("sent/9").params["0.weight"], network(10).state_dict()["0.weight"])
+    recorded = transcript(tmp_path / "out")
+    assert recorded.rounds() == [0, 1, 9]
+    assert torch.equal(recorded.shelf.get("sent/9").params["0.weight"], network(10).state_dict()["0.weight"])
 
 
 def test_names_of_a_wrapped_network(tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ def test_damaged_files_of_torch_are_bad_input(tmp_path: Path) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    found = read_checkpoint(file)
+                    arrays = read_checkpoint(file)
                 except BadInput:
                     refused += 1
                 else:  # only numbers were changed, or nothing that counts
-                    assert all(np.isfinite(value).all() for value in found.values())
+                    assert all(np.isfinite(value).all() for value in arrays.values())
     assert 0 < refused < 120
 
 
@@ -227,9 +227,9 @@ def test_what_training_scripts_save_is_read(tmp_path: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
-    whole = {"epoch": 3, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "best": 0.5}
+    saved = {"epoch": 3, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "best": 0.5}
     for old in (False, True):
-        torch.save(whole, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)  # noqa: TID251
+        torch.save(saved, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)  # noqa: TID251
         assert set(read_checkpoint(tmp_path / "a.pt")) == set(model.state_dict())
 
 
@@ -308,12 +308,12 @@ def test_two_networks_are_refused(tmp_path: Path) -> None:
 def test_folders_without_matching_files_are_refused(
     tmp_path: Path, files: list[str], settings: dict[str, Any], message: str
 ) -> None:
-    place = tmp_path / "saved"
-    place.mkdir()
+    folder = tmp_path / "saved"
+    folder.mkdir()
     for name in files:
-        write(place / name, network(0))
+        write(folder / name, network(0))
     with pytest.raises(BadInput, match=message):
-        import_folder(place, tmp_path / "out", **settings)
+        import_folder(folder, tmp_path / "out", **settings)
 
 
 def test_an_old_recording_is_not_overwritten(tmp_path: Path) -> None:
@@ -418,9 +418,9 @@ def test_from_the_command_line(
         command(monkeypatch, "import", "checkpoints", "before.safetensors", "after.safetensors", *recipe) == 0
     )
     assert "recording: 1 round (0, the first is 0), 1 with a reply" in capsys.readouterr().out
-    found = read_recording("recording").messages[0]
-    assert found.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
-    assert found.examples == 5
+    first = read_recording("recording").messages[0]
+    assert first.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
+    assert first.examples == 5
     assert command(monkeypatch, "import", "show", "recording") == 0
     message = capsys.readouterr().out
     assert (

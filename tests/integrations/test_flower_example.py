@@ -38,14 +38,14 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def left_over(home: Path) -> list[str]:
     """Return the processes that still have this Flower home in their environment."""
-    found = []
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.fsencode(home) in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
-    return found
+    return commands
 
 
 def left_over_after_a_while(home: Path) -> list[str]:
@@ -122,7 +122,7 @@ def test_recorded_and_simulated_audits_agree(tmp_path: Path, monkeypatch: pytest
     rows = [row for row in ended["summary"] if row["unit"] == "record"]
     assert len(rows) == 3
     for row in rows:
-        other = wanted[row["attack"], row["metric"]]
-        print(*(row[key] for key in SHOWN), "simulated:", *(other[key] for key in SHOWN[2:]))
-        assert row["verdict"] == other["verdict"]
-        assert row["mean_low"] <= other["mean_high"] and other["mean_low"] <= row["mean_high"]
+        expected = wanted[row["attack"], row["metric"]]
+        print(*(row[key] for key in SHOWN), "simulated:", *(expected[key] for key in SHOWN[2:]))
+        assert row["verdict"] == expected["verdict"]
+        assert row["mean_low"] <= expected["mean_high"] and expected["mean_low"] <= row["mean_high"]

@@ -207,35 +207,39 @@ def test_components_of_the_gain() -> None:
     assert attacks["both-sent"] == {**attacks["both"], "label": "both-sent", "unit": "sent"}
 
 
-def tiny(made: Reproduction) -> Reproduction:
+def tiny(reproduction: Reproduction) -> Reproduction:
     """Return the reproduction on digits with a network of two channels and a 25th of the steps, at most four."""
 
     def plan(request: Request, row: str) -> dict[str, Any]:
-        assert made.plan is not None
-        found = made.plan(request, row)
-        for one in found["attack"]:
+        assert reproduction.plan is not None
+        content = reproduction.plan(request, row)
+        for one in content["attack"]:
             one["steps"] = min(one["steps"] // 25, 4)
             one |= {"kept_every": 2} if "kept_every" in one else {}
             one |= {"restarts": 2} if "restarts" in one else {}
             one |= {"search": {**one["search"], "trials": 4, "starts": 2}} if "search" in one else {}
-        network = {**found["model"], "name": "resnet9", "width": 2}
-        return {**found, "model": network, "data": {**found["data"], "name": "digits"}}
+        network = {**content["model"], "name": "resnet9", "width": 2}
+        return {**content, "model": network, "data": {**content["data"], "name": "digits"}}
 
-    return replace(made, plan=plan)
+    return replace(reproduction, plan=plan)
 
 
-def ran(made: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any) -> dict[str, Any]:
-    asked_for = ReproductionJob(reproduction=made, request=Request(**asked), rows=rows, columns=made.columns)
+def ran(
+    reproduction: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any
+) -> dict[str, Any]:
+    asked_for = ReproductionJob(
+        reproduction=reproduction, request=Request(**asked), rows=rows, columns=reproduction.columns
+    )
     ended = reproduce(asked_for, folder, resume=resume)
     assert ended.failed == 0
     return ended.document
 
 
 def test_table_4_end_to_end(tmp_path: Path) -> None:
-    made = tiny(find("awa-table4"))
-    found = ran(made, tmp_path / "out", "case4", clients=2)
-    cells = {(one["column"], one["metric"]): one for one in found["rows"]}
-    assert set(cells) == {(column.name, column.metric) for column in made.columns}
+    reproduction = tiny(find("awa-table4"))
+    content = ran(reproduction, tmp_path / "out", "case4", clients=2)
+    cells = {(one["column"], one["metric"]): one for one in content["rows"]}
+    assert set(cells) == {(column.name, column.metric) for column in reproduction.columns}
     cell = cells["awa-sent", "psnr_002_by_index"]
     assert cell["ours"]["n"] == 2 and cell["paper"] == {"mean": 19.68, "spread": None}
     cell = cells["awa", "psnr_002_by_index"]
@@ -245,33 +249,37 @@ def test_table_4_end_to_end(tmp_path: Path) -> None:
     assert cells["dlg", "mse"]["paper"] is None
     ledger = read_results(tmp_path / "out" / "case4")["cases"][0]["ledger"]
     assert "labels" in ledger["grants"]
-    pairs = {(one["left"], one["right"], one["metric"]) for one in found["differences"]}
+    pairs = {(one["left"], one["right"], one["metric"]) for one in content["differences"]}
     assert ("awa", "dlg-rate", "psnr_002") in pairs
 
 
 def test_every_step_of_a_descent_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, asked, whole = tiny(find("awa-iterations")), 0, Match.__call__
+    reproduction, asked, original = tiny(find("awa-iterations")), 0, Match.__call__
 
     def counted(self: Match, point: dict[str, Tensor]) -> Tensor:
         nonlocal asked
         asked += 1
-        return whole(self, point)
+        return original(self, point)
 
     monkeypatch.setattr(Match, "__call__", counted)
-    asked_for = ReproductionJob(reproduction=made, request=SMALL, rows=("case1-250",), columns=made.columns)
-    found = reproduce(asked_for, tmp_path / "out").document
-    assert {one["column"] for one in found["rows"]} == {f"awa-{steps}" for steps in (50, 100, 150, 200, 250)}
+    asked_for = ReproductionJob(
+        reproduction=reproduction, request=SMALL, rows=("case1-250",), columns=reproduction.columns
+    )
+    content = reproduce(asked_for, tmp_path / "out").document
+    assert {one["column"] for one in content["rows"]} == {
+        f"awa-{steps}" for steps in (50, 100, 150, 200, 250)
+    }
     (loss,) = {
         one["units"][0]["value"]
-        for one in found["rows"]
+        for one in content["rows"]
         if (one["column"], one["metric"]) == ("awa-250", "mse")
     }
     assert asked <= 4 + 2 and loss > 0  # 2 and 4 steps, and the loss at the end of each
 
 
 def test_the_weights_of_a_study_go_to_the_other_groups(tmp_path: Path) -> None:
-    made, folder = tiny(find("awa-search")), tmp_path / "out"
-    ran(made, folder, "case1-study", "case1", clients=1)
+    reproduction, folder = tiny(find("awa-search")), tmp_path / "out"
+    ran(reproduction, folder, "case1-study", "case1", clients=1)
     study, used = (read_results(folder / row) for row in ("case1-study", "case1"))
     search = next(one["search"] for one in study["cases"] if one["attack"] == "searched")
     losses = [one["loss"] for one in search["trials"]]
@@ -281,7 +289,7 @@ def test_the_weights_of_a_study_go_to_the_other_groups(tmp_path: Path) -> None:
     assert {name: attacks["searched"][name] for name in RANGES} == best
     assert "q_conv" not in attacks["awa"] and {one["client"] for one in used["cases"]} == {0}
     assert {one["client"] for one in study["cases"]} == {4}
-    more = ran(made, folder, "case1-study", "case1", resume=True, clients=2)
+    more = ran(reproduction, folder, "case1-study", "case1", resume=True, clients=2)
     assert {one["client"] for one in read_results(folder / "case1")["cases"]} == {0, 1}
     assert read_results(folder / "case1")["plan"]["attack"][0]["q_conv"] == best["q_conv"]
     assert {one["row"] for one in more["rows"]} == {"case1-study", "case1"}
@@ -290,9 +298,9 @@ def test_the_weights_of_a_study_go_to_the_other_groups(tmp_path: Path) -> None:
 def test_a_row_that_needs_another_is_refused_alone(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="case4-study too"):
         ran(tiny(find("awa-search")), tmp_path / "out", "case4")
-    made = find("awa-search")
+    reproduction = find("awa-search")
     with pytest.raises(ValueError, match="does not stand before it"):
-        replace(made, follows={"case1": Follows(row="case4-study", fill=awa.with_found_weights)})
+        replace(reproduction, follows={"case1": Follows(row="case4-study", fill=awa.with_found_weights)})
     lost = {"cases": [{"attack": "searched", "search": None, "reason": "too dark", "status": "failed"}]}
     with pytest.raises(BadInput, match="too dark"):
         awa.with_found_weights({"attack": [{"label": "searched"}]}, {**lost, "plan": {"name": "x"}})

@@ -27,23 +27,23 @@ OURS = (
 def plans(request: Request, *names: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield figure, row and plan of every row."""
     for name in names or OURS:
-        made = find(name)
-        assert made.plan is not None
-        for row in made.rows:
-            yield name, row, made.plan(request, row)
+        reproduction = find(name)
+        assert reproduction.plan is not None
+        for row in reproduction.rows:
+            yield name, row, reproduction.plan(request, row)
 
 
 @pytest.mark.parametrize("request_", [PAPER, SMALL])
 def test_every_plan_is_valid_and_fits_the_photos(request_: Request) -> None:
     assert set(OURS) <= set(NAMES)
     for name, row, plan in plans(request_):
-        made = make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
+        checked = make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
         data, photos = plan["data"], 64 if plan["data"]["size"] == 128 else 1000
         sizes = [data["sizes"][client % len(data["sizes"])] for client in range(data["clients"])]
         left = photos - round(data["public"] * photos)
-        assert data["clients"] == made.clients and sum(sizes) <= left, (name, row)
-        assert data["holdout"] == 0 and made.federation.batch_size in ("all", 32)
-        assert made.federation.batch_size == "all" or row == "fedsgd"
+        assert data["clients"] == checked.clients and sum(sizes) <= left, (name, row)
+        assert data["holdout"] == 0 and checked.federation.batch_size in ("all", 32)
+        assert checked.federation.batch_size == "all" or row == "fedsgd"
 
 
 def test_clients_take_their_steps_on_one_batch_at_the_papers_rate() -> None:
@@ -163,22 +163,22 @@ def test_where_the_number_of_images_is_searched_only_retrieval_is_compared() -> 
 def test_each_choice_changes_one_setting() -> None:
     for _, _, plan in plans(PAPER, "curious-choices"):
         first, *others = plan["attack"]
-        for other in others:
-            changed = {key for key in {*first, *other} - {"label"} if first.get(key) != other.get(key)}
-            assert changed in ({"own_share"}, {"match"}, {"latent"}, {"grants", "labels"}, set()), other
+        for choice in others:
+            changed = {key for key in {*first, *choice} - {"label"} if first.get(key) != choice.get(key)}
+            assert changed in ({"own_share"}, {"match"}, {"latent"}, {"grants", "labels"}, set()), choice
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_smaller_distance_is_the_better_image(name: str) -> None:
     """LPIPS falls where the other metrics rise, so no difference may expect the same of both."""
-    made = find(name)
-    metrics = {one.metric for one in made.columns}
-    for one in made.differences:
+    reproduction = find(name)
+    metrics = {one.metric for one in reproduction.columns}
+    for one in reproduction.differences:
         compared = set(one.metrics) or metrics
         if one.expected is not None and "lpips" in compared:
             assert (compared, one.expected) == ({"lpips"}, "below"), one
-    expected = [one for one in made.differences if one.expected == "above"]
-    assert len([one for one in made.differences if one.expected == "below"]) == len(expected)
+    expected = [one for one in reproduction.differences if one.expected == "above"]
+    assert len([one for one in reproduction.differences if one.expected == "below"]) == len(expected)
 
 
 def test_our_text_has_no_number_of_any_figure() -> None:

@@ -18,18 +18,18 @@ from fedxray.restore.loading import record_hashes
 
 
 def plan_of(name: str, row: str, scale: str = "small") -> Plan:
-    made = find(name)
-    assert made.plan is not None
-    return make_plan({**made.plan(Request(scale=scale), row), "name": "x"}, Path.cwd())
+    reproduction = find(name)
+    assert reproduction.plan is not None
+    return make_plan({**reproduction.plan(Request(scale=scale), row), "name": "x"}, Path.cwd())
 
 
 @pytest.mark.parametrize("name", ["curious-restoration", "curious-fedinverse"])
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_every_plan_is_valid_and_gives_every_column(name: str, scale: str) -> None:
-    made = find(name)
-    for row in made.rows:
+    reproduction = find(name)
+    for row in reproduction.rows:
         labels = {part.title for part in plan_of(name, row, scale).attacks}
-        assert labels == {column.attack for column in made.columns}
+        assert labels == {column.attack for column in reproduction.columns}
 
 
 def test_the_raw_attack_has_every_restorer() -> None:
@@ -70,6 +70,6 @@ def test_the_commands_for_priors_are_valid(monkeypatch: pytest.MonkeyPatch) -> N
 def test_fedinverse_runs_as_a_curious_client() -> None:
     plan = plan_of("curious-fedinverse", "mnist")
     assert {part.role for part in plan.attacks} == {"curious-client"}
-    made = {part.title: part.make(plan.folder) for part in plan.attacks}
-    weights = {name: getattr(made[name], "independence") for name in ("mi", "mi-hsic")}  # noqa: B009
+    attacks = {part.title: part.make(plan.folder) for part in plan.attacks}
+    weights = {name: getattr(attacks[name], "independence") for name in ("mi", "mi-hsic")}  # noqa: B009
     assert weights == {"mi": 0.0, "mi-hsic": 0.05}

@@ -19,10 +19,10 @@ FAMILY = ["dlf", "dlf-no-prior", "shared-simulation", "fedsgd-epoch", "fedsgd-in
 def plans(request: Request = PAPER) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield table, row and plan of every row."""
     for table in TABLES:
-        made = find(f"dlf-{table}")
-        assert made.plan is not None
-        for row in made.rows:
-            yield table, row, made.plan(request, row)
+        reproduction = find(f"dlf-{table}")
+        assert reproduction.plan is not None
+        for row in reproduction.rows:
+            yield table, row, reproduction.plan(request, row)
 
 
 def test_every_row_has_the_recipe_of_its_name_and_the_network_of_its_data() -> None:
@@ -104,9 +104,9 @@ def test_printed_numbers_are_in_their_cells(
 
 def test_unprinted_cells_have_no_number() -> None:
     for table in TABLES:
-        made = find(f"dlf-{table}")
-        assert bool(made.paper.numbers) == (table in ("table1", "table3", "table4"))
-        assert set(made.paper.numbers) in (set(), set(made.rows))
+        reproduction = find(f"dlf-{table}")
+        assert bool(reproduction.paper.numbers) == (table in ("table1", "table3", "table4"))
+        assert set(reproduction.paper.numbers) in (set(), set(reproduction.rows))
 
 
 def test_with_one_epoch_the_simulating_attacks_were_printed_as_one() -> None:
@@ -163,13 +163,13 @@ def test_averages_and_defences_are_settings_of_the_same_attack() -> None:
 
 
 def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_of_table_1() -> None:
-    made = find("dlf-iterations")
-    assert made.plan is not None
-    for row in made.rows:
+    reproduction = find("dlf-iterations")
+    assert reproduction.plan is not None
+    for row in reproduction.rows:
         first, plan = dlf.plan_table1(PAPER, row), dlf.plan_iterations(PAPER, row)
         assert {**plan, "attack": None} == {**first, "attack": None}, row
-        whole, *others = plan["attack"]
-        assert {**whole, "label": "dlf", "together": 0} == {
+        full, *others = plan["attack"]
+        assert {**full, "label": "dlf", "together": 0} == {
             **first["attack"][0],
             "label": "dlf",
             "together": 0,

@@ -16,16 +16,16 @@ from fedxray.reproduce.dlf import TABLE2, TABLE2_ATTACKS, TABLE2_ROWS, plan_tabl
 @pytest.mark.parametrize("row", TABLE2_ROWS)
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_every_row_is_a_plan(row: str, scale: str) -> None:
-    made = make_plan(plan_table2(Request(scale=scale), row), Path.cwd())  # type: ignore[arg-type]
-    attacked = {case.client for case in expand(made)[1]}
-    assert len(attacked) == made.data.clients
-    assert len(expand(made)[1]) == len(TABLE2_ATTACKS) * len(attacked)
+    checked = make_plan(plan_table2(Request(scale=scale), row), Path.cwd())  # type: ignore[arg-type]
+    attacked = {case.client for case in expand(checked)[1]}
+    assert len(attacked) == checked.data.clients
+    assert len(expand(checked)[1]) == len(TABLE2_ATTACKS) * len(attacked)
 
 
 def test_a_row_has_the_recipe_of_its_name() -> None:
-    made = plan_table2(Request(), "cifar100-10x1")
-    assert (made["federation"]["epochs"], made["federation"]["batch_size"]) == (10, 1)
-    assert made["model"]["name"] == "cnn-cifar" and made["data"]["clients"] == 22
+    content = plan_table2(Request(), "cifar100-10x1")
+    assert (content["federation"]["epochs"], content["federation"]["batch_size"]) == (10, 1)
+    assert content["model"]["name"] == "cnn-cifar" and content["data"]["clients"] == 22
 
 
 def test_clients_are_as_many_as_asked_for_of_all_that_train() -> None:

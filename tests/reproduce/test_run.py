@@ -38,15 +38,15 @@ def cells(ended: FinishedReproduction) -> dict[tuple[str, str, str], dict[str, A
 
 def test_our_numbers_have_published_ones_floors_controls_and_intervals(tmp_path: Path) -> None:
     ended = run(tmp_path / "out")
-    found = cells(ended)
+    by_cell = cells(ended)
     results = read_results(tmp_path / "out" / "rounds-1")
-    cell = found["rounds-1", "last", "accuracy"]
+    cell = by_cell["rounds-1", "last", "accuracy"]
     scores = [case["scores"]["accuracy"] for case in results["cases"] if case["attack"] == "last"]
     assert cell["ours"]["mean"] == pytest.approx(sum(scores) / 2)
     assert (cell["ours"]["n"], cell["ours"]["clients"], cell["ours"]["seeds"]) == (2, 2, 1)
     assert cell["paper"] == {"mean": 0.9, "spread": None} and cell["data"] == "clinic"
-    assert found["rounds-1", "global", "accuracy"]["paper"] == {"mean": 0.8, "spread": 0.1}
-    assert found["rounds-1", "last", "balanced_accuracy"]["paper"] is None
+    assert by_cell["rounds-1", "global", "accuracy"]["paper"] == {"mean": 0.8, "spread": 0.1}
+    assert by_cell["rounds-1", "last", "balanced_accuracy"]["paper"] is None
     row = next(one for one in results["summary"] if one["attack"] == "last" and one["metric"] == "accuracy")
     over = cell["floors"][row["over"]]
     assert cell["over"] == row["over"] and over["mean"] == pytest.approx(row["floor"])
@@ -54,19 +54,19 @@ def test_our_numbers_have_published_ones_floors_controls_and_intervals(tmp_path:
         pytest.approx(row[name]) for name in ("difference", "low", "high")
     ]
     assert cell["controls"] == row["controls"] and cell["controls"]
-    assert {row for row, _, _ in found} == {"rounds-1"}, "the small scale runs its own rows"
+    assert {row for row, _, _ in by_cell} == {"rounds-1"}, "the small scale runs its own rows"
     assert (tmp_path / "out" / "rounds-1" / "report.html").is_file()
 
 
 def test_differences_are_paired_by_client(tmp_path: Path) -> None:
     ended = run(tmp_path / "out", rows=("rounds-1", "rounds-2"))
-    found = cells(ended)
+    by_cell = cells(ended)
     same, across = (
         next(one for one in ended.document["differences"] if (one["rows"][0] == one["rows"][1]) is equal)
         for equal in (True, False)
     )
-    last, other = (found["rounds-1", name, "accuracy"]["units"] for name in ("last", "global"))
-    gaps = [one["value"] - two["value"] for one, two in zip(last, other, strict=True)]
+    last, global_ = (by_cell["rounds-1", name, "accuracy"]["units"] for name in ("last", "global"))
+    gaps = [one["value"] - two["value"] for one, two in zip(last, global_, strict=True)]
     assert same["mean"] == pytest.approx(sum(gaps) / 2) and same["n"] == 2
     assert same["paper"] == pytest.approx(0.1) and same["expected"] == "above"
     assert across["rows"] == ["rounds-1", "rounds-2"] and across["verdict"] is None
@@ -93,7 +93,7 @@ def test_the_page_holds_both_numbers_and_the_reasons(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_reproduction_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run(tmp_path / "whole", rows=("rounds-1", "rounds-2"))
+    uninterrupted = run(tmp_path / "whole", rows=("rounds-1", "rounds-2"))
     ended: list[str] = []
 
     def stop(done: int, total: int, label: str) -> None:
@@ -114,13 +114,13 @@ def test_an_interrupted_reproduction_is_resumed(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
-    found = reproduce(
+    resumed = reproduce(
         asked, tmp_path / "cut", resume=True, progress=lambda done, total, _: again.append((done, total))
     )
     assert again[-1] == (3, 3), "five cases were done before"
-    assert found.document["command"] == asked.command(), "a resumed command is not another command"
-    assert found.document["seconds"] == 12.0
-    assert without_times(found.document) == without_times(whole.document)
+    assert resumed.document["command"] == asked.command(), "a resumed command is not another command"
+    assert resumed.document["seconds"] == 12.0
+    assert without_times(resumed.document) == without_times(uninterrupted.document)
 
 
 def without_times(content: dict[str, Any]) -> dict[str, Any]:
@@ -280,16 +280,16 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 def test_rows_can_be_measured_without_an_audit(tmp_path: Path) -> None:
     ended = run(tmp_path / "out", "fake-measured")
-    found = cells(ended)
-    assert found["far", "first", "psnr"]["ours"]["mean"] == pytest.approx(11.0)
-    assert found["near", "second", "psnr"]["floors"]["chance"]["mean"] == 0.5
+    by_cell = cells(ended)
+    assert by_cell["far", "first", "psnr"]["ours"]["mean"] == pytest.approx(11.0)
+    assert by_cell["near", "second", "psnr"]["floors"]["chance"]["mean"] == 0.5
     verdicts = [(one["mean"], one["verdict"]) for one in ended.document["differences"]]
     assert verdicts == [(pytest.approx(1.0), "holds")] * 2
     said = " ".join(ended.document["sentences"])
     assert "not in our text" in said and "the second is above the first" in said
-    kept = (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns
+    written = (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns
     again = run(tmp_path / "out", "fake-measured", resume=True)
-    assert (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns == kept
+    assert (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns == written
     assert without_times(again.document) == without_times(ended.document)
     more = run(tmp_path / "out", "fake-measured", resume=True, seeds=4)
     assert cells(more)["far", "first", "psnr"]["ours"]["n"] == 4
