@@ -120,11 +120,13 @@ def settings() -> str:
     """The page docs/settings.md."""
     parts = [SETTINGS_OPENING]
     for kind in WORDS:
-        named = {name: settings_of(kind, name) for name in catalog.table(kind)}
         parts += [f"\n## {kind.capitalize()}\n"]
-        parts += [f"\n### {name}\n\n" + _settings_table(found) for name, found in named.items() if found]
-        if bare := [f"`{name}`" for name, found in named.items() if not found]:
-            parts.append(f"\nWithout settings: {', '.join(bare)}.\n")
+        for name in catalog.built_in(kind):
+            about = catalog.first_paragraph(catalog.resolve(kind, name))
+            found = settings_of(kind, name)
+            parts.append(
+                f"\n### {name}\n\n{about}\n\n" + (_settings_table(found) if found else "No settings.\n")
+            )
     return "".join(parts)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from fedxray.audit.judge.results import RESULTS, read_results
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.audit import Meter, conduct_with, costs, silent, unfinished
+from fedxray.audit.run.audit import Completed, WeightedProgress, costs, run_audit, silent, unfinished
 from fedxray.audit.run.engines import Engine, Progress, Task, make_engine
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.preflight import Estimate, preflight
@@ -45,15 +45,6 @@ from fedxray.reproduce.pages import markdown
 KIND = "reproduction"
 REQUEST, PAGE, MEASURED, HISTORY = "request.json", "reproduction.md", "measured.json", "history.json"
 GROWS = ("seeds", "attack", "name")  # keys of a plan in which a row may be extended
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedReproduction:
-    """The folder and document of a reproduction that was run, and its number of failed cases."""
-
-    folder: Path
-    document: dict[str, Any]
-    failed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +113,7 @@ def reproduce(
     jobs: int | None = None,
     resume: bool = False,
     progress: Progress = silent,
-) -> FinishedReproduction:
+) -> Completed:
     """Run all rows into a folder and write the comparison with the paper; `progress` counts cases."""
     plans = asked.plans()
     with make_engine(engine, jobs) as workers:
@@ -139,7 +130,7 @@ def reproduce(
             return write_comparison(asked.reproduction, asked.request.scale, folder)
 
 
-def write_comparison(reproduction: Reproduction, scale: str, folder: Path) -> FinishedReproduction:
+def write_comparison(reproduction: Reproduction, scale: str, folder: Path) -> Completed:
     """Write reproduction.json and the page from all rows that a folder holds."""
     rows = [read_row(reproduction, folder, row) for row in finished_rows(reproduction, folder)]
     content = documents.document(
@@ -152,7 +143,7 @@ def write_comparison(reproduction: Reproduction, scale: str, folder: Path) -> Fi
     )
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
-    return FinishedReproduction(folder=folder, document=content, failed=_failed(content))
+    return Completed(folder=folder, document=content, failed=_failed(content))
 
 
 def is_reproduction(folder: Path) -> bool:
@@ -193,7 +184,7 @@ def _audit_rows(
     plans = {row: extended(folder / row, plan) if resume else plan for row, plan in informed.items()}
     total, ended = sum(_left(plan, folder / row) for row, plan in plans.items()), 0
     log, estimates = Store(folder).log, {}
-    if total and isinstance(progress, Meter):  # every row is rehearsed before the first begins
+    if total and isinstance(progress, WeightedProgress):  # every row is rehearsed before the first begins
         estimates = {row: preflight(plan) for row, plan in plans.items() if _left(plan, folder / row)}
         progress.weigh(_costs(plans, estimates, folder))
     with noted(folder, asked.command()) if total else nullcontext():
@@ -207,10 +198,10 @@ def _audit_rows(
                 ended += label in ids
                 progress(ended, total, f"{row} {label}")
 
-            done = conduct_with(
-                workers,
+            done = run_audit(
                 plan,
                 folder / row,
+                engine=workers,
                 resume=resume,
                 progress=count,
                 power=False,
@@ -255,7 +246,7 @@ def _measure_rows(asked: ReproductionJob, folder: Path, workers: Engine, progres
         if file.is_file() and read_object(file).get("request") == asdict(asked.request):
             continue
         argument["file"] = str(file)
-        tasks.append(Task(label=row, function=f"{__name__}:work_on_row", argument=argument))
+        tasks.append(Task(label=row, function=f"{__name__}:work_on_row", item=argument))
     with noted(folder, asked.command()) if tasks else nullcontext():
         Store(folder).log(f"{asked.command()}: {len(tasks)} rows")
         failures = workers.run(tasks, progress)

@@ -12,13 +12,14 @@ import jsonschema
 import pytest
 
 from fedxray.audit.judge.results import read_results
+from fedxray.audit.run.audit import Completed
 from fedxray.audit.run.engines import Inline
 from fedxray.audit.run.store import locked
 from fedxray.errors import BadInput
 from fedxray.reproduce import document as documents
 from fedxray.reproduce import run as run_module
 from fedxray.reproduce.base import REPRODUCTIONS, Request
-from fedxray.reproduce.run import FinishedReproduction, is_reproduction, job, rebuild, reproduce
+from fedxray.reproduce.run import is_reproduction, job, rebuild, reproduce
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +28,12 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(REPRODUCTIONS, f"fake-{name}", f"tests.reproduce.fakes:{name.upper()}")
 
 
-def run(folder: Path, name: str = "fake-audited", resume: bool = False, **asked: Any) -> FinishedReproduction:
+def run(folder: Path, name: str = "fake-audited", resume: bool = False, **asked: Any) -> Completed:
     rows, columns = asked.pop("rows", ()), asked.pop("columns", ())
     return reproduce(job(name, Request(**asked), rows, columns), folder, resume=resume)
 
 
-def cells(ended: FinishedReproduction) -> dict[tuple[str, str, str], dict[str, Any]]:
+def cells(ended: Completed) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(one["row"], one["column"], one["metric"]): one for one in ended.document["rows"]}
 
 

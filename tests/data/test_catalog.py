@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from fedxray.data import DATASETS, Dataset, load, options_of, split
+from fedxray.data.sources import SOURCES
 from fedxray.errors import BadInput
 
-BUNDLED = ("digits", "diabetes", "clinic", "leaf-synthetic")
-ON_DISK = sorted(set(DATASETS) - {*BUNDLED, "femnist"})
+DOWNLOADED = [name for name in DATASETS if name in SOURCES]
+WITHOUT_DOWNLOAD = [name for name in DATASETS if name not in SOURCES]
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +62,20 @@ def check_whole(dataset: Dataset) -> None:
                 assert rows.any()
 
 
-@pytest.mark.parametrize("name", BUNDLED)
-def test_made_without_files(name: str) -> None:
-    check_whole(load(name))
+@pytest.mark.parametrize("name", WITHOUT_DOWNLOAD)
+def test_made_without_a_download_or_the_user_makes_its_files(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
+    try:
+        dataset = load(name)
+    except BadInput as refusal:
+        assert "Make it" in refusal.remedy and "FEDXRAY_DATA" in refusal.remedy
+    else:
+        check_whole(dataset)
 
 
-@pytest.mark.parametrize("name", ON_DISK)
+@pytest.mark.parametrize("name", DOWNLOADED)
 def test_read_from_the_folder(name: str, data_folder: object) -> None:
     check_whole(once(name))
 
@@ -144,7 +153,7 @@ def test_groups_of_incomes_are_coded_as_in_the_paper(data_folder: object) -> Non
             assert set(column.codes[0]) == {0.0} and len(column.codes) == len(column.positions) + 1
 
 
-def test_drawn_occupations_make_a_table_wide_and_tell_nothing(data_folder: object) -> None:
+def test_drawn_occupations_make_a_table_wide_without_information(data_folder: object) -> None:
     plain, wide = once("acs-income"), load("acs-income", drawn_occupations=300)
     drawn = wide.x[:, list(wide.space.column("OCCP").positions)]
     assert wide.x.shape[1] == plain.x.shape[1] + 299 and torch.equal(wide.y, plain.y)
