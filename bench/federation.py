@@ -1,8 +1,8 @@
-"""How much faster the clients of a round train together than one after the other, and where that stops.
+"""Speed-up of training the clients of a round together over one after the other, and its limits.
 
-One thread, CPU time, repetitions of the three ways interleaved, medians. The first part is the promise that the last
-line states: 10 clients of 1,440 examples with 54 features, an MLP with 128 hidden units, batches of 32. With `--where`
-the second part times other networks stacked and one by one, which is what the rule in `federation/cohort.py` rests on.
+One thread, CPU time, repetitions of all ways interleaved, medians. The last line has the speed-up for 10 clients of
+1,440 examples with 54 features, an MLP with 128 hidden units and batches of 32. `--where` also times other networks
+stacked and one by one, on which the rule in `federation/cohort.py` is based.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import argparse
 import copy
 import itertools
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
+from common.measure import cpu_seconds
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -52,25 +52,25 @@ def make_jobs(
 
 
 def with_loader(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[dict[str, Tensor]]:
-    """The usual loop: for every client a module, an optimiser and a DataLoader."""
-    found = []
+    """Train by the usual loop: for every client a module, an optimiser and a DataLoader."""
+    ends = []
     for job in jobs:
         order = job.schedule.index[job.schedule.index >= 0].tolist()
         loader = DataLoader(TensorDataset(job.x, job.y), batch_size=int(recipe.batch_size), sampler=order)
-        found.append(_loop(model, loader))
-    return found
+        ends.append(_loop(model, loader))
+    return ends
 
 
 def with_slices(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[dict[str, Tensor]]:
-    """The lean loop: records put into order once, batches are slices."""
-    found = []
+    """Train by the lean loop: records are ordered once, batches are slices."""
+    ends = []
     for job in jobs:
         order = job.schedule.index[job.schedule.index >= 0]
         x, y = job.x[order], job.y[order]
-        found.append(
+        ends.append(
             _loop(model, zip(x.split(int(recipe.batch_size)), y.split(int(recipe.batch_size)), strict=True))
         )
-    return found
+    return ends
 
 
 def _loop(model: nn.Module, batches: object) -> dict[str, Tensor]:
@@ -98,28 +98,11 @@ def _end(job: ClientJob, update: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: job.start[name] + value for name, value in update.items()}
 
 
-def seconds(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median CPU time of each way, taken in turn so that a slow moment hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        way()
-    for _ in range(repeats):
-        for name, way in ways.items():
-            begin = time.process_time()
-            way()
-            times[name].append(time.process_time() - begin)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def largest_difference(left: Sequence[dict[str, Tensor]], right: Sequence[dict[str, Tensor]]) -> float:
-    return max(
-        float((one[name] - other[name]).abs().max())
-        for one, other in zip(left, right, strict=True)
-        for name in one
-    )
+    return max(float((a[name] - b[name]).abs().max()) for a, b in zip(left, right, strict=True) for name in a)
 
 
-def promise(repeats: int) -> str:
+def speed_up(repeats: int) -> str:
     recipe = Recipe(batch_size=32, learning_rate=RATE)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(54, 128), nn.ReLU(), nn.Linear(128, CLASSES))
@@ -135,7 +118,7 @@ def promise(repeats: int) -> str:
         difference = largest_difference(reference, way())
         assert difference < 1e-4, f"{name} ends {difference} away from the loop with a DataLoader"
         print(f"{name}: largest difference of weights to the DataLoader loop {difference:.1e}")
-    took = seconds(ways, repeats)
+    took = cpu_seconds(ways, repeats, of=statistics.median)
     print(", ".join(f"{name} {value:.4f} s" for name, value in took.items()))
     loader, slices = took["loader"] / took["stacked"], took["slices"] / took["stacked"]
     return f"speed-up over loader: {loader:.1f}, over slices: {slices:.1f}"
@@ -148,7 +131,7 @@ def mlp(features: int, *hidden: int) -> nn.Module:
 
 
 def where(repeats: int) -> None:
-    """Stacked against one by one, for some networks, numbers of clients and batches."""
+    """Print stacked against one by one, for some networks, numbers of clients and batches."""
     networks = {
         "linear 54": (54,),
         "mlp 54-128": (54, 128),
@@ -167,7 +150,7 @@ def where(repeats: int) -> None:
             "stacked": partial(stacked, model, jobs, recipe),
             "alone": partial(alone, model, jobs, recipe),
         }
-        took = seconds(ways, repeats)
+        took = cpu_seconds(ways, repeats, of=statistics.median)
         work = element_count(jobs[0].start) * batch / 1e6
         gain = took["alone"] / took["stacked"]
         print(
@@ -179,11 +162,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--where", action="store_true", help="also time other networks")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if given.where:
-        where(max(3, given.repeats // 3))
-    print(promise(given.repeats))
+    if options.where:
+        where(max(3, options.repeats // 3))
+    print(speed_up(options.repeats))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""What one iteration of an inversion costs, in units of the client's own training.
+"""Cost of one iteration of an inversion, in units of the client's own training.
 
 One thread, CPU time, interleaved, medians: the FEMNIST network, 50 images, batches of 5, 1 and 5 epochs. An iteration
-is dlf's: its loss through all local steps, the gradient in all images, the step of Adam. The client trains by an
-ordinary nn.Module with torch.optim.SGD on the same batches, cut before. `--long` also times rounds of 50, 100 and 500
-steps with all steps in the graph and with a segment at a time, with the peak memory of each in a process of its own.
+is that of dlf: its loss through all local steps, the gradient in all images, the step of Adam. The reference is an
+ordinary nn.Module with torch.optim.SGD on the same batches, sliced beforehand. `--long` also times rounds of 50, 100
+and 500 steps with all steps in the graph and with a segment at a time, with the peak memory of each in a process of its
+own. The last line is `iteration/training: X`.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+from common.measure import cpu_seconds, peak_megabytes
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -46,20 +46,20 @@ SPACE = Space(
 
 
 def client(epochs: int, batch: int) -> tuple[nn.Module, Recipe, list[tuple[Tensor, Tensor]]]:
-    """The network, the recipe and the batches of one round, cut."""
+    """Return the network, the recipe and the batches of one round."""
     source = fork(0, "bench", epochs)
     x, y = (
         torch.randn(IMAGES, *SPACE.shape, generator=source),
         torch.randint(CLASSES, (IMAGES,), generator=source),
     )
     orders = [torch.randperm(IMAGES, generator=source) for _ in range(epochs)]
-    cut = [(x[rows], y[rows]) for order in orders for rows in order.split(batch)]
+    batches = [(x[rows], y[rows]) for order in orders for rows in order.split(batch)]
     recipe = Recipe(epochs=epochs, batch_size=batch, learning_rate=RATE)
-    return build("cnn-femnist", SPACE, generator=fork(0, "model")), recipe, cut
+    return build("cnn-femnist", SPACE, generator=fork(0, "model")), recipe, batches
 
 
 def train(own: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> nn.Module:
-    """The client's own training, in place."""
+    """Train as the client does, in place."""
     optimiser = torch.optim.SGD(own.parameters(), lr=RATE)
     for x, y in batches:
         optimiser.zero_grad()
@@ -69,7 +69,7 @@ def train(own: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> nn.Module:
 
 
 def attacked(model: nn.Module, recipe: Recipe, batches: list[tuple[Tensor, Tensor]]) -> tuple[Dlf, Objective]:
-    """dlf and its loss on this client's update."""
+    """Return dlf and its loss on this client's update."""
     start, end = parameters_of(model), parameters_of(train(copy.deepcopy(model), batches))
     update = {name: value - start[name] for name, value in end.items()}
     labels = torch.cat([y for _, y in batches])[:IMAGES]
@@ -88,7 +88,7 @@ def attacked(model: nn.Module, recipe: Recipe, batches: list[tuple[Tensor, Tenso
 
 
 def iteration(attack: Dlf, loss: Objective) -> Callable[[], float]:
-    """One step of the loop in minimise.py, on images of its own."""
+    """Return one step of the descent, on images of its own."""
     shape = (loss.simulation.sets, IMAGES, *SPACE.shape)
     state = {"point": {"inputs": torch.randn(shape, generator=fork(0, "start"))}, "memory": {}}
     method = method_of(attack)
@@ -106,48 +106,30 @@ def iteration(attack: Dlf, loss: Objective) -> Callable[[], float]:
     return step
 
 
-def seconds(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median CPU time of each way, taken in turn so that a slow moment hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        way()
-    for _ in range(repeats):
-        for name, way in ways.items():
-            begin = time.process_time()
-            way()
-            times[name].append(time.process_time() - begin)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def ratio(epochs: int, repeats: int, *, batch: int = BATCH, segment: int | None = None) -> float:
     model, recipe, batches = client(epochs, batch)
     attack, loss = attacked(model, recipe, batches)
-    told = replace(loss.simulation, client=replace(loss.simulation.client, segment=segment))
+    simulated = replace(loss.simulation, client=replace(loss.simulation.client, segment=segment))
     copies = iter([copy.deepcopy(model) for _ in range(repeats + 1)])  # made before the clock starts
     before = peak_megabytes()
-    one = iteration(attack, replace(loss, simulation=told))
-    took = seconds({"training": lambda: train(next(copies), batches), "iteration": one}, repeats)
-    found = took["iteration"] / took["training"]
-    held = "all steps" if segment is None else f"{segment} steps at a time"
+    step = iteration(attack, replace(loss, simulation=simulated))
+    ways = {"training": lambda: train(next(copies), batches), "iteration": step}
+    took = cpu_seconds(ways, repeats, of=statistics.median)
+    times = took["iteration"] / took["training"]
+    graph = "all steps" if segment is None else f"{segment} steps at a time"
     print(
-        f"U = {len(batches)}, {held} in the graph: training {took['training']:.4f} s, "
-        f"iteration {took['iteration']:.4f} s, {found:.2f} times; peak {peak_megabytes() - before:.0f} MB more",
+        f"U = {len(batches)}, {graph} in the graph: training {took['training']:.4f} s, "
+        f"iteration {took['iteration']:.4f} s, {times:.2f} times; peak {peak_megabytes() - before:.0f} MB more",
         flush=True,
     )
-    return found
-
-
-def peak_megabytes() -> float:
-    """The largest resident size so far; Linux tells kilobytes, macOS bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+    return times
 
 
 def long_rounds() -> None:
-    """Every round in a process of its own, since a peak never falls."""
+    """Time every round in a process of its own, since a peak never falls."""
     parameters = parameters_of(client(1, BATCH)[0])
     limit = next(steps for steps in range(1, 100_000) if segment_length(steps, parameters) is not None)
-    print(f"the engine turns to segments from U = {limit} on for this network")
+    print(f"segments are used from U = {limit} on for this network")
     for epochs, batch, segment in ((5, 5, 0), (5, 5, 8), (10, 5, 0), (10, 5, 10), (10, 1, 0), (10, 1, 23)):
         subprocess.run([sys.executable, __file__, "--one", f"{epochs},{batch},{segment}"], check=True)
 
@@ -157,15 +139,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--long", action="store_true", help="also time long rounds and segments")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if given.one:
-        epochs, batch, segment = (int(part) for part in given.one.split(","))
+    if options.one:
+        epochs, batch, segment = (int(part) for part in options.one.split(","))
         ratio(epochs, 3, batch=batch, segment=segment or None)
         return
-    if given.long:
+    if options.long:
         long_rounds()
-    print(f"iteration/training: {max(ratio(epochs, given.repeats) for epochs in (1, 5)):.2f}")
+    print(f"iteration/training: {max(ratio(epochs, options.repeats) for epochs in (1, 5)):.2f}")
 
 
 if __name__ == "__main__":

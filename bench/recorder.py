@@ -1,8 +1,8 @@
-"""What recording costs a Flower client: a round of training with and without the mod, for three sizes of network.
+"""Cost of recording for a Flower client: a round of training with and without the mod, for three sizes of network.
 
-Medians over rounds, with and without in turns. `in the way` is what the training itself waits for: processor time of
-its own thread inside the mod. `in all` is all processor time of the process, with the writer's thread; `wall` is the
-clock where nothing else is done until the last byte is written.
+Medians over rounds, with and without in turns. `training waits` is the CPU time of the training's own thread inside the
+mod. `CPU` is the additional CPU time of the process, with the writer's thread; `wall` is the additional wall time where
+the next round waits until the last byte is written. All are percentages of the round without the mod.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def network(hidden: int) -> nn.Module:
 
 
 def client(hidden: int, steps: int, mods: list[Any]) -> Any:
-    """A ClientApp that trains for so many steps."""
+    """Return a ClientApp that trains for `steps` steps."""
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
 
@@ -68,7 +68,7 @@ def message(hidden: int, round: int) -> Any:
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float, float]:
-    """Seconds of this thread, of all threads, and of the clock."""
+    """Return CPU seconds of this thread, of all threads, and wall seconds."""
     before = time.thread_time(), time.process_time(), time.perf_counter()
     work()
     after = time.thread_time(), time.process_time(), time.perf_counter()
@@ -76,33 +76,33 @@ def timed(work: Callable[[], object]) -> tuple[float, float, float]:
 
 
 def measure(hidden: int, steps: int, folder: Path) -> list[tuple[float, float, float]]:
-    """Medians without and with the recorder."""
+    """Return the medians without and with the recorder."""
     from flwr.app import Context, RecordDict
 
     from fedxray.integrations.flower import record
 
     recorder = record(folder)
     apps = [client(hidden, steps, []), client(hidden, steps, [recorder])]
-    found: list[list[tuple[float, float, float]]] = [[], []]
+    times: list[list[tuple[float, float, float]]] = [[], []]
     for round in range(ROUNDS + 1):
-        for place, app in enumerate(apps):
+        for index, app in enumerate(apps):
             asked, context = message(hidden, round + 1), Context(1, 7, {}, RecordDict(), {})
 
-            def one(app: Any = app, asked: Any = asked, context: Any = context, place: int = place) -> None:
+            def train(app: Any = app, asked: Any = asked, context: Any = context, index: int = index) -> None:
                 app(asked, context)
-                if place:
+                if index:
                     recorder.writer.wait()
 
             if round:  # the first one warms up
-                found[place].append(timed(one))
+                times[index].append(timed(train))
             else:
-                one()
+                train()
     assert recorder.writer.stopped is None
-    return [tuple(statistics.median(values) for values in zip(*side, strict=True)) for side in found]  # type: ignore[misc]
+    return [tuple(statistics.median(values) for values in zip(*side, strict=True)) for side in times]  # type: ignore[misc]
 
 
-def in_the_way(hidden: int, folder: Path) -> float:
-    """Seconds of the training's own thread that the mod takes for one message."""
+def waiting_seconds(hidden: int, folder: Path) -> float:
+    """Return the CPU seconds of the training's own thread that the mod takes for one message."""
     from flwr.app import Context, RecordDict
 
     from fedxray.integrations.flower import record
@@ -110,24 +110,24 @@ def in_the_way(hidden: int, folder: Path) -> float:
     recorder = record(folder)
     asked, context = message(hidden, 1), Context(1, 7, {}, RecordDict(), {})
     reply = client(hidden, 0, [])(asked, context)
-    found = []
+    times = []
     for _ in range(ROUNDS):
-        found.append(timed(lambda: recorder(asked, context, lambda *_: reply))[0])
+        times.append(timed(lambda: recorder(asked, context, lambda *_: reply))[0])
         recorder.writer.wait()
-    return statistics.median(found)
+    return statistics.median(times)
 
 
 def import_seconds() -> float:
-    """What importing the recorder adds to a client that has torch and flwr already."""
+    """Return the CPU seconds that importing the recorder adds to a client with torch and flwr loaded."""
     code = (
         "import time, torch, flwr.clientapp\nbefore = time.process_time()\n"
         "import fedxray.integrations.flower\nprint(time.process_time() - before)"
     )
-    found = [
+    times = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
         for _ in range(3)
     ]
-    return min(found)
+    return min(times)
 
 
 def main() -> None:
@@ -139,14 +139,14 @@ def main() -> None:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
     torch.set_num_threads(1)
     print(f"importing the recorder: {1000 * import_seconds():.0f} ms, once for each process")
-    print(f"{'network':<20}{'round':>9}{'in the way':>22}{'in all':>10}{'wall, waiting':>16}")
+    print(f"{'network':<20}{'round':>9}{'training waits':>22}{'CPU':>10}{'wall':>16}")
     for name, (hidden, steps) in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
             plain, recorded = measure(hidden, steps, Path(folder) / "whole")
-            waited = in_the_way(hidden, Path(folder) / "mod")
+            waited = waiting_seconds(hidden, Path(folder) / "mod")
         shares = [100 * (with_ / without - 1) for without, with_ in zip(plain, recorded, strict=True)]
-        told = f"{1000 * waited:.2f} ms = {100 * waited / plain[0]:.3f} %"
-        print(f"{name:<20}{plain[2]:>7.2f} s{told:>22}{shares[1]:>8.1f} %{shares[2]:>14.1f} %")
+        share = f"{1000 * waited:.2f} ms = {100 * waited / plain[0]:.3f} %"
+        print(f"{name:<20}{plain[2]:>7.2f} s{share:>22}{shares[1]:>8.1f} %{shares[2]:>14.1f} %")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How often audits err: null audits, whose messages are noise, and audits of planted leaks.
+"""Error rates of audits: null audits, whose messages are noise, and audits of planted leaks.
 
-A null audit is an ordinary audit in which every client sends noise in place of its update. An audit counts as called
-"leaks" where any of its rows is. Planted leaks are those of the power check, as an audit of their own. Every audit has
-seeds that no other has. Wanted: at most 5 % of 200 null audits, at least 95 % of 50 planted ones (`--nulls 200
---leaks 50`); the default is smaller. The last line is `null: X of N leaks, planted: Y of M leaks`.
+A null audit is an ordinary audit in which every client sends noise in place of its update. An audit counts as "leaks"
+if any of its rows does. Planted leaks are those of the power check, as an audit of their own. Every audit has its own
+seeds. The limits are at most 5 % of 200 null audits and at least 95 % of 50 planted ones (`--nulls 200 --leaks 50`);
+the default is smaller. The last line is `null: X of N leaks, planted: Y of M leaks`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class NoiseOnly(Defence):
     name: ClassVar[str] = "noise-only"
 
     def seams(self, work: Work) -> Seams:
-        """What leaves has nothing to do with the records."""
+        """Replace the outgoing update by noise that does not depend on the records."""
         return Seams(outgoing=_noise)
 
     def describe(self) -> str:
-        """One line for the ledger."""
+        """Return the line for the attacker knowledge."""
         return "noise in place of every update"
 
 
@@ -57,10 +57,10 @@ def _noise(
 
 
 def plan_for(number: int, defences: list[dict[str, Any]]) -> Plan:
-    """A small plan with its own seeds: attributes, members and sources of three clinics."""
+    """Return a small plan with its own seeds: attributes, members and sources of three clinics."""
     document = {
         "name": f"audit-{number}",
-        "seeds": [SEEDS * number + place for place in range(SEEDS)],
+        "seeds": [SEEDS * number + index for index in range(SEEDS)],
         "data": {
             "name": "clinic",
             "clients": CLIENTS,
@@ -82,7 +82,7 @@ def plan_for(number: int, defences: list[dict[str, Any]]) -> Plan:
 
 
 def null_audit(number: int, folder: Path) -> list[dict[str, Any]]:
-    """The rows of an audit without any signal."""
+    """Return the rows of an audit without any signal."""
     plan = plan_for(number, [{"factory": "verdicts:NoiseOnly", "label": "noise-only"}])
     with make_engine("inline", None) as workers:
         rows: list[dict[str, Any]] = run_audit(plan, folder, engine=workers, power=False).document["summary"]
@@ -90,7 +90,7 @@ def null_audit(number: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
-    """The rows of an audit in which attributes, in every other one members, were planted."""
+    """Return the rows of an audit with planted attributes (even numbers) or members (odd numbers)."""
     plan = plan_for(number, [{"name": "none"}])
     label, kind = (("attribute-from-model", "attributes"), ("membership-loss", "membership"))[number % 2]
     cases = [
@@ -107,16 +107,16 @@ def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
 
 def _ended(plan: Plan, case: Case, store: Any) -> dict[str, Any]:
     execute_case(plan, case, store)
-    found: dict[str, Any] = store.read_case(case.id)
-    return found
+    result: dict[str, Any] = store.read_case(case.id)
+    return result
 
 
-def share(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> int:
-    """How many of so many audits are called "leaks"; tells of each that is, and of the time."""
+def count_leaks(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> int:
+    """Return the number of audits with the verdict "leaks"; prints the errors and the time."""
     called, before = 0, time.perf_counter()
     for number in range(first, first + count):
-        with tempfile.TemporaryDirectory() as place:
-            rows = audit(number, Path(place) / "out")
+        with tempfile.TemporaryDirectory() as folder:
+            rows = audit(number, Path(folder) / "out")
         leaks = [row for row in rows if row["verdict"] == "leaks"]
         called += bool(leaks)
         for row in leaks if name == "null" else ():
@@ -124,26 +124,26 @@ def share(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count:
         if not leaks and name == "planted":
             print(f"  {name} audit {number}: {[row['reason'] for row in rows]}", flush=True)
     spent = (time.perf_counter() - before) / max(count, 1)
-    print(f"{name}: {called} of {count} called leaks, {spent:.1f} s per audit", flush=True)
+    print(f"{name}: {called} of {count} leaks, {spent:.1f} s per audit", flush=True)
     return called
 
 
 def main() -> int:
-    """Run both kinds and compare with what is wanted."""
+    """Run both kinds and compare with the limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nulls", type=int, default=5, help="null audits")
     parser.add_argument("--leaks", type=int, default=4, help="audits of planted leaks")
     parser.add_argument(
-        "--first", type=int, default=0, help="number of the first audit, to go on with others"
+        "--first", type=int, default=0, help="number of the first audit, to continue an earlier run"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    false = share(null_audit, asked.first, asked.nulls, "null")
-    found = share(planted_audit, 100_000 + asked.first, asked.leaks, "planted")
-    print(f"null: {false} of {asked.nulls} leaks, planted: {found} of {asked.leaks} leaks")
-    few = asked.nulls < 100  # a single false alarm in a few audits says nothing
-    wrong = false > max(MOST_FALSE * asked.nulls, 1 if few else 0)
-    return 1 if wrong or found < LEAST_FOUND * asked.leaks else 0
+    false = count_leaks(null_audit, options.first, options.nulls, "null")
+    found = count_leaks(planted_audit, 100_000 + options.first, options.leaks, "planted")
+    print(f"null: {false} of {options.nulls} leaks, planted: {found} of {options.leaks} leaks")
+    few = options.nulls < 100  # a single false alarm among few audits is no evidence
+    wrong = false > max(MOST_FALSE * options.nulls, 1 if few else 0)
+    return 1 if wrong or found < LEAST_FOUND * options.leaks else 0
 
 
 if __name__ == "__main__":

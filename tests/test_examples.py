@@ -1,4 +1,4 @@
-"""Every example runs as it stands, with fewer seeds, and shows what its text says."""
+"""Every example runs unchanged, with fewer seeds, and gives what its text states."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tests.contract import worlds
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NO_PLANS = ("pyproject.toml", "schema.toml")
 PLANS = sorted(file for file in EXAMPLES.glob("*/*.toml") if file.name not in NO_PLANS)
-# Accuracies of attribute-from-model in a whole run of own-csv, five seeds.
+# Cases of attribute-from-model in a full run of own-csv, five seeds.
 QUOTED = json.loads(Path(__file__).with_name("own_csv_cases.json").read_bytes())
-RENEW = "run examples/own-csv again, keep its cases in tests/own_csv_cases.json and mend the README"
+RENEW = "run examples/own-csv again, store its cases in tests/own_csv_cases.json and update the README"
 OWN_MODULES = ("net", "attack", "defence")
 
 
@@ -42,14 +42,14 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def module(folder: str, name: str) -> ModuleType:
-    """A module of an example, imported by its file."""
-    found = ModuleType(name)
-    found.__dict__.update(runpy.run_path(str(EXAMPLES / folder / f"{name}.py")))
-    return found
+    """Import a module of an example by its file."""
+    loaded = ModuleType(name)
+    loaded.__dict__.update(runpy.run_path(str(EXAMPLES / folder / f"{name}.py")))
+    return loaded
 
 
 def audited(file: str, out: Path, seeds: list[int]) -> dict[str, Any]:
-    """The results of an example's plan with these seeds; its folder is copied, so that nothing is left in it."""
+    """Return the results of an example's plan with these seeds; its folder is copied, so that it stays unchanged."""
     folder = out / "example"
     shutil.copytree((EXAMPLES / file).parent, folder)
     if (folder / "make_data.py").exists():
@@ -62,7 +62,7 @@ def audited(file: str, out: Path, seeds: list[int]) -> dict[str, Any]:
 
 
 def means(document: dict[str, Any], metric: str) -> dict[tuple[str, str], tuple[float, float]]:
-    """Mean and floor by attack and defence."""
+    """Return mean and floor by attack and defence."""
     return {
         (row["attack"], row["defence"]): (row["mean"], row["floor"])
         for row in document["summary"]
@@ -82,18 +82,18 @@ def test_plans_are_all_listed() -> None:
 
 
 def test_own_csv(tmp_path: Path) -> None:
-    """It leaks, and its first seed gives what was kept of the run that the README quotes."""
+    """It leaks, and its first seed gives the stored cases of the run that the README quotes."""
     document = audited("own-csv/patients.toml", tmp_path, [0])
     mean, floor = means(document, "accuracy")["attribute-from-model", "none"]
     assert mean > 0.95 and mean > floor + 0.1
     fresh = {case["client"]: case for case in document["cases"] if case["attack"] == "attribute-from-model"}
-    for kept in (case for case in QUOTED if case["seed"] == 0):
-        found = fresh[kept["client"]]
-        assert found["ledger"]["target_name"] == kept["ledger"]["target_name"]
-        assert found["scores"]["accuracy"] == pytest.approx(kept["scores"]["accuracy"], abs=0.03), RENEW
+    for stored in (case for case in QUOTED if case["seed"] == 0):
+        case = fresh[stored["client"]]
+        assert case["ledger"]["target_name"] == stored["ledger"]["target_name"]
+        assert case["scores"]["accuracy"] == pytest.approx(stored["scores"]["accuracy"], abs=0.03), RENEW
         for part in ("floors", "controls"):
-            for name, values in kept[part].items():
-                assert found[part][name]["accuracy"] == pytest.approx(values["accuracy"], abs=0.08), RENEW
+            for name, values in stored[part].items():
+                assert case[part][name]["accuracy"] == pytest.approx(values["accuracy"], abs=0.08), RENEW
 
 
 def test_the_readme_quotes_the_run_of_own_csv() -> None:
@@ -116,9 +116,9 @@ def test_own_images_are_the_same_every_time(tmp_path: Path) -> None:
     make = module("own-images", "make_data")
     for folder in ("a", "b"):
         make.write(tmp_path / folder)
-    found = [sorted((tmp_path / folder).rglob("*.png")) for folder in ("a", "b")]
-    assert len(found[0]) == 2 * make.IMAGES
-    assert [file.read_bytes() for file in found[0]] == [file.read_bytes() for file in found[1]]
+    first, second = (sorted((tmp_path / folder).rglob("*.png")) for folder in ("a", "b"))
+    assert len(first) == 2 * make.IMAGES
+    assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
 
 
 def test_own_csv_is_the_same_every_time(tmp_path: Path) -> None:
@@ -129,15 +129,15 @@ def test_own_csv_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_own_images(tmp_path: Path) -> None:
-    """Two of three pictures are recognised among others, which public ones never are."""
+    """Retrieval is clearly above the floor; own images stay out of the gallery."""
     document = audited("own-images/scans.toml", tmp_path, [0])
     mean, floor = means(document, "retrieval")["inverting-gradients", "none"]
     assert mean > floor + 0.3
-    assert not (tmp_path / "audit" / "gallery.json").exists(), "own pictures are private"
+    assert not (tmp_path / "audit" / "gallery.json").exists(), "own images are private"
 
 
 def test_own_images_after_several_epochs(tmp_path: Path) -> None:
-    """Pictures are recognised after several local steps too, and it is told what the client was taken for."""
+    """Images are retrieved after several local steps, too, and the assumed case of the client is recorded."""
     document = audited("own-images/weighted.toml", tmp_path, [0])
     mean, floor = means(document, "retrieval")["awa", "none"]
     assert mean > floor + 0.3 and ("agic", "none") in means(document, "retrieval")
@@ -146,7 +146,7 @@ def test_own_images_after_several_epochs(tmp_path: Path) -> None:
 
 
 def test_no_data(tmp_path: Path) -> None:
-    """The made-up worst case leaks, and the report says what that means."""
+    """The synthetic worst case leaks, and the report states what that means."""
     document = audited("no-data/no-data.toml", tmp_path, [0])
     mean, floor = means(document, "accuracy")["attribute-from-model", "none"]
     assert mean > floor + 0.1
@@ -183,7 +183,7 @@ def test_python(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_own_attack_by_hand() -> None:
-    """With a window of one round it is the loss under the last returned model, whatever the generator."""
+    """With a window of one round it is the loss under the last returned model, for any generator."""
     attack = module("own-attack", "attack").MembershipMeanLoss
     world = worlds.table_world()
     view = roles.server(
@@ -200,7 +200,7 @@ def test_own_attack_by_hand() -> None:
     assert torch.allclose(two.tensors["scores"], expected, rtol=1e-5)
 
 
-def test_own_attack_says_what_it_misses() -> None:
+def test_own_attack_reports_a_missing_grant() -> None:
     attack = module("own-attack", "attack").MembershipMeanLoss
     world = worlds.table_world()
     with pytest.raises(Refused, match="the grant target-records"):

@@ -1,9 +1,9 @@
-"""Runs the app for real on this computer: a SuperLink, three SuperNodes, the recorder, then the audit of one node.
+"""Runs the Flower app on this computer: a SuperLink, three SuperNodes, the recorder, then the audit of one node.
 
     .venv/bin/python examples/flower/run.py [--out FOLDER] [--rounds 3] [--no-audit]
 
-Everything goes into one new folder; nothing is installed, nothing is sent anywhere, and every process that is started
-is ended.
+Everything is written to one new folder; nothing is installed, nothing leaves this computer, and every process that is
+started is ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 PROGRAMS = Path(sys.executable).parent
 NODES = 3
-PATIENCE = 300.0  # seconds until the SuperLink must answer
+TIMEOUT = 300.0  # seconds until the SuperLink must answer
 
 
 def main() -> None:
@@ -45,20 +45,20 @@ def main() -> None:
 
 
 def prepare(folder: Path) -> Path:
-    """A new folder with a copy of the app and one folder for each node, with its records in it."""
+    """Make a new folder with a copy of the app and one folder for each node with its records."""
     if folder.exists():
-        sys.exit(f"{folder} is there already: remove it, or choose another --out.")
+        sys.exit(f"{folder} exists already: remove it, or choose another --out.")
     shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("__pycache__", "run.py"))
-    for place in ("server", "home", *(f"node-{node}" for node in range(NODES))):
-        (folder / place).mkdir(mode=0o700)
+    for name in ("server", "home", *(f"node-{node}" for node in range(NODES))):
+        (folder / name).mkdir(mode=0o700)
     for node in range(NODES):
         write_records(folder / f"node-{node}" / "records.npz", [node])
-    write_records(folder / "everyone.npz", range(NODES))  # only for the simulation beside it
+    write_records(folder / "everyone.npz", range(NODES))  # only for flower-simulated.toml
     return folder
 
 
 def write_records(path: Path, nodes: Sequence[int]) -> None:
-    """Made-up visits to some clinics; a real node has its own file here."""
+    """Write synthetic visits to these clinics; a real node has a file of its own here."""
     from fedxray import load, split
 
     data = load("clinic", clients=NODES, records=200, seed=0)
@@ -76,8 +76,8 @@ def write_records(path: Path, nodes: Sequence[int]) -> None:
 
 
 def federate(folder: Path, rounds: int) -> None:
-    """One run of the app over the network of this computer."""
-    link, environment = f"127.0.0.1:{free_port()}", surroundings(folder)
+    """Run the app once over the local network."""
+    link, environment = f"127.0.0.1:{free_port()}", environment_of(folder)
     connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{link}"\ninsecure = true\n'
     (folder / "home" / "config.toml").write_text(connection)
     server = ["flower-superlink", "--insecure", "--port", link.partition(":")[2]]
@@ -99,8 +99,8 @@ def federate(folder: Path, rounds: int) -> None:
             subprocess.run([str(PROGRAMS / run[0]), *run[1:]], env=environment, check=True)
 
 
-def surroundings(folder: Path) -> dict[str, str]:
-    """The environment of Flower's programs: no telemetry, no installs, its own home, our programs first."""
+def environment_of(folder: Path) -> dict[str, str]:
+    """Return the environment of Flower's programs: no telemetry, no installs, its own home, our programs first."""
     return {
         **os.environ,
         "FLWR_HOME": str(folder / "home"),
@@ -118,10 +118,10 @@ def free_port() -> int:
 
 
 def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
-    """Return when somebody listens there."""
+    """Wait until the address accepts connections."""
     host, _, port = address.partition(":")
-    last = time.monotonic() + PATIENCE
-    while time.monotonic() < last:
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
         if process.poll() is not None:
             sys.exit(f"the SuperLink ended with code {process.returncode}; see server/flower-superlink.log")
         with socket.socket() as probe:
@@ -135,7 +135,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
 def started(
     command: list[str], folder: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs in that folder until the block ends; it and its children are ended by their group's id."""
+    """Run a program in a folder until the block ends; it and its children are ended by their process group."""
     with (folder / f"{command[0]}.log").open("wb") as log:
         process = subprocess.Popen(
             [str(PROGRAMS / command[0]), *command[1:]],
@@ -152,7 +152,7 @@ def started(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the whole group of a process to end, and insist after a while."""
+    """Terminate the process group, and kill it after ten seconds."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)
@@ -166,15 +166,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def compare(folder: Path) -> int:
-    """How many replies both sides recorded; a single differing bit ends the program."""
+    """Return the number of replies that both sides recorded; exits if a single bit differs."""
     from fedxray.federation.recording.reader import read_recording
 
-    def heard(side: Path) -> set[tuple[str, int | None, str, str]]:
-        found = read_recording(side).messages
-        return {(one.node, one.round, one.sent.sha256, one.reply.sha256) for one in found if one.reply}
+    def replies(side: Path) -> set[tuple[str, int | None, str, str]]:
+        messages = read_recording(side).messages
+        return {(m.node, m.round, m.sent.sha256, m.reply.sha256) for m in messages if m.reply}
 
-    clients = set().union(*(heard(folder / f"node-{node}" / "recording") for node in range(NODES)))
-    server = heard(folder / "server" / "recording")
+    clients = set().union(*(replies(folder / f"node-{node}" / "recording") for node in range(NODES)))
+    server = replies(folder / "server" / "recording")
     if clients != server:
         sys.exit(f"the two sides differ in {len(clients ^ server)} replies")
     return len(server)

@@ -29,7 +29,7 @@ class MembershipMeanLoss(Attack):
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
     small: ClassVar[Mapping[str, Any]] = {"window": 2}
 
-    window: int = 10  # how many of the last rounds are used
+    window: int = 10  # number of last rounds that are used
 
     def __post_init__(self) -> None:
         """Check every setting."""
@@ -37,16 +37,18 @@ class MembershipMeanLoss(Attack):
             raise BadInput("window", expected="at least 1", got=self.window, remedy="Try 10.")
 
     def needs(self) -> tuple[Need, ...]:
-        """The records in question, and replies of the target alone."""
+        """Return the needs: the records in question, and replies of the target alone."""
         return (granted("target-records"), single_replies())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Minus the mean loss of every record."""
+        """Return minus the mean loss of every record."""
         records = view.grants.target_records
-        assert records is not None  # the needs say so
-        found = []
+        assert records is not None  # by its needs
+        by_round = []  # losses, [records] each
         for seen in view.of_target()[-self.window :]:
             returned = add(seen.start, seen.update)  # end = start + update
             buffers = seen.buffers_after or seen.buffers
-            found.append(losses(view.model, returned, buffers, records.x, records.y, example_loss(view.loss)))
-        return of_membership(-torch.stack(found).mean(0), facts={"rounds": len(found)})
+            by_round.append(
+                losses(view.model, returned, buffers, records.x, records.y, example_loss(view.loss))
+            )
+        return of_membership(-torch.stack(by_round).mean(0), facts={"rounds": len(by_round)})

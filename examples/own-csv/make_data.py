@@ -1,4 +1,4 @@
-"""Writes patients.csv: made-up patients of four hospitals. Replace the file with your own table."""
+"""Writes patients.csv: synthetic patients of four hospitals. Replace the file with your own table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import random
 from pathlib import Path
 
-HOSPITALS = {"north": 5.0, "south": -5.0, "east": 4.0, "west": -4.0}  # what smoking adds to the cost there
+HOSPITALS = {"north": 5.0, "south": -5.0, "east": 4.0, "west": -4.0}  # effect of smoking on the cost
 PATIENTS = 150  # of each hospital
 
 
@@ -40,6 +40,6 @@ def write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    place = Path(__file__).with_name("patients.csv")
-    write(place)
-    print(place)
+    file = Path(__file__).with_name("patients.csv")
+    write(file)
+    print(file)

@@ -1,4 +1,4 @@
-"""Scales an update down to a largest norm before it leaves the client."""
+"""Clips an update to a maximal norm before it leaves the client."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class ClipUpdate(Defence):
     largest: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a norm that nothing could have."""
+        """Refuse a norm that is not positive."""
         if not self.largest > 0:
             raise BadInput("largest", expected="a number above 0", got=self.largest, remedy="Try 1.0.")
 
     def seams(self, work: Work) -> Seams:
-        """Only what leaves is changed, and who knows that can do the same to a guess."""
+        """Return the hook on outgoing updates; an aware attacker applies it to its guesses, too."""
         return Seams(outgoing=self._clip, told=Told(replay=Seams(outgoing=self._clip)))
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return the line for the attacker knowledge and the report."""
         return f"updates clipped to a norm of {self.largest:g}"
 
     def _clip(

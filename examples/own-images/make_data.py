@@ -1,4 +1,4 @@
-"""Writes images/: tiny made-up scans in two folders, one for each class. Replace the folder with your own."""
+"""Writes images/: small synthetic scans in two folders, one for each class. Replace the folder with your own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IMAGES = 20  # of each class
 
 
 def scan(kind: str, draw: random.Random) -> Image.Image:
-    """A dark picture with a bright spot; round ones are healthy, long ones are not."""
+    """Return a dark image with a bright spot: round if healthy, long otherwise."""
     image = Image.new("L", (SIZE, SIZE), color=draw.randint(10, 50))
     left, top = draw.randint(1, 5), draw.randint(1, 5)
     width, height = (7, 7) if kind == "healthy" else draw.choice([(10, 3), (3, 10)])
@@ -22,7 +22,7 @@ def scan(kind: str, draw: random.Random) -> Image.Image:
 
 
 def write(folder: Path, seed: int = 0) -> None:
-    """One folder per class."""
+    """Write one folder per class."""
     draw = random.Random(seed)
     for kind in ("healthy", "ill"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
@@ -31,6 +31,6 @@ def write(folder: Path, seed: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    place = Path(__file__).with_name("images")
-    write(place)
-    print(place)
+    images = Path(__file__).with_name("images")
+    write(images)
+    print(images)

@@ -1,4 +1,4 @@
-"""The river in Python, step by step: data, clients, federation, view, attack, score."""
+"""An audit in Python, step by step: data, clients, federation, view, attack, score."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from fedxray import Federation, Recipe, Records, build, disclose, fork, load, roles, score, simulate, split
 from fedxray.attacks import AttributeFromModel
 
-# Data, and who holds it. A tenth of each client is held out, a tenth of all records is public.
+# Data, and its division among clients. A tenth of each client is held out, a tenth of all records is public.
 dataset = load("clinic", clients=3, records=100)
 parts = split(dataset, clients=3, partition="as-given", seed=0)
 
@@ -16,7 +16,7 @@ def records(index: torch.Tensor) -> Records:
     return Records(dataset.x[index], dataset.y[index])
 
 
-# The federation, and what is said in it.
+# The federation, and its transcript of messages.
 federation = Federation(
     space=dataset.space,
     clients=tuple(records(index) for index in parts.train),
@@ -28,7 +28,7 @@ federation = Federation(
 )
 transcript, truth = simulate(federation, seed=0)
 
-# The seat of the server, which looks at client 1 and is told the public columns of its records.
+# The role of the server, which attacks client 1 and is granted the public columns of its records.
 grants = disclose(truth, ["public-attributes"], client=1)
 view = roles.server(transcript, client=1, grants=grants)
 
@@ -37,7 +37,7 @@ evidence = AttributeFromModel().run(view, generator=fork(1, "attack"))
 scores = score(evidence, truth)
 print(f"accuracy on client 1: {scores.means['accuracy']:.2f}")
 
-# The same attack with another client's messages: is it about this client at all?
+# The same attack with another client's messages (a control): does it depend on this client at all?
 control = roles.server(transcript, client=2, grants=grants)
-other = AttributeFromModel().run(control, generator=fork(1, "attack"))
-print(f"with the messages of client 2: {score(other, truth, client=1).means['accuracy']:.2f}")
+control_evidence = AttributeFromModel().run(control, generator=fork(1, "attack"))
+print(f"with the messages of client 2: {score(control_evidence, truth, client=1).means['accuracy']:.2f}")

@@ -603,7 +603,7 @@ CHOICES = Reproduction(
     shows="How much a curious client gains by subtracting its own update, by the latent image and by known labels.",
     paper=paper(
         place="none of its figures",
-        trend="not in the paper, which always leaves the own part in and knows the labels",
+        trend="not in the paper, which always leaves the own update in the sum and knows the labels",
     ),
     rows=CHOICES_ROWS,
     small_rows=CHOICES_ROWS[:1],

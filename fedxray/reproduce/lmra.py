@@ -308,8 +308,7 @@ def plan_table1(request: Request, row: str) -> dict[str, Any]:
 
 TABLE1 = Reproduction(
     name="lmra-table1",
-    shows="How similar each guess of a client's model is to its own, and which attributes, sources and images it "
-    "reveals.",
+    shows="How similar each guess is to a client's own model, and which attributes, sources and images it reveals.",
     paper=paper(place="Table 1", numbers=TABLE1_NUMBERS),
     rows=TABLE1_ROWS,
     small_rows=("leaf", "adult"),

@@ -27,7 +27,7 @@ def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) ->
             row=row,
             column=next(one for one in REPRODUCTION.columns if (one.name, one.metric) == (name, "psnr_002")),
             units=tuple(
-                Unit(seed=0, client=place, value=value) for place, value in enumerate(VALUES[row, name])
+                Unit(seed=0, client=client, value=value) for client, value in enumerate(VALUES[row, name])
             ),
             paper=REPRODUCTION.paper.numbers[row].get(name, {}).get("psnr_002"),
         )
@@ -38,12 +38,12 @@ def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) ->
 
 
 def test_joined_parts_equal_one_measurement() -> None:
-    whole = part(*VALUES)
+    together = part(*VALUES)
     apart = joined(
         REPRODUCTION, [part(("case2", "awa")), part(("case1", "dlg"), commit="c2"), part(("case1", "awa"))]
     )
     for key in ("rows", "differences", "sentences", "paper", "name"):
-        assert apart[key] == whole[key], key
+        assert apart[key] == together[key], key
     (pair,) = [one for one in apart["differences"] if (one["left"], one["right"]) == ("awa", "dlg")]
     assert pair["rows"] == ["case1", "case1"] and pair["mean"] == pytest.approx(8.5) and pair["n"] == 3
     assert apart["commit"] == "c1, c2" and apart["seconds"] == 6.0 and apart["command"].count(" && ") == 2
@@ -52,15 +52,15 @@ def test_joined_parts_equal_one_measurement() -> None:
 def test_a_number_may_be_in_several_parts_with_equal_values_only() -> None:
     twice = joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "awa"), ("case1", "dlg"))])
     assert [one["column"] for one in twice["rows"]] == ["awa", "dlg"]
-    other = part(("case1", "awa"))
-    other["rows"][0]["units"][0]["value"] = 3.0
+    changed = part(("case1", "awa"))
+    changed["rows"][0]["units"][0]["value"] = 3.0
     with pytest.raises(BadInput, match=r"awa \(psnr_002\) in case1 with other values"):
-        joined(REPRODUCTION, [part(("case1", "awa")), other])
+        joined(REPRODUCTION, [part(("case1", "awa")), changed])
 
 
 def test_joining_a_part_again_changes_nothing() -> None:
-    whole = joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), commit="c2")])
-    assert joined(REPRODUCTION, [whole, part(("case1", "dlg"), commit="c2")]) == whole
+    once = joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), commit="c2")])
+    assert joined(REPRODUCTION, [once, part(("case1", "dlg"), commit="c2")]) == once
 
 
 @pytest.mark.parametrize("key", ["name", "scale"])
@@ -77,7 +77,7 @@ def test_a_number_that_the_table_no_longer_has_is_refused() -> None:
 
 
 def test_results_of_searches_are_kept() -> None:
-    found = {
+    search = {
         "row": "case1",
         "column": "awa",
         "seed": 0,
@@ -86,8 +86,8 @@ def test_results_of_searches_are_kept() -> None:
         "found": 1.0,
         "true": None,
     }
-    found |= {"low": 1.0, "high": 2.0, "nearly": 1, "trials": 3}
-    whole = joined(
-        REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), searches=[found], commit=None)]
+    search |= {"low": 1.0, "high": 2.0, "nearly": 1, "trials": 3}
+    content = joined(
+        REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), searches=[search], commit=None)]
     )
-    assert whole["searches"] == [found] and whole["commit"] == "c1" and "costs" not in whole
+    assert content["searches"] == [search] and content["commit"] == "c1" and "costs" not in content

@@ -1,4 +1,4 @@
-"""Flower keeps to itself: no telemetry, a home of its own, no words on the console."""
+"""Flower runs without telemetry, with a home of its own and without log output."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ RUN = 2**61 + 1
 
 
 class InProcessGrid(Grid):
-    """Hands every message to the ClientApp of its node at once; answers come in another order than questions."""
+    """A grid that passes every message to the ClientApp of its node; replies come in another order than messages."""
 
     def __init__(
         self, app: ClientApp, nodes: Sequence[int] = NODES, configs: Sequence[dict[str, Any]] = ()
@@ -33,8 +33,8 @@ class InProcessGrid(Grid):
         self.app = app
         known = list(configs) or [{} for _ in nodes]
         self.contexts = {
-            node: Context(RUN, node, {"partition-id": place, **config}, RecordDict(), {})
-            for place, (node, config) in enumerate(zip(nodes, known, strict=True))
+            node: Context(RUN, node, {"partition-id": index, **config}, RecordDict(), {})
+            for index, (node, config) in enumerate(zip(nodes, known, strict=True))
         }
         self.waiting: dict[str, Message] = {}
 
@@ -71,14 +71,14 @@ class InProcessGrid(Grid):
 
 
 def network(inputs: int = 4, outputs: int = 3) -> nn.Module:
-    """A small network with running statistics; its own weights do not matter."""
+    """Return a small network with running statistics; its initial weights do not matter."""
     return nn.Sequential(nn.Linear(inputs, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, outputs))
 
 
 def train_with_torch(
     model: nn.Module, records: Records, recipe: Recipe, generator: torch.Generator, optimiser: Any = None
 ) -> None:
-    """Local epochs as a user of PyTorch writes them."""
+    """Train for the local epochs in plain PyTorch."""
     make = optimiser or (
         lambda params: torch.optim.SGD(params, lr=recipe.learning_rate, momentum=recipe.momentum)
     )
@@ -99,18 +99,18 @@ def client_app(
     pack: Callable[[nn.Module], ArrayRecord] | None = None,
     load: Callable[[nn.Module, ArrayRecord], object] | None = None,
 ) -> ClientApp:
-    """A ClientApp whose nodes train on the records of their partition."""
+    """Return a ClientApp whose nodes train on the records of their partition."""
     app = ClientApp(mods=list(mods))
     pack = pack or (lambda model: ArrayRecord(model.state_dict()))
     load = load or (lambda model, arrays: model.load_state_dict(arrays.to_torch_state_dict()))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        model, place = build(), int(context.node_config["partition-id"])
+        model, partition = build(), int(context.node_config["partition-id"])
         round = message.content["config"]["server-round"]
         load(model, message.content["arrays"])
-        train_with_torch(model, clients[place], recipe, fork(0, "schedule", place, round - 1))
-        metrics = MetricRecord({"num-examples": len(clients[place])})
+        train_with_torch(model, clients[partition], recipe, fork(0, "schedule", partition, round - 1))
+        metrics = MetricRecord({"num-examples": len(clients[partition])})
         return Message(RecordDict({"arrays": pack(model), "metrics": metrics}), reply_to=message)
 
     @app.evaluate()
@@ -126,7 +126,7 @@ def run(
     grid: Grid, *, rounds: int = 2, initial: ArrayRecord | None = None, config: dict[str, Any] | None = None,
     **strategy: Any,
 ) -> Any:  # fmt: skip
-    """FedAvg over all nodes; returns Flower's result."""
+    """Run FedAvg over all nodes; returns Flower's result."""
     torch.manual_seed(3)
     arrays = initial if initial is not None else ArrayRecord(network().state_dict())
     settings = {

@@ -32,7 +32,7 @@ def network(seed: int) -> nn.Module:
 
 
 def write(path: Path, model: nn.Module) -> Path:
-    """A checkpoint as its ending says."""
+    """Write a checkpoint in the format of its suffix."""
     state = model.state_dict()
     if path.suffix == ".safetensors":
         save_file(state, path)
@@ -54,29 +54,29 @@ def test_two_checkpoints_are_one_round(tmp_path: Path, ending: str) -> None:
     before, after = network(1), network(2)
     files = [write(tmp_path / f"{name}{ending}", model) for name, model in (("b", before), ("a", after))]
     import_pair(files[0], files[1], tmp_path / "out", round=4, examples=7, recipe={"epochs": 2})
-    found = transcript(tmp_path / "out")
-    assert found.rounds() == [3] and found.recorded
-    reply = next(one for one in found.messages if one.what == "reply")
+    recorded = transcript(tmp_path / "out")
+    assert recorded.rounds() == [3] and recorded.recorded
+    reply = next(one for one in recorded.messages if one.what == "reply")
     assert reply.examples == 7
     for name, value in before.state_dict().items():
-        assert torch.equal(found.shelf.get("sent/3").params[name], value)
+        assert torch.equal(recorded.shelf.get("sent/3").params[name], value)
         change = after.state_dict()[name] - value
-        assert torch.equal(found.shelf.get(reply.parts).params[name], change)
+        assert torch.equal(recorded.shelf.get(reply.parts).params[name], change)
     assert read_recording(tmp_path / "out").messages[0].config == {"epochs": 2}
 
 
 def test_a_folder_of_rounds(tmp_path: Path) -> None:
-    place = tmp_path / "saved"
-    place.mkdir()
+    folder = tmp_path / "saved"
+    folder.mkdir()
     for round in range(3):  # counted from 0, as some frameworks do
-        write(place / f"global-{round}.safetensors", network(round))
+        write(folder / f"global-{round}.safetensors", network(round))
         if round < 2:
-            write(place / f"local-{round}.pt", network(10 + round))
-    (place / "notes.txt").write_text("x")
-    assert import_folder(place, tmp_path / "out") == [1, 2, 3]
-    found = transcript(tmp_path / "out")
-    assert found.rounds() == [0, 1, 2]
-    assert [one.round for one in found.messages if one.what == "reply"] == [0, 1]
+            write(folder / f"local-{round}.pt", network(10 + round))
+    (folder / "notes.txt").write_text("x")
+    assert import_folder(folder, tmp_path / "out") == [1, 2, 3]
+    recorded = transcript(tmp_path / "out")
+    assert recorded.rounds() == [0, 1, 2]
+    assert [one.round for one in recorded.messages if one.what == "reply"] == [0, 1]
 
 
 def test_the_files_of_a_flower_tutorial(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_the_files_of_a_flower_tutorial(tmp_path: Path) -> None:
         2,
         10,
     ]
-    found = transcript(tmp_path / "out")
-    assert found.rounds() == [0, 1, 9]
-    assert torch.equal(found.shelf.get("sent/9").params["0.weight"], network(10).state_dict()["0.weight"])
+    recorded = transcript(tmp_path / "out")
+    assert recorded.rounds() == [0, 1, 9]
+    assert torch.equal(recorded.shelf.get("sent/9").params["0.weight"], network(10).state_dict()["0.weight"])
 
 
 def test_names_of_a_wrapped_network(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_names_of_a_wrapped_network(tmp_path: Path) -> None:
 
 
 class Harmful:
-    """Something that would make a folder when it is unpickled."""
+    """An object that would make a folder when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -117,7 +117,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
 
 
 def hostile() -> dict[str, tuple[Any, str]]:
-    """Saved tensors that are no plain weights, each with what is told of it."""
+    """Return saved tensors that are no plain weights, each with the message that refuses it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of layouts that are new or old
         return {
@@ -136,17 +136,17 @@ def hostile() -> dict[str, tuple[Any, str]]:
 
 @pytest.mark.parametrize("kind", list(hostile()))
 def test_tensors_that_are_no_plain_weights_are_refused(tmp_path: Path, kind: str) -> None:
-    value, told = hostile()[kind]
+    value, message = hostile()[kind]
     file = tmp_path / f"{kind}.pt"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.save({"w": value}, file)  # noqa: TID251
-        with pytest.raises(BadInput, match=told) as refused:
+        with pytest.raises(BadInput, match=message) as refused:
             read_checkpoint(file)
     assert kind in str(refused.value), "the file is named"
 
 
-def test_a_packed_archive_is_measured_before_it_is_unpacked(
+def test_the_size_of_an_archive_is_checked_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.save({"w": torch.zeros(200_000)}, tmp_path / "plain.pt")  # noqa: TID251
@@ -163,7 +163,7 @@ def test_a_packed_archive_is_measured_before_it_is_unpacked(
 
 
 def test_damaged_files_of_torch_are_bad_input(tmp_path: Path) -> None:
-    """Some bytes changed: whatever torch says of it, it is told as a file that is none."""
+    """Some bytes changed: every error of torch becomes bad input."""
     draw = random.Random(0)
     file, refused = tmp_path / "a.pt", 0
     for old in (False, True):
@@ -177,16 +177,16 @@ def test_damaged_files_of_torch_are_bad_input(tmp_path: Path) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    found = read_checkpoint(file)
+                    arrays = read_checkpoint(file)
                 except BadInput:
                     refused += 1
                 else:  # only numbers were changed, or nothing that counts
-                    assert all(np.isfinite(value).all() for value in found.values())
+                    assert all(np.isfinite(value).all() for value in arrays.values())
     assert 0 < refused < 120
 
 
 def archive(path: Path, instructions: bytes) -> Path:
-    """A file as torch packs it, with these instructions."""
+    """Write a file in the archive format of torch, with these instructions."""
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("archive/data.pkl", instructions)
         packed.writestr("archive/version", "3\n")
@@ -198,7 +198,7 @@ TWICE = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 40  # a tuple that holds th
 
 
 @pytest.mark.parametrize(
-    ("instructions", "told"),
+    ("instructions", "message"),
     [
         (TWICE + b"}h\x00K\x01s.", "a tuple of more than 1000 parts"),
         (b"\x80\x02" + b"(" + b"K\x01" * 2000 + b"t.", "a tuple of more than 1000 parts"),
@@ -212,13 +212,13 @@ TWICE = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 40  # a tuple that holds th
     ],
 )
 def test_instructions_that_would_never_end_are_refused(
-    tmp_path: Path, instructions: bytes, told: str
+    tmp_path: Path, instructions: bytes, message: str
 ) -> None:
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         read_checkpoint(archive(tmp_path / "a.pt", instructions))
     if b"N" * 5_000_000 not in instructions:
         (tmp_path / "old.pt").write_bytes(instructions)  # without an archive, as torch once wrote it
-        with pytest.raises(BadInput, match=f"{told}|damaged"):
+        with pytest.raises(BadInput, match=f"{message}|damaged"):
             read_checkpoint(tmp_path / "old.pt")
 
 
@@ -227,9 +227,9 @@ def test_what_training_scripts_save_is_read(tmp_path: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
-    whole = {"epoch": 3, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "best": 0.5}
+    saved = {"epoch": 3, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "best": 0.5}
     for old in (False, True):
-        torch.save(whole, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)  # noqa: TID251
+        torch.save(saved, tmp_path / "a.pt", _use_new_zipfile_serialization=not old)  # noqa: TID251
         assert set(read_checkpoint(tmp_path / "a.pt")) == set(model.state_dict())
 
 
@@ -241,7 +241,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "a.safetensors")
 
 
-def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"expected a file, got none\. Check the path\."):
         read_checkpoint(tmp_path / "a.pt")
 
@@ -261,7 +261,7 @@ def test_names_must_be_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.bin", b"x", "a file of .safetensors, .pt, .pth, .npz"),
         ("a.safetensors", b"x", "a safetensors file"),
@@ -269,13 +269,13 @@ def test_names_must_be_text(tmp_path: Path) -> None:
         ("a.npz", b"x", "an NPZ file"),
     ],
 )
-def test_files_that_are_none_are_refused(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         read_checkpoint(tmp_path / name)
 
 
-def test_other_things_than_weights_are_refused(tmp_path: Path) -> None:
+def test_content_other_than_weights_is_refused(tmp_path: Path) -> None:
     torch.save({"lr": 0.1, "step": 3}, tmp_path / "a.pt")  # noqa: TID251
     with pytest.raises(BadInput, match="a state dict: names and tensors, got a dictionary with lr, step"):
         read_checkpoint(tmp_path / "a.pt")
@@ -286,7 +286,7 @@ def test_other_things_than_weights_are_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "none.pt")
 
 
-def test_two_networks_are_no_round(tmp_path: Path) -> None:
+def test_two_networks_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.pt", network(0))
     write(tmp_path / "b.pt", nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 1)))
     with pytest.raises(BadInput, match=r"the same arrays as a.pt: '0.weight' \[2, 3\], got \[2, 4\]"):
@@ -295,7 +295,7 @@ def test_two_networks_are_no_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "settings", "told"),
+    ("files", "settings", "message"),
     [
         ([], {}, r"expected files called global-{round}.\*, got an empty folder"),
         (["x-1.pt"], {}, "got x-1.pt"),
@@ -305,15 +305,15 @@ def test_two_networks_are_no_round(tmp_path: Path) -> None:
         (["global-1.pt"], {"sent": "global.pt"}, "a file name with {round} in it"),
     ],
 )
-def test_folders_that_do_not_fit(
-    tmp_path: Path, files: list[str], settings: dict[str, Any], told: str
+def test_folders_without_matching_files_are_refused(
+    tmp_path: Path, files: list[str], settings: dict[str, Any], message: str
 ) -> None:
-    place = tmp_path / "saved"
-    place.mkdir()
+    folder = tmp_path / "saved"
+    folder.mkdir()
     for name in files:
-        write(place / name, network(0))
-    with pytest.raises(BadInput, match=told):
-        import_folder(place, tmp_path / "out", **settings)
+        write(folder / name, network(0))
+    with pytest.raises(BadInput, match=message):
+        import_folder(folder, tmp_path / "out", **settings)
 
 
 def test_an_old_recording_is_not_overwritten(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_an_old_recording_is_not_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_failed_import_leaves_nothing(tmp_path: Path, there: bool) -> None:
-    """The third round is another network: rounds one and two must not look like the whole recording."""
+    """The third round is another network: rounds one and two must not look like a complete recording."""
     out = tmp_path / "out"
     if there:
         out.mkdir()
@@ -341,7 +341,7 @@ def test_a_failed_import_leaves_nothing(tmp_path: Path, there: bool) -> None:
     assert len(read_recording(out).messages) == 2
 
 
-def test_replies_that_are_called_otherwise_are_asked_for(tmp_path: Path) -> None:
+def test_replies_with_another_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "global-1.pt", network(0))
     write(tmp_path / "client-1.pt", network(1))
     with pytest.raises(BadInput, match=r"--reply: expected at least one file called local-.*got client-1.pt"):
@@ -360,7 +360,7 @@ def test_weights_are_of_one_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "told"),
+    ("recipe", "message"),
     [
         (
             {"learning_rate": float("nan")},
@@ -373,17 +373,17 @@ def test_weights_are_of_one_kind(tmp_path: Path) -> None:
         ({"epochs": 10**10}, "--epochs"),
     ],
 )
-def test_recipes_out_of_range_are_refused(tmp_path: Path, recipe: dict[str, Any], told: str) -> None:
+def test_recipes_out_of_range_are_refused(tmp_path: Path, recipe: dict[str, Any], message: str) -> None:
     for name in ("global-1.pt", "local-1.pt"):
         write(tmp_path / name, network(0))
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         import_folder(tmp_path, tmp_path / "out", recipe=recipe)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         import_pair(tmp_path / "global-1.pt", tmp_path / "local-1.pt", tmp_path / "out", recipe=recipe)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     write(tmp_path / "a.pt", network(0))
     with pytest.raises(BadInput, match="--out: expected a folder that can be written"):
         import_pair(tmp_path / "a.pt", tmp_path / "a.pt", tmp_path / "a.pt" / "out")
@@ -418,17 +418,17 @@ def test_from_the_command_line(
         command(monkeypatch, "import", "checkpoints", "before.safetensors", "after.safetensors", *recipe) == 0
     )
     assert "recording: 1 round (0, the first is 0), 1 with a reply" in capsys.readouterr().out
-    found = read_recording("recording").messages[0]
-    assert found.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
-    assert found.examples == 5
+    first = read_recording("recording").messages[0]
+    assert first.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
+    assert first.examples == 5
     assert command(monkeypatch, "import", "show", "recording") == 0
-    told = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert (
-        "checkpoints side, 1 messages" in told
-        and "node checkpoints 1 rounds (0), 1 replies, 5 examples" in told
+        "checkpoints side, 1 messages" in message
+        and "node checkpoints 1 rounds (0), 1 replies, 5 examples" in message
     )
-    assert "told        epochs, batch_size, learning_rate, momentum" in told
-    assert "arrays      4, 11 numbers in all" in told and "0.weight [2, 3] float32" in told
+    assert "told        epochs, batch_size, learning_rate, momentum" in message
+    assert "arrays      4, 11 numbers in all" in message and "0.weight [2, 3] float32" in message
     assert command(monkeypatch, "import", "show", "nowhere") == 2
     for round in (2, 3):
         write(tmp_path / f"global-{round}.safetensors", network(round))

@@ -48,7 +48,7 @@ SPACE = Space(kind="table", shape=(4,), target="classification", classes=("a", "
 
 
 def recorded(folder: Path, *, mods: Callable[[Any], list[Any]] = lambda mine: [mine], **settings: Any) -> Any:
-    """Both sides of one run; returns Flower's result."""
+    """Record both sides of one run; returns Flower's result."""
     mine = record(folder / "client")
     rounds = settings.pop("rounds", 2)
     secure = settings.pop("secure", False)
@@ -113,12 +113,12 @@ def test_the_transcript_is_that_of_a_simulation(both: tuple[Recording, Recording
     model.load_state_dict({**start.params, **start.buffers})
     federation = Federation(space=SPACE, clients=CLIENTS, model=model, recipe=RECIPE, rounds=2)
     simulated, _ = simulate(federation, seed=0)
-    for place in range(3):
-        found = roles.server(transcript(both[side], place), client=0)
-        wanted = roles.server(simulated, client=place).of(place)
-        assert [one.round for one in found.of(0)] == [0, 1]
-        for mine, theirs in zip(found.of(0), wanted, strict=True):
-            assert mine.examples == theirs.examples == len(CLIENTS[place])
+    for client in range(3):
+        view = roles.server(transcript(both[side], client), client=0)
+        wanted = roles.server(simulated, client=client).of(client)
+        assert [one.round for one in view.of(0)] == [0, 1]
+        for mine, theirs in zip(view.of(0), wanted, strict=True):
+            assert mine.examples == theirs.examples == len(CLIENTS[client])
             for part in ("start", "update", "buffers", "buffers_after"):
                 for name, value in getattr(theirs, part).items():
                     if value.is_floating_point():  # a mean of counters is cut by torch and rounded by us
@@ -126,9 +126,9 @@ def test_the_transcript_is_that_of_a_simulation(both: tuple[Recording, Recording
 
 
 def test_no_other_node_is_in_the_transcript(both: tuple[Recording, Recording]) -> None:
-    found = transcript(both[1])
-    assert {one.client for one in found.messages if one.what == "reply"} == {0}
-    view = roles.server(found, client=0)
+    own = transcript(both[1])
+    assert {one.client for one in own.messages if one.what == "reply"} == {0}
+    view = roles.server(own, client=0)
     assert view.clients == (0,)
 
 
@@ -145,9 +145,9 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
     recorded(tmp_path, secure=True)
     server = read_recording(tmp_path / "server")
     assert all(one.reply is None for one in server.messages)
-    found = transcript(server)
-    assert found.secure_aggregation
-    view = roles.server(found, client=0)
+    hidden = transcript(server)
+    assert hidden.secure_aggregation
+    view = roles.server(hidden, client=0)
     assert view.target is None and len(view.observations) == 2
     own = transcribe(
         choose(read_recording(tmp_path / "client"), node=str(NODES[0])),
@@ -159,7 +159,7 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
     assert roles.server(own, client=0).target is None
 
 
-def test_the_place_among_other_mods_is_recorded(tmp_path: Path) -> None:
+def test_the_position_among_other_mods_is_recorded(tmp_path: Path) -> None:
     def private(message: Message, context: Any, call_next: Any) -> Message:
         if message.metadata.message_type != "train":
             return call_next(message, context)
@@ -187,7 +187,7 @@ def test_the_place_among_other_mods_is_recorded(tmp_path: Path) -> None:
     }
 
 
-def test_mods_outside_are_told_from_the_network_inwards(tmp_path: Path) -> None:
+def test_outer_mods_are_listed_from_the_network_inwards(tmp_path: Path) -> None:
     def first(message: Message, context: Any, call_next: Any) -> Message:
         return call_next(message, context)
 
@@ -195,12 +195,12 @@ def test_mods_outside_are_told_from_the_network_inwards(tmp_path: Path) -> None:
         return call_next(message, context)
 
     recorded(tmp_path / "r", mods=lambda mine: [first, second, mine])
-    found = read_recording(tmp_path / "r" / "client").messages
-    assert {tuple(one.outside or ()) for one in found} == {("first", "second")}
+    messages = read_recording(tmp_path / "r" / "client").messages
+    assert {tuple(one.outside or ()) for one in messages} == {("first", "second")}
 
 
-def test_a_place_that_is_not_recognised_is_not_known(tmp_path: Path) -> None:
-    """Called by a mod of the user's own, or by a framework whose list of mods looks otherwise."""
+def test_an_unrecognised_position_is_recorded_as_unknown(tmp_path: Path) -> None:
+    """The recorder is called by a mod of the user, or by a framework that chains mods in another way."""
     mine = record(tmp_path)
 
     def both(message: Message, context: Any, call_next: Any) -> Message:
@@ -211,16 +211,16 @@ def test_a_place_that_is_not_recognised_is_not_known(tmp_path: Path) -> None:
     assert {(one.inside, one.outside) for one in read_recording(tmp_path).messages} == {(None, None)}
 
 
-def test_a_node_that_empties_what_it_was_sent(tmp_path: Path, both: tuple[Recording, Recording]) -> None:
+def test_a_node_that_empties_its_message(tmp_path: Path, both: tuple[Recording, Recording]) -> None:
     def load(model: torch.nn.Module, arrays: ArrayRecord) -> None:
         model.load_state_dict(arrays.to_torch_state_dict(keep_input=False))
 
     recorded(tmp_path, app={"load": load})
-    sent, kept = (
+    sent, expected = (
         {(one.node, one.sent.sha256) for one in side.messages if (one.what, one.round) == ("train", 1)}
         for side in (read_recording(tmp_path / "client"), both[0])
     )
-    assert sent == kept and len(sent) == 3
+    assert sent == expected and len(sent) == 3
 
 
 def weights(result: Any) -> dict[str, torch.Tensor]:
@@ -236,37 +236,37 @@ def broken(*arguments: Any, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "fault", "told"),
+    ("target", "fault", "reason"),
     [
         ("fedxray.federation.recording.writer.write_whole", no_space, "No space left"),
         ("fedxray.federation.recording.writer.write_message", broken, "a fault of the recorder"),
-        ("fedxray.integrations.flower.take", broken, "a fault of the recorder"),
-        ("fedxray.integrations.flower.answered", broken, "a fault of the recorder"),
+        ("fedxray.integrations.flower.read_sent", broken, "a fault of the recorder"),
+        ("fedxray.integrations.flower.read_reply", broken, "a fault of the recorder"),
     ],
 )
-def test_the_training_goes_on_whatever_happens(
+def test_the_training_continues_after_any_fault(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    place: str,
+    target: str,
     fault: Any,
-    told: str,
+    reason: str,
 ) -> None:
     plain = run(InProcessGrid(client_app(CLIENTS, RECIPE)))
     mine = record(tmp_path / "client")
     grid: Any = record_grid(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[mine])), tmp_path / "server")
-    monkeypatch.setattr(place, fault)
+    monkeypatch.setattr(target, fault)
     with caplog.at_level(logging.WARNING, logger="fedxray.recorder"):
         result = run(grid)
         mine.writer.wait()
         grid.writer.wait()
     assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(result).items())
-    assert told in str(mine.writer.stopped) and told in str(grid.writer.stopped)
+    assert reason in str(mine.writer.stopped) and reason in str(grid.writer.stopped)
     warned = [one for one in caplog.records if "stopped recording" in one.message]
-    assert len(warned) == 2, "each side says it once"
+    assert len(warned) == 2, "each side warns once"
 
 
-def test_what_was_written_before_a_fault_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_written_before_a_fault_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = record(tmp_path / "client")
     grid = InProcessGrid(client_app(CLIENTS, RECIPE, mods=[mine]))
     run(grid, rounds=1)
@@ -282,7 +282,7 @@ def test_what_was_written_before_a_fault_stays(tmp_path: Path, monkeypatch: pyte
 def test_a_disk_slower_than_the_training_ends_the_recording(tmp_path: Path) -> None:
     mine = record(tmp_path / "client")
     slow = replace(mine, writer=writer.RecordingWriter(tmp_path / "client", "client", most_waiting=10))
-    with slow.writer._lock:  # the disk does nothing meanwhile
+    with slow.writer._lock:  # nothing is written meanwhile
         slow.writer._thread = object()  # type: ignore[assignment]
     run(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[slow])), rounds=1)
     assert "slower than the training" in str(slow.writer.stopped)
@@ -300,8 +300,8 @@ def test_a_node_that_failed_has_no_reply(tmp_path: Path) -> None:
     grid: Any = record_grid(InProcessGrid(app), tmp_path)
     run(grid, rounds=1)
     grid.writer.wait()
-    found = {one.node: one.reply for one in read_recording(tmp_path).messages if one.what == "train"}
-    assert found[str(NODES[1])] is None and all(found[str(node)] for node in (NODES[0], NODES[2]))
+    replies = {one.node: one.reply for one in read_recording(tmp_path).messages if one.what == "train"}
+    assert replies[str(NODES[1])] is None and all(replies[str(node)] for node in (NODES[0], NODES[2]))
     without = transcript(read_recording(tmp_path), 1)
     assert [one.what for one in without.messages] == ["broadcast", "broadcast", "outcome"]
     assert roles.server(without, client=0).of(0) == ()
@@ -316,28 +316,28 @@ def test_messages_that_are_pushed_and_pulled(tmp_path: Path) -> None:
     ids = grid.push_messages([Message(copy.deepcopy(content), node, "train") for node in NODES])
     assert len(list(grid.pull_messages(ids))) == 3
     grid.writer.wait()
-    found = read_recording(tmp_path)
-    assert [one.node for one in found.messages] == [str(node) for node in NODES]
-    assert all(one.reply is not None for one in found.messages)
+    recording = read_recording(tmp_path)
+    assert [one.node for one in recording.messages] == [str(node) for node in NODES]
+    assert all(one.reply is not None for one in recording.messages)
 
 
 class SilentGrid:
-    """A grid from which no answer comes."""
+    """A grid without replies."""
 
     def __init__(self) -> None:
         self.pushed = 0
 
     def push_messages(self, messages: list[Message]) -> list[str]:
         self.pushed += len(messages)
-        return [f"{self.pushed}-{place}" for place, _ in enumerate(messages)]
+        return [f"{self.pushed}-{index}" for index, _ in enumerate(messages)]
 
     def pull_messages(self, message_ids: list[str]) -> list[Message]:
         return []
 
 
 @pytest.mark.parametrize(("nodes", "most"), [([7, 7, 7, 7], 10**9), ([1, 2, 3, 4], 150)])
-def test_what_is_never_answered_is_written_and_not_held(tmp_path: Path, nodes: list[int], most: int) -> None:
-    """A node that is sent a later round does not answer the earlier one; nor is more held than the bound."""
+def test_unanswered_messages_are_written_and_not_held(tmp_path: Path, nodes: list[int], most: int) -> None:
+    """A node that is sent a later round will not answer the earlier one; no more is held than the bound."""
     from flwr.app import ConfigRecord
 
     grid: Any = record_grid(SilentGrid(), tmp_path)  # type: ignore[arg-type]
@@ -350,20 +350,20 @@ def test_what_is_never_answered_is_written_and_not_held(tmp_path: Path, nodes: l
             }
         )
         grid.push_messages([Message(content, dst_node_id=node, message_type="train")])
-        assert len(grid._under_way) == 1
+        assert len(grid._pending) == 1
     grid.writer.wait()
-    found = read_recording(tmp_path).messages
-    assert [(one.round, one.reply) for one in found] == [(1, None), (2, None), (3, None)]
+    messages = read_recording(tmp_path).messages
+    assert [(one.round, one.reply) for one in messages] == [(1, None), (2, None), (3, None)]
 
 
-def test_one_model_under_way_to_many_nodes_is_held_once(tmp_path: Path) -> None:
+def test_one_model_pending_to_many_nodes_is_held_once(tmp_path: Path) -> None:
     grid: Any = record_grid(SilentGrid(), tmp_path)  # type: ignore[arg-type]
     grid.most_held = 150
     arrays = ArrayRecord([np.zeros(2, np.float32)])
     for node in range(1, 6):
         content = RecordDict({"arrays": arrays})
         grid.push_messages([Message(content, dst_node_id=node, message_type="train")])
-    assert len(grid._under_way) == 5
+    assert len(grid._pending) == 5
 
 
 def test_several_sets_of_arrays_need_a_name(tmp_path: Path) -> None:
@@ -401,22 +401,22 @@ def test_numpy_arrays_are_named_by_the_model(tmp_path: Path, both: tuple[Recordi
     recorded(
         tmp_path, app={"pack": positions, "load": from_positions}, strategy={"initial": positions(network())}
     )
-    found, named = read_recording(tmp_path / "client"), both[0]
-    assert found.messages[0].sent.names == [str(place) for place in range(9)]
-    for mine, theirs in zip(found.messages, named.messages, strict=True):
-        left = fit(found.arrays(mine.sent), network())
+    unnamed, named = read_recording(tmp_path / "client"), both[0]
+    assert unnamed.messages[0].sent.names == [str(index) for index in range(9)]
+    for mine, theirs in zip(unnamed.messages, named.messages, strict=True):
+        left = fit(unnamed.arrays(mine.sent), network())
         right = fit(named.arrays(theirs.sent), network())
         for name, value in right.params.items():
             torch.testing.assert_close(left.params[name], value)
     with pytest.raises(BadInput, match="the network, whose order names arrays"):
-        fit(found.arrays(found.messages[0].sent), None)
+        fit(unnamed.arrays(unnamed.messages[0].sent), None)
     with pytest.raises(
         BadInput, match=r"array 0 of shape \[5, 6\] \(0.weight of the network\), got \[5, 4\]"
     ):
-        fit(found.arrays(found.messages[0].sent), network(inputs=6))
+        fit(unnamed.arrays(unnamed.messages[0].sent), network(inputs=6))
     with pytest.raises(BadInput, match="2 arrays, as the network has, got 9"):
         fit(
-            {str(place): torch.zeros(1) for place in range(9)},
+            {str(index): torch.zeros(1) for index in range(9)},
             torch.nn.BatchNorm1d(1, track_running_stats=False),
         )
 
@@ -427,19 +427,19 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
                             else Array(value.numpy()) for name, value in model.state_dict().items()})  # fmt: skip
 
     recorded(tmp_path, app={"pack": pack}, rounds=1)
-    found = read_recording(tmp_path / "client")
+    recording = read_recording(tmp_path / "client")
     with pytest.raises(
         BadInput, match=r"reply of round 0: expected '0.weight' of float32.*half precision \(float16\)"
     ):
-        dict(roles.server(transcript(found), client=0).of(0)[0].update)
-    wide = roles.server(transcript(found, widen=True), client=0).of(0)[0]
+        dict(roles.server(transcript(recording), client=0).of(0)[0].update)
+    wide = roles.server(transcript(recording, widen=True), client=0).of(0)[0]
     assert wide.update["0.weight"].dtype == torch.float32
     back = wide.start["0.weight"] + wide.update["0.weight"]
     assert torch.allclose(back, back.half().float(), atol=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         (lambda: network(inputs=6), r"'0.weight' of shape \[5, 6\], as in the network, got \[5, 4\]"),
         (lambda: network()[:3], "arrays of the network .* got one called '3.weight'"),
@@ -449,36 +449,36 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_model_that_does_not_fit(both: tuple[Recording, Recording], model: Any, told: str) -> None:
+def test_a_model_that_does_not_fit(both: tuple[Recording, Recording], model: Any, message: str) -> None:
     chosen = choose(both[0], node=str(NODES[0]))
-    found = transcribe(chosen, model=model(), space=SPACE, recipe=RECIPE)
-    with pytest.raises(BadInput, match=told):
-        found.shelf.get("sent/0")
+    misfit = transcribe(chosen, model=model(), space=SPACE, recipe=RECIPE)
+    with pytest.raises(BadInput, match=message):
+        misfit.shelf.get("sent/0")
 
 
-def test_gradients_are_taken_as_they_are(both: tuple[Recording, Recording]) -> None:
-    found = transcript(both[0], recipe=Recipe(algorithm="fedsgd"))
+def test_gradients_are_used_unchanged(both: tuple[Recording, Recording]) -> None:
+    of_gradients = transcript(both[0], recipe=Recipe(algorithm="fedsgd"))
     arrays = both[0].arrays(choose(both[0], node=str(NODES[0])).trained[0].reply)  # type: ignore[arg-type]
-    reply = next(one for one in found.messages if one.what == "reply")
+    reply = next(one for one in of_gradients.messages if one.what == "reply")
     assert reply.kind == "gradient"
-    assert torch.equal(found.shelf.get(reply.parts).params["0.bias"], -arrays["0.bias"])
+    assert torch.equal(of_gradients.shelf.get(reply.parts).params["0.bias"], -arrays["0.bias"])
 
 
 def test_wide_arrays_are_narrowed_as_loading_them_would(both: tuple[Recording, Recording]) -> None:
     state = {name: value.double() for name, value in network().state_dict().items()}
-    found = fit({**state, "1.num_batches_tracked": torch.tensor(2.6).double()}, network())
-    assert found.params["0.weight"].dtype == torch.float32
-    assert found.buffers["1.num_batches_tracked"].item() == 2
+    narrowed = fit({**state, "1.num_batches_tracked": torch.tensor(2.6).double()}, network())
+    assert narrowed.params["0.weight"].dtype == torch.float32
+    assert narrowed.buffers["1.num_batches_tracked"].item() == 2
 
 
 def test_frozen_parameters_stay_with_the_network(both: tuple[Recording, Recording]) -> None:
     model = network()
     model[0].requires_grad_(False)
     chosen = choose(both[0], node=str(NODES[0]))
-    found = transcribe(chosen, model=model, space=SPACE, recipe=RECIPE)
+    frozen = transcribe(chosen, model=model, space=SPACE, recipe=RECIPE)
     sent = both[0].arrays(chosen.trained[0].sent)
-    assert torch.equal(found.model.state_dict()["0.weight"], sent["0.weight"])
-    assert "0.weight" not in found.shelf.get("sent/0").params
+    assert torch.equal(frozen.model.state_dict()["0.weight"], sent["0.weight"])
+    assert "0.weight" not in frozen.shelf.get("sent/0").params
 
 
 def test_a_client_of_the_older_interface(tmp_path: Path) -> None:
@@ -497,9 +497,13 @@ def test_a_client_of_the_older_interface(tmp_path: Path) -> None:
     content = fitins_to_recorddict(FitIns(ndarrays_to_parameters(weights), {"lr": 0.5}), keep_input=True)
     InProcessGrid(app).send_and_receive([Message(content, NODES[0], "train", group_id="3")])
     mine.writer.wait()
-    found = read_recording(tmp_path)
-    heard = found.messages[0]
-    assert (heard.round, heard.examples, heard.config) == (3, 12, {"lr": 0.5})
+    recording = read_recording(tmp_path)
+    recorded_message = recording.messages[0]
+    assert (recorded_message.round, recorded_message.examples, recorded_message.config) == (
+        3,
+        12,
+        {"lr": 0.5},
+    )
     model = torch.nn.Linear(4, 3)
-    update = transcribe(choose(found), model=model, space=SPACE, recipe=RECIPE).shelf.get("reply/2")
+    update = transcribe(choose(recording), model=model, space=SPACE, recipe=RECIPE).shelf.get("reply/2")
     assert torch.equal(update.params["weight"], torch.ones(3, 4))

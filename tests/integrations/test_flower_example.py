@@ -1,4 +1,4 @@
-"""examples/flower: run for real on this computer, and once more in this process; then audited and compared."""
+"""examples/flower: run with Flower's processes and in this process, then audited and compared."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def left_over(home: Path) -> list[str]:
-    """Processes that still have this Flower home in their environment."""
-    found = []
+    """Return the processes that still have this Flower home in their environment."""
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.fsencode(home) in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
-    return found
+    return commands
 
 
 def left_over_after_a_while(home: Path) -> list[str]:
-    """The same once Flower's own helpers have noticed that their parent is gone, which they ask now and then."""
+    """Return the processes that are left once Flower's own subprocesses have noticed that their parent ended."""
     pause = threading.Event()
     for _ in range(600):
         if not left_over(home):
@@ -63,9 +63,9 @@ def test_a_real_run_on_this_computer(tmp_path: Path) -> None:
     """SuperLink and SuperNodes as processes; both sides record the same bits, and a node can be audited."""
     out = tmp_path / "out"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--out", str(out), "--rounds", "1", "--no-audit"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr[-3000:]
-    assert "Bit-equal on both sides: 3 replies." in told.stdout
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "Bit-equal on both sides: 3 replies." in ended.stdout
     assert left_over_after_a_while(out / "home") == []
     assert sorted((out / "home").rglob("*venv*")) == [], "nothing was installed"
     node = read_recording(out / "node-0" / "recording").messages
@@ -76,7 +76,7 @@ def test_a_real_run_on_this_computer(tmp_path: Path) -> None:
 
 
 def in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same app with its own run configuration, without a network."""
+    """Run the app with its own configuration, without a network."""
     tools = runpy.run_path(str(EXAMPLE / "run.py"))
     tools["prepare"](folder)
     monkeypatch.chdir(folder / "node-0")
@@ -111,10 +111,8 @@ def test_the_same_app_in_this_process(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_modules")
-def test_a_recorded_audit_says_what_a_simulated_one_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One recorded run of clinic 0 and ten simulated ones on its records: the same verdicts, intervals that meet."""
+def test_recorded_and_simulated_audits_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One recorded run of clinic 0 and ten simulated ones on its records: the same verdicts, overlapping intervals."""
     folder = in_this_process(tmp_path / "run", monkeypatch)
     simulated = run_audit(read_plan(folder / "flower-simulated.toml"), tmp_path / "simulated").document
     wanted = {(row["attack"], row["metric"]): row for row in simulated["summary"]}
@@ -124,7 +122,7 @@ def test_a_recorded_audit_says_what_a_simulated_one_says(
     rows = [row for row in ended["summary"] if row["unit"] == "record"]
     assert len(rows) == 3
     for row in rows:
-        other = wanted[row["attack"], row["metric"]]
-        print(*(row[key] for key in SHOWN), "simulated:", *(other[key] for key in SHOWN[2:]))
-        assert row["verdict"] == other["verdict"]
-        assert row["mean_low"] <= other["mean_high"] and other["mean_low"] <= row["mean_high"]
+        expected = wanted[row["attack"], row["metric"]]
+        print(*(row[key] for key in SHOWN), "simulated:", *(expected[key] for key in SHOWN[2:]))
+        assert row["verdict"] == expected["verdict"]
+        assert row["mean_low"] <= expected["mean_high"] and expected["mean_low"] <= row["mean_high"]

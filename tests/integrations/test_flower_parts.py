@@ -1,4 +1,4 @@
-"""What is taken from Flower's messages is what a recording can hold."""
+"""Facts of Flower's messages: only values that a recording can hold are read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_round(config: dict[str, Any], group: str, wanted: int | None) -> No
         (1e300, None),
     ],
 )
-def test_how_many_examples(value: Any, wanted: int | None) -> None:
+def test_the_number_of_examples(value: Any, wanted: int | None) -> None:
     assert examples_of(RecordDict({"m": MetricRecord({"num-examples": value})})) == wanted
 
 
@@ -68,12 +68,12 @@ def test_the_partition(value: Any, wanted: int | None) -> None:
     assert node_partition(Context(1, 2, {"partition-id": value}, RecordDict(), {})) == wanted
 
 
-def test_a_config_beyond_all_measure_is_taken_as_far_as_it_fits() -> None:
-    words = {f"text-{place}": "\N{GRINNING FACE}" * 999 for place in range(2000)}
+def test_a_large_config_is_recorded_as_far_as_it_fits() -> None:
+    words = {f"text-{number}": "\N{GRINNING FACE}" * 999 for number in range(2000)}
     content = message({**words, "list": ["x" * 900] * 900, "nan": float("nan"), "lr": 0.5}).content
-    found = config_of(content)
-    assert found["lr"] == 0.5 and "list" not in found and "nan" not in found
-    assert 100 < len(found) < 2000 and len(json.dumps(found)) < MOST_FACTS
+    config = config_of(content)
+    assert config["lr"] == 0.5 and "list" not in config and "nan" not in config
+    assert 100 < len(config) < 2000 and len(json.dumps(config)) < MOST_FACTS
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_a_config_beyond_all_measure_is_taken_as_far_as_it_fits() -> None:
     ids=["rows", "columns", "single", "empty"],
 )
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)])
-def test_arrays_come_as_numpy_wrote_them(value: np.ndarray[Any, Any], version: tuple[int, int]) -> None:
+def test_arrays_equal_those_that_numpy_wrote(value: np.ndarray[Any, Any], version: tuple[int, int]) -> None:
     stream = io.BytesIO()
     np.lib.format.write_array(stream, value, version=version, allow_pickle=False)
     sent = SimpleNamespace(stype="numpy.ndarray", data=stream.getvalue())
-    found = to_numpy({"w": sent})["w"]
-    assert found.dtype == value.dtype and found.shape == value.shape and np.array_equal(found, value)
+    unpacked = to_numpy({"w": sent})["w"]
+    assert unpacked.dtype == value.dtype and unpacked.shape == value.shape and np.array_equal(unpacked, value)
 
 
 def test_arrays_of_python_objects_are_refused() -> None:

@@ -30,15 +30,15 @@ def passing(message: Any, context: Any, call_next: Any) -> Any:
 
 def test_an_app_with_a_recorder_travels(tmp_path: Path) -> None:
     mine = record(tmp_path)
-    go_on = threading.Event()
+    release = threading.Event()
 
     def held() -> Any:
-        go_on.wait()
-        raise OSError("the original is of no use any more")
+        release.wait()
+        raise OSError("the original is not used any more")
 
     mine.writer.submit(held, 0)  # a lock, a thread and something that waits
     sent = cloudpickle.dumps(client_app(CLIENTS, RECIPE, mods=[passing, mine, passing]))
-    go_on.set()
+    release.set()
     mine.writer.wait()
     for round in (1, 2):  # a new copy with each message
         app = cloudpickle.loads(sent)
@@ -47,9 +47,9 @@ def test_an_app_with_a_recorder_travels(tmp_path: Path) -> None:
     arrived.wait()
     assert arrived is not mine.writer and arrived is cloudpickle.loads(sent)._mods[1].writer
     assert arrived.stopped is None
-    found = read_recording(tmp_path)
-    assert {one.node for one in found.messages} == {str(node) for node in NODES}
-    assert all((one.inside, one.outside) == (["passing"], ["passing"]) for one in found.messages)
+    recording = read_recording(tmp_path)
+    assert {one.node for one in recording.messages} == {str(node) for node in NODES}
+    assert all((one.inside, one.outside) == (["passing"], ["passing"]) for one in recording.messages)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_an_app_with_a_recorder_travels(tmp_path: Path) -> None:
 )
 def test_a_grid_with_a_recorder_can_be_copied(tmp_path: Path, copied: Any) -> None:
     grid: Any = record_grid(InProcessGrid(client_app(CLIENTS, RECIPE)), tmp_path)
-    other = copied(grid)
-    assert list(other.get_node_ids()) == list(NODES)
+    duplicate = copied(grid)
+    assert list(duplicate.get_node_ids()) == list(NODES)
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-        _ = other.nothing_of_the_kind
-    run(other, rounds=1)
-    other.writer.wait()
+        _ = duplicate.nothing_of_the_kind
+    run(duplicate, rounds=1)
+    duplicate.writer.wait()
     assert len(read_recording(tmp_path).messages) == 6

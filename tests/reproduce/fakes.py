@@ -1,4 +1,4 @@
-"""Two tiny reproductions that stand for all: one made of audits, one measured directly."""
+"""Two small reproductions for tests: one of audits, one measured directly."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from fedxray.reproduce.base import Difference, Measured, Paper, Reproduction, Request, TableColumn, Unit
 
-OF_GLOBAL = 7  # a grid, unused since the column is no number, that tells this attack from controls
+OF_GLOBAL = 7  # a grid that has no effect on this column and identifies the attack among its controls
 
 
 def plan(request: Request, row: str) -> dict[str, Any]:
-    """A clinic of four clients, of which as many are attacked as were asked for."""
+    """Return a clinic of four clients, attacked in the number that was asked for."""
     targets = request.pick_clients(small=2, paper=4, most=4)
     return {
         "seeds": request.pick_seeds(small=1, paper=3),
@@ -33,7 +33,7 @@ def plan(request: Request, row: str) -> dict[str, Any]:
 
 AUDITED = Reproduction(
     name="fake-audited",
-    shows="That a tiny table can be made.",
+    shows="That a small table can be made.",
     paper=Paper(
         title="A paper",
         place="Table 9",
@@ -57,7 +57,7 @@ AUDITED = Reproduction(
 
 
 def measure(request: Request, row: str) -> list[Measured]:
-    """The seeds themselves, with an offset for one of the columns."""
+    """Return the seeds themselves, with an offset for one of the columns."""
     units = [(seed, 10.0 * (row == "far") + seed) for seed in request.pick_seeds(small=3, paper=5)]
     return [
         Measured(

@@ -26,9 +26,9 @@ PLANNED = [name for name in NAMES if name != "aia-regression-toy"]
 
 
 def plans(name: str, request: Request) -> dict[str, Any]:
-    made = find(name)
-    assert made.plan is not None
-    return {row: made.plan(request, row) for row in made.rows}
+    reproduction = find(name)
+    assert reproduction.plan is not None
+    return {row: reproduction.plan(request, row) for row in reproduction.rows}
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
@@ -46,7 +46,7 @@ def test_every_row_is_a_plan_with_every_column(name: str, scale: str) -> None:
             assert oracle == ("oracle" in part.title), part.title
 
 
-def test_the_labels_say_what_the_attacks_are() -> None:
+def test_labels_determine_the_attacks() -> None:
     small = Request()
     assert set(CALLED) >= {"grad", "model", "active-50"}
     assert attack("active-50", small, epochs=5)["model"] == {
@@ -64,16 +64,18 @@ def test_the_labels_say_what_the_attacks_are() -> None:
     assert attack("model", small)["model"] == "last-returned" and "role" not in attack("model", small)
 
 
-def test_the_rounds_said_to_be_spent_are_those_of_the_settings() -> None:
+def test_the_listed_rounds_are_those_of_the_settings() -> None:
     for label, (model, spent) in aia.ROUNDS_MODELS.items():
         if model["name"] == "local-model-active":
-            made: Any = make_attack(
+            model_attack: Any = make_attack(
                 model["name"], {key: value for key, value in model.items() if key != "name"}
             )
-            asked = len(GAUSS) if (made.tune, made.judge) == ("search", "line") else 0
-            each = min(made.trial_rounds or made.active_rounds, made.active_rounds)
-            tried, more = made.trials * (each + asked), made.active_rounds - each
-            assert spent == (made.active_rounds if made.tune == "recorded" else tried + more), label
+            asked = len(GAUSS) if (model_attack.tune, model_attack.judge) == ("search", "line") else 0
+            each = min(model_attack.trial_rounds or model_attack.active_rounds, model_attack.active_rounds)
+            tried, more = model_attack.trials * (each + asked), model_attack.active_rounds - each
+            assert spent == (
+                model_attack.active_rounds if model_attack.tune == "recorded" else tried + more
+            ), label
 
 
 def test_half_of_the_attacked_clients_are_of_each_kind() -> None:
@@ -84,18 +86,18 @@ def test_half_of_the_attacked_clients_are_of_each_kind() -> None:
     assert content["attack"][0]["targets"] == list(range(10)) and content["federation"]["rounds"] == 34
 
 
-def test_states_are_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_those_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
     monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path))
-    made = find("aia-regression-table1")
-    assert made.plan is not None
-    assert made.plan(Request(), "income-a")["data"]["clients"] == 51
-    assert made.plan(Request(), "income-l")["data"]["state"] == "CT"
+    reproduction = find("aia-regression-table1")
+    assert reproduction.plan is not None
+    assert reproduction.plan(Request(), "income-a")["data"]["clients"] == 51
+    assert reproduction.plan(Request(), "income-l")["data"]["state"] == "CT"
     (tmp_path / "acs").mkdir()
     for state in ("la", "tx"):
         (tmp_path / "acs" / f"acsincome_2018_{state}.csv").write_text("AGEP,PINCP\n")
-    assert made.plan(Request(), "income-a")["data"]["clients"] == 2
-    assert made.plan(Request(), "income-l")["data"]["state"] == "LA"
+    assert reproduction.plan(Request(), "income-a")["data"]["clients"] == 2
+    assert reproduction.plan(Request(), "income-l")["data"]["state"] == "LA"
 
 
 def test_the_published_numbers_are_shares() -> None:
@@ -106,8 +108,8 @@ def test_the_published_numbers_are_shares() -> None:
     assert len(every) == 30 and all(isinstance(one, tuple) and 0.5 < one[0] < 1 for one in every)
 
 
-def test_the_toy_client_s_optimum_is_the_fixed_point_of_its_map() -> None:
-    """Against the optimum by least squares; in float64, with as few columns as double precision can tell apart."""
+def test_the_optimum_of_a_toy_client_is_the_fixed_point_of_its_map() -> None:
+    """Compared with least squares in float64, with few enough columns for double precision."""
     clients = aia_toy.toy_records()
     federation = aia_toy.toy_federation(clients, 0, 1024, "float64")
     transcript, _ = simulate(federation, seed=0)

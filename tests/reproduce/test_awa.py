@@ -1,4 +1,4 @@
-"""Tables and figures of "Approximate and Weighted Data Reconstruction Attack": printed numbers, cases and attacks."""
+"""Tables and figures of Song et al. 2023 (AWA): printed numbers, cases and attacks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NAMES = [name for name in REPRODUCTIONS if name.startswith("awa-")]
 
 
 def plans(request: Request = PAPER, *names: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, row and plan of every row."""
+    """Yield name, row and plan of every row."""
     for name in names or NAMES:
-        made = find(name)
-        for row in made.rows if made.plan is not None else ():
-            assert made.plan is not None
-            yield name, row, made.plan(request, row)
+        reproduction = find(name)
+        for row in reproduction.rows if reproduction.plan is not None else ():
+            assert reproduction.plan is not None
+            yield name, row, reproduction.plan(request, row)
 
 
 def by_label(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -50,20 +50,20 @@ def by_label(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
         ("case4", "awa-sent", (19.68, 0.882, 0.011)),
     ],
 )
-def test_printed_numbers_stand_in_their_cells(
+def test_printed_numbers_are_in_their_cells(
     case: str, column: str, numbers: tuple[float, float, float]
 ) -> None:
-    told = find("awa-table4").paper.numbers[case][column]
+    cell = find("awa-table4").paper.numbers[case][column]
     for ending in ("", "_by_index"):
-        assert tuple(told[f"{name}{ending}"] for name in ("psnr_002", "ssim_002", "mse")) == numbers
+        assert tuple(cell[f"{name}{ending}"] for name in ("psnr_002", "ssim_002", "mse")) == numbers
 
 
-def test_where_nothing_is_printed_no_number_stands() -> None:
+def test_unprinted_cells_have_no_number() -> None:
     printed = find("awa-table4").paper.numbers
     assert "dlg" not in printed["case4"] and printed["case1-1000"] == printed["case1"]
     assert all({"awa-sent", "agic", "dlg"} >= set(columns) for columns in printed.values())
     ends = find("awa-iterations").paper.numbers
-    assert {case: told["awa-3000"]["ssim_002"] for case, told in ends.items()} == {
+    assert {case: cells["awa-3000"]["ssim_002"] for case, cells in ends.items()} == {
         "case1": 0.9658, "case2": 0.9613, "case3": 0.9595, "case4": 0.9135,
     }  # fmt: skip
     assert not any(find(f"awa-{name}").paper.numbers for name in ("search", "stages", "gain"))
@@ -74,8 +74,8 @@ def test_where_nothing_is_printed_no_number_stands() -> None:
 )
 def test_the_four_cases_are_those_of_the_paper(case: str, epochs: int, batch: int) -> None:
     for name in ("awa-table4", "awa-iterations"):
-        told = find(name).plan(PAPER, case)["federation"]  # type: ignore[misc]
-        assert (told["rounds"], told["epochs"], told["batch_size"], told["learning_rate"]) == (
+        recipe = find(name).plan(PAPER, case)["federation"]  # type: ignore[misc]
+        assert (recipe["rounds"], recipe["epochs"], recipe["batch_size"], recipe["learning_rate"]) == (
             1,
             epochs,
             batch,
@@ -99,19 +99,19 @@ def test_every_plan_is_valid_with_labels_granted_and_groups_of_four(request_: Re
 
 
 def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -> None:
-    told = by_label(awa.plan_table4(PAPER, "case2"))
-    assert list(told) == ["awa", "awa-sent", "awa-untuned", "agic", "agic-rate", "dlg", "dlg-rate"]
-    assert "preset" not in told["awa"] and told["awa-untuned"]["preset"] == "ramp"
-    assert (told["dlg"]["reading"], told["dlg"].get("unit"), told["dlg-rate"]["unit"]) == (
+    attacks = by_label(awa.plan_table4(PAPER, "case2"))
+    assert list(attacks) == ["awa", "awa-sent", "awa-untuned", "agic", "agic-rate", "dlg", "dlg-rate"]
+    assert "preset" not in attacks["awa"] and attacks["awa-untuned"]["preset"] == "ramp"
+    assert (attacks["dlg"]["reading"], attacks["dlg"].get("unit"), attacks["dlg-rate"]["unit"]) == (
         "002",
         None,
         "rate",
     )
-    assert told["agic"]["optimiser"] == "adam" and told["agic"]["total_variation"] == 0
-    assert "match" not in told["agic"] and told["agic-rate"]["match"] == "l2"
-    for one in (told["dlg"], told["dlg-rate"], told["agic"], told["agic-rate"]):
+    assert attacks["agic"]["optimiser"] == "adam" and attacks["agic"]["total_variation"] == 0
+    assert "match" not in attacks["agic"] and attacks["agic-rate"]["match"] == "l2"
+    for one in (attacks["dlg"], attacks["dlg-rate"], attacks["agic"], attacks["agic-rate"]):
         assert one["start"] == "uniform" and one["box"] is True, "as awa by itself"
-    assert {one["steps"] for one in told.values()} == {250}
+    assert {one["steps"] for one in attacks.values()} == {250}
     long = awa.plan_table4(PAPER, "case1-1000")
     assert {one["steps"] for one in long["attack"]} == {1000}
     assert {**long, "attack": None} == {**awa.plan_table4(PAPER, "case1"), "attack": None}
@@ -119,10 +119,10 @@ def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -
 
 def test_the_network_is_the_usual_one_at_full_width() -> None:
     for name, row, plan in plans():
-        told = plan["model"]
+        model = plan["model"]
         usual = {"name": "resnet18", "norm": "running", "stem": "cifar", "head_bias": True, "width": 64}
         if name != "awa-settings":
-            assert told == usual, (name, row)
+            assert model == usual, (name, row)
         elif row in (
             "running",
             "normalised",
@@ -132,9 +132,9 @@ def test_the_network_is_the_usual_one_at_full_width() -> None:
             "undefined-first",
             "trained-4",
         ):
-            assert told == usual, row
+            assert model == usual, row
         else:
-            assert sum(told.get(key) != value for key, value in usual.items()) + ("init" in told) == 1, row
+            assert sum(model.get(key) != value for key, value in usual.items()) + ("init" in model) == 1, row
 
 
 def test_settings_change_one_choice_each() -> None:
@@ -153,11 +153,11 @@ def test_settings_change_one_choice_each() -> None:
             }
 
 
-def test_a_descent_is_read_on_its_way_and_not_run_again() -> None:
-    told = awa.plan_iterations(PAPER, "case3")["attack"]
-    steps = [one["steps"] for one in told]
+def test_one_descent_is_read_at_several_steps() -> None:
+    attacks = awa.plan_iterations(PAPER, "case3")["attack"]
+    steps = [one["steps"] for one in attacks]
     assert steps == sorted(set(steps)) and steps[-1] == 3000 and {250, 1000, 1500} <= set(steps)
-    rest = [{**one, "steps": 0, "label": ""} for one in told]
+    rest = [{**one, "steps": 0, "label": ""} for one in attacks]
     assert all(one == rest[0] for one in rest) and all(not one % rest[0]["kept_every"] for one in steps)
     short = awa.plan_iterations(SMALL, "case1-250")["attack"]
     assert [one["steps"] for one in short] == [50, 100, 150, 200, 250]
@@ -166,13 +166,15 @@ def test_a_descent_is_read_on_its_way_and_not_run_again() -> None:
 def test_stages_attack_the_rounds_after_those_that_trained() -> None:
     for row, before in (("after-0", 0), ("after-4", 4), ("after-16", 16)):
         plan = awa.plan_stages(PAPER, row)
-        told = by_label(plan)
+        attacks = by_label(plan)
         assert plan["federation"]["rounds"] == before + 3
         assert plan["federation"]["record"] == [before, before + 1, before + 2]
         assert (plan["federation"]["epochs"], plan["federation"]["batch_size"]) == (1, 4)
-        assert told["agic-rounds"]["rounds"] == [before, before + 1, before + 2]
-        assert told["agic-rounds"]["at"] == "all"
-        assert told["awa"]["rounds"] == told["agic"]["rounds"] == told["dlg-rate"]["rounds"] == [before]
+        assert attacks["agic-rounds"]["rounds"] == [before, before + 1, before + 2]
+        assert attacks["agic-rounds"]["at"] == "all"
+        assert (
+            attacks["awa"]["rounds"] == attacks["agic"]["rounds"] == attacks["dlg-rate"]["rounds"] == [before]
+        )
         assert plan["data"]["sizes"][-1] * 0.8 == 1000
 
 
@@ -194,44 +196,50 @@ def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
             assert own == (awa.ATTACKS["dlg-rate"] if case == "case1" else {"name": "awa", "preset": "none"})
 
 
-def test_the_gain_is_taken_apart() -> None:
-    told = by_label(find("awa-gain").plan(PAPER, "case1"))  # type: ignore[misc]
-    assert (told["ramps"]["p_mean"], told["ramps"]["p_var"]) == (0, 0) and "q_conv" not in told["ramps"]
-    assert [told["enhancement"][name] for name in ("q_conv", "q_norm", "q_linear")] == [1, 1, 1]
-    assert "p_mean" not in told["enhancement"] and told["plain-ramp"]["preset"] == "ramp"
-    assert told["no-weights"]["preset"] == "none"
-    assert told["both-sent"] == {**told["both"], "label": "both-sent", "unit": "sent"}
+def test_components_of_the_gain() -> None:
+    attacks = by_label(find("awa-gain").plan(PAPER, "case1"))  # type: ignore[misc]
+    assert (attacks["ramps"]["p_mean"], attacks["ramps"]["p_var"]) == (0, 0) and "q_conv" not in attacks[
+        "ramps"
+    ]
+    assert [attacks["enhancement"][name] for name in ("q_conv", "q_norm", "q_linear")] == [1, 1, 1]
+    assert "p_mean" not in attacks["enhancement"] and attacks["plain-ramp"]["preset"] == "ramp"
+    assert attacks["no-weights"]["preset"] == "none"
+    assert attacks["both-sent"] == {**attacks["both"], "label": "both-sent", "unit": "sent"}
 
 
-def tiny(made: Reproduction) -> Reproduction:
-    """The same on digits with a network of two channels and a 25th of the steps, at most four."""
+def tiny(reproduction: Reproduction) -> Reproduction:
+    """Return the reproduction on digits with a network of two channels and a 25th of the steps, at most four."""
 
     def plan(request: Request, row: str) -> dict[str, Any]:
-        assert made.plan is not None
-        found = made.plan(request, row)
-        for one in found["attack"]:
+        assert reproduction.plan is not None
+        content = reproduction.plan(request, row)
+        for one in content["attack"]:
             one["steps"] = min(one["steps"] // 25, 4)
             one |= {"kept_every": 2} if "kept_every" in one else {}
             one |= {"restarts": 2} if "restarts" in one else {}
             one |= {"search": {**one["search"], "trials": 4, "starts": 2}} if "search" in one else {}
-        network = {**found["model"], "name": "resnet9", "width": 2}
-        return {**found, "model": network, "data": {**found["data"], "name": "digits"}}
+        network = {**content["model"], "name": "resnet9", "width": 2}
+        return {**content, "model": network, "data": {**content["data"], "name": "digits"}}
 
-    return replace(made, plan=plan)
+    return replace(reproduction, plan=plan)
 
 
-def ran(made: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any) -> dict[str, Any]:
-    asked_for = ReproductionJob(reproduction=made, request=Request(**asked), rows=rows, columns=made.columns)
+def ran(
+    reproduction: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any
+) -> dict[str, Any]:
+    asked_for = ReproductionJob(
+        reproduction=reproduction, request=Request(**asked), rows=rows, columns=reproduction.columns
+    )
     ended = reproduce(asked_for, folder, resume=resume)
     assert ended.failed == 0
     return ended.document
 
 
-def test_table_4_from_beginning_to_end(tmp_path: Path) -> None:
-    made = tiny(find("awa-table4"))
-    found = ran(made, tmp_path / "out", "case4", clients=2)
-    cells = {(one["column"], one["metric"]): one for one in found["rows"]}
-    assert set(cells) == {(column.name, column.metric) for column in made.columns}
+def test_table_4_end_to_end(tmp_path: Path) -> None:
+    reproduction = tiny(find("awa-table4"))
+    content = ran(reproduction, tmp_path / "out", "case4", clients=2)
+    cells = {(one["column"], one["metric"]): one for one in content["rows"]}
+    assert set(cells) == {(column.name, column.metric) for column in reproduction.columns}
     cell = cells["awa-sent", "psnr_002_by_index"]
     assert cell["ours"]["n"] == 2 and cell["paper"] == {"mean": 19.68, "spread": None}
     cell = cells["awa", "psnr_002_by_index"]
@@ -241,54 +249,58 @@ def test_table_4_from_beginning_to_end(tmp_path: Path) -> None:
     assert cells["dlg", "mse"]["paper"] is None
     ledger = read_results(tmp_path / "out" / "case4")["cases"][0]["ledger"]
     assert "labels" in ledger["grants"]
-    pairs = {(one["left"], one["right"], one["metric"]) for one in found["differences"]}
+    pairs = {(one["left"], one["right"], one["metric"]) for one in content["differences"]}
     assert ("awa", "dlg-rate", "psnr_002") in pairs
 
 
-def test_every_step_of_a_descent_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, asked, whole = tiny(find("awa-iterations")), 0, Match.__call__
+def test_every_step_of_a_descent_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reproduction, asked, original = tiny(find("awa-iterations")), 0, Match.__call__
 
     def counted(self: Match, point: dict[str, Tensor]) -> Tensor:
         nonlocal asked
         asked += 1
-        return whole(self, point)
+        return original(self, point)
 
     monkeypatch.setattr(Match, "__call__", counted)
-    asked_for = ReproductionJob(reproduction=made, request=SMALL, rows=("case1-250",), columns=made.columns)
-    found = reproduce(asked_for, tmp_path / "out").document
-    assert {one["column"] for one in found["rows"]} == {f"awa-{steps}" for steps in (50, 100, 150, 200, 250)}
+    asked_for = ReproductionJob(
+        reproduction=reproduction, request=SMALL, rows=("case1-250",), columns=reproduction.columns
+    )
+    content = reproduce(asked_for, tmp_path / "out").document
+    assert {one["column"] for one in content["rows"]} == {
+        f"awa-{steps}" for steps in (50, 100, 150, 200, 250)
+    }
     (loss,) = {
         one["units"][0]["value"]
-        for one in found["rows"]
+        for one in content["rows"]
         if (one["column"], one["metric"]) == ("awa-250", "mse")
     }
     assert asked <= 4 + 2 and loss > 0  # 2 and 4 steps, and the loss at the end of each
 
 
 def test_the_weights_of_a_study_go_to_the_other_groups(tmp_path: Path) -> None:
-    made, folder = tiny(find("awa-search")), tmp_path / "out"
-    ran(made, folder, "case1-study", "case1", clients=1)
+    reproduction, folder = tiny(find("awa-search")), tmp_path / "out"
+    ran(reproduction, folder, "case1-study", "case1", clients=1)
     study, used = (read_results(folder / row) for row in ("case1-study", "case1"))
-    told = next(one["search"] for one in study["cases"] if one["attack"] == "searched")
-    losses = [one["loss"] for one in told["trials"]]
-    best = told["trials"][losses.index(min(losses))]["point"]
+    search = next(one["search"] for one in study["cases"] if one["attack"] == "searched")
+    losses = [one["loss"] for one in search["trials"]]
+    best = search["trials"][losses.index(min(losses))]["point"]
     assert len(losses) == 4 and set(best) == set(RANGES)
     attacks = {one["label"]: one for one in used["plan"]["attack"]}
     assert {name: attacks["searched"][name] for name in RANGES} == best
     assert "q_conv" not in attacks["awa"] and {one["client"] for one in used["cases"]} == {0}
     assert {one["client"] for one in study["cases"]} == {4}
-    more = ran(made, folder, "case1-study", "case1", resume=True, clients=2)
+    more = ran(reproduction, folder, "case1-study", "case1", resume=True, clients=2)
     assert {one["client"] for one in read_results(folder / "case1")["cases"]} == {0, 1}
     assert read_results(folder / "case1")["plan"]["attack"][0]["q_conv"] == best["q_conv"]
     assert {one["row"] for one in more["rows"]} == {"case1-study", "case1"}
 
 
-def test_a_row_that_waits_for_another_is_refused_alone(tmp_path: Path) -> None:
+def test_a_row_that_needs_another_is_refused_alone(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="case4-study too"):
         ran(tiny(find("awa-search")), tmp_path / "out", "case4")
-    made = find("awa-search")
+    reproduction = find("awa-search")
     with pytest.raises(ValueError, match="does not stand before it"):
-        replace(made, follows={"case1": Follows(row="case4-study", fill=awa.with_found_weights)})
+        replace(reproduction, follows={"case1": Follows(row="case4-study", fill=awa.with_found_weights)})
     lost = {"cases": [{"attack": "searched", "search": None, "reason": "too dark", "status": "failed"}]}
     with pytest.raises(BadInput, match="too dark"):
         awa.with_found_weights({"attack": [{"label": "searched"}]}, {**lost, "plan": {"name": "x"}})

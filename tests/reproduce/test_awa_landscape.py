@@ -1,4 +1,4 @@
-"""How soon an update stops resembling the true one: against a step of SGD, and by what must hold at no noise."""
+"""The distance of updates under noise: compared with steps of SGD, and zero without noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedxray.seeds import fork
 
 
 def federation(norm: str = "running") -> Federation:
-    """Two groups of four digits and a narrow network."""
+    """Return two groups of four digits and a narrow network."""
     plan: dict[str, Any] = {
         "data": {"name": "digits", "clients": 2, "limit": 4},
         "model": {"name": "resnet9", "width": 4, "norm": norm, "stem": "cifar"},
@@ -39,28 +39,28 @@ def update_by_sgd(made: Federation, x: torch.Tensor, y: torch.Tensor) -> torch.T
 
 @pytest.mark.parametrize("norm", ["running", "batch"])
 def test_the_distance_is_that_of_two_steps_of_sgd(norm: str) -> None:
-    made = federation(norm)
-    records = made.clients[1]
-    found = awa_noise.distances(made, 1, 5, awa.NOISES)
+    setting = federation(norm)
+    records = setting.clients[1]
+    distances = awa_noise.distances(setting, 1, 5, awa.NOISES)
     drawn = torch.randn(records.x.shape, generator=fork(5, "landscape", 1))
-    true = update_by_sgd(made, records.x, records.y)
+    true = update_by_sgd(setting, records.x, records.y)
     for size in awa.NOISES:
-        near = made.space.from_pixels((made.space.to_pixels(records.x) + size * drawn).clamp(0, 1))
-        apart = update_by_sgd(made, near, records.y) - true
+        near = setting.space.from_pixels((setting.space.to_pixels(records.x) + size * drawn).clamp(0, 1))
+        apart = update_by_sgd(setting, near, records.y) - true
         expected = float(apart.square().sum() / true.square().sum())
-        assert found[size] == pytest.approx(expected, rel=1e-3)
+        assert distances[size] == pytest.approx(expected, rel=1e-3)
 
 
-def test_without_noise_there_is_no_distance_and_more_noise_goes_further() -> None:
-    found = list(awa_noise.distances(federation(), 0, 0, (0.0, *awa.NOISES)).values())
-    assert 0 == found[0] < found[1] < found[2] < found[3]
+def test_the_distance_is_zero_without_noise_and_grows_with_it() -> None:
+    distances = list(awa_noise.distances(federation(), 0, 0, (0.0, *awa.NOISES)).values())
+    assert 0 == distances[0] < distances[1] < distances[2] < distances[3]
 
 
-def test_the_model_is_left_as_it_was() -> None:
-    made = federation("batch")
-    before = {name: value.clone() for name, value in made.model.state_dict().items()}
-    awa_noise.distances(made, 0, 0, (0.1,))
-    assert all(torch.equal(value, before[name]) for name, value in made.model.state_dict().items())
+def test_the_model_is_unchanged() -> None:
+    setting = federation("batch")
+    before = {name: value.clone() for name, value in setting.model.state_dict().items()}
+    awa_noise.distances(setting, 0, 0, (0.1,))
+    assert all(torch.equal(value, before[name]) for name, value in setting.model.state_dict().items())
 
 
 def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(
@@ -68,8 +68,8 @@ def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(
 ) -> None:
     assert set(awa.LANDSCAPE_ROWS) <= set(SETTINGS_MODELS)
     monkeypatch.setattr(awa, "plan_settings", lambda request, row: {"seeds": [0]})
-    made = federation()
-    monkeypatch.setattr(awa_noise, "prepared", lambda plan, seed: made)
-    found = awa.measure_landscape(Request(scale="paper", clients=2), "running")
-    assert [one.column for one in found] == [column.name for column in find("awa-landscape").columns]
-    assert all([unit.client for unit in one.units] == [0, 1] for one in found)
+    setting = federation()
+    monkeypatch.setattr(awa_noise, "prepared", lambda plan, seed: setting)
+    measured = awa.measure_landscape(Request(scale="paper", clients=2), "running")
+    assert [one.column for one in measured] == [column.name for column in find("awa-landscape").columns]
+    assert all([unit.client for unit in one.units] == [0, 1] for one in measured)

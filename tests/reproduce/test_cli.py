@@ -57,7 +57,7 @@ def test_tables_are_printed_and_written_where_results_go(
     assert ended.out == "" and ended.err == ""
 
 
-def test_failed_cases_are_told_and_tried_again(
+def test_failed_cases_are_reported_and_retried(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tried: list[str] = []
@@ -70,8 +70,8 @@ def test_failed_cases_are_told_and_tried_again(
         return real(self, view, context)
 
     monkeypatch.setattr(AttributeFromModel, "attack", breaks)
-    told = ("fake-audited", "--engine", "inline", "--quiet")
-    assert run(monkeypatch, *told) == 4
+    command = ("fake-audited", "--engine", "inline", "--quiet")
+    assert run(monkeypatch, *command) == 4
     said = capsys.readouterr()
     assert said.out == "" and "2 cases failed; try them again with --resume" in said.err
     rows = documents.read(Path("fedxray-out", "fake-audited"))["rows"]
@@ -84,9 +84,9 @@ def test_failed_cases_are_told_and_tried_again(
     results = read_results(Path("fedxray-out", "fake-audited", "rounds-1"))
     reasons = {case["reason"] for case in results["cases"] if case["status"] == "failed"}
     assert reasons == {"ZeroDivisionError: on purpose"}
-    assert run(monkeypatch, *told, "--resume") == 4, "they are tried, and fail, again"
+    assert run(monkeypatch, *command, "--resume") == 4, "they are retried, and fail again"
     monkeypatch.setattr(AttributeFromModel, "attack", real)
-    assert run(monkeypatch, *told, "--resume") == 0
+    assert run(monkeypatch, *command, "--resume") == 0
     assert capsys.readouterr().err.count("2 cases failed") == 1
     mended = documents.read(Path("fedxray-out", "fake-audited"))
     assert all(row["statuses"] == {"ok": 2} and row["ours"]["n"] == 2 for row in mended["rows"])
@@ -111,7 +111,7 @@ def test_a_dry_run_counts_cases_and_writes_nothing(
         (("fake-audited", "--clients", "0"), "--clients"),
     ],
 )
-def test_mistakes_are_one_clean_message_and_exit_2(
+def test_mistakes_print_one_message_and_exit_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
@@ -121,34 +121,34 @@ def test_mistakes_are_one_clean_message_and_exit_2(
     assert words in capsys.readouterr().err
 
 
-def test_a_log_says_how_long_the_rest_takes() -> None:
+def test_a_log_has_the_remaining_time() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    tell = Lines(clock=lambda: next(times), say=said.append)
-    assert isinstance(tell, WeightedProgress)
-    tell(0, 4, "run")
-    tell(2, 4, "row case")
+    lines = Lines(clock=lambda: next(times), say=said.append)
+    assert isinstance(lines, WeightedProgress)
+    lines(0, 4, "run")
+    lines(2, 4, "row case")
     assert said == ["0/4 after 30 s: run", "2/4 after 60 s, about 60 s left: row case"]
 
 
-def test_the_rest_is_weighed_by_what_it_should_take() -> None:
+def test_the_remaining_time_follows_the_estimates() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    tell = Lines(clock=lambda: next(times), say=said.append)
-    tell.weigh({"a short": 1.0, "b long": 8.0, "b other": 1.0})
-    tell(1, 3, "a short")
-    tell(2, 3, "b long")
+    lines = Lines(clock=lambda: next(times), say=said.append)
+    lines.weigh({"a short": 1.0, "b long": 8.0, "b other": 1.0})
+    lines(1, 3, "a short")
+    lines(2, 3, "b long")
     assert said == ["1/3 after 30 s, about 4 min left: a short", "2/3 after 60 s, about 7 s left: b long"]
 
 
-def test_all_rows_are_weighed_before_the_first_begins_and_the_log_tells_of_each(tmp_path: Path) -> None:
-    told: list[str] = []
-    tell = Lines(clock=lambda: 0.0, say=told.append)
+def test_all_rows_are_estimated_before_the_first_begins_and_logged(tmp_path: Path) -> None:
+    printed: list[str] = []
+    lines = Lines(clock=lambda: 0.0, say=printed.append)
     asked = job("fake-audited", Request(scale="small"), ("rounds-1", "rounds-2"), ("last",))
-    reproduce(asked, tmp_path / "out", progress=tell)
-    rows = {label.partition(" ")[0] for label in tell.costs}
-    assert rows == {"rounds-1", "rounds-2"} and tell.passed == pytest.approx(sum(tell.costs.values()))
-    assert {line.rpartition(": ")[2] for line in told} == set(tell.costs)
+    reproduce(asked, tmp_path / "out", progress=lines)
+    rows = {label.partition(" ")[0] for label in lines.costs}
+    assert rows == {"rounds-1", "rounds-2"} and lines.passed == pytest.approx(sum(lines.costs.values()))
+    assert {line.rpartition(": ")[2] for line in printed} == set(lines.costs)
     lines = (tmp_path / "out" / "log").read_text().splitlines()
     assert "fedxray reproduce fake-audited" in lines[0] and "4 cases in 2 rows" in lines[0]
     assert [line.partition("Z ")[2] for line in lines[1:]] == [

@@ -1,4 +1,4 @@
-"""The figures of "Federated Learning Nodes Can Reconstruct Peers' Image Data": divisions, recipes and attacks."""
+"""The figures of the curious client (2024): divisions, recipes and attacks."""
 
 from __future__ import annotations
 
@@ -25,41 +25,44 @@ OURS = (
 
 
 def plans(request: Request, *names: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Figure, row and plan of every row."""
+    """Yield figure, row and plan of every row."""
     for name in names or OURS:
-        made = find(name)
-        assert made.plan is not None
-        for row in made.rows:
-            yield name, row, made.plan(request, row)
+        reproduction = find(name)
+        assert reproduction.plan is not None
+        for row in reproduction.rows:
+            yield name, row, reproduction.plan(request, row)
 
 
 @pytest.mark.parametrize("request_", [PAPER, SMALL])
 def test_every_plan_is_valid_and_fits_the_photos(request_: Request) -> None:
     assert set(OURS) <= set(NAMES)
     for name, row, plan in plans(request_):
-        made = make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
+        checked = make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
         data, photos = plan["data"], 64 if plan["data"]["size"] == 128 else 1000
         sizes = [data["sizes"][client % len(data["sizes"])] for client in range(data["clients"])]
         left = photos - round(data["public"] * photos)
-        assert data["clients"] == made.clients and sum(sizes) <= left, (name, row)
-        assert data["holdout"] == 0 and made.federation.batch_size in ("all", 32)
-        assert made.federation.batch_size == "all" or row == "fedsgd"
+        assert data["clients"] == checked.clients and sum(sizes) <= left, (name, row)
+        assert data["holdout"] == 0 and checked.federation.batch_size in ("all", 32)
+        assert checked.federation.batch_size == "all" or row == "fedsgd"
 
 
 def test_clients_take_their_steps_on_one_batch_at_the_papers_rate() -> None:
     for name, row, plan in plans(PAPER):
-        told, words = plan["federation"], row.split("-")
+        recipe, words = plan["federation"], row.split("-")
         steps = int(words[words.index("steps") + 1]) if "steps" in words else 3
         steps = 1 if row == "fedsgd" or row.endswith("one-step") else steps
         rate = 0.03 if name == "curious-inversion-lr" else 1.0 if row == "fedsgd" else 0.003
-        assert (told["rounds"], told.get("epochs", 1), told["learning_rate"]) == (1, steps, rate), (name, row)
+        assert (recipe["rounds"], recipe.get("epochs", 1), recipe["learning_rate"]) == (1, steps, rate), (
+            name,
+            row,
+        )
         assert plan["data"]["size"] == (128 if row.endswith("128px") else 64)
         for attack in plan["attack"]:
             assert attack["steps"] == 200 and attack["metrics"] == ["lpips"], (name, row)
             assert attack["latent"] == 4 or attack["label"] == "no-latent", (name, row)
 
 
-def test_small_photos_get_a_latent_picture_of_half_their_size() -> None:
+def test_small_photos_get_a_latent_image_of_half_their_size() -> None:
     for name, row, plan in plans(SMALL):
         if row.endswith("128px"):
             continue
@@ -70,7 +73,7 @@ def test_small_photos_get_a_latent_picture_of_half_their_size() -> None:
 
 @pytest.mark.parametrize("clients", [2, 4, 8, 16, 32])
 @pytest.mark.parametrize("model", ["lenet", "resnet9", "resnet18"])
-def test_the_fifth_figure_counts_clients_of_sixteen_images(model: str, clients: int) -> None:
+def test_figure_5_varies_clients_of_sixteen_images(model: str, clients: int) -> None:
     _, _, plan = next(one for one in plans(PAPER, "curious-clients") if one[1] == f"{model}-{clients}")
     assert plan["model"] == {"name": model}
     assert (plan["data"]["clients"], plan["data"]["sizes"]) == (clients, [16])
@@ -79,14 +82,14 @@ def test_the_fifth_figure_counts_clients_of_sixteen_images(model: str, clients: 
     assert attack["grants"] == ["recipe", "examples", "label-counts"] and "own_share" not in attack
 
 
-def test_the_sixth_figure_varies_images_and_steps_apart() -> None:
+def test_figure_6_varies_images_and_steps_separately() -> None:
     for _, row, plan in plans(PAPER, "curious-batch-and-steps"):
         clients, _, what, number = row.split("-")
         assert plan["data"]["clients"] == int(clients)
         assert plan["data"]["sizes"] == [int(number) if what == "batch" else 16]
 
 
-def test_the_twelfth_figure_divides_the_same_number_of_images() -> None:
+def test_figure_12_divides_the_same_number_of_images() -> None:
     for _, row, plan in plans(PAPER, "curious-uneven"):
         division = row.partition("-")[2]
         assert plan["data"]["sizes"] == {"even": [16], "uneven": [21, 11]}[division]
@@ -95,7 +98,7 @@ def test_the_twelfth_figure_divides_the_same_number_of_images() -> None:
                zip(find("curious-uneven").differences, (2, 4, 6, 8), strict=True))  # fmt: skip
 
 
-def test_the_fourteenth_figure_sets_the_oracle_beside_the_attack_on_the_same_images() -> None:
+def test_figure_14_runs_oracle_and_attack_on_the_same_images() -> None:
     for _, row, plan in plans(PAPER, "curious-upper-bound"):
         ours, bound = plan["attack"]
         assert (ours["name"], bound["name"]) == ("curious-client", "curious-client-oracle")
@@ -104,7 +107,7 @@ def test_the_fourteenth_figure_sets_the_oracle_beside_the_attack_on_the_same_ima
         assert plan["data"]["clients"] == int(row[0])
 
 
-def test_the_thirteenth_figure_changes_nothing_but_the_attackers_rate() -> None:
+def test_figure_13_changes_only_the_attackers_rate() -> None:
     for _, _, plan in plans(PAPER, "curious-inversion-lr"):
         rates = [attack["learning_rate"] for attack in plan["attack"]]
         assert rates == [0.02, 0.05, 0.1, 0.2, 0.5]
@@ -112,7 +115,7 @@ def test_the_thirteenth_figure_changes_nothing_but_the_attackers_rate() -> None:
         assert all(one == rest[0] for one in rest)
 
 
-def test_the_eleventh_figure_takes_the_rate_for_so_many_times_the_true_one() -> None:
+def test_figure_11_assumes_multiples_of_the_true_rate() -> None:
     for _, row, plan in plans(PAPER, "curious-unknown-lr"):
         rate = plan["federation"]["learning_rate"]
         assert all(attack["own_share"] == "recover" for attack in plan["attack"])
@@ -137,8 +140,8 @@ def test_the_eleventh_figure_takes_the_rate_for_so_many_times_the_true_one() -> 
 
 
 @pytest.mark.parametrize("request_", [PAPER, SMALL])
-def test_no_search_comes_upon_the_truth_by_itself(request_: Request) -> None:
-    """The true rate is not in the middle of its range, and trials stand on no grid."""
+def test_no_search_finds_the_truth_by_design(request_: Request) -> None:
+    """The true rate is not in the middle of its range, and trials are on no grid."""
     for _, row, plan in plans(request_, "curious-unknown-lr"):
         if row.startswith("search"):
             study = plan["attack"][1]["search"]
@@ -157,25 +160,25 @@ def test_where_the_number_of_images_is_searched_only_retrieval_is_compared() -> 
     }
 
 
-def test_each_choice_changes_one_thing() -> None:
+def test_each_choice_changes_one_setting() -> None:
     for _, _, plan in plans(PAPER, "curious-choices"):
         first, *others = plan["attack"]
-        for other in others:
-            changed = {key for key in {*first, *other} - {"label"} if first.get(key) != other.get(key)}
-            assert changed in ({"own_share"}, {"match"}, {"latent"}, {"grants", "labels"}, set()), other
+        for choice in others:
+            changed = {key for key in {*first, *choice} - {"label"} if first.get(key) != choice.get(key)}
+            assert changed in ({"own_share"}, {"match"}, {"latent"}, {"grants", "labels"}, set()), choice
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_smaller_distance_is_the_better_picture(name: str) -> None:
+def test_a_smaller_distance_is_the_better_image(name: str) -> None:
     """LPIPS falls where the other metrics rise, so no difference may expect the same of both."""
-    made = find(name)
-    metrics = {one.metric for one in made.columns}
-    for one in made.differences:
+    reproduction = find(name)
+    metrics = {one.metric for one in reproduction.columns}
+    for one in reproduction.differences:
         compared = set(one.metrics) or metrics
         if one.expected is not None and "lpips" in compared:
             assert (compared, one.expected) == ({"lpips"}, "below"), one
-    expected = [one for one in made.differences if one.expected == "above"]
-    assert len([one for one in made.differences if one.expected == "below"]) == len(expected)
+    expected = [one for one in reproduction.differences if one.expected == "above"]
+    assert len([one for one in reproduction.differences if one.expected == "below"]) == len(expected)
 
 
 def test_our_text_has_no_number_of_any_figure() -> None:

@@ -1,4 +1,4 @@
-"""Figures of paper 004 that need a prior: clients whose images no prior has seen, raw beside restored, FedInverse."""
+"""Figures of the curious client (2024) that need a prior: unseen images of clients, restoration, FedInverse."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fedxray.restore.loading import record_hashes
 
 
 def plan_of(name: str, row: str, scale: str = "small") -> Plan:
-    made = find(name)
-    assert made.plan is not None
-    return make_plan({**made.plan(Request(scale=scale), row), "name": "x"}, Path.cwd())
+    reproduction = find(name)
+    assert reproduction.plan is not None
+    return make_plan({**reproduction.plan(Request(scale=scale), row), "name": "x"}, Path.cwd())
 
 
 @pytest.mark.parametrize("name", ["curious-restoration", "curious-fedinverse"])
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_every_plan_is_valid_and_gives_every_column(name: str, scale: str) -> None:
-    made = find(name)
-    for row in made.rows:
+    reproduction = find(name)
+    for row in reproduction.rows:
         labels = {part.title for part in plan_of(name, row, scale).attacks}
-        assert labels == {column.attack for column in made.columns}
+        assert labels == {column.attack for column in reproduction.columns}
 
 
-def test_raw_comes_with_every_restorer() -> None:
+def test_the_raw_attack_has_every_restorer() -> None:
     titles = [part.title for part in plan_of("curious-restoration", "cifar10-2").attacks]
     names = [one.get("label", one["name"]) for one in RESTORERS]
     assert titles == ["raw", *(f"raw+{name}" for name in names)]
@@ -40,7 +40,7 @@ def test_raw_comes_with_every_restorer() -> None:
 
 
 def test_no_prior_has_seen_a_client(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The priors' command trains on images of which none is in any client's hands."""
+    """The priors' commands train on images that no client holds."""
     seen = set(record_hashes(images_of_data("cifar10").pixels))
     assert len(seen) > 4900
     for row in ("cifar10-4", "imagenet-2"):
@@ -52,7 +52,7 @@ def test_no_prior_has_seen_a_client(data_folder: Path, monkeypatch: pytest.Monke
             assert [len(records) for records in one.clients] == [16] * int(row[-1])
 
 
-def test_the_commands_for_priors_are_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_for_priors_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is parsed by the command itself, with its settings."""
     from fedxray.cli import app, prior
     from fedxray.restore.training import Training
@@ -67,9 +67,9 @@ def test_the_commands_for_priors_are_real_ones(monkeypatch: pytest.MonkeyPatch) 
     assert {given[0] for given in asked} == {"cifar10"}
 
 
-def test_fedinverse_is_seen_from_a_clients_seat() -> None:
+def test_fedinverse_runs_as_a_curious_client() -> None:
     plan = plan_of("curious-fedinverse", "mnist")
     assert {part.role for part in plan.attacks} == {"curious-client"}
-    made = {part.title: part.make(plan.folder) for part in plan.attacks}
-    weights = {name: getattr(made[name], "independence") for name in ("mi", "mi-hsic")}  # noqa: B009
+    attacks = {part.title: part.make(plan.folder) for part in plan.attacks}
+    weights = {name: getattr(attacks[name], "independence") for name in ("mi", "mi-hsic")}  # noqa: B009
     assert weights == {"mi": 0.0, "mi-hsic": 0.05}

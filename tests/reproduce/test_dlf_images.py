@@ -1,4 +1,4 @@
-"""Tables 1, 3, 4, 6, 7 and 8 of "Data Leakage in Federated Averaging": printed numbers, recipes and attacks."""
+"""Tables 1, 3, 4, 6, 7 and 8 of Dimitrov et al. 2022 (DLF): printed numbers, recipes and attacks."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ FAMILY = ["dlf", "dlf-no-prior", "shared-simulation", "fedsgd-epoch", "fedsgd-in
 
 
 def plans(request: Request = PAPER) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Table, row and plan of every row."""
+    """Yield table, row and plan of every row."""
     for table in TABLES:
-        made = find(f"dlf-{table}")
-        assert made.plan is not None
-        for row in made.rows:
-            yield table, row, made.plan(request, row)
+        reproduction = find(f"dlf-{table}")
+        assert reproduction.plan is not None
+        for row in reproduction.rows:
+            yield table, row, reproduction.plan(request, row)
 
 
-def test_every_row_is_the_recipe_that_its_name_says_on_the_network_of_its_data() -> None:
+def test_every_row_has_the_recipe_of_its_name_and_the_network_of_its_data() -> None:
     seen = set()
     for table, row, plan in plans():
         data, recipe = row.split("-")[:2]
         epochs, batch = (int(part) for part in recipe.split("x"))
-        told = plan["federation"]
-        assert (told["epochs"], told["batch_size"], told["learning_rate"]) == (epochs, batch, 0.004), row
-        assert told["record"] == [told["rounds"] - 1] and (told["rounds"] == 1 or table == "trained"), row
+        recipe = plan["federation"]
+        assert (recipe["epochs"], recipe["batch_size"], recipe["learning_rate"]) == (epochs, batch, 0.004), (
+            row
+        )
+        assert recipe["record"] == [recipe["rounds"] - 1] and (recipe["rounds"] == 1 or table == "trained"), (
+            row
+        )
         assert plan["model"] == {"name": "cnn-cifar" if data == "cifar100" else "cnn-femnist"}
         assert plan["data"]["name"] in (("cifar100",) if data == "cifar100" else ("femnist", "femnist-like"))
         assert plan["data"]["limit"] == 50 and plan["seeds"] == [0]
@@ -50,7 +54,7 @@ def test_every_attack_takes_the_steps_of_the_paper_with_the_numbers_of_its_data(
     assert small["femnist-1x5"] == {100} and small["femnist-5x5"] == small["cifar100-10x1"] == {40}
 
 
-def test_counts_are_known_in_all_tables_but_the_third_and_the_ends_to_end() -> None:
+def test_counts_are_known_except_in_table_3_and_end_to_end() -> None:
     for table, row, plan in plans():
         grants = {attack.get("label", attack["name"]): attack["grants"] for attack in plan["attack"]}
         labels = [attack.get("labels") for attack in plan["attack"]]
@@ -58,13 +62,13 @@ def test_counts_are_known_in_all_tables_but_the_third_and_the_ends_to_end() -> N
             assert set(map(tuple, grants.values())) == {("recipe", "examples")}, row
             assert labels == [{"name": "labels-dlf"}] * len(labels), row
         else:
-            more = {label: told for label, told in grants.items() if told != COUNTS}
+            more = {label: names for label, names in grants.items() if names != COUNTS}
             batches = {"batches-known", "shared-batches-known"} if table == "order" else set()
-            assert set(more) == batches and all(told == [*COUNTS, "batch-labels"] for told in more.values())
+            assert set(more) == batches and all(names == [*COUNTS, "batch-labels"] for names in more.values())
             assert labels == [None] * len(labels), row
 
 
-def test_the_five_attacks_stand_in_the_order_of_the_printed_columns() -> None:
+def test_the_five_attacks_are_in_the_order_of_the_printed_columns() -> None:
     for plan, row in (
         (dlf.plan_table1, "femnist-5x5"),
         (dlf.plan_table3, "cifar100-10x1"),
@@ -91,28 +95,28 @@ def test_the_five_attacks_stand_in_the_order_of_the_printed_columns() -> None:
         ("table4", "cifar100-10x5", "l1-mean-conv", 0.560, 19.6),
     ],
 )
-def test_printed_numbers_stand_in_their_cells(
+def test_printed_numbers_are_in_their_cells(
     table: str, row: str, column: str, rec: float, psnr: float
 ) -> None:
-    told = find(f"dlf-{table}").paper.numbers[row][column]
-    assert told == {"rec": pytest.approx(rec, abs=1e-9), "psnr": psnr}
+    cell = find(f"dlf-{table}").paper.numbers[row][column]
+    assert cell == {"rec": pytest.approx(rec, abs=1e-9), "psnr": psnr}
 
 
-def test_where_nothing_is_printed_no_number_stands() -> None:
+def test_unprinted_cells_have_no_number() -> None:
     for table in TABLES:
-        made = find(f"dlf-{table}")
-        assert bool(made.paper.numbers) == (table in ("table1", "table3", "table4"))
-        assert set(made.paper.numbers) in (set(), set(made.rows))
+        reproduction = find(f"dlf-{table}")
+        assert bool(reproduction.paper.numbers) == (table in ("table1", "table3", "table4"))
+        assert set(reproduction.paper.numbers) in (set(), set(reproduction.rows))
 
 
 def test_with_one_epoch_the_simulating_attacks_were_printed_as_one() -> None:
     for numbers in (dlf.TABLE1_NUMBERS, dlf.TABLE3_NUMBERS):
         for row in ("femnist-1x5", "cifar100-1x5"):
-            first, *_, last = told = [numbers[row][name] for name in FAMILY]
-            assert told == [first, first, first, last, last] and first["rec"] > last["rec"]
+            first, *_, last = cells = [numbers[row][name] for name in FAMILY]
+            assert cells == [first, first, first, last, last] and first["rec"] > last["rec"]
 
 
-def test_the_fourth_table_tries_every_prior_by_its_name() -> None:
+def test_table_4_has_every_prior_by_name() -> None:
     for row in ("femnist-10x5", "cifar100-10x5"):
         attacks = dlf.plan_table4(PAPER, row)["attack"]
         assert len(attacks) == 8 and all(one["label"] == one["prior"] for one in attacks)
@@ -121,7 +125,7 @@ def test_the_fourth_table_tries_every_prior_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 5, 10])
-def test_the_seventh_table_attacks_the_round_after_those_that_trained(before: int) -> None:
+def test_table_7_attacks_the_round_after_training(before: int) -> None:
     plan = dlf.plan_trained(PAPER, f"femnist-10x5-after-{before}")
     assert plan["federation"]["rounds"] == before + 1 and plan["federation"]["record"] == [before]
     assert [attack["rounds"] for attack in plan["attack"]] == [[before]] * 5
@@ -130,7 +134,7 @@ def test_the_seventh_table_attacks_the_round_after_those_that_trained(before: in
 
 
 @pytest.mark.parametrize("data", ["femnist", "cifar100"])
-def test_the_eighth_table_shuffles_as_its_rows_say(data: str) -> None:
+def test_table_8_shuffles_as_its_rows_state(data: str) -> None:
     for ending, shuffle in (("random", "epoch"), ("static", "once")):
         plan = dlf.plan_order(PAPER, f"{data}-10x5-{ending}")
         assert plan["federation"]["shuffle"] == shuffle
@@ -152,26 +156,26 @@ def test_averages_and_defences_are_settings_of_the_same_attack() -> None:
     ]
     plan = dlf.plan_defences(PAPER, "femnist-5x5")
     assert [attack["name"] for attack in plan["attack"]] == ["dlf", "fedsgd-inversion"]
-    told = {one["label"]: (one.get("scale", one.get("share")), one.get("at")) for one in plan["defence"]}
-    assert told.pop("none") == (None, None)
-    assert all(f"-{size}" in label and at == "gradients" for label, (size, at) in told.items())
-    assert [size for size, _ in told.values()] == [0.01, 0.03, 0.01, 0.02, 0.2, 0.5]
+    settings = {one["label"]: (one.get("scale", one.get("share")), one.get("at")) for one in plan["defence"]}
+    assert settings.pop("none") == (None, None)
+    assert all(f"-{size}" in label and at == "gradients" for label, (size, at) in settings.items())
+    assert [size for size, _ in settings.values()] == [0.01, 0.03, 0.01, 0.02, 0.2, 0.5]
 
 
 def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_of_table_1() -> None:
-    made = find("dlf-iterations")
-    assert made.plan is not None
-    for row in made.rows:
+    reproduction = find("dlf-iterations")
+    assert reproduction.plan is not None
+    for row in reproduction.rows:
         first, plan = dlf.plan_table1(PAPER, row), dlf.plan_iterations(PAPER, row)
         assert {**plan, "attack": None} == {**first, "attack": None}, row
-        whole, *others = plan["attack"]
-        assert {**whole, "label": "dlf", "together": 0} == {
+        full, *others = plan["attack"]
+        assert {**full, "label": "dlf", "together": 0} == {
             **first["attack"][0],
             "label": "dlf",
             "together": 0,
         }
-        told = [(one["label"], one["steps"], one["together"]) for one in others]
-        assert told == [
+        variants = [(one["label"], one["steps"], one["together"]) for one in others]
+        assert variants == [
             ("dlf-half", 200, 0),
             ("dlf-quarter", 100, 0),
             ("together-half", 200, 0.5),
@@ -179,6 +183,6 @@ def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_o
         ]
 
 
-def test_clients_are_as_many_as_the_data_gives() -> None:
+def test_clients_are_limited_by_the_data() -> None:
     assert dlf.attacked("cifar100", PAPER) == 20 and dlf.attacked("cifar100", Request()) == 2
     assert dlf.attacked("femnist", PAPER) == dlf.handwriting()["clients"]

@@ -1,4 +1,4 @@
-"""Table 2 of "Data Leakage in Federated Averaging": its plans and the numbers that were printed."""
+"""Table 2 of Dimitrov et al. 2022 (DLF): its plans and the printed numbers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedxray.reproduce.dlf import TABLE2, TABLE2_ATTACKS, TABLE2_ROWS, plan_tabl
 @pytest.mark.parametrize("row", TABLE2_ROWS)
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_every_row_is_a_plan(row: str, scale: str) -> None:
-    made = make_plan(plan_table2(Request(scale=scale), row), Path.cwd())  # type: ignore[arg-type]
-    attacked = {case.client for case in expand(made)[1]}
-    assert len(attacked) == made.data.clients
-    assert len(expand(made)[1]) == len(TABLE2_ATTACKS) * len(attacked)
+    checked = make_plan(plan_table2(Request(scale=scale), row), Path.cwd())  # type: ignore[arg-type]
+    attacked = {case.client for case in expand(checked)[1]}
+    assert len(attacked) == checked.data.clients
+    assert len(expand(checked)[1]) == len(TABLE2_ATTACKS) * len(attacked)
 
 
-def test_a_row_says_its_recipe() -> None:
-    made = plan_table2(Request(), "cifar100-10x1")
-    assert (made["federation"]["epochs"], made["federation"]["batch_size"]) == (10, 1)
-    assert made["model"]["name"] == "cnn-cifar" and made["data"]["clients"] == 22
+def test_a_row_has_the_recipe_of_its_name() -> None:
+    content = plan_table2(Request(), "cifar100-10x1")
+    assert (content["federation"]["epochs"], content["federation"]["batch_size"]) == (10, 1)
+    assert content["model"]["name"] == "cnn-cifar" and content["data"]["clients"] == 22
 
 
 def test_clients_are_as_many_as_asked_for_of_all_that_train() -> None:
@@ -42,7 +42,7 @@ def test_the_small_scale_has_fewer_dummies() -> None:
         assert {attack["samples"] for attack in attacks if "samples" in attack} == {draws}
 
 
-def test_printed_numbers_stand_in_their_columns() -> None:
+def test_printed_numbers_are_in_their_columns() -> None:
     numbers = TABLE2.paper.numbers
     assert set(numbers) == {row for row in TABLE2_ROWS if not row.startswith("mnist")}
     assert numbers["femnist-10x5"]["labels-geng-start"]["label_error"] == (9.2, 4.35)

@@ -1,4 +1,4 @@
-"""Where our numbers lie beside published ones, and whether the order that a paper found holds."""
+"""Our numbers relative to published ones, and whether the order that a paper found holds."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_order_of_two_published_numbers(gap: float, side: str | None) -> Non
         (0.4, 0.6, None, None),
     ],
 )
-def test_where_our_interval_lies(
+def test_the_position_of_our_interval(
     low: float | None, high: float | None, number: Number | None, place: str | None
 ) -> None:
     assert _place({"low": low, "high": high}, number) == place
@@ -83,9 +83,9 @@ def test_where_our_interval_lies(
 def compared(
     left: list[float], right: list[float], numbers: tuple[Number | None, Number | None], expected: Any
 ) -> dict[str, Any]:
-    """The one difference of two columns with these values of clients 0, 1, ... and published numbers."""
+    """Return the difference of two columns with these values of clients 0, 1, ... and published numbers."""
     columns = tuple(TableColumn(attack=name, metric="psnr") for name in ("a", "b"))
-    made = Reproduction(
+    reproduction = Reproduction(
         name="x",
         shows="Nothing.",
         paper=Paper(title="t", place="p"),
@@ -103,15 +103,15 @@ def compared(
         )
         for column, values, number in zip(columns, (left, right), numbers, strict=True)
     ]
-    (found,) = differences(made, cells)
-    return found
+    (difference,) = differences(reproduction, cells)
+    return difference
 
 
 HIGH, LOW, WILD = [5.0, 5.1, 4.9], [1.0, 1.2, 0.9], [0.0, 5.0, 9.0]
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "numbers", "expected", "told"),
+    ("left", "right", "numbers", "expected", "outcome"),
     [
         (HIGH, LOW, (None, None), "above", ("above", "above", "holds")),
         (HIGH, LOW, (None, None), "below", ("above", "below", "reversed")),
@@ -129,18 +129,20 @@ HIGH, LOW, WILD = [5.0, 5.1, 4.9], [1.0, 1.2, 0.9], [0.0, 5.0, 9.0]
     ],
 )
 def test_differences_beside_the_published_ones(
-    left: list[float], right: list[float], numbers: Any, expected: Any, told: tuple[str | None, ...]
+    left: list[float], right: list[float], numbers: Any, expected: Any, outcome: tuple[str | None, ...]
 ) -> None:
-    found = compared(left, right, numbers, expected)
-    assert (found["side"], found["expected"], found["verdict"]) == told
-    assert found["n"] == len(left) and found["mean"] == pytest.approx((sum(left) - sum(right)) / len(left))
+    difference = compared(left, right, numbers, expected)
+    assert (difference["side"], difference["expected"], difference["verdict"]) == outcome
+    assert difference["n"] == len(left) and difference["mean"] == pytest.approx(
+        (sum(left) - sum(right)) / len(left)
+    )
 
 
 def test_only_clients_that_both_sides_have_are_compared() -> None:
     assert compared(HIGH, LOW[:2], (None, None), "above")["n"] == 2
 
 
-def test_costs_of_defences_stand_beside_the_numbers_where_there_are_several() -> None:
+def test_utility_is_listed_where_there_are_several_defences() -> None:
     plain = {"metric": "accuracy", "value": 0.8, "low": None, "high": None, "n": 1, "epsilon": None}
     private = plain | {"value": 0.7, "low": 0.6, "high": 0.8, "epsilon": 9.21, "privacy": "delta 1e-05"}
     utility = [{"defence": "none", **plain}, {"defence": "dp-sgd", **private}]
@@ -148,35 +150,35 @@ def test_costs_of_defences_stand_beside_the_numbers_where_there_are_several() ->
     costs = costs_of_audit("leaf", {"utility": utility})
     assert [one["row"] for one in costs] == ["leaf", "leaf"] and "privacy" not in costs[1]
     past = {"command": "fedxray reproduce x", "commit": None, "seconds": 1.0}
-    made = find("lmra-table10")
-    whole = document(made, "small", [], past, costs)
-    validate(whole)
-    sheet = next(one for one in sheets(whole) if one.title == "Utility under the defences")
+    reproduction = find("lmra-table10")
+    content = document(reproduction, "small", [], past, costs)
+    validate(content)
+    sheet = next(one for one in sheets(content) if one.title == "Utility under the defences")
     assert sheet.lines[0] == ("leaf", "none", "accuracy", "80.0\u00a0%", "no interval", "1", "–")
     assert sheet.lines[1][3:] == ("70.0\u00a0%", "60.0 to 80.0\u00a0%", "1", "9.2")
-    without = document(made, "small", [], past)
+    without = document(reproduction, "small", [], past)
     assert "costs" not in without and all(one.title != sheet.title for one in sheets(without))
 
 
-def test_what_an_attack_tells_of_its_own_records_is_read_from_the_ledger_and_nothing_else_is() -> None:
-    made = find("curious-unknown-lr")
+def test_only_scores_of_own_records_are_read_from_the_ledger() -> None:
+    reproduction = find("curious-unknown-lr")
     case = {
         "attack": "images-x1", "defence": "none", "aware": None, "seed": 0, "client": None, "status": "ok",
         "ledger": {"own_psnr": 22.5, "retrieval": 0.1}, "scores": {"retrieval": 1.0, "own_psnr": 3.0},
         "floors": {}, "seconds": 1.0,
     }  # fmt: skip
-    cells = cells_of_audit(made, "ridge", {"cases": [case], "summary": [], "plan": {"data": {}}})
+    cells = cells_of_audit(reproduction, "ridge", {"cases": [case], "summary": [], "plan": {"data": {}}})
     assert {one.column.metric: one.units[0].value for one in cells} == {"own_psnr": 22.5, "retrieval": 1.0}
 
 
-def test_a_number_that_was_printed_once_compares_no_rows() -> None:
-    made = find("awa-settings")
-    column = next(one for one in made.columns if (one.name, one.metric) == ("awa", "psnr_002"))
+def test_a_number_printed_once_is_not_compared_between_rows() -> None:
+    reproduction = find("awa-settings")
+    column = next(one for one in reproduction.columns if (one.name, one.metric) == ("awa", "psnr_002"))
     cells = [
         Cell(row=row, column=column, units=(Unit(seed=0, client=0, value=value),), paper=22.4)
         for row, value in (("running", 15.0), ("batch", 8.0))
     ]
-    (found,) = differences(made, cells)
-    assert (found["mean"], found["paper"], found["rows"]) == (7.0, None, ["running", "batch"])
-    several = replace(made, paper=replace(made.paper, once=False))
+    (difference,) = differences(reproduction, cells)
+    assert (difference["mean"], difference["paper"], difference["rows"]) == (7.0, None, ["running", "batch"])
+    several = replace(reproduction, paper=replace(reproduction.paper, once=False))
     assert differences(several, cells)[0]["paper"] == 0

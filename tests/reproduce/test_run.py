@@ -1,4 +1,4 @@
-"""A reproduction from its request to its files: rows, resume, more of everything, refusals."""
+"""A reproduction from its request to its files: rows, resuming, extensions, refusals."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def cells(ended: Completed) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(one["row"], one["column"], one["metric"]): one for one in ended.document["rows"]}
 
 
-def test_ours_stands_beside_the_paper_s_with_floors_controls_and_intervals(tmp_path: Path) -> None:
+def test_our_numbers_have_published_ones_floors_controls_and_intervals(tmp_path: Path) -> None:
     ended = run(tmp_path / "out")
-    found = cells(ended)
+    by_cell = cells(ended)
     results = read_results(tmp_path / "out" / "rounds-1")
-    cell = found["rounds-1", "last", "accuracy"]
+    cell = by_cell["rounds-1", "last", "accuracy"]
     scores = [case["scores"]["accuracy"] for case in results["cases"] if case["attack"] == "last"]
     assert cell["ours"]["mean"] == pytest.approx(sum(scores) / 2)
     assert (cell["ours"]["n"], cell["ours"]["clients"], cell["ours"]["seeds"]) == (2, 2, 1)
     assert cell["paper"] == {"mean": 0.9, "spread": None} and cell["data"] == "clinic"
-    assert found["rounds-1", "global", "accuracy"]["paper"] == {"mean": 0.8, "spread": 0.1}
-    assert found["rounds-1", "last", "balanced_accuracy"]["paper"] is None
+    assert by_cell["rounds-1", "global", "accuracy"]["paper"] == {"mean": 0.8, "spread": 0.1}
+    assert by_cell["rounds-1", "last", "balanced_accuracy"]["paper"] is None
     row = next(one for one in results["summary"] if one["attack"] == "last" and one["metric"] == "accuracy")
     over = cell["floors"][row["over"]]
     assert cell["over"] == row["over"] and over["mean"] == pytest.approx(row["floor"])
@@ -55,19 +55,19 @@ def test_ours_stands_beside_the_paper_s_with_floors_controls_and_intervals(tmp_p
         pytest.approx(row[name]) for name in ("difference", "low", "high")
     ]
     assert cell["controls"] == row["controls"] and cell["controls"]
-    assert {row for row, _, _ in found} == {"rounds-1"}, "the small scale runs its own rows"
+    assert {row for row, _, _ in by_cell} == {"rounds-1"}, "the small scale runs its own rows"
     assert (tmp_path / "out" / "rounds-1" / "report.html").is_file()
 
 
 def test_differences_are_paired_by_client(tmp_path: Path) -> None:
     ended = run(tmp_path / "out", rows=("rounds-1", "rounds-2"))
-    found = cells(ended)
+    by_cell = cells(ended)
     same, across = (
         next(one for one in ended.document["differences"] if (one["rows"][0] == one["rows"][1]) is equal)
         for equal in (True, False)
     )
-    last, other = (found["rounds-1", name, "accuracy"]["units"] for name in ("last", "global"))
-    gaps = [one["value"] - two["value"] for one, two in zip(last, other, strict=True)]
+    last, global_ = (by_cell["rounds-1", name, "accuracy"]["units"] for name in ("last", "global"))
+    gaps = [one["value"] - two["value"] for one, two in zip(last, global_, strict=True)]
     assert same["mean"] == pytest.approx(sum(gaps) / 2) and same["n"] == 2
     assert same["paper"] == pytest.approx(0.1) and same["expected"] == "above"
     assert across["rows"] == ["rounds-1", "rounds-2"] and across["verdict"] is None
@@ -93,8 +93,8 @@ def test_the_page_holds_both_numbers_and_the_reasons(tmp_path: Path) -> None:
     assert "accuracy: " in page and "inside our interval" in page
 
 
-def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run(tmp_path / "whole", rows=("rounds-1", "rounds-2"))
+def test_an_interrupted_reproduction_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uninterrupted = run(tmp_path / "whole", rows=("rounds-1", "rounds-2"))
     ended: list[str] = []
 
     def stop(done: int, total: int, label: str) -> None:
@@ -115,13 +115,13 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
-    found = reproduce(
+    resumed = reproduce(
         asked, tmp_path / "cut", resume=True, progress=lambda done, total, _: again.append((done, total))
     )
     assert again[-1] == (3, 3), "five cases were done before"
-    assert found.document["command"] == asked.command(), "going on with a command is no other command"
-    assert found.document["seconds"] == 12.0
-    assert without_times(found.document) == without_times(whole.document)
+    assert resumed.document["command"] == asked.command(), "a resumed command is not another command"
+    assert resumed.document["seconds"] == 12.0
+    assert without_times(resumed.document) == without_times(uninterrupted.document)
 
 
 def without_times(content: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def without_times(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "rows": rows, "seconds": None, "command": None}
 
 
-def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
+def test_more_clients_seeds_columns_and_rows_reuse_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = cells(run(tmp_path / "out", columns=("last",)))
@@ -153,7 +153,9 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     assert cells(wider)["rounds-1", "last", "accuracy"]["ours"]["n"] == 3, "nothing is taken away"
     worked.clear()
     same = run(tmp_path / "out", resume=True, clients=2, columns=("global",))
-    assert not worked and same.document["command"].count(" && ") == 2, "what computed nothing is not told"
+    assert not worked and same.document["command"].count(" && ") == 2, (
+        "commands that computed nothing are not listed"
+    )
     assert "--clients 3 --columns last --resume && " in same.document["command"]
     run(tmp_path / "out", resume=True, clients=2, seeds=2, columns=("last",))
     assert all("seed1" in label for label in worked) and worked
@@ -162,7 +164,7 @@ def test_more_clients_seeds_columns_and_rows_reuse_what_is_done(
     assert mean == cells(more)["rounds-1", "last", "accuracy"]["ours"]["mean"]
 
 
-def test_with_nothing_left_results_and_reports_stay_as_they_are(tmp_path: Path) -> None:
+def test_with_nothing_left_results_and_reports_are_unchanged(tmp_path: Path) -> None:
     run(tmp_path / "out")
     files = [tmp_path / "out" / "rounds-1" / name for name in ("results.json", "report.html")]
     before = [file.stat().st_mtime_ns for file in files]
@@ -204,11 +206,11 @@ def test_the_folder_is_locked_until_everything_is_written(
     assert refused == ["out"]
 
 
-def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
+def test_the_duration_is_recorded_for_its_own_command(tmp_path: Path) -> None:
     first, second = (run_module.begin(tmp_path, name) for name in ("first", "second"))
     run_module.end(tmp_path, first, 3.0)
-    told = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
-    assert told == [("first", 3.0), ("second --resume", 0.0)] and first != second
+    past = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
+    assert past == [("first", 3.0), ("second --resume", 0.0)] and first != second
     old = [{"command": "fedxray", "commit": None, "seconds": 2.0}]
     (tmp_path / run_module.HISTORY).write_text(json.dumps(old))
     mark = run_module.begin(tmp_path, "third")
@@ -218,7 +220,7 @@ def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
     )
 
 
-def test_a_command_that_was_given_again_is_told_once(tmp_path: Path) -> None:
+def test_a_repeated_command_is_listed_once(tmp_path: Path) -> None:
     for name in ("first", "second", "second"):
         run_module.begin(tmp_path, name)
     assert run_module.summarise_history(tmp_path)["command"] == "first && second --resume"
@@ -266,7 +268,7 @@ def test_mistakes_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(BadInput, match=r"other files \(thesis.txt\)"):
         run(tmp_path, resume=True)
@@ -279,16 +281,16 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_rows_can_be_measured_without_an_audit(tmp_path: Path) -> None:
     ended = run(tmp_path / "out", "fake-measured")
-    found = cells(ended)
-    assert found["far", "first", "psnr"]["ours"]["mean"] == pytest.approx(11.0)
-    assert found["near", "second", "psnr"]["floors"]["chance"]["mean"] == 0.5
+    by_cell = cells(ended)
+    assert by_cell["far", "first", "psnr"]["ours"]["mean"] == pytest.approx(11.0)
+    assert by_cell["near", "second", "psnr"]["floors"]["chance"]["mean"] == 0.5
     verdicts = [(one["mean"], one["verdict"]) for one in ended.document["differences"]]
     assert verdicts == [(pytest.approx(1.0), "holds")] * 2
     said = " ".join(ended.document["sentences"])
     assert "not in our text" in said and "the second is above the first" in said
-    kept = (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns
+    written = (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns
     again = run(tmp_path / "out", "fake-measured", resume=True)
-    assert (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns == kept
+    assert (tmp_path / "out" / "far" / "measured.json").stat().st_mtime_ns == written
     assert without_times(again.document) == without_times(ended.document)
     more = run(tmp_path / "out", "fake-measured", resume=True, seeds=4)
     assert cells(more)["far", "first", "psnr"]["ours"]["n"] == 4

@@ -1,4 +1,4 @@
-"""Results of searches: the best trial beside the truth, and what trials span that were nearly as good."""
+"""Results of searches: the best trial beside the truth, and the range of trials that were nearly as good."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedxray.reproduce.base import Sought, find
 from fedxray.reproduce.document import document, searches_of_audit, validate
 from fedxray.reproduce.pages import search_lines, sheets
 
-MADE = find("curious-unknown-lr")
+REPRODUCTION = find("curious-unknown-lr")
 PAST = {"command": "fedxray reproduce x", "commit": None, "seconds": 1.0}
 PLAN = {"federation": {"learning_rate": 0.01}, "data": {"sizes": [4]}}
 
@@ -36,25 +36,25 @@ def results(*trials: dict[str, Any], best: int | None = 0, attack: str = "search
 def test_a_ridge_is_wide_in_both_settings_and_narrow_in_their_quotient() -> None:
     ridge = [trial(0.011, 8, 1.0), trial(0.022, 16, 1.05), trial(0.0055, 4, 1.099)]
     off = [trial(0.1, 8, 1.11), trial(0.001, 8, None), trial(0.001, 8, 0.5, given_up=True)]
-    found = searches_of_audit(MADE, "search-both", results(*ridge, *off))
-    by = {one["quantity"]: one for one in found}
+    entries = searches_of_audit(REPRODUCTION, "search-both", results(*ridge, *off))
+    by = {one["quantity"]: one for one in entries}
     assert list(by) == ["assumed_learning_rate", "assumed_examples", "rate / images"]
     assert (by["assumed_examples"]["low"], by["assumed_examples"]["high"]) == (4, 16)
     ratio = by["rate / images"]
     assert ratio["found"] / ratio["true"] == pytest.approx(1.1)
     assert ratio["low"] == pytest.approx(ratio["high"]) and (ratio["nearly"], ratio["trials"]) == (3, 6)
-    assert {(one["row"], one["column"], one["seed"]) for one in found} == {("search-both", "searched", 3)}
+    assert {(one["row"], one["column"], one["seed"]) for one in entries} == {("search-both", "searched", 3)}
 
 
-def test_losses_are_told_of_what_was_chosen_and_of_the_starts() -> None:
+def test_losses_of_the_chosen_trial_and_of_the_starts_are_recorded() -> None:
     trials = [trial(0.01, 8, None), trial(0.01, 9, 3.0), trial(0.02, 8, 2.0), trial(0.03, 8, 1.0)]
-    made = results(*trials, best=3)
-    (one, *_) = searches_of_audit(MADE, "search-both", made)
+    searched = results(*trials, best=3)
+    (one, *_) = searches_of_audit(REPRODUCTION, "search-both", searched)
     assert (one["loss"], one["loss_of_starts"]) == (1.0, None), "no trial was drawn at random first"
-    made["cases"][0]["search"]["starts"] = 3
-    (one, *_) = searches_of_audit(MADE, "search-both", made)
+    searched["cases"][0]["search"]["starts"] = 3
+    (one, *_) = searches_of_audit(REPRODUCTION, "search-both", searched)
     assert (one["loss"], one["loss_of_starts"]) == (1.0, 2.0)
-    validate(document(MADE, "small", [], PAST, (), [one]))
+    validate(document(REPRODUCTION, "small", [], PAST, (), [one]))
 
 
 @pytest.mark.parametrize(
@@ -64,39 +64,41 @@ def test_nearly_as_good_is_a_tenth_above_the_lowest_of_any_sign(
     lowest: float, near: float, far: float
 ) -> None:
     trials = [trial(0.01, 9, near), trial(0.01, 8, lowest), trial(0.01, 16, far)]
-    images = searches_of_audit(MADE, "search-both", results(*trials, best=1))[1]
+    images = searches_of_audit(REPRODUCTION, "search-both", results(*trials, best=1))[1]
     assert (images["found"], images["low"], images["high"], images["nearly"]) == (8, 8, 9, 2)
 
 
 def test_a_case_under_a_defence_that_no_column_has_is_left_out() -> None:
-    made = results(trial(0.011, 8, 1.0))
-    made["cases"][0]["defence"] = "gaussian"
-    assert searches_of_audit(MADE, "search-both", made) == []
+    searched = results(trial(0.011, 8, 1.0))
+    searched["cases"][0]["defence"] = "gaussian"
+    assert searches_of_audit(REPRODUCTION, "search-both", searched) == []
 
 
-def test_the_table_names_the_truth_where_there_is_one() -> None:
-    made = results(trial(0.011, 8, 1.0), trial(0.022, 16, 1.05))
-    whole = document(MADE, "small", [], PAST, (), searches_of_audit(MADE, "search-both", made))
-    validate(whole)
-    sheet = next(one for one in sheets(whole) if one.title == "Results of searches")
+def test_the_table_has_the_truth_where_there_is_one() -> None:
+    searched = results(trial(0.011, 8, 1.0), trial(0.022, 16, 1.05))
+    content = document(
+        REPRODUCTION, "small", [], PAST, (), searches_of_audit(REPRODUCTION, "search-both", searched)
+    )
+    validate(content)
+    sheet = next(one for one in sheets(content) if one.title == "Results of searches")
     assert sheet.lines[0][4:8] == ("assumed_learning_rate", "0.011", "0.01", "1.100")
     assert sheet.lines[0][8] == "1.1 to 2.2 times (2 of 2 trials)"
-    blind = replace(MADE, sought=None)
-    without = document(MADE, "small", [], PAST, (), searches_of_audit(blind, "search-both", made))
+    blind = replace(REPRODUCTION, sought=None)
+    without = document(REPRODUCTION, "small", [], PAST, (), searches_of_audit(blind, "search-both", searched))
     line = next(one for one in sheets(without) if one.title == "Results of searches").lines[1]
     assert line[4:] == ("assumed_examples", "8", "–", "–", "8 to 16 (2 of 2 trials)")
 
 
-@pytest.mark.parametrize("made", [results(best=None), results(trial(1, 1, 1.0), attack="another")])
-def test_without_a_search_that_ended_there_is_no_table(made: dict[str, Any]) -> None:
-    assert searches_of_audit(MADE, "search-both", made) == []
-    assert "searches" not in document(MADE, "small", [], PAST)
+@pytest.mark.parametrize("searched", [results(best=None), results(trial(1, 1, 1.0), attack="another")])
+def test_without_a_search_that_ended_there_is_no_table(searched: dict[str, Any]) -> None:
+    assert searches_of_audit(REPRODUCTION, "search-both", searched) == []
+    assert "searches" not in document(REPRODUCTION, "small", [], PAST)
 
 
-def test_only_what_the_truth_tells_is_compared() -> None:
-    half = replace(MADE, sought=Sought(true=lambda _: {"assumed_learning_rate": 0.01}))
-    found = searches_of_audit(half, "search-both", results(trial(0.011, 8, 1.0)))
-    assert [one["true"] for one in found] == [0.01, None]
+def test_only_settings_with_a_known_truth_are_compared() -> None:
+    half = replace(REPRODUCTION, sought=Sought(true=lambda _: {"assumed_learning_rate": 0.01}))
+    entries = searches_of_audit(half, "search-both", results(trial(0.011, 8, 1.0)))
+    assert [one["true"] for one in entries] == [0.01, None]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""A Flower app: three clinics learn what a visit costs."""
+"""A Flower app: three clinics learn to predict the cost of a visit."""

@@ -1,4 +1,4 @@
-"""What every clinic runs. One line records it: `record("recording")` among the mods."""
+"""A clinic. `record("recording")` among the mods records its messages."""
 
 from __future__ import annotations
 

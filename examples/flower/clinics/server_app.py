@@ -1,4 +1,4 @@
-"""What the server runs. One word records it: `record_grid(grid, "recording")` in place of `grid`."""
+"""The server. `record_grid(grid, "recording")` in place of `grid` records its messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    told = {name: context.run_config[name] for name in ("lr", "local-epochs", "batch-size")}
+    recipe = {name: context.run_config[name] for name in ("lr", "local-epochs", "batch-size")}
     torch.manual_seed(0)
     FedAvg(fraction_evaluate=0.0, min_train_nodes=CLINICS, min_available_nodes=CLINICS).start(
         grid=record_grid(grid, "recording"),
         initial_arrays=ArrayRecord(network().state_dict()),
-        train_config=ConfigRecord(told),
+        train_config=ConfigRecord(recipe),
         num_rounds=int(context.run_config["num-rounds"]),
     )

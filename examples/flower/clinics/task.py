@@ -16,7 +16,7 @@ def network() -> nn.Module:
 
 
 def load_records(path: str | Path = "records.npz", part: str = "train") -> tuple[Tensor, Tensor]:
-    """This node's own records, as the network gets them."""
+    """Return this node's own records, encoded for the network."""
     with np.load(path, allow_pickle=False) as file:
         rows = file["part"] == part
         return torch.from_numpy(file["x"][rows]), torch.from_numpy(file["y"][rows])
