@@ -12,8 +12,7 @@ from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
 from fedxray.audit.plan import plan_reference
-from fedxray.audit.setting_words import WORDS
-from fedxray.cli.show import Setting, default_grants, settings_of
+from fedxray.cli.show import WITH_SETTINGS, SettingRow, default_grants, settings_of
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.base import REPRODUCTIONS, find
 from fedxray.reproduce.compact import gains, numbers
@@ -86,7 +85,7 @@ def attack_matrix() -> str:
 def settings() -> str:
     """The page docs/settings.md."""
     parts = [SETTINGS_OPENING]
-    for kind in WORDS:
+    for kind in WITH_SETTINGS:
         named = {name: settings_of(kind, name) for name in catalog.table(kind)}
         parts += [f"\n## {kind.capitalize()}\n"]
         parts += [f"\n### {name}\n\n" + _settings_table(found) for name, found in named.items() if found]
@@ -95,8 +94,10 @@ def settings() -> str:
     return "".join(parts)
 
 
-def _settings_table(found: list[Setting]) -> str:
-    rows = [(f"`{one.name}`", one.told, one.accepts, one.default.removeprefix("default ")) for one in found]
+def _settings_table(found: list[SettingRow]) -> str:
+    rows = [
+        (f"`{one.name}`", one.sentence, one.accepts, one.default.removeprefix("default ")) for one in found
+    ]
     return _table(("setting", "what it is", "accepts", "default"), rows)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedxray.models.factory import STD_OF_TRUNCATED_NORMAL
+from fedxray.models.networks import STD_OF_TRUNCATED_NORMAL
 
 # --- The epoch-order-invariant prior (Data Leakage in Federated Averaging, 4.3): every epoch saw the same
 # images.

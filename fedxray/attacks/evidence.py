@@ -1,4 +1,4 @@
-"""What an attack came up with, as plain tensors and facts that can be stored and scored."""
+"""The guess of an attack, as plain tensors and facts that can be stored and scored."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ Status = Literal["ok", "undetermined", "diverged", "truncated"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The guess of one attack, with how it ended and the attacker's own loss on the way."""
+    """The guess of one attack, with its status and the attack's own loss curve."""
 
     kind: Kind
     tensors: dict[str, Tensor]
     status: Status = "ok"
     reason: str = ""
-    curve: tuple[float, ...] = ()  # the attacker's own loss by step
-    facts: dict[str, Any] = field(
-        default_factory=dict
-    )  # plain values worth telling: condition number, chosen round
-    rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
-    target: int | None = None  # whose messages it read; None for sums over several clients
-    seats: tuple[int, ...] = ()  # the clients that made the attack
+    curve: tuple[float, ...] = ()  # the attack's own loss by step
+    facts: dict[str, Any] = field(default_factory=dict)  # plain values: condition number, chosen round
+    rounds_spent: int = 0  # rounds that an active attack used, tuning included
+    target: int | None = None  # the attacked client; None for sums over several clients
+    seats: tuple[int, ...] = ()  # the colluding clients
 
 
 def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evidence:
-    """A guessed local model."""
+    """Return a guessed local model as evidence."""
     tensors = {f"param:{name}": value.detach().clone() for name, value in params.items()}
     tensors.update({f"buffer:{name}": value.detach().clone() for name, value in (buffers or {}).items()})
     return Evidence(kind="model", tensors=tensors, **more)
 
 
 def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters and buffers of a guessed local model."""
+    """Return parameters and buffers of a guessed local model."""
     if evidence.kind != "model":
         raise BadInput(
             "model",
@@ -61,7 +59,7 @@ def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tenso
 
 
 def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed encodings of the sensitive column, shape [records, positions], with how sure each guess is [records]."""
+    """Return guessed codes of the sensitive column [records, positions] as evidence, with margins [records]."""
     tensors = {"codes": codes.detach()}
     if margins is not None:
         tensors["margins"] = margins.detach()
@@ -69,22 +67,22 @@ def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> 
 
 
 def of_membership(scores: Tensor, **more: Any) -> Evidence:
-    """How likely each granted record was trained on, larger is likelier, shape [records]."""
+    """Return membership scores of the granted records [records] as evidence; larger means more likely a member."""
     return Evidence(kind="membership", tensors={"scores": scores.detach()}, **more)
 
 
 def of_sources(owners: Tensor, **more: Any) -> Evidence:
-    """The client that each granted record is thought to be of, shape [records]."""
+    """Return the guessed owner of each granted record [records] as evidence."""
     return Evidence(kind="sources", tensors={"owners": owners.detach()}, **more)
 
 
 def of_label_counts(counts: Tensor, **more: Any) -> Evidence:
-    """Guessed number of records per class, shape [classes]."""
+    """Return guessed numbers of records per class [classes] as evidence."""
     return Evidence(kind="labels", tensors={"counts": counts.detach()}, **more)
 
 
 def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed inputs as the model gets them, shape [records, channels, height, width], with labels [records]."""
+    """Return guessed model inputs [records, channels, height, width] with labels [records] as evidence."""
     tensors = {"inputs": inputs.detach()}
     if labels is not None:
         tensors["labels"] = labels.detach()
@@ -92,14 +90,14 @@ def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evid
 
 
 def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
-    """One guessed input per class, shape [classes, channels, height, width], and which class it is of [classes]."""
+    """Return one guessed input per class [classes, channels, height, width] with its class [classes] as evidence."""
     return Evidence(
         kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more
     )
 
 
 def of_rows(inputs: Tensor, targets: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed rows of a table as the model gets them, shape [records, width], with classes or targets [records]."""
+    """Return guessed encoded rows [records, width] with classes or targets [records] as evidence."""
     tensors = {"inputs": inputs.detach()}
     if targets is not None:
         tensors["targets"] = targets.detach()
