@@ -15,8 +15,7 @@ from typing import Any
 from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
-from fedxray.audit.setting_words import WORDS
-from fedxray.cli.show import Setting, default_grants, settings_of
+from fedxray.cli.show import WITH_SETTINGS, SettingRow, default_grants, settings_of
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.base import REPRODUCTIONS
 from fedxray.reproduce.document import read as read_reproduction
@@ -119,7 +118,7 @@ def attack_matrix() -> str:
 def settings() -> str:
     """The page docs/settings.md."""
     parts = [SETTINGS_OPENING]
-    for kind in WORDS:
+    for kind in WITH_SETTINGS:
         parts += [f"\n## {kind.capitalize()}\n"]
         for name in catalog.built_in(kind):
             about = catalog.first_paragraph(catalog.resolve(kind, name))
@@ -130,8 +129,10 @@ def settings() -> str:
     return "".join(parts)
 
 
-def _settings_table(found: list[Setting]) -> str:
-    rows = [(f"`{one.name}`", one.told, one.accepts, one.default.removeprefix("default ")) for one in found]
+def _settings_table(found: list[SettingRow]) -> str:
+    rows = [
+        (f"`{one.name}`", one.sentence, one.accepts, one.default.removeprefix("default ")) for one in found
+    ]
     return _table(("setting", "meaning", "accepts", "default"), rows)
 
 

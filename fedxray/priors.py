@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedxray.models.factory import STD_OF_TRUNCATED_NORMAL
+from fedxray.models.networks import STD_OF_TRUNCATED_NORMAL
 
 # Pixel penalties: smooth, within the valid range, not large
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,8 +18,9 @@ import pytest
 from fedxray import cli
 from fedxray.audit import catalog
 from fedxray.audit.run.store import open_store
-from fedxray.audit.setting_words import WORDS, sentence_on
-from fedxray.cli.show import settings_of
+from fedxray.cli.show import WITH_SETTINGS, settings_of
+from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
+from fedxray.settings import setting
 from tests.audit.plans import tiny, write_toml
 
 ROOT = Path(__file__).parents[1]
@@ -139,41 +140,40 @@ def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
     assert "  an update, given by any role that sees two consecutive models or a reply" in needs
 
 
-def test_a_class_may_bring_the_sentence_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_without_a_sentence_is_listed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True, kw_only=True)
     class Own:
-        window: int = field(default=10, metadata={"told": "How many rounds are used."})
+        window: int = setting(10, "Number of rounds used.", least=1)
         nameless: int = 3
 
     monkeypatch.setattr(catalog, "resolve", lambda kind, name: Own)
     window, nameless = settings_of("attacks", "own")
-    assert (window.told, nameless.told) == ("How many rounds are used.", "")
+    assert (window.accepts, window.sentence) == ("a whole number of at least 1", "Number of rounds used.")
+    assert (nameless.accepts, nameless.sentence) == ("a whole number", "")
 
 
-def test_every_setting_has_a_sentence_and_every_sentence_a_setting() -> None:
-    for kind, words in WORDS.items():
-        listed = {name: settings_of(kind, name) for name in catalog.table(kind)}
-        assert all(one.told for found in listed.values() for one in found), "settings without a sentence"
-        named = {
-            name: [one.name for one in found if one.told == sentence_on(kind, name, one.name)]
-            for name, found in listed.items()
-        }  # without those that bring their own
-        own = {f"{name}.{one}" for name, found in named.items() for one in found}
-        plain = {key.partition(".")[2] for key in own if key not in words}
-        assert {key for key in words if "." in key} <= own, "sentences of their own for nothing"
-        assert {key for key in words if "." not in key} == plain, "sentences that are never used"
-        assert all(text[0] in '"[' or text[0].isupper() for text in words.values())
-        assert all(text.endswith(".") for text in words.values())
-    rest = [kind for kind in catalog.KINDS if kind not in WORDS]
-    assert not any(settings_of(kind, name) for kind in rest for name in catalog.table(kind))
+def test_every_setting_has_a_sentence() -> None:
+    for kind in WITH_SETTINGS:
+        for name in catalog.table(kind):
+            for row in settings_of(kind, name):
+                assert row.sentence.endswith("."), (name, row.name)
+                assert row.sentence[0].isupper() or row.sentence[0] in '"[', (name, row.name)
+
+
+def test_every_sentence_about_data_sets_belongs_to_a_setting() -> None:
+    rows = {name: [row.name for row in settings_of("datasets", name)] for name in catalog.table("datasets")}
+    own = {f"{name}.{key}" for name, keys in rows.items() for key in keys}
+    plain = {key.partition(".")[2] for key in own if key not in DATA_SETTINGS}
+    assert {key for key in DATA_SETTINGS if "." in key} <= own
+    assert {key for key in DATA_SETTINGS if "." not in key} == plain
 
 
 def test_show_explains_settings_as_a_plan_writes_them(fedxray: Any) -> None:
     said = fedxray("show", "awa").out
-    assert "  box: true or false (default true)\n      Whether every step goes back" in said
-    assert "  q_conv: a number\n      Weight of the last convolution" in said
+    assert "  box: true or false (default true)\n      Whether every step is projected" in said
+    assert "  q_conv: a number from 1e-06 to 1e+12\n      Weight of the last convolution" in said
     assert "(default [0.9, 0.999])" in fedxray("show", "local-model-oracle").out
-    assert "  scale: a number (required)\n" in fedxray("show", "gaussian-noise").out
+    assert "  scale: a number from 0 to 1e+12 (required)\n" in fedxray("show", "gaussian-noise").out
     assert "  head_bias: true or false (default false)\n" in fedxray("show", "resnet18").out
     assert "  labels: the name of an attack, or a table with its name (default labels-idlg)" in said
 

@@ -14,24 +14,25 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _classes() -> dict[str, type[Attack]]:
-    """Every attack of this room by the name of its class, so that a new file needs no line here."""
+    """Find every attack of this package by the name of its class, so that a new file needs no line here."""
     from fedxray.attacks.base import Attack
 
-    found: dict[str, type[Attack]] = {}
+    classes: dict[str, type[Attack]] = {}
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
-            if inspect.isclass(value) and issubclass(value, Attack) and value.__module__ == module.name:
-                found[name] = value
-    return found
+            own = inspect.isclass(value) and issubclass(value, Attack) and value.__module__ == module.name
+            if own and not inspect.isabstract(value):
+                classes[name] = value
+    return classes
 
 
 def __getattr__(name: str) -> Any:
-    """Look for the class when it is first used; nothing is imported before."""
+    """Import the class when it is first used, not before."""
     if name.startswith("_") or name not in _classes():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _classes()[name]
 
 
 def __dir__() -> list[str]:
-    """The names of the classes."""
+    """List the names of the classes."""
     return sorted(_classes())

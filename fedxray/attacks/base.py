@@ -1,4 +1,4 @@
-"""What every attack is: frozen settings, declared needs, one verb."""
+"""The base of all attacks: frozen settings, declared needs, and one method that turns a view into evidence."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from fedxray.attacks.evidence import Evidence, Kind
 from fedxray.errors import Refused
 from fedxray.progress import Report, silent
 from fedxray.seeds import derive_seed, fork, spell
+from fedxray.settings import check_fields
 
-# Runs a sub-attack, or hands back its stored answer; given by the audit so that each stage is computed once.
+# Runs a sub-attack or returns its stored answer; the audit provides it so that each stage is computed once.
 Memo = Callable[["Attack", View, Callable[[], Evidence]], Evidence]
 
-
 EVERYONE = ("server", "eavesdropper", "active-server", "curious-client", "secure-aggregation")
+SINGLE_REPLIES = ("server", "eavesdropper", "active-server")  # roles that see each client's reply by itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """One piece of knowledge an attack cannot do without, and what would give it."""
+    """One piece of knowledge that an attack requires, and the role or grant that gives it."""
 
     what: str  # "single replies of the target", "the recipe"
     given_by: str  # "role server or eavesdropper", "grant recipe"
@@ -34,7 +35,7 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What an attack may use besides its view: its own generator, other attacks, and someone to tell of progress."""
+    """What an attack may use besides its view: its own generator, other attacks, and a progress callback."""
 
     generator: torch.Generator
     root: torch.Generator
@@ -43,7 +44,7 @@ class Context:
     stages: list[Evidence] = field(default_factory=list)  # the answers of other attacks so far
 
     def run(self, attack: Attack, view: View) -> Evidence:
-        """Another attack's answer on this view; its draws depend on its own name and settings, not on its caller."""
+        """Return another attack's answer on this view; its draws depend on its name and settings, not on its caller."""
         answer = self.memo(
             attack, view, lambda: attack.run(view, generator=self.root, memo=self.memo, report=self.report)
         )
@@ -52,25 +53,28 @@ class Context:
 
 
 def compute(attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
-    """The memo that remembers nothing."""
+    """Run the attack: the memo that stores nothing."""
     return run()
 
 
 class Attack(ABC):
     """Base of all attacks; a subclass is a frozen keyword dataclass whose fields are its settings.
 
-    `grants` is the knowledge its paper assumes beyond the seat itself (never an oracle); `roles` are the seats it is
-    made for; `small` are settings under which all contract tests together take seconds; `adapts` says whether it
-    changes its behaviour when it knows the defence; `searched` are settings that may be searched by its own loss, each
-    with its lowest and highest value and how it is spaced (linear, log or int); `judged_by` is the fact of its evidence
-    that judges a trial, smaller is better (of a list its least), and `unjudged` what to do where it is missing.
+    `paper` is its key in `fedxray.attacks.papers` (empty where none describes it); `grants` is the knowledge its paper
+    assumes beyond the role itself (never an oracle); `roles` are the roles it is made for; `small` are settings under
+    which all contract tests together take seconds; `adapts` states whether it uses knowledge of the defence;
+    `searched` are settings that may be searched by its own loss, each with its lowest and highest value and its spacing
+    (linear, log or int); `judged_by` is the fact of its evidence that ranks trials, smaller is better (of a list its
+    minimum), and `unjudged` the remedy where that fact is missing.
     """
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    paper: ClassVar[str] = ""
     roles: ClassVar[tuple[str, ...]]
     grants: ClassVar[tuple[str, ...]]
-    # The grants that its answer can depend on: callers who hold different others share one. None where any may matter.
+    # The grants that its answer can depend on: views that differ in other grants share one answer. None: any may
+    # matter.
     reads: ClassVar[tuple[str, ...] | None] = None
     floors: ClassVar[tuple[str, ...]] = ()
     controls: ClassVar[tuple[str, ...]] = ()
@@ -80,17 +84,25 @@ class Attack(ABC):
     judged_by: ClassVar[str] = "own_loss"
     unjudged: ClassVar[str] = "Leave search out."
 
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        check_fields(self)
+        self.check_settings()
+
+    def check_settings(self) -> None:  # noqa: B027
+        """Refuse settings that do not fit together; a hook for attacks whose settings depend on each other."""
+
     @abstractmethod
     def needs(self) -> tuple[Need, ...]:
-        """What the view must hold."""
+        """List what the view must hold."""
 
     @abstractmethod
     def attack(self, view: View, context: Context) -> Evidence:
-        """The attack itself, on a view that meets its needs."""
+        """Attack a view that meets the needs, and return the guess."""
 
     @final
     def check(self, view: View) -> None:
-        """Refuse a view that lacks something, naming it and what would give it."""
+        """Refuse a view that lacks something, naming it and the role or grant that gives it."""
         for need in self.needs():
             if not need.met(view):
                 raise Refused(self.name, missing=need.what, remedy=f"It is given by {need.given_by}.")
@@ -107,29 +119,31 @@ class Attack(ABC):
         return replace(
             evidence,
             target=view.target,
-            seats=tuple(one.client for one in view.own),
+            seats=tuple(own.client for own in view.own),
             rounds_spent=evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages),
         )
 
     @final
     def identity(self) -> str:
-        """Short text that is equal for equal settings, for names of stored answers."""
+        """Return a short text that is equal for equal settings, for names of stored answers."""
         return f"{self.name}-{derive_seed(0, self.name, spell(self)):016x}"
 
 
 def with_doubts(evidence: Evidence, stages: list[Evidence]) -> Evidence:
-    """Evidence that rests on an answer which did not end well has not ended well either."""
+    """Return the evidence with the status of a failed answer of another attack that it is based on, if any."""
     bad = next((stage for stage in stages if stage.status != "ok"), None)
     if bad is None or evidence.status != "ok":
         return evidence
-    return replace(evidence, status=bad.status, reason=f"it rests on another attack's answer: {bad.reason}")
+    return replace(
+        evidence, status=bad.status, reason=f"it is based on another attack's answer: {bad.reason}"
+    )
 
 
 REPLIES = "replies of the target client alone"
 
 
 def single_replies() -> Need:
-    """The target's own replies, at least one."""
+    """Return the need of at least one reply of the target alone."""
     return Need(
         what=REPLIES,
         given_by="role server, eavesdropper or active-server without secure aggregation",
@@ -138,7 +152,7 @@ def single_replies() -> Need:
 
 
 def needs_of_model(model: Attack) -> tuple[Need, ...]:
-    """What a model of the target needs; where that is its replies, every seat has the global model instead."""
+    """Return the needs of an attack on the local model; the remedy for missing replies names the global model."""
     instead = ', or model = "global-model" in this [[attack]]'
     return tuple(
         replace(need, given_by=need.given_by + instead) if need.what == REPLIES else need
@@ -147,16 +161,16 @@ def needs_of_model(model: Attack) -> tuple[Need, ...]:
 
 
 def line_to_the_client() -> Need:
-    """A channel through which the target can be sent what the server likes."""
+    """Return the need of a channel through which the attacker chooses what the target receives."""
     return Need(
-        what="a client that can still be asked and one whose replies can be told from the others'",
-        given_by="role active-server on a simulated run without secure aggregation; in a recording nobody can be asked",
+        what="a client that still answers and whose replies can be distinguished from the others'",
+        given_by="role active-server on a simulated run without secure aggregation; a recording has no live client",
         met=lambda view: view.channel is not None and view.target is not None,
     )
 
 
 def global_models() -> Need:
-    """At least one global model."""
+    """Return the need of at least one global model."""
     return Need(
         what="a global model",
         given_by="every role, when at least one round is recorded",
@@ -165,7 +179,7 @@ def global_models() -> Need:
 
 
 def any_update() -> Need:
-    """An update about the target: its own reply, or a sum."""
+    """Return the need of an update about the target: its own reply, or a sum."""
     return Need(
         what="an update",
         given_by="any role that sees two consecutive models or a reply",
@@ -174,14 +188,14 @@ def any_update() -> Need:
 
 
 def granted(name: str) -> Need:
-    """A grant that must be there."""
+    """Return the need of this grant."""
     return Need(
         what=f"the grant {name}", given_by=f'grants = ["{name}"]', met=lambda view: name in view.grants.names
     )
 
 
 def public_records() -> Need:
-    """Some records of no client."""
+    """Return the need of records that belong to no client."""
     return Need(
         what="public records",
         given_by='grants = ["public-records"] with public > 0 in [data]',
@@ -190,7 +204,7 @@ def public_records() -> Need:
 
 
 def classification() -> Need:
-    """A task with classes."""
+    """Return the need of a task with classes."""
     return Need(
         what="a classification task",
         given_by="a data set with classes",
@@ -199,14 +213,14 @@ def classification() -> Need:
 
 
 def images() -> Need:
-    """Inputs that are images."""
+    """Return the need of image inputs."""
     return Need(
         what="image inputs", given_by="a data set of images", met=lambda view: view.space.kind == "image"
     )
 
 
 def sensitive_column() -> Need:
-    """A named sensitive column."""
+    """Return the need of a sensitive column."""
     return Need(
         what="a sensitive column",
         given_by='sensitive = "..." in [data]',

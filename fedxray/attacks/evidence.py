@@ -37,14 +37,14 @@ class Evidence:
 
 
 def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evidence:
-    """A guessed local model."""
+    """Return a guessed local model as evidence."""
     tensors = {f"param:{name}": value.detach().clone() for name, value in params.items()}
     tensors.update({f"buffer:{name}": value.detach().clone() for name, value in (buffers or {}).items()})
     return Evidence(kind="model", tensors=tensors, **more)
 
 
 def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters and buffers of a guessed local model."""
+    """Return parameters and buffers of a guessed local model."""
     if evidence.kind != "model":
         raise BadInput(
             "model",
@@ -66,7 +66,7 @@ def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tenso
 
 
 def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed encodings of the sensitive column, shape [records, positions], with margins of the guesses [records]."""
+    """Return guessed codes of the sensitive column [records, positions] as evidence, with margins [records]."""
     tensors = {"codes": codes.detach()}
     if margins is not None:
         tensors["margins"] = margins.detach()
@@ -74,22 +74,22 @@ def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> 
 
 
 def of_membership(scores: Tensor, **more: Any) -> Evidence:
-    """A score of each granted record, larger for likelier members, shape [records]."""
+    """Return membership scores of the granted records [records] as evidence; larger means more likely a member."""
     return Evidence(kind="membership", tensors={"scores": scores.detach()}, **more)
 
 
 def of_sources(owners: Tensor, **more: Any) -> Evidence:
-    """The inferred client of each granted record, shape [records]."""
+    """Return the guessed owner of each granted record [records] as evidence."""
     return Evidence(kind="sources", tensors={"owners": owners.detach()}, **more)
 
 
 def of_label_counts(counts: Tensor, **more: Any) -> Evidence:
-    """Guessed number of records per class, shape [classes]."""
+    """Return guessed numbers of records per class [classes] as evidence."""
     return Evidence(kind="labels", tensors={"counts": counts.detach()}, **more)
 
 
 def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed inputs as the model gets them, shape [records, channels, height, width], with labels [records]."""
+    """Return guessed model inputs [records, channels, height, width] with labels [records] as evidence."""
     tensors = {"inputs": inputs.detach()}
     if labels is not None:
         tensors["labels"] = labels.detach()
@@ -97,14 +97,14 @@ def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evid
 
 
 def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
-    """One guessed input per class, shape [classes, channels, height, width], with their classes [classes]."""
+    """Return one guessed input per class [classes, channels, height, width] with its class [classes] as evidence."""
     return Evidence(
         kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more
     )
 
 
 def of_rows(inputs: Tensor, targets: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed rows of a table as the model gets them, shape [records, width], with classes or targets [records]."""
+    """Return guessed encoded rows [records, width] with classes or targets [records] as evidence."""
     tensors = {"inputs": inputs.detach()}
     if targets is not None:
         tensors["targets"] = targets.detach()

@@ -1,26 +1,30 @@
-"""FedInverse (Wu et al. 2024; Fig. 9 of paper 004): a client inverts the global model within a generator's images.
+"""FedInverse (Wu et al. 2024; Fig. 9 of "curious client" 2024): inverts the global model within a generator's images.
 
-What an image of a class looks like is asked of the model that every client receives:
-    1. Learn a generator and a critic from public images (see `fedxray.attacks.fedinverse`).
+Images of a class are reconstructed from the model that every client receives:
+    1. Train a generator and a critic on public images.
     2. For every class draw several codes.
-    3. Descend on what the critic finds unreal plus 100 times the model's doubt that the images are of their class
-       (generative model inversion), and 0.05 times the dependence (HSIC) between the first and the second half of all
-       images, so that guesses of one class do not all look alike.
-    4. After each step go back into the box of codes.
-    5. Of every class's guesses keep the one of least own cost.
-It gives what the model takes for typical of a class, not an image that was trained on.
+    3. Minimise minus the critic's score plus 100 times minus the log probability of the class (generative model
+       inversion), and 0.05 times the dependence (HSIC) between the first and the second half of all images, so that
+       guesses of one class differ.
+    4. After each step project onto the box of codes.
+    5. Of every class's guesses keep the one with the lowest cost.
+The result is what the model considers typical of a class, not a training image.
 
-Where we differ: the authors train a GAN on many public images for hours; ours starts from the principal components of
-the few that an audit has. Their success is what another classifier says; ours is compared with the client's images of
-the class, like `model-inversion`. Steps have momentum, theirs in the form of Nesterov. `model` may be another than the
-global one, such as the client's own reply where a seat sees it; `independence = 0` is plain model inversion (MI).
+The generator starts as the principal components of the public images: a code times their standard deviations, plus the
+mean. A small network on top is trained against the critic (least squares GAN), which gives sharper images. A GAN from
+scratch needs far more images and hours; the components alone already are a prior that few images can give.
+
+Where we differ: the authors train a GAN on many public images for hours. Their success is measured by another
+classifier; ours by comparison with the client's images of the class, as for `model-inversion`. Steps have momentum,
+theirs in the form of Nesterov. `model` may be another than the global one, such as the client's own reply where the
+role sees it; `independence = 0` is plain model inversion (MI).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -29,34 +33,28 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import EVERYONE, Attack, Context, Need, classification, images, needs_of_model
-from fedxray.attacks.evidence import Evidence, Kind, model_params, of_class_images
+from fedxray.attacks.base import Attack, Context, Need, classification, images, needs_of_model
+from fedxray.attacks.evidence import Evidence, model_params, of_class_images
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
-from fedxray.attacks.model_inversion import log_probabilities
+from fedxray.attacks.model_inversion import ClassImages, log_probabilities
 from fedxray.errors import BadInput
 from fedxray.models.factory import own_surroundings
-from fedxray.optim import Adam, Sgd, check_settings, minimise
+from fedxray.optim import MOST_RATE, Adam, Sgd, minimise
 from fedxray.params import Params, parameters_of
 from fedxray.priors import hsic
 from fedxray.progress import Report, Step
 from fedxray.seeds import fork, normal_like
+from fedxray.settings import setting
 
-# --- A generator of images that is learnt from public ones, and a critic that tells whether an image looks
-# like them.
-#
-# The generator starts as the principal components of the public images: a code times their spread, plus the
-# mean. On top a small network is trained against the critic (least squares GAN), so that sharper images
-# come out. A GAN from nothing needs far more images and hours; the components alone already are a prior
-# that few images can give.
+# Generator and critic
 
-
-MOST = 1000  # public images that are looked at
-RATE = 2e-3
+MOST = 1000  # public images that are used
+RATE = 2e-3  # learning rate of generator and critic
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generator:
-    """Codes [n, entries] to pixels in 0..1 [n, c, h, w], and a critic of such pixels, larger where they look real."""
+    """Maps codes [n, entries] to pixels in 0..1 [n, c, h, w], with a critic that scores realistic pixels higher."""
 
     entries: int
     pixels: Callable[[Tensor], Tensor]
@@ -65,24 +63,24 @@ class Generator:
 
 
 class Sharpener(nn.Module):
-    """What is added to pixels [n, c, h, w]; nothing before training."""
+    """A residual network on pixels [n, c, h, w]; the identity before training."""
 
     def __init__(self, channels: int, width: int) -> None:
         nn.Module.__init__(self)
         self.first = nn.Conv2d(channels, width, 3, padding=1)
         self.second = nn.Conv2d(width, width, 3, padding=1)
         self.last = nn.Conv2d(width, channels, 3, padding=1)
-        for one in self.last.parameters():
-            nn.init.zeros_(one)
+        for parameter in self.last.parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The pixels with what is added."""
+        """Return the pixels plus the residual."""
         added: Tensor = self.last(F.leaky_relu(self.second(F.leaky_relu(self.first(x), 0.2)), 0.2))
         return x + added
 
 
-class Critic(nn.Module):
-    """One number for every image [n, c, h, w]: near 1 where it looks real, near 0 where it was made."""
+class ImageCritic(nn.Module):
+    """Scores every image [n, c, h, w]: near 1 for real ones, near 0 for generated ones."""
 
     def __init__(self, channels: int, width: int) -> None:
         nn.Module.__init__(self)
@@ -91,9 +89,9 @@ class Critic(nn.Module):
         self.last = nn.Conv2d(2 * width, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The mean over all places."""
-        found: Tensor = self.last(F.leaky_relu(self.second(F.leaky_relu(self.first(x), 0.2)), 0.2))
-        return found.flatten(1).mean(1)
+        """Return the mean score over all positions [n]."""
+        scores: Tensor = self.last(F.leaky_relu(self.second(F.leaky_relu(self.first(x), 0.2)), 0.2))
+        return scores.flatten(1).mean(1)
 
 
 def learn_generator(
@@ -106,14 +104,17 @@ def learn_generator(
     draws: torch.Generator,
     report: Report,
 ) -> Generator:
-    """Learn from public pixels [n, c, h, w] in 0..1."""
+    """Train generator and critic on public pixels [n, c, h, w] in 0..1.
+
+    `entries` are the entries of a code, `width` the channels of both networks, `batch` the images of a step.
+    """
     images = images[:MOST]
     mean, spread = components(images, entries)
     with own_surroundings(draws):
-        nets = Sharpener(images.shape[1], width), Critic(images.shape[1], width)
+        nets = Sharpener(images.shape[1], width), ImageCritic(images.shape[1], width)
     sharpener, critic = (net.to(images) for net in nets)
     made, judge = parameters_of(sharpener), parameters_of(critic)
-    made_memory, judge_memory = (_adam(steps).fresh(one) for one in (made, judge))
+    made_memory, judge_memory = (_adam(steps).fresh(params) for params in (made, judge))
     loss = 0.0
 
     def rough(codes: Tensor) -> Tensor:
@@ -140,11 +141,11 @@ def learn_generator(
 
 
 def components(images: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The mean image [pixels] and the principal components of images [n, ...] times their spread, [k, pixels]."""
+    """Return the mean [pixels] and at most `most` principal components of images [n, ...] times their deviations."""
     flat = images.flatten(1)
     mean = flat.mean(0)
     centred = flat - mean
-    # By the products of images, of which there are fewer than pixels more often than not.
+    # By the Gram matrix of the images [n, n], of which there are usually fewer than pixels.
     values, vectors = torch.linalg.eigh(centred @ centred.T)
     kept = values > 1e-6 * values[-1].clamp(min=1e-12)
     order = torch.nonzero(kept)[:, 0].flip(0)[:most]
@@ -159,83 +160,71 @@ def _slope(point: Params, loss: Callable[[dict[str, Tensor]], Tensor]) -> tuple[
     leaves = {name: value.detach().requires_grad_() for name, value in point.items()}
     with torch.enable_grad():
         value = loss(leaves)
-        found = torch.autograd.grad(value, list(leaves.values()))
-    return float(value.detach()), dict(zip(leaves, found, strict=True))
+        slopes = torch.autograd.grad(value, list(leaves.values()))
+    return float(value.detach()), dict(zip(leaves, slopes, strict=True))
 
 
 def _judged(critic: nn.Module, point: Params, real: Tensor, fake: Tensor) -> Tensor:
-    """How wrong the critic is about real and made images."""
+    """Return the loss of the critic on real and generated images."""
     right: Tensor = (functional_call(critic, dict(point), (real,)) - 1).square().mean()
     wrong: Tensor = functional_call(critic, dict(point), (fake,)).square().mean()
     return right + wrong
 
 
 def _fooled(critic: nn.Module, judge: Params, sharpener: nn.Module, point: Params, rough: Tensor) -> Tensor:
-    """How far the critic is from taking made images for real ones."""
+    """Return the loss of the generator: squared distance of the critic's scores from those of real images."""
     made = functional_call(sharpener, dict(point), (rough,))
-    found: Tensor = (functional_call(critic, dict(judge), (made,)) - 1).square().mean()
-    return found
+    loss: Tensor = (functional_call(critic, dict(judge), (made,)) - 1).square().mean()
+    return loss
 
 
-LEAST = 10  # public images
+# The attack
+
+LEAST = 10  # public images that are required
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedInverse(Attack):
-    """What do the images of a class look like? The surest ones among what a generator of public images can make."""
+class FedInverse(ClassImages):
+    """What do the images of a class look like? The most confident ones among a generator's images."""
 
     name: ClassVar[str] = "fedinverse"
-    kind: ClassVar[Kind] = "class-images"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    paper: ClassVar[str] = "wu-2024"
     grants: ClassVar[tuple[str, ...]] = ("public-images",)
-    floors: ClassVar[tuple[str, ...]] = ("class-mean",)
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {
         "model": LastReturned(), "steps": 40, "guesses": 2, "generator_steps": 3, "width": 8,
     }  # fmt: skip
 
-    model: Attack = field(default_factory=GlobalModel)
-    steps: int = 1500
-    learning_rate: float = 0.02
-    doubt: float = 100.0  # weight of the model's doubt
-    independence: float = 0.05  # weight of the HSIC term
-    sigma: float = 5.0  # of its kernels
-    guesses: int = 4  # of every class, an even number
-    box: float = 1.0  # codes stay within plus and minus this
-    entries: int = 100  # of a code
-    generator_steps: int = 300
-    width: int = 16  # channels of the generator's network
+    model: Attack = setting(GlobalModel, "Attack whose model is inverted.")
+    steps: int = setting(1500, "Optimisation steps.", least=1)
+    learning_rate: float = setting(0.02, "Learning rate of SGD with momentum.", above=0, most=MOST_RATE)
+    doubt: float = setting(100.0, "Weight of minus the log probability of the class.", least=0)
+    independence: float = setting(
+        0.05, "Weight of the dependence (HSIC) between guesses; 0 is plain model inversion.", least=0
+    )
+    sigma: float = setting(5.0, "Bandwidth of the kernels of HSIC.", above=0)
+    guesses: int = setting(
+        4, "Guesses per class, an even number; the one with the lowest cost is kept.", least=2
+    )
+    box: float = setting(1.0, "Bound on the absolute value of the entries of a code.", above=0)
+    entries: int = setting(100, "Entries of a code.", least=1)
+    generator_steps: int = setting(300, "Training steps of the generator on public images.", least=0)
+    width: int = setting(16, "Channels of the generator's network.", least=1)
 
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_settings(self.method())
-        for name, least in (("guesses", 2), ("entries", 1), ("generator_steps", 0), ("width", 1)):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                expected = f"a whole number of at least {least}"
-                raise BadInput(name, expected=expected, got=repr(getattr(self, name)), remedy="Leave it out.")
+    def check_settings(self) -> None:
+        """Refuse an odd number of guesses, which cannot be split into halves."""
         if self.guesses % 2:
             raise BadInput("guesses", expected="an even number", got=self.guesses, remedy="Try 4.")
-        for name in ("doubt", "independence"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                got = repr(getattr(self, name))
-                raise BadInput(
-                    name, expected="a finite number of at least 0", got=got, remedy="Leave it out."
-                )
-        for name in ("sigma", "box"):
-            if not 0 < getattr(self, name) < float("inf"):
-                got = repr(getattr(self, name))
-                raise BadInput(name, expected="a finite number above 0", got=got, remedy="Leave it out.")
 
     def method(self) -> Sgd:
-        """Steps with momentum."""
+        """Return SGD with momentum."""
         return Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9)
 
     def needs(self) -> tuple[Need, ...]:
-        """Images with classes, public images, and whatever the model's own reconstruction needs."""
+        """List images with classes, public images, and the needs of the attack on the model."""
         return (images(), classification(), public_images(), *needs_of_model(self.model))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header, all classes and guesses at once."""
+        """Run the algorithm of the header, all classes and guesses at once."""
         params, buffers = model_params(context.run(self.model, view))
         like, classes = next(iter(params.values())), len(view.space.classes)
         generator = self._learnt(view, context, like)
@@ -255,7 +244,7 @@ class FedInverse(Attack):
             return each.mean() + self.independence * hsic(first, second, self.sigma)
 
         start = normal_like(like.new_zeros((len(labels), generator.entries)), context.generator)
-        found = minimise(
+        end = minimise(
             cost,
             {"codes": start.clamp(-self.box, self.box)},
             self.method(),
@@ -264,7 +253,7 @@ class FedInverse(Attack):
             what=self.name,
         )
         with torch.no_grad():
-            each, pixels = costs(found.best["codes"])
+            each, pixels = costs(end.best["codes"])
         chosen = each.reshape(self.guesses, classes).argmin(0)
         kept = chosen * classes + torch.arange(classes, device=like.device)
         first, second = pixels.chunk(2)
@@ -275,11 +264,11 @@ class FedInverse(Attack):
         }
         return of_class_images(
             view.space.from_pixels(pixels[kept]), labels[:classes],
-            status=found.status, reason=found.reason, curve=found.curve, facts=facts,
+            status=end.status, reason=end.reason, curve=end.curve, facts=facts,
         )  # fmt: skip
 
     def _learnt(self, view: View, context: Context, like: Tensor) -> Generator:
-        """A generator of what the public images look like."""
+        """Return a generator trained on the public images."""
         public = view.grants.public_images
         assert public is not None  # a need
         return learn_generator(
@@ -290,7 +279,7 @@ class FedInverse(Attack):
 
 
 def public_images() -> Need:
-    """Some images of no client."""
+    """Return the need of images that belong to no client."""
     return Need(
         what=f"at least {LEAST} public images",
         given_by='grants = ["public-images"] with public > 0 in [data]',

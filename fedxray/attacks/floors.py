@@ -1,4 +1,4 @@
-"""Floors: what can be guessed without any message; each is an attack on a view without messages."""
+"""Floors (baselines without messages): each is an attack on a view that holds no message."""
 
 from __future__ import annotations
 
@@ -35,21 +35,20 @@ from fedxray.attacks.evidence import (
 from fedxray.data.dataset import Column, Records, union
 from fedxray.seeds import derive_seed, fork, permutation
 
-# --- Guessing one column of a table from the others, learned on public records.
+# Imputation of one column of a table from the others, learned on public records
 
-
-Aim = Literal["classes", "balanced", "values"]
-SCORING: dict[Aim, str] = {"classes": "accuracy", "balanced": "balanced_accuracy", "values": "r2"}
+Goal = Literal["classes", "balanced", "values"]
+SCORING: dict[Goal, str] = {"classes": "accuracy", "balanced": "balanced_accuracy", "values": "r2"}
 LEAST_PER_FOLD = 5
 MOST_FOLDS = 5
-_fitted: dict[int, Any] = {}  # the last few fits: every client of a run asks for the same one
+_fitted: dict[int, Any] = {}  # cache of the last fits: every client of a run needs the same one
 MOST_FITTED = 8
 
 
 def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor, *, balanced: bool = False) -> Tensor:
-    """Category numbers for `guess` [records, columns], learned from `learn` and `wanted` [public]; shape [records].
+    """Return categories [records] for `guess` [records, columns], learned from `learn` and `wanted` [public].
 
-    Made for accuracy, or for the accuracy in which every category counts the same.
+    Fitted for accuracy, or for balanced accuracy.
     """
     if len(torch.unique(wanted)) == 1:
         return wanted[:1].expand(len(guess)).clone()
@@ -58,18 +57,18 @@ def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor, *, balanced: b
 
 
 def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor) -> Tensor:
-    """Encoded values for `guess`, learned from `learn` and `wanted` [public, 1]; shape [records, 1]."""
+    """Return codes [records, 1] for `guess` [records, columns], learned from `learn` and `wanted` [public, 1]."""
     found = _fit(learn, wanted[:, 0], "values").predict(_numbers(guess))
     return torch.as_tensor(found, device=guess.device).to(wanted.dtype)[:, None]
 
 
-def _fit(learn: Tensor, wanted: Tensor, aim: Aim) -> Any:
-    """The better of two usual models by cross-validation; its draws depend on what it learns from and nothing else."""
-    key = derive_seed(0, "imputation", learn, wanted, aim)
+def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
+    """Return the better of two standard models by cross-validation; its draws depend on its training data only."""
+    key = derive_seed(0, "imputation", learn, wanted, goal)
     if key not in _fitted:
         x, y, seed = _numbers(learn), wanted.detach().cpu().numpy(), key % 2**31
-        models = _regressors(seed) if aim == "values" else _classifiers(seed, balanced=aim == "balanced")
-        scores = [_cross_validated(model, x, y, seed, SCORING[aim]) for model in models]
+        models = _regressors(seed) if goal == "values" else _classifiers(seed, balanced=goal == "balanced")
+        scores = [_cross_validated(model, x, y, seed, SCORING[goal]) for model in models]
         chosen = models[scores.index(max(scores))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that has not fully converged is still a floor
@@ -108,7 +107,7 @@ def _regressors(seed: int) -> list[Any]:
 
 
 def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str) -> float:
-    """Mean score over folds; zero where there are too few records to tell, which leaves the simpler model."""
+    """Return the mean score over folds; zero where there are too few records, which selects the simpler model."""
     from sklearn.base import is_classifier
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
@@ -117,7 +116,7 @@ def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str) -> flo
         return 0.0
     cut = StratifiedKFold if is_classifier(model) else KFold
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a rare category may miss from a fold
+        warnings.simplefilter("ignore")  # a rare category may be missing from a fold
         found = cross_val_score(model, x, y, cv=cut(folds, shuffle=True, random_state=seed), scoring=scoring)
     return float(found.mean()) if found.mean() == found.mean() else float("-inf")
 
@@ -126,11 +125,17 @@ def _numbers(values: Tensor) -> Any:
     return values.detach().cpu().double().numpy()
 
 
+class Floor(Attack):
+    """Base of floors, which any role can compute."""
+
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+
+
 MOST_PUBLIC_IMAGES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Majority(Attack):
+class Majority(Floor):
     """The most frequent value of the sensitive column among the public records.
 
     Of a continuous one, the value with most public records within the tolerance that counts as a hit.
@@ -138,15 +143,14 @@ class Majority(Attack):
 
     name: ClassVar[str] = "majority"
     kind: ClassVar[Kind] = "attributes"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public records, and how many records are in question."""
+        """List public records, and the number of records in question."""
         return (sensitive_column(), granted("public-attributes"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """One value for everyone."""
+        """Return one value for all records."""
         records, public, column = _in_question(view)
         if column.kind == "continuous":
             values = public[:, list(column.positions)]
@@ -158,7 +162,7 @@ class Majority(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imputation(Attack):
+class Imputation(Floor):
     """A classifier trained on the public records guesses the sensitive column from all others and the target.
 
     The better of two usual models by cross-validation on the public records themselves.
@@ -166,11 +170,10 @@ class Imputation(Attack):
 
     name: ClassVar[str] = "imputation"
     kind: ClassVar[Kind] = "attributes"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public records to learn from, and the other columns of the records in question."""
+        """List public records to learn from, and the other columns of the records in question."""
         return (sensitive_column(), granted("public-attributes"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
@@ -193,40 +196,38 @@ class Imputation(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chance(Attack):
-    """Guessing blindly: the same score for every record, or (for sources) the same chance for every client."""
+class Chance(Floor):
+    """A blind guess: the same score for every record, or (for sources) the same probability for every client."""
 
     name: ClassVar[str] = "chance"
     kind: ClassVar[Kind] = "membership"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
 
     def needs(self) -> tuple[Need, ...]:
-        """How many records are in question."""
+        """List the records in question."""
         return (granted("target-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """All records alike."""
+        """Return the same score for all records."""
         records = view.grants.target_records
         assert records is not None
         return of_membership(torch.zeros_like(records.x.flatten(1)[:, 0]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChanceOfSources(Attack):
-    """Every client with the same chance, scored by what is right on average."""
+class ChanceOfSources(Floor):
+    """The same probability for every client, scored by its expected accuracy."""
 
     name: ClassVar[str] = "chance"
     kind: ClassVar[Kind] = "sources"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("source-records",)
 
     def needs(self) -> tuple[Need, ...]:
-        """How many records and clients are in question."""
+        """List the records in question, with the number of clients."""
         return (granted("source-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """1 / clients for everyone, shape [records, clients]."""
+        """Return 1 / clients for every record and client [records, clients]."""
         records = view.grants.source_records
         assert records is not None
         clients = len(records.counts)
@@ -235,20 +236,19 @@ class ChanceOfSources(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnerShare(Attack):
-    """Every record is said to be of the client that holds most of the records in question."""
+class OwnerShare(Floor):
+    """Assigns every record to the client that holds most of the records in question."""
 
     name: ClassVar[str] = "owner-share"
     kind: ClassVar[Kind] = "sources"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("source-records",)
 
     def needs(self) -> tuple[Need, ...]:
-        """How many of the records in question each client holds."""
+        """List the records in question, with the number of records of each client."""
         return (granted("source-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """One client for all."""
+        """Return one client for all records."""
         records = view.grants.source_records
         assert records is not None
         largest = max(range(len(records.counts)), key=records.counts.__getitem__)
@@ -256,43 +256,41 @@ class OwnerShare(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanImage(Attack):
+class MeanImage(Floor):
     """The mean of the public images for every image in question."""
 
     name: ClassVar[str] = "mean-image"
     kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public images, and how many images are in question."""
+        """List public images, and the number of images in question."""
         return (images(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """One image, repeated."""
+        """Return one image, repeated."""
         public, count = known_records(view), view.grants.examples
         assert count is not None
         return of_images(public.x.mean(0, keepdim=True).expand(count, *view.space.shape).clone())
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestPublicImage(Attack):
-    """All public images (up to 1,000) as guesses, matched by the scoring: the best that public pictures offer.
+class NearestPublicImage(Floor):
+    """All public images (up to 1,000) as guesses, matched by the scoring: the best that public images offer.
 
-    The matching picks the nearest public image for every original, which no guesser could: a generous floor.
+    The matching selects the nearest public image for every original, which no attacker could: a generous floor.
     """
 
     name: ClassVar[str] = "nearest-public-image"
     kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public images, and how many images are in question."""
+        """List public images, and the number of images in question."""
         return (images(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Every public image, repeated only where there are fewer than images in question."""
+        """Return every public image, repeated only where there are fewer than images in question."""
         public, count = known_records(view), view.grants.examples
         assert count is not None
         pool = public.x[:MOST_PUBLIC_IMAGES]
@@ -300,20 +298,19 @@ class NearestPublicImage(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassMean(Attack):
+class ClassMean(Floor):
     """For every class the mean of its public images; of a class without any, the mean of all public images."""
 
     name: ClassVar[str] = "class-mean"
     kind: ClassVar[Kind] = "class-images"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("public-records",)
 
     def needs(self) -> tuple[Need, ...]:
-        """Public images with classes."""
+        """List public images with classes."""
         return (images(), classification(), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """One image per class."""
+        """Return one image per class."""
         public = known_records(view)
         labels = torch.arange(len(view.space.classes), dtype=torch.int64, device=public.x.device)
         means = [public.x[public.y == label].mean(0) for label in labels]
@@ -323,20 +320,19 @@ class ClassMean(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marginals(Attack):
+class Marginals(Floor):
     """Label counts in the proportions of the public records."""
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "labels"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public records with classes, and how many labels are in question."""
+        """List public records with classes, and the number of labels in question."""
         return (classification(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Public shares times the number of records, rounded so that they add up."""
+        """Return public shares times the number of records, rounded so that they sum to it."""
         public, count = known_records(view), view.grants.examples
         assert count is not None
         shares = torch.bincount(public.y, minlength=len(view.space.classes)) / len(public)
@@ -344,7 +340,7 @@ class Marginals(Attack):
 
 
 def rounded_to(values: Tensor, total: int) -> Tensor:
-    """Whole numbers that add up to the total, by largest remainder, shape kept."""
+    """Return integers that sum to the total, by largest remainder, shape kept."""
     whole = values.floor().clamp(min=0)
     missing = int(total - int(whole.sum()))
     order = (values - whole).argsort(descending=True, stable=True)
@@ -353,16 +349,16 @@ def rounded_to(values: Tensor, total: int) -> Tensor:
 
 
 def categories_of(x: Tensor, column: Column) -> Tensor:
-    """The category number of every record from its encoding, shape [records]."""
+    """Return the category of every record from its encoding [records]."""
     codes = column.candidates(x)  # [values, positions]
     return (x[:, None, list(column.positions)] - codes[None]).abs().sum(-1).argmin(1)
 
 
 def known_records(view: View) -> Records:
-    """Complete records that the seat has without any message: public ones, and those of a curious client itself."""
+    """Return complete records known without any message: public ones, and those of a curious client itself."""
     public = view.grants.public_records
     assert public is not None
-    return union((public, *(one.records for one in view.own)))
+    return union((public, *(own.records for own in view.own)))
 
 
 def _in_question(view: View) -> tuple[Tensor, Tensor, Column]:
@@ -371,24 +367,23 @@ def _in_question(view: View) -> tuple[Tensor, Tensor, Column]:
     return asked.x, known_records(view).x, view.space.column(view.space.sensitive or "")
 
 
-# --- Floors of guessed rows: what the columns of the public records say, one by one.
+# Floors of guessed rows, column by column
 
 
 @dataclass(frozen=True, kw_only=True)
-class MajorityRow(Attack):
-    """One row for everyone: in each column the value that tells most of the public records."""
+class MajorityRow(Floor):
+    """One row for all: in each column the value that is correct for most of the public records."""
 
     name: ClassVar[str] = "majority"
     kind: ClassVar[Kind] = "rows"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public records, and how many rows are in question."""
+        """List public records, and the number of rows in question."""
         return (granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """One row, repeated."""
+        """Return one row, repeated."""
         public, count = known_records(view).x, view.grants.examples
         assert count is not None
         row = public.mean(0)
@@ -398,20 +393,19 @@ class MajorityRow(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalRows(Attack):
-    """Rows whose columns, one by one, hold values in the proportions of the public records, put together at random."""
+class MarginalRows(Floor):
+    """Rows whose columns hold values in the proportions of the public records, combined at random."""
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "rows"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
 
     def needs(self) -> tuple[Need, ...]:
-        """Public records, and how many rows are in question."""
+        """List public records, and the number of rows in question."""
         return (granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Each column shared out by itself, then mixed."""
+        """Fill each column separately, in random order."""
         public, count = known_records(view).x, view.grants.examples
         assert count is not None
         rows = public.mean(0).expand(count, -1).clone()
@@ -422,7 +416,7 @@ class MarginalRows(Attack):
 
 
 def _likeliest(public: Tensor, column: Column) -> Tensor:
-    """The encoded value that counts as right for most public records, shape [positions]."""
+    """Return the encoded value [positions] that counts as correct for most public records."""
     if column.kind == "categorical":
         return column.candidates(public)[torch.bincount(categories_of(public, column)).argmax()]
     values = public[:, list(column.positions)]
@@ -431,7 +425,7 @@ def _likeliest(public: Tensor, column: Column) -> Tensor:
 
 
 def _in_proportion(public: Tensor, column: Column, count: int) -> Tensor:
-    """So many encoded values in the proportions of the public records, shape [count, positions]."""
+    """Return `count` encoded values in the proportions of the public records [count, positions]."""
     if column.kind == "continuous":
         places = (
             torch.arange(count, dtype=torch.float64, device="cpu").add(0.5).mul(len(public) / count).long()

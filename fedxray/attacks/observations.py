@@ -1,4 +1,14 @@
-"""Which update an attack on updates works from, and how many examples stand behind it."""
+"""Which update an attack uses, how many examples it was computed on, and sums read as the reply of one client.
+
+Clients send W_k = W - (eta / n_k) * sum of gradients, and the server averages them with weights n_k / N. After one
+local step every image has the same weight, so the mean equals what a single client holding all N images would have
+sent; after several steps it approximately does (`fedxray.theory` quantifies the difference). So a sum is read as the
+reply of one large client.
+
+A curious client knows its own contribution. It can subtract it, (mean - (n / N) own) N / (N - n), or leave it in and
+look for its own images among the guesses, which measures the quality of a guess without the truth. Several colluding
+clients subtract, or look for, what all of them sent.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +22,38 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, Own, View
 from fedxray.attacks.base import Need
 from fedxray.data.dataset import Records, union
-from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.params import Late, Params, add, scaled
 
-At = Literal["first", "last"]
+At = Literal["first", "last"]  # which of the target's updates is attacked
+AtOrAll = Literal["first", "last", "all"]  # "all": several updates together, described by the first
+WHICH_UPDATE = "Which of the target's updates is attacked."
 
 
-def observation_at(view: View, at: At) -> Observation:
-    """The first or the last update about the target among the rounds read."""
-    check_at(at)
-    return view.of_target()[0 if at == "first" else -1]
+def observation_at(view: View, at: AtOrAll) -> Observation:
+    """Return the first (also for "all") or the last update about the target among the rounds read."""
+    return view.of_target()[-1 if at == "last" else 0]
 
 
-def examples_behind(view: View, at: At) -> int | None:
-    """How many examples the update was computed on, where this seat knows it or was told."""
+def examples_behind(view: View, at: AtOrAll) -> int | None:
+    """Return the number of examples the update was computed on, None where neither role nor grants give it."""
     if view.grants.examples is not None:
         return view.grants.examples
     return observation_at(view, at).examples if view.of_target() else None
 
 
-def is_sum(seen: Observation) -> bool:
-    """Whether several clients may stand behind an update."""
-    return seen.contributors is None or len(seen.contributors) > 1
+def is_sum(observation: Observation) -> bool:
+    """Return whether several clients may have contributed to an update."""
+    return observation.contributors is None or len(observation.contributors) > 1
 
 
-def clients_behind(view: View, seen: Observation) -> int:
-    """How many clients stand behind an update; taken for one where this seat cannot know."""
-    return max(1, len(seen.contributors or view.grants.contributors or ()))
+def clients_behind(view: View, observation: Observation) -> int:
+    """Return the number of clients that contributed to an update; assumed to be one where the role cannot know."""
+    return max(1, len(observation.contributors or view.grants.contributors or ()))
 
 
-def known_examples(at: At) -> Need:
-    """The number of examples behind the update."""
+def known_examples(at: AtOrAll) -> Need:
+    """Return the need of the number of examples behind the update."""
     return Need(
         what="the number of examples behind the update",
         given_by='role server, or grants = ["examples"]',
@@ -51,63 +61,46 @@ def known_examples(at: At) -> Need:
     )
 
 
-def check_at(at: str) -> None:
-    """Refuse a place among the rounds that is not there."""
-    if at not in ("first", "last"):
-        raise BadInput("at", expected='"first" or "last"', got=repr(at), remedy='Try "first".')
-
-
-# --- What a seat makes of a sum: the change of the global model, read as the reply of one large client.
-#
-# Clients W_k <- W - (eta / n_k) sum of gradients, and the server averages them with weights n_k / N: of one
-# local step every image has the same weight, so the mean is what one client with all N images would have
-# sent; of several steps it nearly is (`fedxray.theory` tells how nearly).
-#
-# A curious client knows its own part. It can take it out,
-#     (mean - (n / N) own) N / (N - n),
-# or leave it in and look for its own images among the guesses, by which it can tell how good a guess is. Several seats
-# that pool what they know take out, or look for, what all of them sent.
-
+# Sums read as the reply of one client
 
 OwnShare = Literal["subtract", "recover"]
-OWN_SHARES = ("subtract", "recover")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assumed:
-    """What the attacker takes for given in place of what it was told; None where it was told."""
+    """Values that the attacker assumes in place of granted ones; None where it uses the granted one."""
 
     learning_rate: float | None = None
-    examples: int | None = None  # behind the sum, its own among them
+    examples: int | None = None  # behind the sum, including its own
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """A sum as the reply of one client: a view of that reply alone, and the seat's own images if it holds them."""
+class SumAsReply:
+    """A sum read as the reply of one client: a view of that reply alone, and the own images that are still in it."""
 
     view: View
-    own: Records | None
+    own: Records | None  # of the colluding clients; None where they are subtracted or took no part
     facts: dict[str, Any]
 
 
-def read_sum(view: View, at: At, own_share: OwnShare, assumed: Assumed) -> Reading:
-    """The chosen update as one client's reply, with the examples and label counts that stand behind it.
+def read_sum(view: View, at: At, own_share: OwnShare, assumed: Assumed) -> SumAsReply:
+    """Return the chosen update as one client's reply, with the examples and label counts behind it.
 
-    Label counts come sorted, so that two seats who know the same go on alike. A single reply stays what it is.
+    Label counts are by class, so that the order of granted labels does not matter. A single reply stays unchanged.
     """
-    view = _told(view, assumed)
+    view = _with_assumed_rate(view, assumed)
     if not view.of_target():
-        return Reading(view=view, own=None, facts={})
+        return SumAsReply(view=view, own=None, facts={})
     seen = observation_at(view, at)
-    mine = _took_part(view, seen.round) if is_sum(seen) else []
-    held = union(tuple(seat.records for seat, _ in mine)) if mine else None
+    mine = _own_replies(view, seen.round) if is_sum(seen) else []
+    held = union(tuple(own.records for own, _ in mine)) if mine else None
     others = _others(view, held, assumed)
     if own_share == "subtract" and mine and can_subtract(view, others):
         assert others is not None
         return _subtracted(view, seen, mine, others)
     share = "nothing" if held is None else "left in"
     count = None if others is None else others + (0 if held is None else len(held))
-    return Reading(
+    return SumAsReply(
         view=_alone(view, seen, count, _counts(view, held)),
         own=held,
         facts={"own_share": share, "images": count},
@@ -115,7 +108,7 @@ def read_sum(view: View, at: At, own_share: OwnShare, assumed: Assumed) -> Readi
 
 
 def can_subtract(view: View, others: int | None) -> bool:
-    """Whether the weight of the own part is known: by examples, or uniform with everyone named."""
+    """Return whether the weight of the own contribution is known: by examples, or uniform with known contributors."""
     recipe = view.grants.recipe
     if recipe is None or others is None or others < 1:
         return False
@@ -125,31 +118,23 @@ def can_subtract(view: View, others: int | None) -> bool:
 def mean_of_others(
     mean: Params, own: Sequence[Params], weights: Sequence[float], left: float
 ) -> dict[str, Tensor]:
-    """The mean reply without these parts of it: (total * mean - sum of weight * own) / left."""
+    """Return the mean reply of the others: (total * mean - sum of weight * own) / left.
+
+    `weights` are those of the own replies, `left` is the total weight of all others.
+    """
     total = scaled(mean, (left + sum(weights)) / left)
-    for one, weight in zip(own, weights, strict=True):
-        total = add(total, one, -weight / left)
+    for reply, weight in zip(own, weights, strict=True):
+        total = add(total, reply, -weight / left)
     return total
 
 
 def server_step(recipe: Recipe) -> float:
-    """What the server multiplies the mean reply by."""
+    """Return the factor by which the server multiplies the mean reply."""
     return recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
 
 
-def check_own_share(own_share: str) -> None:
-    """Refuse a way to treat the own part that is not there."""
-    if own_share not in OWN_SHARES:
-        raise BadInput(
-            "own_share",
-            expected=f"one of {', '.join(OWN_SHARES)}",
-            got=repr(own_share),
-            remedy='Try "subtract".',
-        )
-
-
-def _told(view: View, assumed: Assumed) -> View:
-    """The view with the learning rate that the attacker takes for given in place of the true one."""
+def _with_assumed_rate(view: View, assumed: Assumed) -> View:
+    """Return the view with the assumed learning rate, if any, in place of the granted one."""
     recipe = view.grants.recipe
     if assumed.learning_rate is None or recipe is None:
         return view
@@ -157,32 +142,32 @@ def _told(view: View, assumed: Assumed) -> View:
     return replace(view, grants=replace(view.grants, recipe=guess))
 
 
-def _took_part(view: View, round: int) -> list[tuple[Own, Observation]]:
-    """The seats that sent something in this round, with what they sent."""
-    return [(seat, one) for seat in view.own for one in seat.observations if one.round == round]
+def _own_replies(view: View, round: int) -> list[tuple[Own, Observation]]:
+    """Return the colluding clients that replied in this round, each with its reply."""
+    return [(own, reply) for own in view.own for reply in own.observations if reply.round == round]
 
 
 def _others(view: View, held: Records | None, assumed: Assumed) -> int | None:
-    """How many images of others stand behind the sum, as far as it is told or assumed."""
+    """Return how many images of others are behind the sum, where that is granted, seen or assumed."""
     if assumed.examples is None:
         return view.grants.examples if view.grants.examples is not None else _seen(view)
     return max(1, assumed.examples - (0 if held is None else len(held)))
 
 
 def _seen(view: View) -> int | None:
-    """The examples that a server sees beside single replies; of a sum it sees none."""
+    """Return the number of examples that a server sees beside single replies; None for a sum."""
     return view.of_target()[0].examples
 
 
 def _subtracted(
     view: View, seen: Observation, mine: Sequence[tuple[Own, Observation]], others: int
-) -> Reading:
-    """The reply of all others, as the server would have shown it without the seats."""
+) -> SumAsReply:
+    """Return the reply of all others, as the server would have shown it without the colluding clients."""
     recipe = view.grants.recipe
     assert recipe is not None
-    step, sizes = server_step(recipe), [float(len(seat.records)) for seat, _ in mine]
+    step, sizes = server_step(recipe), [float(len(own.records)) for own, _ in mine]
     everyone = view.grants.contributors
-    seats = {seat.client for seat, _ in mine}
+    colluding = {own.client for own, _ in mine}
     if recipe.weighting == "examples":
         weights, left = sizes, float(others)
     else:
@@ -190,24 +175,24 @@ def _subtracted(
 
     def update() -> dict[str, Tensor]:
         mean = scaled(seen.update, 1 / step)
-        return scaled(mean_of_others(mean, [one.update for _, one in mine], weights, left), step)
+        return scaled(mean_of_others(mean, [reply.update for _, reply in mine], weights, left), step)
 
-    rest = None if everyone is None else tuple(client for client in everyone if client not in seats)
+    rest = None if everyone is None else tuple(client for client in everyone if client not in colluding)
     view = replace(view, grants=replace(view.grants, contributors=rest))
     alone = _alone(view, replace(seen, update=Late(update)), others, _counts(view, None))
-    return Reading(view=alone, own=None, facts={"own_share": "subtracted", "images": others})
+    return SumAsReply(view=alone, own=None, facts={"own_share": "subtracted", "images": others})
 
 
 def _alone(view: View, seen: Observation, examples: int | None, counts: Tensor | None) -> View:
-    """The view of someone who sees this update alone."""
+    """Return the view reduced to this update."""
     known = replace(view.grants, examples=examples, labels=None, label_counts=counts)
     return replace(view, observations=(seen,), own=(), grants=known)
 
 
 def _counts(view: View, held: Records | None) -> Tensor | None:
-    """Granted labels as counts by class, with those of the seat's own images where they are part of it."""
-    told, classes = view.grants.labels, len(view.space.classes)
-    counts = view.grants.label_counts if told is None else torch.bincount(told, minlength=classes)
+    """Return granted labels as counts [classes], plus those of the own images where these are part of the sum."""
+    labels, classes = view.grants.labels, len(view.space.classes)
+    counts = view.grants.label_counts if labels is None else torch.bincount(labels, minlength=classes)
     if counts is None or held is None:
         return counts
     return counts + torch.bincount(held.y, minlength=classes).to(counts.device)

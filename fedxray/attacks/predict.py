@@ -1,4 +1,4 @@
-"""What a guessed model says about records: outputs and losses, in evaluation mode and in bounded pieces."""
+"""Outputs and losses of a guessed model on records, in evaluation mode and in bounded pieces."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ ENTRIES_AT_ONCE = 20_000_000  # numbers of input held at a time
 
 
 def outputs(model: nn.Module, params: Params, buffers: Params, x: Tensor) -> Tensor:
-    """The model's outputs for x with these parameters, shape [records, outputs]; nothing is changed."""
-    still = copy.deepcopy(model).eval()
+    """Return the model's outputs for x with these parameters [records, outputs]; the model is not changed."""
+    network = copy.deepcopy(model).eval()
     size = max(1, ENTRIES_AT_ONCE // max(1, x[:1].numel()))
     with torch.no_grad():
         return torch.cat(
-            [functional_call(still, ({**params, **buffers},), (part,)) for part in x.split(size)]
+            [functional_call(network, ({**params, **buffers},), (part,)) for part in x.split(size)]
         )
 
 
 def losses(
     model: nn.Module, params: Params, buffers: Params, x: Tensor, y: Tensor, measure: ExampleLoss
 ) -> Tensor:
-    """The loss of each record, shape [records]."""
+    """Return the loss of each record [records]."""
     return measure(outputs(model, params, buffers, x), y)

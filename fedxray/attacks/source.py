@@ -1,80 +1,82 @@
-"""Source inference (Hu et al. 2021; as in paper 000): whose record is it? The client's whose model fits it best.
+"""Source inference (Hu et al. 2021; as in Driouich et al.): which client does a record belong to? The best-fitting one.
 
-Controls: held-out records of the same clients, which nobody trained on (told as well, they show that the models give
-away what their clients are like, not which records they saw), and every client's messages taken for the next one's.
+Controls: held-out records of the same clients, on which no client trained (inferred equally well, they show that the
+models reveal the clients' distributions, not which records they were trained on), and every client's messages exchanged
+for the next one's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Grants, Observation, View
-from fedxray.attacks.base import Attack, Context, Need, granted
+from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_sources
 from fedxray.attacks.local_model.baselines import LastReturned, step_size
 from fedxray.attacks.local_model.messages import returned
 from fedxray.attacks.predict import losses
 from fedxray.losses import example_loss
 from fedxray.params import Params
+from fedxray.settings import setting
 
-SEATS = ("server", "eavesdropper", "active-server")
 
+class SourceAttack(Attack):
+    """Base of attacks that assign records to clients."""
 
-@dataclass(frozen=True, kw_only=True)
-class SourceMajority(Attack):
-    """Whose is each record? The client whose returned model fits it best in most rounds."""
-
-    name: ClassVar[str] = "source-majority"
     kind: ClassVar[Kind] = "sources"
-    roles: ClassVar[tuple[str, ...]] = SEATS
-    grants: ClassVar[tuple[str, ...]] = ("source-records", "recipe")
+    paper: ClassVar[str] = "hu-2021"
+    roles: ClassVar[tuple[str, ...]] = SINGLE_REPLIES
+    grants: ClassVar[tuple[str, ...]] = ("source-records",)
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
 
+
+@dataclass(frozen=True, kw_only=True)
+class SourceMajority(SourceAttack):
+    """Which client does each record belong to? The one whose returned model fits it best in most rounds."""
+
+    name: ClassVar[str] = "source-majority"
+    grants: ClassVar[tuple[str, ...]] = ("source-records", "recipe")
+
     def needs(self) -> tuple[Need, ...]:
-        """The records in question, and replies that can be told apart."""
+        """List the records in question, and separate replies of several clients."""
         return (granted("source-records"), rivals(), *_for_everyone((step_size(),)))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """One vote per round and record."""
+        """Return the client with most votes, one vote per round and record."""
         rounds = rounds_of_rivals(view)
         fits = torch.stack([_round_losses(view, seen) for seen in rounds])
         return of_sources(_named(view, majority(fits)), facts={"rounds": len(rounds)})
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFromModel(Attack):
-    """Whose is each record? The client whose reconstructed local model fits it best."""
+class SourceFromModel(SourceAttack):
+    """Which client does each record belong to? The one whose reconstructed local model fits it best."""
 
     name: ClassVar[str] = "source-from-model"
-    kind: ClassVar[Kind] = "sources"
-    roles: ClassVar[tuple[str, ...]] = SEATS
-    grants: ClassVar[tuple[str, ...]] = ("source-records",)
-    floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
 
-    model: Attack = field(default_factory=LastReturned)
+    model: Attack = setting(LastReturned, "Attack whose model is used as the client's.")
 
     def needs(self) -> tuple[Need, ...]:
-        """The records in question, and for every client whatever the model's reconstruction needs."""
+        """List the records in question, and for every client the needs of the attack on the model."""
         return (granted("source-records"), several_clients(), *_for_everyone(self.model.needs()))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """The least loss over the clients' models."""
+        """Return the client whose model has the lowest loss."""
         models = [model_params(context.run(self.model, about(view, client))) for client in view.clients]
         fits = torch.stack([_losses(view, *model) for model in models], 1)
         return of_sources(_named(view, majority(fits[None])))
 
 
 def majority(fits: Tensor) -> Tensor:
-    """The column of least loss in most rounds, of losses [rounds, records, clients] with inf where none is known.
+    """Return the column with the lowest loss in most rounds, of losses [rounds, records, clients]; inf for no reply.
 
-    Ties go to the lower mean loss over the rounds a client took part in; a loss that is NaN is as bad as can be.
+    Ties go to the lower mean loss over the rounds a client took part in; NaN counts as the largest loss.
     """
     took_part = (fits != torch.inf).any(1)  # [rounds, clients]
     worst = torch.finfo(fits.dtype).max / len(fits)  # finite, so that a mean of it still beats no vote
@@ -85,16 +87,16 @@ def majority(fits: Tensor) -> Tensor:
 
 
 def rounds_of_rivals(view: View) -> list[list[Observation]]:
-    """The single replies of every round that has those of two clients or more."""
+    """Return the single replies of every round with those of two clients or more."""
     by_round: dict[int, list[Observation]] = {}
-    for one in view.observations:
-        if one.contributors is not None and len(one.contributors) == 1:
-            by_round.setdefault(one.round, []).append(one)
+    for reply in view.observations:
+        if reply.contributors is not None and len(reply.contributors) == 1:
+            by_round.setdefault(reply.round, []).append(reply)
     return [seen for _, seen in sorted(by_round.items()) if len(seen) > 1]
 
 
 def several_clients() -> Need:
-    """Single replies of two clients or more."""
+    """Return the need of single replies of two clients or more."""
     return Need(
         what="replies of two clients or more, each alone",
         given_by="role server, eavesdropper or active-server without secure aggregation",
@@ -103,7 +105,7 @@ def several_clients() -> Need:
 
 
 def rivals() -> Need:
-    """Single replies of two clients or more in one round."""
+    """Return the need of single replies of two clients or more in one round."""
     return Need(
         what="replies of two clients or more in one round, each alone",
         given_by="role server, eavesdropper or active-server without secure aggregation",
@@ -112,14 +114,15 @@ def rivals() -> Need:
 
 
 def about(view: View, client: int) -> View:
-    """The same seat asking about another client, with only those grants that hold for all of them."""
-    told = view.grants
-    names = tuple(name for name in told.names if name in ("recipe", "defence"))
-    return replace(view, target=client, grants=Grants(names=names, recipe=told.recipe, defence=told.defence))
+    """Return the view of the same role with another target, and only those grants that hold for all clients."""
+    grants = view.grants
+    names = tuple(name for name in grants.names if name in ("recipe", "defence"))
+    shared = Grants(names=names, recipe=grants.recipe, defence=grants.defence)
+    return replace(view, target=client, grants=shared)
 
 
 def _for_everyone(needs: Sequence[Need]) -> tuple[Need, ...]:
-    """The same needs, for each client whose replies were seen."""
+    """Return the needs, for each client with observed replies."""
 
     def met(need: Need) -> Callable[[View], bool]:
         return lambda view: all(need.met(about(view, client)) for client in view.clients)
@@ -128,12 +131,13 @@ def _for_everyone(needs: Sequence[Need]) -> tuple[Need, ...]:
 
 
 def _round_losses(view: View, seen: Sequence[Observation]) -> Tensor:
-    """Losses under the models returned in one round, shape [records, clients], inf for clients that took no part."""
-    found = {
-        one.contributors: _losses(view, returned(view, one), one.buffers_after or one.buffers) for one in seen
+    """Return losses of the models returned in one round [records, clients], inf for clients that took no part."""
+    by_client = {
+        reply.contributors: _losses(view, returned(view, reply), reply.buffers_after or reply.buffers)
+        for reply in seen
     }
-    absent = torch.full_like(next(iter(found.values())), torch.inf)
-    return torch.stack([found.get((client,), absent) for client in view.clients], 1)
+    absent = torch.full_like(next(iter(by_client.values())), torch.inf)
+    return torch.stack([by_client.get((client,), absent) for client in view.clients], 1)
 
 
 def _losses(view: View, params: Params, buffers: Params) -> Tensor:
@@ -143,5 +147,5 @@ def _losses(view: View, params: Params, buffers: Params) -> Tensor:
 
 
 def _named(view: View, columns: Tensor) -> Tensor:
-    """The clients behind these columns, shape [records]."""
+    """Return the clients of these columns [records]."""
     return torch.tensor(view.clients, device=columns.device)[columns]

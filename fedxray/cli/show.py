@@ -12,27 +12,33 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 from fedxray.audit import catalog
-from fedxray.audit.setting_words import sentence_on
+from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.errors import BadInput, unknown_name
+from fedxray.settings import REQUIRED, allowed_values
+from fedxray.settings import settings_of as listed_settings
 
 # Kinds whose entries are "module:object" with a docstring.
 DOCUMENTED = ("attacks", "floors", "defences", "restorers", "models", "datasets")
 
 
-class Setting(NamedTuple):
-    """One setting in words: its name, what it accepts, "required" or its default, and what it is."""
+class SettingRow(NamedTuple):
+    """One setting in words: its name, what it accepts, "required" or its default, and its meaning."""
 
     name: str
     accepts: str
     default: str
-    told: str
+    sentence: str
+
+
+# Kinds of the catalogue whose entries have settings.
+WITH_SETTINGS = ("attacks", "defences", "restorers", "models", "datasets")
 
 
 def lines_of(kind: str) -> Iterator[str]:
@@ -137,40 +143,23 @@ def _reproduction_words(entry: Any) -> str:
     )
 
 
-def settings_of(kind: str, name: str) -> list[Setting]:
-    """Every setting of an entry, in the order in which it is written down."""
-    entry = catalog.resolve(kind, name)
-    if isinstance(entry, type) and is_dataclass(entry):
-        hints = get_type_hints(entry)
-        return [_field(kind, name, one, hints[one.name]) for one in fields(entry)]
-    if inspect.isfunction(entry):
-        hints, arguments = get_type_hints(entry), inspect.signature(entry).parameters.values()
-        asked = [one for one in arguments if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        return [_argument(kind, name, one, hints[one.name]) for one in asked]
-    return []
-
-
-def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
-    default = one.default if one.default is not MISSING else one.default_factory
-    told = one.metadata.get("told") or _sentence_on(kind, name, one.name)
-    return Setting(one.name, _type(hint), _default(default, MISSING), told)
-
-
-def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:
-    default = _default(one.default, inspect.Parameter.empty)
-    return Setting(one.name, _type(hint), default, _sentence_on(kind, name, one.name))
-
-
-def _sentence_on(kind: str, name: str, setting: str) -> str:
-    """The sentence of our tables about a setting; a plug-in may mean another thing by the same word."""
-    return sentence_on(kind, name, setting) if catalog.plugin_of(kind, name) is None else ""
+def settings_of(kind: str, name: str) -> list[SettingRow]:
+    """Return every setting of an entry, in the order of its definition."""
+    rows = []
+    for one in listed_settings(catalog.resolve(kind, name)) if kind in WITH_SETTINGS else ():
+        sentence = one.setting.sentence
+        if kind == "datasets":
+            sentence = DATA_SETTINGS.get(f"{name}.{one.name}") or DATA_SETTINGS.get(one.name, "")
+        accepts = allowed_values(one.setting, one.hint) or _type(one.hint)
+        rows.append(SettingRow(one.name, accepts, _default(one.default), sentence))
+    return rows
 
 
 def _settings(kind: str, name: str) -> str:
     lines = []
     for one in settings_of(kind, name):
         lines.append(f"  {one.name}: {one.accepts}" + (f" ({one.default})" if one.default else ""))
-        lines += textwrap.wrap(one.told, 80, initial_indent="      ", subsequent_indent="      ")
+        lines += textwrap.wrap(one.sentence, 80, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
 
 
@@ -180,15 +169,14 @@ def _type(hint: Any) -> str:
     return "a value" if hint is object else describe(hint)
 
 
-def _default(value: Any, nothing: Any) -> str:
-    """The default as a plan would write it; a setting that may be left out has none."""
-    if value is nothing:
+def _default(value: Any) -> str:
+    """Return the default as a plan would write it; a setting that may be left out has none."""
+    if value is REQUIRED:
         return "required"
-    made = value() if callable(value) else value
-    if made is None:
+    if value is None:
         return ""
-    written = json.dumps(made) if isinstance(made, bool | tuple) else repr(made)
-    return f"default {getattr(made, 'name', None) or written}"
+    written = json.dumps(value) if isinstance(value, bool | tuple) else repr(value)
+    return f"default {getattr(value, 'name', None) or written}"
 
 
 def _attack_facts(entry: Any) -> str:

@@ -39,6 +39,33 @@ DATASETS: Mapping[str, str] = {
     "leaf-synthetic": "fedxray.data.bundled:leaf_synthetic",
 }
 
+# Meaning of every setting of a data set; "name.setting" where a data set gives it a meaning of its own.
+SETTINGS: Mapping[str, str] = {
+    "sensitive": "Column that the attacker wants to infer.",
+    "scale_target": "Whether a numeric target is standardised. Default: yes.",
+    "medical.scale_target": "Whether charges are standardised. Default: no, they stay in dollars.",
+    "acs-income.scale_target": "Whether incomes are standardised. Default: no, they stay in dollars.",
+    "normalise": "Whether pixels are standardised to mean 0 and standard deviation 1, or stay in 0..1.",
+    "size": "Side in pixels, or [height, width]. Default: the images' own.",
+    "imagenet-sample.size": "Side in pixels: 32, 64, 128 or 224.",
+    "part": '"train" or "test".',
+    "adult.part": '"train", "test" or "all".',
+    "missing": 'Rows with an unknown value: "drop" them, or "keep" unknown as a category.',
+    "state": 'Two-letter code of the state; "all" for every state with incomes in dollars.',
+    "acs-income.share": "Share of every state's records that is used.",
+    "drawn_occupations": "Number of added columns drawn at random, without information.",
+    "clients": "Number of clients that data are generated for.",
+    "records": "Records of each clinic.",
+    "noise": "Standard deviation of the noise in the bill, in thousands.",
+    "seed": "Seed of the random draws.",
+    "rows": "Rows in the sample.",
+    "writers": "Number of writers; 0 is all.",
+    "samples": "Samples of every client; 0 draws LEAF's own uneven sizes.",
+    "dims": "Number of columns, the last of them binary.",
+    "classes": "Classes of the label.",
+    "clusters": "Groups of clients with similar models.",
+}
+
 
 def load(
     name: str | None = None,

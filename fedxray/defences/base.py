@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedxray.errors import BadInput
 from fedxray.params import Params
+from fedxray.settings import check_fields
 
 State = Any  # what a seam carries from one call to the next; None at the start of a client's work
 
@@ -136,6 +137,14 @@ class Defence(ABC):
     """Settings of one defence; its one verb hands out the seams for a client's work."""
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        check_fields(self)
+        self.check_settings()
+
+    def check_settings(self) -> None:  # noqa: B027
+        """Refuse settings that do not fit together; a hook for defences whose settings depend on each other."""
 
     @abstractmethod
     def seams(self, work: Work) -> Seams:

@@ -36,10 +36,11 @@ from fedxray.defences.base import (
     Work,
     example_norms,
 )
-from fedxray.defences.noise import check_not_negative
+from fedxray.defences.noise import MOST
 from fedxray.errors import BadInput
 from fedxray.params import Params, add
 from fedxray.seeds import normal_like
+from fedxray.settings import setting
 
 # --- Epsilon of Gaussian noise on sums of clipped gradients over Poisson batches, by Opacus' accountants.
 #
@@ -201,33 +202,34 @@ class DpSgd(Defence):
     """
 
     name: ClassVar[str] = "dp-sgd"
-    epsilon: float | None = None
-    noise_multiplier: float | None = None
-    delta: float = 1e-5
-    clip: float = 1.0
-    sampling: Literal["poisson", "shuffle"] = "poisson"
-    rounds: int | None = None
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
+    epsilon: float | None = setting(
+        None,
+        "Privacy budget epsilon that the noise is calibrated to; give it or noise_multiplier.",
+        above=0,
+        most=MOST,
+    )
+    noise_multiplier: float | None = setting(
+        None,
+        "Noise multiplier (standard deviation of the noise / clipping norm); give it or epsilon.",
+        least=0,
+        most=MOST,
+    )
+    delta: float = setting(1e-5, "Delta of (epsilon, delta)-DP.", above=0, below=1)
+    clip: float = setting(1.0, "Clipping norm of per-example gradients.", above=0, most=MOST)
+    sampling: Literal["poisson", "shuffle"] = setting(
+        "poisson", "Batches by Poisson sampling, as the accountant assumes, or shuffled."
+    )
+    rounds: int | None = setting(
+        None, "Rounds that the noise is calibrated to. Default: the federation's.", least=1
+    )
+
+    def check_settings(self) -> None:
+        """Refuse both or neither of epsilon and noise_multiplier."""
         if (self.epsilon is None) == (self.noise_multiplier is None):
             got = "neither" if self.epsilon is None else "both"
             remedy = "For instance epsilon = 10.0."
             raise BadInput("epsilon", expected="either epsilon or noise_multiplier", got=got, remedy=remedy)
-        for name in ("epsilon", "clip"):
-            _check_above_zero(name, getattr(self, name))
-        check_not_negative("noise_multiplier", self.noise_multiplier or 0.0)
-        if not (isinstance(self.delta, float) and 0 < self.delta < 1):
-            expected = "a number above 0 and below 1"
-            raise BadInput("delta", expected=expected, got=repr(self.delta), remedy="Try 1e-5.")
-        if self.sampling not in ("poisson", "shuffle"):
-            expected = '"poisson" or "shuffle"'
-            raise BadInput("sampling", expected=expected, got=repr(self.sampling), remedy='Try "poisson".')
-        if self.rounds is not None and (
-            isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1
-        ):
-            expected = "a whole number of at least 1"
-            raise BadInput("rounds", expected=expected, got=repr(self.rounds), remedy="Leave it out.")
 
     def seams(self, work: Work) -> Seams:
         """Clip and noise in every step, on batches drawn by chance."""
@@ -320,11 +322,3 @@ def clip_examples(gradients: Params, clip: float) -> dict[str, Tensor]:
     norms = example_norms(gradients)
     factor = clip / norms.clamp(min=clip)  # 1 for a short gradient, also for one of norm 0
     return {name: value * factor.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()}
-
-
-def _check_above_zero(argument: str, value: float | None) -> None:
-    if value is None:
-        return
-    check_not_negative(argument, value)
-    if value == 0:
-        raise BadInput(argument, expected="a number above 0", got=value, remedy=f"Try {argument} = 1.0.")

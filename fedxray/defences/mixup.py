@@ -1,4 +1,4 @@
-"""Mixup (Zhang et al. 2018): a client trains on mixtures of its examples, never on one of them alone."""
+"""Mixup (Zhang et al. 2018): a client trains on mixtures of its examples, never on a single one."""
 
 from __future__ import annotations
 
@@ -12,35 +12,31 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedxray.defences.base import Defence, Examples, Seams, State, Told, Work
-from fedxray.defences.noise import check_not_negative
-from fedxray.errors import BadInput
+from fedxray.defences.noise import MOST
 from fedxray.seeds import permutation
+from fedxray.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixup(Defence):
-    """Every local step sees mixtures of inputs and of targets in place of its examples.
+    """Every local step uses mixtures of inputs and of targets in place of its examples.
 
     With mix = "pairs" neighbours in a batch are averaged, so that each example enters one mixture (Driouich et al.);
-    of an odd number the last stays alone. With mix = "drawn" every example is mixed with another of its batch, by a
+    an odd last example stays single. With mix = "drawn" every example is mixed with another of its batch, by a
     weight from Beta(alpha, alpha) for each batch, and enters two mixtures.
     """
 
     name: ClassVar[str] = "mixup"
-    mix: Literal["pairs", "drawn"] = "pairs"
-    alpha: float = 1.0
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_not_negative("alpha", self.alpha)
-        if self.alpha == 0:
-            raise BadInput("alpha", expected="a number above 0", got=self.alpha, remedy="Try alpha = 1.0.")
-        if self.mix not in ("pairs", "drawn"):
-            expected = 'one of "pairs", "drawn"'
-            raise BadInput("mix", expected=expected, got=repr(self.mix), remedy='Try mix = "pairs".')
+    mix: Literal["pairs", "drawn"] = setting(
+        "pairs", "Average disjoint pairs of a batch, or mix each example with another by a random weight."
+    )
+    alpha: float = setting(
+        1.0, "Both parameters of the Beta distribution of the mixing weight.", above=0, most=MOST
+    )
 
     def seams(self, work: Work) -> Seams:
-        """Batches are mixed; who knows it replays averages of pairs, which is what could be found at best."""
+        """Mix every batch; an attacker that knows the defence replays averages of pairs, the best possible guess."""
         if self.mix == "pairs":
             in_halves = Seams(batch=partial(_average, work.classes, halves), mixing="pairs")
             return Seams(
@@ -49,7 +45,7 @@ class Mixup(Defence):
         return Seams(batch=partial(_drawn, work.classes, self.alpha), mixing="several")
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
         if self.mix == "pairs":
             return "mixup of disjoint pairs, averaged"
         return f"mixup of every example with another, weights from Beta({self.alpha:g}, {self.alpha:g})"
@@ -67,15 +63,15 @@ def _average(
 
 
 def neighbours(values: Tensor) -> Tensor:
-    """Means of the first and second row, the third and fourth, ...; an odd last row stays, [ceil(rows / 2), ...]."""
+    """Return means of rows 1 and 2, 3 and 4, ... [ceil(rows / 2), ...]; an odd last row stays."""
     even = len(values) // 2 * 2
     return torch.cat([(values[:even:2] + values[1:even:2]) / 2, values[even:]])
 
 
 def halves(values: Tensor) -> Tensor:
-    """Means of a row of the first half and one of the second; an odd last row stays, [ceil(rows / 2), ...].
+    """Return means of a row of the first half and one of the second [ceil(rows / 2), ...]; an odd last row stays.
 
-    For guesses that come sorted by label: neighbours among them share it, random pairs seldom do.
+    For guesses sorted by label: neighbours among them share it, random pairs seldom do.
     """
     half = len(values) // 2
     return torch.cat([(values[:half] + values[half : 2 * half]) / 2, values[2 * half :]])
@@ -91,7 +87,7 @@ def _drawn(
 
 
 def beta_draw(alpha: float, generator: torch.Generator) -> float:
-    """One draw from Beta(alpha, alpha): the quantile of a uniform one."""
+    """Draw from Beta(alpha, alpha): the quantile of a uniform draw."""
     from scipy.special import betaincinv
 
     uniform = float(torch.rand((), generator=generator, dtype=torch.float64, device="cpu"))
@@ -99,7 +95,7 @@ def beta_draw(alpha: float, generator: torch.Generator) -> float:
 
 
 def probabilities(y: Tensor, classes: int | None, like: Tensor) -> Tensor:
-    """Targets that can be averaged: class numbers as probabilities [rows, classes], all others as they are."""
+    """Return targets that can be averaged: class numbers as probabilities [rows, classes], others unchanged."""
     if y.is_floating_point() or classes is None:
         return y
     return functional.one_hot(y, classes).to(like.dtype)

@@ -1,4 +1,4 @@
-"""Pruning: a share of the entries is not sent, chosen by chance or by magnitude."""
+"""Pruning: a share of the entries is set to zero, at random or by magnitude."""
 
 from __future__ import annotations
 
@@ -9,45 +9,37 @@ import torch
 from torch import Tensor
 
 from fedxray.defences.base import Defence, ExampleGradients, Seams, State, Told, Work
-from fedxray.defences.noise import At, check_at, check_not_negative, place_words
-from fedxray.errors import BadInput
+from fedxray.defences.noise import PLACE, Place, place_words
 from fedxray.params import Params
 from fedxray.seeds import uniform_like
+from fedxray.settings import REQUIRED, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning(Defence):
-    """A share of the entries becomes zero: each by chance, or the smallest of every tensor.
+    """A share of the entries becomes zero: each at random, or the smallest of every tensor.
 
-    At "update" what leaves is pruned; at "gradients" every example's own gradient is, before the mean of a step is
-    taken (Dimitrov et al.). What stays is not scaled up.
+    At "update" the update is pruned; at "gradients" every example's own gradient, before the mean of a step is taken
+    (Dimitrov et al. 2022). Remaining entries are not scaled up.
     """
 
     name: ClassVar[str] = "pruning"
-    share: float
-    by: Literal["random", "magnitude"] = "magnitude"
-    at: At = "update"
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_not_negative("share", self.share)
-        if self.share >= 1:
-            expected = "a share from 0 up to but below 1"
-            raise BadInput("share", expected=expected, got=self.share, remedy="Try share = 0.9.")
-        if self.by not in ("random", "magnitude"):
-            expected = 'one of "random", "magnitude"'
-            raise BadInput("by", expected=expected, got=repr(self.by), remedy='Try by = "magnitude".')
-        check_at(self.at)
+    share: float = setting(REQUIRED, "Share of the entries set to zero.", least=0, below=1, example=0.9)
+    by: Literal["random", "magnitude"] = setting(
+        "magnitude", "Which entries: the smallest of every tensor, or random ones."
+    )
+    at: Place = setting("update", PLACE)
 
     def seams(self, work: Work) -> Seams:
-        """Pruning at the chosen place; who knows it matches what survived, or replays what is certain."""
+        """Prune at the chosen place; an attacker that knows the defence matches surviving entries, or replays it."""
         if self.at == "update":
             return Seams(outgoing=self._on_update, told=Told(cut=True))
         certain = self._on_gradients if self.by == "magnitude" else self._on_average
         return Seams(gradients=self._on_gradients, told=Told(replay=Seams(gradients=certain)))
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
         chosen = "by chance" if self.by == "random" else "the smallest of every tensor"
         return f"pruning of {100 * self.share:g} % of the entries of {place_words(self.at)}, {chosen}"
 
@@ -73,15 +65,15 @@ class Pruning(Defence):
 
 
 def prune_by_chance(params: Params, share: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """Every entry set to zero with this chance, each by itself."""
+    """Return every entry set to zero with this probability, independently."""
     return {name: value * (uniform_like(value, generator) >= share) for name, value in params.items()}
 
 
 def prune_smallest(values: Tensor, share: float) -> Tensor:
-    """For every row of [rows, ...] the share of its entries that is smallest in magnitude set to zero."""
+    """Return values [rows, ...] with the given share of each row, smallest in magnitude, set to zero."""
     flat = values.flatten(1)
     count = int(share * flat.shape[1] + 0.5)
-    if count == flat.shape[1] > 1:  # a share below one leaves something, however it is rounded
+    if count == flat.shape[1] > 1:  # a share below one keeps at least one entry, however it is rounded
         count -= 1
     if not count or not len(flat):
         return values

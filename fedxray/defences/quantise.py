@@ -1,4 +1,4 @@
-"""Quantising: an update is sent with few bits per entry."""
+"""Quantisation: an update is sent with few bits per entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedxray.defences.base import Defence, Seams, State, Told, Work
-from fedxray.errors import BadInput
+from fedxray.settings import setting
 
 MOST_BITS = 16
 
@@ -23,20 +23,15 @@ class Quantise(Defence):
     """
 
     name: ClassVar[str] = "quantise"
-    bits: int = 8
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= MOST_BITS:
-            expected = f"a whole number from 1 to {MOST_BITS}"
-            raise BadInput("bits", expected=expected, got=repr(self.bits), remedy="Try bits = 8.")
+    bits: int = setting(8, "Bits per entry.", least=1, most=MOST_BITS)
 
     def seams(self, work: Work) -> Seams:
-        """Only what leaves is changed; who knows it rounds a replayed update alike."""
+        """Quantise the update; an attacker that knows the defence quantises a replayed update too."""
         return Seams(outgoing=self._on_update, told=Told(replay=Seams(outgoing=self._passing)))
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
         return "signs of the update only" if self.bits == 1 else f"update quantised to {self.bits} bits"
 
     def _on_update(
@@ -47,7 +42,7 @@ class Quantise(Defence):
     def _passing(
         self, update: dict[str, Tensor], state: State, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], State]:
-        """The rounded values, with gradients as if nothing was rounded: rounding itself has none."""
+        """Return rounded values with the gradient of the identity: rounding itself has none."""
         return {
             name: value + (quantised(value.detach(), self.bits) - value.detach())
             for name, value in update.items()
@@ -55,7 +50,7 @@ class Quantise(Defence):
 
 
 def quantised(value: Tensor, bits: int) -> Tensor:
-    """A tensor with at most 2^bits different values, shape kept."""
+    """Return a tensor with at most 2^bits different values, shape kept."""
     if not value.numel():
         return value
     if bits == 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedxray.models.factory import build, from_factory, settings_of
 
-# The built-in networks that a plan can name, each as "module:function".
+# The built-in networks that a plan can name, each as "module:function"; keyword arguments are the settings.
 MODELS: dict[str, str] = {
     "linear": "fedxray.models.networks:linear",
     "mlp": "fedxray.models.networks:mlp",

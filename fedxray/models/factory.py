@@ -1,9 +1,9 @@
-"""Building a network by name or from a user's factory, with weights that depend on the generator alone."""
+"""Building a network by name or from a user's factory, with initial weights that depend on the generator only."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import Parameter
 from typing import Any
@@ -12,50 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from fedxray import plugins
-from fedxray.data.checks import max_bytes, shown
+from fedxray.data.checks import max_bytes
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, unknown_key
 from fedxray.lookup import load_factory, told, users_code
 from fedxray.models import MODELS
-
-# --- Checks of the settings and spaces that the networks share.
-
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "softplus": nn.Softplus,
-}
-NORMS = ("none", "batch")
-RESIDUAL_NORMS = (*NORMS, "running")
-WIDEST = 65_536  # units or channels of a layer
-DEEPEST = 64  # hidden layers
-
-
-def check_choice(setting: str, value: object, known: Sequence[str] | Mapping[str, object]) -> str:
-    """The value if it is one of the known words."""
-    if isinstance(value, str) and value in known:
-        return value
-    names = ", ".join(known)
-    raise BadInput(setting, expected=f"one of {names}", got=repr(value), remedy=f"Choose one of {names}.")
-
-
-def check_size(setting: str, value: object) -> int:
-    """The value if it is a whole number of at least one that a layer may have."""
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= WIDEST:
-        return value
-    raise BadInput(
-        setting,
-        expected=f"a whole number from 1 to {WIDEST:,}",
-        got=shown(value),
-        remedy="Give a positive number of that size.",
-    )
+from fedxray.settings import check_arguments
 
 
 def check_parameters(model: nn.Module) -> None:
-    """Refuse a network, perhaps on the meta device, whose parameters take more than FEDXRAY_MAX_BYTES."""
-    needed = sum(one.numel() * one.element_size() for one in model.parameters())
+    """Refuse a network, also one on the meta device, whose parameters take more than FEDXRAY_MAX_BYTES."""
+    needed = sum(value.numel() * value.element_size() for value in model.parameters())
     if needed > max_bytes():
         raise BadInput(
             "model",
@@ -65,48 +32,17 @@ def check_parameters(model: nn.Module) -> None:
         )
 
 
-def check_flag(setting: str, value: object) -> bool:
-    """The value if it is true or false."""
-    if isinstance(value, bool):
-        return value
-    raise BadInput(setting, expected="true or false", got=repr(value), remedy="Give true or false.")
-
-
-def activation_layer(name: object) -> nn.Module:
-    """A fresh activation layer of that name."""
-    return ACTIVATIONS[check_choice("activation", name, ACTIVATIONS)]()
-
-
-def image_shape(space: Space, model: str, least: int) -> tuple[int, int, int]:
-    """Channels, height and width of the space's images, at least `least` pixels each way."""
-    if space.kind != "image" or len(space.shape) != 3:
-        raise BadInput(
-            "model",
-            expected=f"images (channels, height, width) for {model}",
-            got=f"{space.kind} inputs of shape {tuple(space.shape)}",
-            remedy="Use linear or mlp for tables.",
-        )
-    channels, height, width = space.shape
-    if min(height, width) < least:
-        raise BadInput(
-            "model",
-            expected=f"images of at least {least} x {least} pixels for {model}",
-            got=f"{height} x {width}",
-            remedy="Use mlp, or enlarge the images.",
-        )
-    return channels, height, width
-
-
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 COLLECTING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def build(name: str, space: Space, *, generator: torch.Generator, **settings: Any) -> nn.Module:
-    """The named network on the CPU in float32: inputs [n, *space.shape] to outputs [n, space.outputs]."""
+    """Build the named network on the CPU in float32: inputs [n, *space.shape] to outputs [n, space.outputs]."""
     known = settings_of(name)
     for setting in settings:
         if setting not in known:
             raise unknown_key("model", setting, known, of=name)
+    check_arguments(_builder(name), settings)
     _check_outputs(space)
     plugin = plugins.find("models", name, MODELS, "model")
     if plugin is not None:
@@ -134,15 +70,17 @@ def _from_plugin(
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings of a named network with their defaults."""
+    """Return the settings of a named network with their defaults."""
     parameters = inspect.signature(_builder(name)).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+    return {
+        argument.name: argument.default for argument in parameters if argument.kind is Parameter.KEYWORD_ONLY
+    }
 
 
 def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Module:
-    """A user's own network, made by factory(space) or factory() of "package.module:factory" and tried out.
+    """Build a user's own network by factory(space) or factory() of "package.module:factory", and test it.
 
-    Only torch's draws follow the generator; a factory that asks numpy or random decides for itself.
+    Only torch's draws follow the generator; draws of numpy or random in a factory are its own.
     """
     _check_outputs(space)
     factory = load_factory(path, "factory")
@@ -152,22 +90,22 @@ def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Modu
             model = factory(*arguments)
         if not isinstance(model, nn.Module):
             raise _bad_factory("an nn.Module", type(model).__name__, f"Let {path} return the network.")
-        _try_out(model, space, path)  # in here, since lazy layers draw their weights at the first use
+        _try_out(model, space, path)  # here, since lazy layers draw their weights at the first use
     check_parameters(model)
     return model
 
 
 @contextmanager
 def own_surroundings(generator: torch.Generator) -> Iterator[None]:
-    """Build on the CPU in float32 from a seed of the generator, and leave everything global as it was.
+    """Build on the CPU in float32 from a seed of the generator, and restore all global state.
 
-    Layers draw their first weights from torch's global generator and take the default device and dtype; torch
-    offers no argument for it. So these are set for the time of building, and put back.
+    Layers draw their initial weights from torch's global generator with the default device and dtype; torch offers no
+    argument for it. So these are set while building, and restored.
     """
     seed = int(torch.randint(2**63 - 1, (1,), generator=generator, device="cpu", dtype=torch.int64))
     dtype = torch.get_default_dtype()
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed: it would also reseed the accelerators, which are not put back here.
+        # Not torch.manual_seed: it would also reseed the accelerators, which are not restored here.
         torch.default_generator.manual_seed(seed)
         torch.set_default_dtype(torch.float32)
         try:
@@ -192,18 +130,18 @@ def _bad_factory(expected: str, got: str, remedy: str) -> BadInput:
 
 
 def _takes_space(factory: Callable[..., object], path: str) -> bool:
-    with users_code("factory", f"{path} to be a function that tells its arguments"):
+    with users_code("factory", f"{path} to be a function with a signature"):
         parameters = list(inspect.signature(factory).parameters.values())
-    needed = [one for one in parameters if one.default is Parameter.empty and one.kind not in COLLECTING]
-    if len(needed) > 1 or any(one.kind is Parameter.KEYWORD_ONLY for one in needed):
-        got = f"required arguments {', '.join(one.name for one in needed)}"
+    needed = [item for item in parameters if item.default is Parameter.empty and item.kind not in COLLECTING]
+    if len(needed) > 1 or any(item.kind is Parameter.KEYWORD_ONLY for item in needed):
+        got = f"required arguments {', '.join(item.name for item in needed)}"
         raise _bad_factory(f"{path} to take the space or nothing", got, "Give the other arguments defaults.")
-    return any(one.kind in POSITIONAL or one.kind is Parameter.VAR_POSITIONAL for one in parameters)
+    return any(item.kind in POSITIONAL or item.kind is Parameter.VAR_POSITIONAL for item in parameters)
 
 
 def _try_out(model: nn.Module, space: Space, path: str) -> None:
-    """Send two blank inputs through in evaluation mode, so that running statistics stay as they were."""
-    weight = next((one for one in model.parameters() if one.requires_grad), None)
+    """Evaluate two blank inputs in evaluation mode, which leaves running statistics unchanged."""
+    weight = next((value for value in model.parameters() if value.requires_grad), None)
     if weight is None:
         raise _bad_factory("trainable parameters", "none", f"Let {path} return a network to train.")
     blank = torch.zeros((2, *space.shape), device=weight.device, dtype=weight.dtype)
@@ -227,60 +165,3 @@ def _check_result(output: object, shape: list[int], path: str) -> None:
     got = f"{output.dtype} {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     remedy = f"Build {path} from space.outputs; regression keeps its last dimension of 1."
     raise _bad_factory(f"floating-point outputs of shape {shape}", got, remedy)
-
-
-# --- How the weights of a network are drawn before training.
-#
-# torch    as torch starts its layers: uniform, up to 1 / sqrt(inputs) either way, biases too lecun    a
-# normal of variance 1 / inputs, cut at two standard deviations, and no bias, as flax does he
-# convolutions by a normal of variance 2 / (outputs x kernel), the rest as torch, as torchvision's ResNets
-# do uniform  uniform from -0.5 to 0.5, biases too, as the code of "Deep Leakage from Gradients" does
-
-
-STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of a standard normal cut at two standard deviations
-HALF_WIDTH = 0.5  # of the uniform start
-
-Layer = nn.Conv2d | nn.Linear
-
-
-def started(model: nn.Module, init: str) -> nn.Module:
-    """The network with its convolutions and linear layers drawn anew, in their order; norm layers stay."""
-    draw = INITS[check_choice("init", init, INITS)]
-    for layer in model.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            draw(layer)
-    return model
-
-
-def lecun_normal(layer: Layer) -> None:
-    """Draw the weight from a cut normal of variance 1 / inputs and set the bias to zero."""
-    inputs = layer.weight[0].numel()
-    deviation = inputs**-0.5 / STD_OF_TRUNCATED_NORMAL
-    nn.init.trunc_normal_(layer.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-
-
-def he_normal(layer: Layer) -> None:
-    """Draw the weight of a convolution from a normal of variance 2 / (outputs x kernel); the rest stays."""
-    if isinstance(layer, nn.Conv2d):
-        nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-
-
-def uniform(layer: Layer) -> None:
-    """Draw weight and bias evenly from -0.5 to 0.5."""
-    for value in (layer.weight, layer.bias):
-        if value is not None:
-            nn.init.uniform_(value, -HALF_WIDTH, HALF_WIDTH)
-
-
-def as_built(layer: Layer) -> None:
-    """Leave what torch drew when it made the layer."""
-
-
-INITS: dict[str, Callable[[Layer], None]] = {
-    "torch": as_built,
-    "lecun": lecun_normal,
-    "he": he_normal,
-    "uniform": uniform,
-}

@@ -1,44 +1,79 @@
-"""The two convolutional networks of "Data Leakage in Federated Averaging", as its JAX code builds them.
+"""The networks of the catalogue: a space in, a network out; keyword arguments are the settings.
 
-Convolutions 3x3 with SAME padding, ReLU, average pooling; layers start lecun-normal (truncated) with a zero
-bias unless `init` says otherwise. The log-softmax at the end is part of the loss here. The default width and
-hidden size are the paper's.
+`cnn-femnist` and `cnn-cifar` are those of "Data Leakage in Federated Averaging" (Dimitrov et al. 2022), as its JAX code
+builds them: convolutions 3x3 with SAME padding, ReLU, average pooling, layers initialised lecun-normal (truncated) with
+a zero bias. The log-softmax at the end is part of the loss here. Default width and hidden size are the paper's.
+
+`linear` and `mlp` are for tables and (flattened) images, with torch's initialisation.
+
+`lenet` is that of "Federated Learning Nodes Can Reconstruct Peers' Image Data" (2024), without a bias in linear layers;
+`lenet-sigmoid` that of "Deep Leakage from Gradients" (Zhu et al. 2019), smooth throughout: sigmoids, and strides in
+place of pooling.
+
+`resnet9` and `resnet18` are residual networks of basic blocks. The defaults are the BatchNorm-free networks of
+"Federated Learning Nodes Can Reconstruct Peers' Image Data". The stem decides how an image enters and how the last
+feature maps are pooled:
+    004       7x7 convolution with stride 2; pooled to 8x8 (smaller maps are repeated), so the head is wide
+    imagenet  7x7 convolution with stride 2, 3x3 max pooling with stride 2; pooled to one value per channel
+    cifar     3x3 convolution with stride 1; pooled to one value per channel
+The norm decides what follows every convolution:
+    none      nothing
+    batch     BatchNorm: clients train with the statistics of their batch
+    running   BatchNorm in evaluation mode at all times: running statistics, which stay at 0 and 1
+The usual ResNet18 for CIFAR is norm = "batch", stem = "cifar", head_bias = true.
+
+Initialisation before training (`init`):
+    torch     torch's own: uniform, up to 1 / sqrt(inputs) in absolute value, biases too
+    lecun     normal of variance 1 / inputs, truncated at two standard deviations, zero bias, as in flax
+    he        convolutions normal of variance 2 / (outputs x kernel), the rest as torch, as in torchvision's ResNets
+    uniform   uniform from -0.5 to 0.5, biases too, as in the code of "Deep Leakage from Gradients"
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
 
-from fedxray.data.checks import shown
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
-from fedxray.models.factory import (
-    DEEPEST,
-    NORMS,
-    RESIDUAL_NORMS,
-    activation_layer,
-    check_choice,
-    check_flag,
-    check_size,
-    image_shape,
-    started,
-)
+from fedxray.settings import Setting
+
+WIDEST = 65_536  # units or channels of a layer
+DEEPEST = 64  # hidden layers
+
+Init = Annotated[Literal["torch", "lecun", "he", "uniform"], Setting("Initialisation of the weights.")]
+Activation = Annotated[Literal["relu", "sigmoid", "tanh", "softplus"], Setting("Activation function.")]
+Width = Annotated[
+    int, Setting("Channels of the first layers; later ones have multiples.", least=1, most=WIDEST)
+]
+Hidden = Annotated[int, Setting("Units of the hidden layer.", least=1, most=WIDEST)]
+HeadBias = Annotated[bool, Setting("Whether the last layer has a bias.")]
+ResidualNorm = Annotated[
+    Literal["none", "batch", "running"],
+    Setting("Normalisation: none, BatchNorm, or BatchNorm with fixed statistics 0 and 1 (running)."),
+]
+Stem = Annotated[
+    Literal["004", "imagenet", "cifar"],
+    Setting(
+        'First layers: as in "curious client" 2024 (004), 7 x 7 and pooled (imagenet), or 3 x 3 (cifar).'
+    ),
+]
 
 
-def cnn_femnist(space: Space, *, width: int = 32, hidden: int = 100, init: str = "lecun") -> nn.Module:
+def cnn_femnist(space: Space, *, width: Width = 32, hidden: Hidden = 100, init: Init = "lecun") -> nn.Module:
     """Two convolutions (32, 64), a dense layer of 100 and the head."""
-    return started(_cnn(space, "cnn-femnist", check_size("width", width), check_size("hidden", hidden)), init)
+    return initialised(_cnn(space, "cnn-femnist", width, hidden), init)
 
 
-def cnn_cifar(space: Space, *, width: int = 64, hidden: int = 200, init: str = "lecun") -> nn.Module:
+def cnn_cifar(space: Space, *, width: Width = 64, hidden: Hidden = 200, init: Init = "lecun") -> nn.Module:
     """Two convolutions (64, 128), a dense layer of 200 and the head."""
-    return started(_cnn(space, "cnn-cifar", check_size("width", width), check_size("hidden", hidden)), init)
+    return initialised(_cnn(space, "cnn-cifar", width, hidden), init)
 
 
 def _cnn(space: Space, name: str, width: int, hidden: int) -> nn.Module:
@@ -59,10 +94,6 @@ def _cnn(space: Space, name: str, width: int, hidden: int) -> nn.Module:
     return nn.Sequential(layers)
 
 
-# --- Networks of linear layers alone, for tables and (flattened) images; weights start as torch starts
-# them.
-
-
 def linear(space: Space) -> nn.Module:
     """One linear layer on the flattened input: linear or logistic regression."""
     head = nn.Linear(math.prod(space.shape), space.outputs)
@@ -70,123 +101,124 @@ def linear(space: Space) -> nn.Module:
 
 
 def mlp(
-    space: Space, *, hidden: Sequence[int] = (128,), norm: str = "none", activation: str = "relu"
+    space: Space,
+    *,
+    hidden: Annotated[
+        Sequence[int],
+        Setting("Units of every hidden layer, as [128, 64].", least=1, most=WIDEST, fewest=1),
+    ] = (128,),
+    norm: Annotated[
+        Literal["none", "batch"], Setting("Normalisation: none, or BatchNorm before each activation.")
+    ] = "none",
+    activation: Activation = "relu",
 ) -> nn.Module:
     """Hidden layers, each with its activation; norm = "batch" adds BatchNorm before each activation."""
-    check_choice("norm", norm, NORMS)
+    if len(hidden) > DEEPEST:
+        got = f"{len(hidden)} of them"
+        raise BadInput("hidden", expected=f"at most {DEEPEST} layers", got=got, remedy="Use fewer layers.")
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
     width = math.prod(space.shape)
-    for number, size in enumerate(_hidden_sizes(hidden), start=1):
+    for number, size in enumerate(hidden, start=1):
         layers[f"hidden{number}"] = nn.Linear(width, size)
         if norm == "batch":
             layers[f"norm{number}"] = nn.BatchNorm1d(size)
-        layers[f"activation{number}"] = activation_layer(activation)
+        layers[f"activation{number}"] = ACTIVATIONS[activation]()
         width = size
     layers["head"] = nn.Linear(width, space.outputs)
     return nn.Sequential(layers)
 
 
-def _hidden_sizes(hidden: object) -> list[int]:
-    if not isinstance(hidden, list | tuple) or not hidden:
-        raise BadInput(
-            "hidden",
-            expected="a list of layer sizes",
-            got=shown(hidden),
-            remedy="Write hidden = [128], or use the model linear for none.",
-        )
-    if len(hidden) > DEEPEST:
-        raise BadInput(
-            "hidden",
-            expected=f"at most {DEEPEST} layers",
-            got=f"{len(hidden)} of them",
-            remedy="Use fewer layers.",
-        )
-    return [check_size("hidden", size) for size in hidden]
-
-
-# --- Two LeNets of papers on inversion.
-#
-# `lenet` is the one of "Federated Learning Nodes Can Reconstruct Peers' Image Data", without a bias in
-# linear layers; `lenet-sigmoid` that of "Deep Leakage from Gradients", smooth throughout: sigmoids, and
-# strides in place of pooling.
-
-
 def lenet(
     space: Space,
     *,
-    width: int = 32,
-    hidden: int = 512,
-    activation: str = "relu",
-    head_bias: bool = False,
-    init: str = "torch",
+    width: Width = 32,
+    hidden: Hidden = 512,
+    activation: Activation = "relu",
+    head_bias: HeadBias = False,
+    init: Init = "torch",
 ) -> nn.Module:
-    """Two 5x5 convolutions with max pooling, a hidden linear layer and the head (bias if asked for)."""
+    """Two 5x5 convolutions with max pooling, a hidden linear layer and the head (with a bias if set)."""
     channels, height, across = image_shape(space, "lenet", least=4)
-    check_size("width", width)
     flat = 2 * width * (height // 4) * (across // 4)
     layers = OrderedDict(
         conv1=nn.Conv2d(channels, width, 5, padding=2),
-        activation1=activation_layer(activation),
+        activation1=ACTIVATIONS[activation](),
         pool1=nn.MaxPool2d(2),
         conv2=nn.Conv2d(width, 2 * width, 5, padding=2),
-        activation2=activation_layer(activation),
+        activation2=ACTIVATIONS[activation](),
         pool2=nn.MaxPool2d(2),
         flatten=nn.Flatten(),
-        dense=nn.Linear(flat, check_size("hidden", hidden), bias=False),
-        activation3=activation_layer(activation),
-        head=nn.Linear(hidden, space.outputs, bias=check_flag("head_bias", head_bias)),
+        dense=nn.Linear(flat, hidden, bias=False),
+        activation3=ACTIVATIONS[activation](),
+        head=nn.Linear(hidden, space.outputs, bias=head_bias),
     )
-    return started(nn.Sequential(layers), init)
+    return initialised(nn.Sequential(layers), init)
 
 
 def lenet_sigmoid(
-    space: Space, *, width: int = 12, activation: str = "sigmoid", init: str = "uniform"
+    space: Space,
+    *,
+    width: Annotated[int, Setting("Channels of every convolution.", least=1, most=WIDEST)] = 12,
+    activation: Activation = "sigmoid",
+    init: Init = "uniform",
 ) -> nn.Module:
     """Three 5x5 convolutions, the first two with stride 2, each with its activation, and the head."""
     channels, height, across = image_shape(space, "lenet-sigmoid", least=1)
-    check_size("width", width)
     flat = width * -(-height // 4) * -(-across // 4)
     layers = OrderedDict(
         conv1=nn.Conv2d(channels, width, 5, padding=2, stride=2),
-        activation1=activation_layer(activation),
+        activation1=ACTIVATIONS[activation](),
         conv2=nn.Conv2d(width, width, 5, padding=2, stride=2),
-        activation2=activation_layer(activation),
+        activation2=ACTIVATIONS[activation](),
         conv3=nn.Conv2d(width, width, 5, padding=2),
-        activation3=activation_layer(activation),
+        activation3=ACTIVATIONS[activation](),
         flatten=nn.Flatten(),
         head=nn.Linear(flat, space.outputs),
     )
-    return started(nn.Sequential(layers), init)
+    return initialised(nn.Sequential(layers), init)
 
 
-# --- A normalisation that uses its running statistics at all times, as BatchNorm does in evaluation mode.
+def resnet9(
+    space: Space,
+    *,
+    norm: ResidualNorm = "none",
+    width: Width = 64,
+    stem: Stem = "004",
+    head_bias: HeadBias = False,
+    init: Init = "torch",
+) -> nn.Module:
+    """One residual block in each of the four stages."""
+    network = _resnet(space, "resnet9", 1, norm=norm, width=width, stem=stem, head_bias=head_bias)
+    return initialised(network, init)
+
+
+def resnet18(
+    space: Space,
+    *,
+    norm: ResidualNorm = "none",
+    width: Width = 64,
+    stem: Stem = "004",
+    head_bias: HeadBias = False,
+    init: Init = "torch",
+) -> nn.Module:
+    """Two residual blocks in each of the four stages."""
+    network = _resnet(space, "resnet18", 2, norm=norm, width=width, stem=stem, head_bias=head_bias)
+    return initialised(network, init)
+
+
+# Parts of residual networks
+
+POOLED_SIZE = {"004": 8, "imagenet": 1, "cifar": 1}
 
 
 class RunningNorm2d(_NormBase):
     """BatchNorm with frozen statistics: 0 and 1 unless loaded; only its scale and shift are trained."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Feature maps [n, channels, h, w], shape kept; every image is on its own."""
+        """Normalise feature maps [n, channels, h, w], every image independently; shape kept."""
         return functional.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
         )
-
-
-# --- Residual networks of basic blocks, with or without BatchNorm.
-#
-# The defaults are the BatchNorm-free networks of "Federated Learning Nodes Can Reconstruct Peers' Image Data".
-# The stem decides how an image enters and how the last feature maps are pooled:
-#   004       7x7 convolution with stride 2; pooled to 8x8 (smaller maps are repeated), so the head is wide
-#   imagenet  7x7 convolution with stride 2, 3x3 max pooling with stride 2; pooled to one value per channel
-#   cifar     3x3 convolution with stride 1; pooled to one value per channel
-# The norm decides what follows every convolution:
-#   none      nothing
-#   batch     BatchNorm: clients train with the statistics of their batch
-#   running   BatchNorm as it is in evaluation mode, at all times: running statistics, which stay at 0 and 1
-# The usual ResNet18 for CIFAR is norm = "batch", stem = "cifar", head_bias = true.
-
-
-POOLED_SIZE = {"004": 8, "imagenet": 1, "cifar": 1}
 
 
 class Residual(nn.Module):
@@ -202,49 +234,11 @@ class Residual(nn.Module):
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
-def resnet9(
-    space: Space,
-    *,
-    norm: str = "none",
-    width: int = 64,
-    stem: str = "004",
-    head_bias: bool = False,
-    init: str = "torch",
-) -> nn.Module:
-    """One block in each of the four stages.
-
-    `norm` can be none, batch or running (BatchNorm that keeps its first statistics, 0 and 1); `stem` 004 (as in paper
-    004), cifar (3 x 3) or imagenet (7 x 7, pooled); `init` torch, lecun or he.
-    """
-    made = _resnet(space, "resnet9", 1, norm=norm, width=width, stem=stem, head_bias=head_bias)
-    return started(made, init)
-
-
-def resnet18(
-    space: Space,
-    *,
-    norm: str = "none",
-    width: int = 64,
-    stem: str = "004",
-    head_bias: bool = False,
-    init: str = "torch",
-) -> nn.Module:
-    """Two blocks in each of the four stages.
-
-    `norm` can be none, batch or running (BatchNorm that keeps its first statistics, 0 and 1); `stem` 004 (as in paper
-    004), cifar (3 x 3) or imagenet (7 x 7, pooled); `init` torch, lecun or he.
-    """
-    made = _resnet(space, "resnet18", 2, norm=norm, width=width, stem=stem, head_bias=head_bias)
-    return started(made, init)
-
-
 def _resnet(
     space: Space, name: str, blocks: int, *, norm: str, width: int, stem: str, head_bias: bool
 ) -> nn.Module:
     channels, _, _ = image_shape(space, name, least=1)
-    check_choice("norm", norm, RESIDUAL_NORMS)
-    check_size("width", width)
-    pooled = POOLED_SIZE[check_choice("stem", stem, POOLED_SIZE)]
+    pooled = POOLED_SIZE[stem]
     layers = OrderedDict(stem=_stem(stem, channels, width, norm))
     inside = width
     for stage in range(4):
@@ -254,7 +248,7 @@ def _resnet(
         inside = outside
     layers["pool"] = nn.AdaptiveAvgPool2d(pooled)
     layers["flatten"] = nn.Flatten()
-    layers["head"] = nn.Linear(inside * pooled**2, space.outputs, bias=check_flag("head_bias", head_bias))
+    layers["head"] = nn.Linear(inside * pooled**2, space.outputs, bias=head_bias)
     return nn.Sequential(layers)
 
 
@@ -283,3 +277,84 @@ def _conv(inside: int, outside: int, kernel: int, stride: int, norm: str) -> lis
     if norm == "none":
         return [conv]
     return [conv, nn.BatchNorm2d(outside) if norm == "batch" else RunningNorm2d(outside)]
+
+
+# Shared by several networks
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "softplus": nn.Softplus,
+}
+
+
+def image_shape(space: Space, model: str, least: int) -> tuple[int, int, int]:
+    """Return channels, height and width of the space's images, at least `least` pixels each way."""
+    if space.kind != "image" or len(space.shape) != 3:
+        raise BadInput(
+            "model",
+            expected=f"images (channels, height, width) for {model}",
+            got=f"{space.kind} inputs of shape {tuple(space.shape)}",
+            remedy="Use linear or mlp for tables.",
+        )
+    channels, height, width = space.shape
+    if min(height, width) < least:
+        raise BadInput(
+            "model",
+            expected=f"images of at least {least} x {least} pixels for {model}",
+            got=f"{height} x {width}",
+            remedy="Use mlp, or enlarge the images.",
+        )
+    return channels, height, width
+
+
+# Initialisation
+
+STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of a standard normal truncated at two standard deviations
+HALF_WIDTH = 0.5  # of the uniform distribution
+
+Layer = nn.Conv2d | nn.Linear
+
+
+def initialised(model: nn.Module, init: str) -> nn.Module:
+    """Return the network with its convolutions and linear layers drawn anew, in their order; norm layers stay."""
+    draw = INITS[init]
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            draw(layer)
+    return model
+
+
+def lecun_normal(layer: Layer) -> None:
+    """Draw the weight from a truncated normal of variance 1 / inputs and set the bias to zero."""
+    inputs = layer.weight[0].numel()
+    deviation = inputs**-0.5 / STD_OF_TRUNCATED_NORMAL
+    nn.init.trunc_normal_(layer.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+def he_normal(layer: Layer) -> None:
+    """Draw the weight of a convolution from a normal of variance 2 / (outputs x kernel); the rest stays."""
+    if isinstance(layer, nn.Conv2d):
+        nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+
+def uniform(layer: Layer) -> None:
+    """Draw weight and bias uniformly from -0.5 to 0.5."""
+    for value in (layer.weight, layer.bias):
+        if value is not None:
+            nn.init.uniform_(value, -HALF_WIDTH, HALF_WIDTH)
+
+
+def as_built(layer: Layer) -> None:
+    """Keep the weights that torch drew when it made the layer."""
+
+
+INITS: dict[str, Callable[[Layer], None]] = {
+    "torch": as_built,
+    "lecun": lecun_normal,
+    "he": he_normal,
+    "uniform": uniform,
+}

@@ -16,8 +16,12 @@ from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.lookup import users_code
 from fedxray.progress import Report, silent
+from fedxray.settings import check_fields
 
 KINDS = ("images", "class-images")
+PRIOR = "Folder with the prior model, or its name on the hub."
+REVISION = "Commit of a model on the hub, 40 hex digits; required there."
+GUIDANCE = "Classifier-free guidance towards the class, where the model knows classes; 1 is none."
 Prior = TypeVar("Prior", bound="Shaped")
 
 
@@ -49,6 +53,10 @@ class Restorer(ABC, Generic[Prior]):
     needs: ClassVar[tuple[str, ...]]  # kinds of priors it can use
     prior: str
     revision: str | None
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        check_fields(self)
 
     @abstractmethod
     def check(self, prior: Prior) -> None:

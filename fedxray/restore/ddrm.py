@@ -29,8 +29,9 @@ from torch.nn import functional as F
 
 from fedxray.errors import BadInput
 from fedxray.progress import Report, Step
-from fedxray.restore.base import Diffusion, Restored, Restorer
+from fedxray.restore.base import GUIDANCE, PRIOR, REVISION, Diffusion, Restored, Restorer
 from fedxray.seeds import fork, normal_like
+from fedxray.settings import REQUIRED, setting
 
 # --- Averaging over square blocks as a linear map, in the coordinates in which it is diagonal.
 #
@@ -106,29 +107,24 @@ class Ddrm(Restorer[Diffusion]):
     name: ClassVar[str] = "ddrm"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
 
-    prior: str
-    revision: str | None = None
-    scale: int = 1  # pixels a side of the blocks whose means are trusted
-    noise: float = 0.1  # spread of the error of a block's mean, pixels in 0..1
-    steps: int = 20
-    eta: float = 0.85
-    eta_b: float = 1.0
-    finish: Literal["mean", "sample"] = "mean"
-    draws: int = 1
-    guidance: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        for name, value in (("scale", self.scale), ("steps", self.steps), ("draws", self.draws)):
-            if value < 1:
-                raise BadInput(name, expected="at least 1", got=value, remedy="Try 1.")
-        for name, share in (("eta", self.eta), ("eta_b", self.eta_b)):
-            if not 0 <= share <= 1:
-                raise BadInput(name, expected="a number from 0 to 1", got=share, remedy="Try 1.")
-        if not 0 <= self.noise <= 1:
-            raise BadInput("noise", expected="a number from 0 to 1", got=self.noise, remedy="Try 0.1.")
-        if not 0 <= self.guidance <= 100:
-            raise BadInput("guidance", expected="from 0 to 100", got=self.guidance, remedy="Try 1.")
+    prior: str = setting(REQUIRED, PRIOR)
+    revision: str | None = setting(None, REVISION)
+    scale: int = setting(
+        1, "Side in pixels of the blocks whose means are used; 1 is denoising only.", least=1
+    )
+    noise: float = setting(
+        0.1, "Standard deviation of the error of a block's mean, for pixels in 0..1.", least=0, most=1
+    )
+    steps: int = setting(20, "Noise levels that are used.", least=1)
+    eta: float = setting(0.85, "Share of the noise of a level that is drawn anew.", least=0, most=1)
+    eta_b: float = setting(
+        1.0, "How closely a measured block follows its measurement; 1 is exactly.", least=0, most=1
+    )
+    finish: Literal["mean", "sample"] = setting(
+        "mean", "Where it ends: at the posterior mean, best for pixel errors, or at a sample as in the paper."
+    )
+    draws: int = setting(1, "Number of results that are averaged.", least=1)
+    guidance: float = setting(1.0, GUIDANCE, least=0, most=100)
 
     def check(self, prior: Diffusion) -> None:
         """Images must divide into blocks."""

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.progress import Report, Step
-from fedxray.restore.base import Restored, Restorer, Shaped, check_answer
+from fedxray.restore.base import PRIOR, REVISION, Restored, Restorer, Shaped, check_answer
+from fedxray.settings import REQUIRED, setting
 
 AT_ONCE = 64
 
@@ -33,8 +34,8 @@ class Gan(Restorer[RestoringNetwork]):
     name: ClassVar[str] = "gan"
     needs: ClassVar[tuple[str, ...]] = ("network",)
 
-    prior: str
-    revision: str | None = None
+    prior: str = setting(REQUIRED, PRIOR)
+    revision: str | None = setting(None, REVISION)
 
     def check(self, prior: RestoringNetwork) -> None:
         """Any network that answers images of its shape will do."""

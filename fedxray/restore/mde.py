@@ -21,11 +21,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.errors import BadInput
-from fedxray.optim import Adam, check_settings
+from fedxray.optim import MOST_RATE, Adam
 from fedxray.progress import Report, Step
-from fedxray.restore.base import Diffusion, Restored, Restorer
+from fedxray.restore.base import GUIDANCE, PRIOR, REVISION, Diffusion, Restored, Restorer
 from fedxray.seeds import normal_like
+from fedxray.settings import REQUIRED, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +35,12 @@ class Mde(Restorer[Diffusion]):
     name: ClassVar[str] = "mde"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
 
-    prior: str
-    revision: str | None = None
-    epochs: int = 50
-    learning_rate: float = 1e-2
-    steps: int = 10  # levels of one sample
-    guidance: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_settings(self.method())
-        if self.steps < 2:
-            raise BadInput("steps", expected="at least 2", got=self.steps, remedy="Try 10.")
-        if not 0 <= self.guidance <= 100:
-            raise BadInput("guidance", expected="from 0 to 100", got=self.guidance, remedy="Try 1.")
+    prior: str = setting(REQUIRED, PRIOR)
+    revision: str | None = setting(None, REVISION)
+    epochs: int = setting(50, "Steps of Adam on the initial noise.", least=1)
+    learning_rate: float = setting(1e-2, "Learning rate of Adam.", above=0, most=MOST_RATE)
+    steps: int = setting(10, "Noise levels of one sample.", least=2)
+    guidance: float = setting(1.0, GUIDANCE, least=0, most=100)
 
     def method(self) -> Adam:
         """The paper's Adam."""

@@ -1,29 +1,29 @@
-"""Attribute inference by matching gradients (Lyu and Chen 2021; baseline of papers 003 Eq. 2 and 000 Eq. 2).
+"""Attribute inference by matching gradients (Lyu and Chen 2021; Diana et al. 2025, Eq. 2; Driouich et al., Eq. 2).
 
-The values are sought, for all records at once, under which the gradient of the whole data set at the model of each
-round t points along what came back:
+The values of all records are sought together under which the gradient of the whole data set at the model of each
+round t points along the returned change:
     maximise  sum_t cos(gradient of the mean loss at theta(t), theta(t) - theta_c(t)).
-At one local step on all records the right values reach a cosine of 1 in every round.
+With one local step on all records the correct values reach a cosine of 1 in every round.
 
-`method = "iterative"` is the way of 003: one logit per record and value from N(0, 1); each step draws a Gumbel-softmax
-sample at temperature 1, made hard with a straight-through gradient, and moves the logits by plain gradient descent on
-sum_t (1 - cos_t). `method = "l-bfgs"` is that of 000: the same logits, their softmax in place of a draw, L-BFGS on the
-sum times the number of records (a slope of one record is too small for the thresholds at which it stops).
+`method = "iterative"` follows Diana et al. 2025: one logit per record and value from N(0, 1); each step draws a
+Gumbel-softmax sample at temperature 1, made hard with a straight-through gradient, and moves the logits by gradient
+descent on sum_t (1 - cos_t). `method = "l-bfgs"` follows Driouich et al.: the same logits, their softmax in place of a
+draw, L-BFGS on the sum times the number of records (the gradient of one record is below its stopping thresholds).
 `method = "closed-form"` uses that the data-set gradient is linear in the indicators of the values: the inner products
-of all single gradients are computed once, then the mean of 1 - cos_t^2 is a ratio of two quadratic forms (see
-gradient_match); relaxed least squares under several ridges give starts, and from each single values are changed as
-long as the ratio falls. Of all ends the one with the least ratio wins.
+of all per-record gradients are computed once, then the mean of 1 - cos_t^2 is a ratio of two quadratic forms (see
+gradient_match); relaxed least squares with several ridges give starts, and from each, single values are changed as long
+as the ratio falls. Of all results the one with the lowest ratio is kept.
 
 Several learning rates, and several `shares` of the rounds (the first ones; 0 is the first alone), are all tried.
-`pick = "own-objective"` keeps the attempt with the best mean cosine over the rounds that it matched, as 003 does
-(Grad); "all-rounds" the one with the best mean cosine over all rounds; "oracle-records" the one that is right most
-often (Grad-w-O), an upper bound that needs this grant. With `active_rounds` the client is isolated first: she is sent
-her own model back, round after round, and these rounds are matched (with the recorded ones, if `with_recorded`).
+`pick = "own-objective"` keeps the attempt with the highest mean cosine over the rounds that it matched, as Diana et al.
+do (Grad); "all-rounds" the one with the highest mean cosine over all rounds; "oracle-records" the one that is correct
+most often (Grad-w-O), an upper bound that needs this grant. With `active_rounds` the client is isolated first: it is
+sent its own model back, round after round, and these rounds are matched (with the recorded ones, if `with_recorded`).
 
 Where we differ: two logits for two values (the authors' code has one logit and one Gumbel draw, which is biased); by
-default all rounds are matched; dense networks are taken layer by layer (round_cosines, gradient_products); the closed
-form takes networks in evaluation mode, so that BatchNorm and Dropout are matched roughly. Of a continuous column
-`grid` values are the candidates.
+default all rounds are matched; dense networks are processed layer by layer (gradient_match); the closed form evaluates
+networks in evaluation mode, so that BatchNorm and Dropout are matched approximately. For a continuous column, `grid`
+values are the candidates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
-from fedxray.attacks.attributes.from_model import MOST_VALUES, with_value
+from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
 from fedxray.attacks.attributes.gradient_match import (
     Cosine,
     cosines,
@@ -50,6 +50,7 @@ from fedxray.attacks.attributes.gradient_match import (
     relaxed,
 )
 from fedxray.attacks.base import (
+    SINGLE_REPLIES,
     Attack,
     Context,
     Need,
@@ -62,21 +63,19 @@ from fedxray.attacks.evidence import Evidence, Kind, Status, of_attributes
 from fedxray.attacks.local_model.active import isolate
 from fedxray.attacks.local_model.baselines import step_size
 from fedxray.data.dataset import Records
-from fedxray.errors import BadInput, check_one_of, check_whole
-from fedxray.optim import Lbfgs, Method, Sgd, minimise
+from fedxray.optim import MOST_RATE, Lbfgs, Method, Sgd, minimise
 from fedxray.params import is_finite, norm
 from fedxray.seeds import fork, normal_like, uniform_like
+from fedxray.settings import setting
 
-# --- Ways to find the values under which a data set's gradient points along the updates: in closed form, by
-# descent.
+# Search for the values under which the data-set gradient points along the updates
 
-
-MOST_INDICATORS = 6000  # records times values whose inner products are held: four matrices of 288 MB
+MOST_INDICATORS = 6000  # records times values; their inner products take four matrices of 288 MB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is searched: records in an order of their own, candidate codes, and the rounds to match."""
+class GradientMatching:
+    """The search problem: records in a canonical order, candidate codes, and the rounds to match."""
 
     view: View
     records: PublicAttributes
@@ -87,13 +86,13 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """The values that one setting came to, and how they match."""
+class MatchedValues:
+    """The values found with one setting, and how well they match."""
 
     chosen: Tensor  # [records]
     margins: Tensor  # [records]
-    used: int  # the first rounds that were matched
-    each: Tensor  # the cosine of every round [rounds]
+    used: int  # number of first rounds that were matched
+    each: Tensor  # [rounds] the cosine of every round
     own_loss: float
     curve: tuple[float, ...]
     rate: float | None = None
@@ -102,29 +101,29 @@ class Attempt:
 
     @property
     def cosine_used(self) -> float:
-        """The mean cosine over the rounds that were matched."""
+        """Return the mean cosine over the rounds that were matched."""
         return float(self.each[: self.used].mean())
 
     @property
     def cosine_all(self) -> float:
-        """The mean cosine over all rounds."""
+        """Return the mean cosine over all rounds."""
         return float(self.each.mean())
 
 
-def in_closed_form(task: Task, changes: int) -> Iterator[Attempt]:
-    """For every count of rounds, relaxed least squares and then single changes; the least ratio wins."""
+def in_closed_form(task: GradientMatching, changes: int) -> Iterator[MatchedValues]:
+    """Yield for every number of rounds the result of relaxed least squares and single changes with the lowest ratio."""
     view, records = task.view, task.records
     positions = view.space.column(view.space.sensitive or "").positions
     every = torch.stack([with_value(records.x, positions, value) for value in task.candidates], dim=1)
-    found = products(view.model, view.loss, every, records.y, task.rounds, task.counts)
-    for count, one in zip(task.counts, found, strict=True):
-        if not bool(torch.isfinite(one.whole).all()):
+    by_count = products(view.model, view.loss, every, records.y, task.rounds, task.counts)
+    for count, inner in zip(task.counts, by_count, strict=True):
+        if not bool(torch.isfinite(inner.whole).all()):
             return
         chosen, curve, ratios = min(
-            (descend(one, start, changes) for start in relaxed(one)), key=lambda end: end[1][-1]
+            (descend(inner, start, changes) for start in relaxed(inner)), key=lambda end: end[1][-1]
         )
         ordered = ratios.sort(1).values
-        yield Attempt(
+        yield MatchedValues(
             chosen=chosen, margins=ordered[:, 1] - ordered[:, 0], used=count, own_loss=curve[-1],
             each=cosines(task.candidates[chosen], task.cosines), curve=tuple(curve),
         )  # fmt: skip
@@ -134,11 +133,11 @@ Relax = Callable[[Tensor, torch.Generator], Tensor]  # logits [records, values] 
 
 
 def by_descent(
-    task: Task, methods: Sequence[Method], relax: Relax, context: Context, *, times: float = 1.0
-) -> Iterator[Attempt]:
-    """For every count of rounds and every method, descent on one logit per record and value from N(0, 1).
+    task: GradientMatching, methods: Sequence[Method], relax: Relax, context: Context, *, times: float = 1.0
+) -> Iterator[MatchedValues]:
+    """Yield for every number of rounds and every method the result of a descent on logits from N(0, 1).
 
-    The loss that is descended is so many `times` the sum of 1 - cosine.
+    `relax` turns logits into shares of the values; the loss is `times` the sum of 1 - cosine.
     """
     blank = task.records.x.new_empty((len(task.records.x), len(task.candidates)))
     for count in task.counts:
@@ -157,7 +156,7 @@ def by_descent(
             end = minimise(loss, start, method, report=context.report, what="attribute-from-gradients")
             ordered = end.last["logits"].sort(1, descending=True)
             each = cosines(task.candidates[ordered.indices[:, 0]], task.cosines)
-            yield Attempt(
+            yield MatchedValues(
                 chosen=ordered.indices[:, 0], margins=ordered.values[:, 0] - ordered.values[:, 1],
                 used=count, each=each, own_loss=float((1 - each[:count]).sum()), curve=end.curve,
                 rate=method.lr, status=end.status, reason=end.reason,
@@ -165,7 +164,7 @@ def by_descent(
 
 
 def hard_sample(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """One-hot draws of a Gumbel-softmax at temperature 1 with the gradient of the soft ones, shape kept."""
+    """Draw one-hot samples of a Gumbel-softmax at temperature 1 with the gradient of the soft ones, shape kept."""
     tiny = torch.finfo(logits.dtype).eps
     noise = -torch.log(-torch.log(uniform_like(logits, generator).clamp(tiny, 1 - tiny)))
     soft = torch.softmax(logits + noise, dim=1)
@@ -174,62 +173,75 @@ def hard_sample(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def soft_shares(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """The softmax of the logits, shape kept; nothing is drawn."""
+    """Return the softmax of the logits, shape kept; nothing is drawn."""
     return torch.softmax(logits, dim=1)
 
 
 def better(left: float, right: float) -> bool:
-    """Whether one score is above another, where one that is not finite is below all."""
+    """Return whether one score is above another; one that is not finite is below all."""
     return math.isfinite(left) and (not math.isfinite(right) or left > right)
 
 
+# The attack
+
 NO_DIRECTION = "no update has a direction, so that no gradient can be matched with it"
 NOT_FINITE = "a gradient at a model that was sent is not finite"
-METHODS = ("closed-form", "iterative", "l-bfgs")
-PICKS = ("own-objective", "all-rounds", "oracle-records")
-USUAL_RATES: dict[str, tuple[float, ...]] = {  # of 003 and of 000
+USUAL_RATES: dict[str, tuple[float, ...]] = {  # of Diana et al. 2025 and of Driouich et al.
     "iterative": (1e2, 1e3, 1e4, 1e5, 1e6),
-    "l-bfgs": (1e-3, 5e-3, 1e-2, 1e-1),  # the last is ours: the papers' do not get far in 100 steps
+    "l-bfgs": (1e-3, 5e-3, 1e-2, 1e-1),  # the last is ours: the papers' make little progress in 100 steps
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttributeFromGradients(Attack):
-    """What is the sensitive value of each record? The values whose gradients point along the updates sent."""
+    """What is the sensitive value of each record? The values whose gradients point along the observed updates."""
 
     name: ClassVar[str] = "attribute-from-gradients"
     kind: ClassVar[Kind] = "attributes"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
+    paper: ClassVar[str] = "lyu-2021"
+    roles: ClassVar[tuple[str, ...]] = SINGLE_REPLIES
     grants: ClassVar[tuple[str, ...]] = ("public-attributes",)
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     small: ClassVar[Mapping[str, Any]] = {"method": "closed-form"}
 
-    method: Literal["closed-form", "iterative", "l-bfgs"] = "closed-form"
-    steps: int = 100  # iterative and l-bfgs: steps per learning rate
-    learning_rates: tuple[float, ...] = ()  # iterative and l-bfgs; none: the papers' own
-    changes: int = 10_000  # closed form: most single changes from each start
-    grid: int = 8  # candidate values of a continuous column
-    shares: tuple[float, ...] = (1.0,)  # of the rounds, the first ones, each tried; 0 is the first alone
-    pick: Literal["own-objective", "all-rounds", "oracle-records"] = "all-rounds"
-    active_rounds: int = 0  # rounds in which the client is isolated
-    with_recorded: bool = False  # whether the recorded rounds are matched beside the active ones
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_one_of("method", self.method, METHODS)
-        check_one_of("pick", self.pick, PICKS)
-        for method in self._methods():
-            assert method.steps > 0  # checked where it was made
-        check_whole("changes", self.changes, least=0, usual=10_000)
-        check_whole("active_rounds", self.active_rounds, least=0, usual=50)
-        check_whole("grid", self.grid, least=2, usual=8, most=MOST_VALUES)
-        if not self.shares or not all(0 <= share <= 1 for share in self.shares):
-            raise BadInput("shares", expected="numbers from 0 to 1, at least one", got=list(self.shares),
-                           remedy="Try [0.05, 0.2, 1.0].")  # fmt: skip
+    method: Literal["closed-form", "iterative", "l-bfgs"] = setting(
+        "closed-form",
+        "Search method: solving for all values at once, gradient descent with Gumbel-softmax draws (Diana et al. "
+        "2025), or L-BFGS (Driouich et al.).",
+    )
+    steps: int = setting(100, "Steps for each learning rate (iterative and l-bfgs).", least=1)
+    learning_rates: tuple[float, ...] = setting(
+        (),
+        "Learning rates, each tried (iterative and l-bfgs). Default: the papers' own.",
+        above=0,
+        most=MOST_RATE,
+    )
+    changes: int = setting(
+        10_000, "Largest number of single values changed from each start (closed form).", least=0
+    )
+    grid: int = setting(8, GRID, least=2, most=MOST_VALUES)
+    shares: tuple[float, ...] = setting(
+        (1.0,),
+        "Shares of the rounds, the first ones, each tried; 0 is the first round alone.",
+        least=0,
+        most=1,
+        fewest=1,
+    )
+    pick: Literal["own-objective", "all-rounds", "oracle-records"] = setting(
+        "all-rounds",
+        "Which attempt is kept: highest cosine over the rounds it matched, over all rounds, or most values correct (an "
+        "oracle).",
+    )
+    active_rounds: int = setting(
+        0, "Rounds in which the client is isolated first; these are then matched.", least=0
+    )
+    with_recorded: bool = setting(
+        False, "Whether the recorded rounds are matched in addition to the active ones."
+    )
 
     def needs(self) -> tuple[Need, ...]:
-        """The other columns of the records and replies; a line to the client if active, the truth for its pick."""
+        """List the other columns and replies; a channel to the client if active, the truth for the oracle's choice."""
         active = (line_to_the_client(), step_size()) if self.active_rounds else ()
         oracle = (granted("oracle-records"),) if self.pick == "oracle-records" else ()
         known = (sensitive_column(), granted("public-attributes"))
@@ -237,7 +249,7 @@ class AttributeFromGradients(Attack):
         return (*known, *few, single_replies(), *active, *oracle)
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Match the updates; the records are put in an order of their own values first."""
+        """Match the updates; the records are sorted by their own values first."""
         given, column = view.grants.public_attributes, view.space.column(view.space.sensitive or "")
         assert given is not None
         candidates = column.candidates(given.x, self.grid)  # [values, positions]
@@ -247,12 +259,13 @@ class AttributeFromGradients(Attack):
             return self._ended(blank, status="undetermined", reason=NO_DIRECTION)
         order = own_order(given.x, given.y)
         records = PublicAttributes(x=given.x[order], y=given.y[order])
-        task = Task(view=view, records=records, candidates=candidates, rounds=rounds,
-                    cosines=cosines_of_rounds(view, records, rounds),
-                    counts=round_counts(self.shares, len(rounds)))  # fmt: skip
-        tries = list(self._attempts(task, context))
-        facts = {"values": len(candidates), "rounds": len(rounds), "tried": [_shown(one) for one in tries]}
-        best = self._picked(tries, task)
+        task = GradientMatching(view=view, records=records, candidates=candidates, rounds=rounds,
+                                cosines=cosines_of_rounds(view, records, rounds),
+                                counts=round_counts(self.shares, len(rounds)))  # fmt: skip
+        attempts = list(self._attempts(task, context))
+        tried = [_shown(attempt) for attempt in attempts]
+        facts = {"values": len(candidates), "rounds": len(rounds), "tried": tried}
+        best = self._picked(attempts, task)
         if best is None:
             return self._ended(blank, status="undetermined", reason=NOT_FINITE, facts=facts)
         facts |= {"mean_cosine": best.cosine_all, "rounds_matched": best.used, "own_loss": best.own_loss,
@@ -267,7 +280,7 @@ class AttributeFromGradients(Attack):
         return of_attributes(codes, margins, rounds_spent=self.active_rounds, **more)
 
     def _messages(self, view: View) -> tuple[Observation, ...]:
-        """The rounds to match: those recorded, or those in which the client is isolated, or both."""
+        """Return the rounds to match: the recorded ones, those in which the client is isolated, or both."""
         recorded = view.of_target()
         if not self.active_rounds:
             return recorded
@@ -280,31 +293,31 @@ class AttributeFromGradients(Attack):
             return [Lbfgs(steps=self.steps, lr=rate) for rate in rates]
         return [Sgd(steps=self.steps, lr=rate) for rate in rates]
 
-    def _attempts(self, task: Task, context: Context) -> Any:
+    def _attempts(self, task: GradientMatching, context: Context) -> Any:
         if self.method == "closed-form":
             return in_closed_form(task, self.changes)
         if self.method == "iterative":
             return by_descent(task, self._methods(), hard_sample, context)
         return by_descent(task, self._methods(), soft_shares, context, times=len(task.records.x))
 
-    def _picked(self, tries: Sequence[Attempt], task: Task) -> Attempt | None:
-        """The best attempt by what the setting names; the first wins a tie, and one without a cosine never wins."""
-        best, score = None, math.nan
-        for one in tries:
-            if math.isfinite(one.cosine_all) and better(found := self._score(one, task), score):
-                best, score = one, found
+    def _picked(self, attempts: Sequence[MatchedValues], task: GradientMatching) -> MatchedValues | None:
+        """Return the best attempt by `pick`; the first wins a tie, and one without a finite cosine never wins."""
+        best, highest = None, math.nan
+        for attempt in attempts:
+            if math.isfinite(attempt.cosine_all) and better(score := self._score(attempt, task), highest):
+                best, highest = attempt, score
         return best
 
-    def _score(self, one: Attempt, task: Task) -> float:
+    def _score(self, attempt: MatchedValues, task: GradientMatching) -> float:
         if self.pick == "own-objective":
-            return one.cosine_used
+            return attempt.cosine_used
         if self.pick == "all-rounds":
-            return one.cosine_all
-        return share_right(task.candidates[one.chosen], task)
+            return attempt.cosine_all
+        return share_right(task.candidates[attempt.chosen], task)
 
 
 def few_indicators(grid: int) -> Need:
-    """No more records times values than the closed form can hold."""
+    """Return the need of no more records times values than the closed form can hold."""
 
     def met(view: View) -> bool:
         given = view.grants.public_attributes
@@ -321,42 +334,42 @@ def few_indicators(grid: int) -> Need:
 
 
 def usable(rounds: Sequence[Observation]) -> list[Observation]:
-    """The rounds whose update has a direction."""
-    return [one for one in rounds if is_finite(one.update) and float(norm(one.update)) > 0]
+    """Return the rounds whose update is finite and not zero."""
+    return [seen for seen in rounds if is_finite(seen.update) and float(norm(seen.update)) > 0]
 
 
 def round_counts(shares: Sequence[float], rounds: int) -> list[int]:
-    """How many of the first rounds each share means, at least one, rising and each once."""
+    """Return the numbers of first rounds that the shares stand for, at least one, increasing and each once."""
     return sorted({max(1, round(share * rounds)) for share in shares})
 
 
 def own_order(x: Tensor, *more: Tensor) -> Tensor:
-    """Places of the records sorted by their own values, so that the order they are granted in does not matter."""
-    keys = torch.cat([x.flatten(1), *(one.reshape(len(x), -1).to(x.dtype) for one in more)], dim=1)
+    """Return indices that sort the records by their own values, so that the granted order does not matter."""
+    keys = torch.cat([x.flatten(1), *(column.reshape(len(x), -1).to(x.dtype) for column in more)], dim=1)
     order = torch.arange(len(keys), device=keys.device)
     for place in reversed(range(keys.shape[1])):
         order = order[torch.argsort(keys[order, place], stable=True)]
     return order
 
 
-def share_right(codes: Tensor, task: Task) -> float:
-    """How often the codes [records, positions] are right, by the granted truth; records are found by their columns."""
+def share_right(codes: Tensor, task: GradientMatching) -> float:
+    """Return the share of correct codes [records, positions], by the granted truth; records are matched by columns."""
     truth: Records = task.view.grants.oracle["oracle-records"]
     positions = task.view.space.column(task.view.space.sensitive or "").positions
     real = truth.x[:, list(positions)]
     blank = filled(truth.x, positions, torch.zeros_like(real))
     real = real[own_order(blank, truth.y, real)]
     guess = codes[own_order(task.records.x, task.records.y, codes)]
-    right = (guess[:, None] - task.candidates).abs().sum(-1).argmin(1) == (
+    correct = (guess[:, None] - task.candidates).abs().sum(-1).argmin(1) == (
         (real[:, None] - task.candidates).abs().sum(-1).argmin(1)
     )
-    return float(right.double().mean())
+    return float(correct.double().mean())
 
 
-def _shown(one: Attempt) -> dict[str, float | int | None]:
+def _shown(attempt: MatchedValues) -> dict[str, float | int | None]:
     return {
-        "rounds": one.used,
-        "learning_rate": one.rate,
-        "cosine": one.cosine_used,
-        "cosine_all": one.cosine_all,
+        "rounds": attempt.used,
+        "learning_rate": attempt.rate,
+        "cosine": attempt.cosine_used,
+        "cosine_all": attempt.cosine_all,
     }

@@ -1,60 +1,53 @@
-"""Attribute inference from a model (papers 003 Eq. 3 and 000 Eq. 3): the value under which the model fits best.
+"""Attribute inference from a model (Diana et al. 2025, Eq. 3; Driouich et al., Eq. 3): the best-fitting value.
 
-Ties go to the first value. `criterion = "loss"` compares the training loss, as 003 and its code do; "squared" compares
-the squared distance of the prediction, which for classes is that of the softmax vector, as 000 writes it.
+Ties go to the first value. `criterion = "loss"` compares the training loss, as Diana et al. 2025 and their code do;
+"squared" compares the squared error of the prediction, for classes of the softmax vector, as Driouich et al. write.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Attack, Context, Need, granted, needs_of_model, sensitive_column
+from fedxray.attacks.base import EVERYONE, Attack, Context, Need, granted, needs_of_model, sensitive_column
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.predict import losses
-from fedxray.errors import check_one_of, check_whole
 from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_probability
+from fedxray.settings import setting
 
 MOST_VALUES = 1000  # of a grid: each takes one pass over all records
+GRID = "Number of candidate values of a continuous column."
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttributeFromModel(Attack):
-    """What is the sensitive value of each record? Of all values, the one that the client's model fits best."""
+    """What is the sensitive value of each record? The value that the client's model fits best."""
 
     name: ClassVar[str] = "attribute-from-model"
     kind: ClassVar[Kind] = "attributes"
-    roles: ClassVar[tuple[str, ...]] = (
-        "server",
-        "eavesdropper",
-        "active-server",
-        "curious-client",
-        "secure-aggregation",
-    )
+    paper: ClassVar[str] = "diana-2025"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("public-attributes",)
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client", "global-model")
 
-    model: Attack = field(default_factory=LastReturned)
-    criterion: Literal["loss", "squared"] = "loss"
-    grid: int = 25  # candidate values of a continuous column
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_one_of("criterion", self.criterion, ("loss", "squared"))
-        check_whole("grid", self.grid, least=2, usual=25, most=MOST_VALUES)
+    model: Attack = setting(LastReturned, "Attack whose model is used as the client's.")
+    criterion: Literal["loss", "squared"] = setting(
+        "loss", "Criterion of a value: the training loss, or the squared error of the prediction."
+    )
+    grid: int = setting(25, GRID, least=2, most=MOST_VALUES)
 
     def needs(self) -> tuple[Need, ...]:
-        """The other columns of the records, and whatever the model's own reconstruction needs."""
+        """List the other columns of the records, and the needs of the attack on the model."""
         return (sensitive_column(), granted("public-attributes"), *needs_of_model(self.model))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """The candidate with the least loss, record by record."""
+        """Return the candidate with the lowest loss, record by record."""
         records, column = view.grants.public_attributes, view.space.column(view.space.sensitive or "")
         assert records is not None
         params, buffers = model_params(context.run(self.model, view))
@@ -85,7 +78,7 @@ class AttributeFromModel(Attack):
 
 
 def with_value(x: Tensor, positions: tuple[int, ...], value: Tensor) -> Tensor:
-    """Records with one encoded value written into these positions, shape kept."""
+    """Return records with one encoded value [positions] written into these positions, shape kept."""
     filled = x.clone()
     filled[:, list(positions)] = value
     return filled

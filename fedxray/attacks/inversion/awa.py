@@ -1,44 +1,48 @@
-"""Approximate and Weighted Attack, AWA (Song, Wang and Zuazua, arXiv 2308.06822), Algorithm 2.
+"""Approximate and Weighted Attack, AWA (Song, Wang and Zuazua 2023, arXiv 2308.06822), Algorithm 2.
 
-Inputs are sought whose replayed update is the one seen, where layers count differently:
-    1. Take the labels as granted, or from a sub-attack. Draw inputs evenly over the valid range.
-    2. A round of one batch per epoch is replayed exactly, one of one epoch up to the order of its batches. One of
-       several epochs of several batches has an order that nobody knows: it is taken for as many equal epochs (with
-       momentum the first is shorter), and the first (`epoch`) is replayed.
+Inputs are sought whose replayed update equals the observed one, with different weights for different layers:
+    1. Take the labels as granted, or from a sub-attack. Draw inputs uniformly over the valid range.
+    2. A round of one batch per epoch is replayed exactly, one of one epoch up to the order of its batches. A round of
+       several epochs of several batches has an unknown order: it is approximated by equal epochs (with momentum the
+       first is shorter), and the first (`epoch`) is replayed (interpolation, section 4.1):
+           model after epoch e  ~  start + e / E * update,      update of epoch e  ~  update / E.
+       The first epoch starts from the model that was sent, which is known exactly; its update is off by the square of
+       the learning rate. This holds for plain steps, as in the paper. With momentum later epochs move further, so an
+       epoch replayed from rest has a smaller share than 1 / E: that of its steps on a constant gradient.
     3. Every layer gets a weight that rises linearly from 1 at the first of its kind to q_conv, q_norm or q_linear
        at the last.
     4. At every step, layers that are both among the share p_mean of layers with the largest relative errors of the
        mean of their entries, and among the share p_var with the largest of the variance, get q_enhance instead.
-    5. Descend by Adam on the sum over layers of weight times squared difference; weights are constants.
-    6. The six numbers come from a Bayesian search for the smallest sum without weights (`search` in a plan); without
-       a search they are those that the paper found for the case at hand (`preset`).
+    5. Minimise by Adam the sum over layers of weight times squared difference; weights are constants. 6. The six
+    numbers come from a Bayesian search for the smallest unweighted sum (`search` in a plan); without a search
+       they are those that the paper found for the case at hand (`preset`).
 
-Where we differ, or where the paper is silent:
+Where we differ, or where the paper does not say:
     - Differences are measured in learning rates of the client (`unit = "rate"`). As sent (`unit = "sent"`, the paper)
-      they are so small that the epsilon of Adam may hold it back.
-    - Inputs stay in the valid range (`box`); the iterate with the smallest sum without weights is kept, which
-      is also the loss that is told (`keep = "last"`: the last one).
-    - An error relative to nothing is undefined, as that of the mean of a softmax head: see enhancement.py.
-    - A client that is known to keep its batches (shuffle "once" or "never") is replayed exactly over all epochs.
+      they are so small that the epsilon of Adam may slow it down.
+    - Inputs stay in the valid range (`box`); the iterate with the smallest unweighted sum is kept, which is also the
+      reported loss (`keep = "last"`: the last one).
+    - An error relative to zero is undefined, such as that of the mean of a softmax head: see layer_weights.py.
+    - A client known to keep its batches (shuffle "once" or "never") is replayed exactly over all epochs.
     - All settings start from the same inputs, so that a search compares weights and not starts.
-`kept_every` keeps the state of the descent after so many steps, so that an interrupted attack, or one with
-more steps, goes on from there. `give_up` = (steps, loss) ends an attack whose loss is still above after so many.
+`kept_every` stores the state of the optimisation every N steps, so that an interrupted attack, or one with more steps,
+resumes from there. `give_up` = [steps, loss] stops an attack whose loss is still above this after as many steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.base import Attack, Context, Need
-from fedxray.attacks.evidence import Evidence, Kind, of_images
+from fedxray.attacks.base import Context, Need
+from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.distance import squares
-from fedxray.attacks.inversion.dlg import Unit, check_unit, first_tensor, unit_size
+from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import (
     Aim,
     Layer,
@@ -49,37 +53,52 @@ from fedxray.attacks.inversion.layer_weights import (
     ramps,
 )
 from fedxray.attacks.inversion.problem import (
+    BOX,
+    KEEP,
+    LEARNING_RATE,
+    START,
+    STEPS,
+    ImageInversion,
     Start,
     aim_of,
-    as_far_as_told,
-    check_count,
-    check_label_attack,
-    check_start,
     image_needs,
+    images_found,
     into_the_box,
     labels_in_batches,
     recipe_of,
     replayed,
     shared_starts,
+    with_averaged_pairs,
 )
-from fedxray.attacks.inversion.replay import BatchNorm, Replay, check_batch_norm, pulled, segment_length
-from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.attacks.observations import At, check_at, examples_behind, observation_at
-from fedxray.errors import BadInput, unknown_name
+from fedxray.attacks.inversion.replay import BatchNorm, Replay, pulled, segment_length
+from fedxray.attacks.observations import At, examples_behind, observation_at
+from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.optim import Adam, Keep, Loss, Method, Outcome, Project, Restarts, Tensors, minimise, restarts
+from fedxray.optim import (
+    MOST_RATE,
+    Adam,
+    Keep,
+    Loss,
+    Method,
+    Outcome,
+    Project,
+    Restarts,
+    Tensors,
+    minimise,
+    restarts,
+)
 from fedxray.params import Params, add, scaled
 from fedxray.progress import Report
+from fedxray.settings import setting
 
-# --- The six parameters of paper 002, as its Bayesian search tuned them for four cases (Table 3), and their
-# ranges.
+# The six parameters as the paper's Bayesian search tuned them for four cases (Table 3), and their ranges
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
-    """Weights of the last layer of each kind, of enhanced layers, and the shares of layers looked at for that.
+class AwaWeights:
+    """Weights of the last layer of each kind, of enhanced layers, and the shares of layers that may be enhanced.
 
-    None as the weight of a last layer: as many as there are layers of its kind.
+    None as the weight of a last layer: the number of layers of its kind.
     """
 
     q_conv: float | None
@@ -90,20 +109,20 @@ class Weights:
     p_var: float
 
 
-def _tuned(*numbers: float) -> Weights:
+def _tuned(*numbers: float) -> AwaWeights:
     conv, norm, linear, enhance, mean, var = numbers
-    return Weights(q_conv=conv, q_norm=norm, q_linear=linear, q_enhance=enhance, p_mean=mean, p_var=var)
+    return AwaWeights(q_conv=conv, q_norm=norm, q_linear=linear, q_enhance=enhance, p_mean=mean, p_var=var)
 
 
-PRESETS: dict[str, Weights] = {
+PRESETS: dict[str, AwaWeights] = {
     "case1": _tuned(519.19, 802.55, 42.83, 946.44, 0.24, 0.07),  # one epoch of one batch
     "case2": _tuned(236.31, 552.31, 54.28, 837.80, 0.11, 0.13),  # several epochs of one batch
     "case3": _tuned(547.17, 222.48, 394.39, 899.47, 0.31, 0.01),  # one epoch of several batches
     "case4": _tuned(655.98, 692.94, 283.42, 665.28, 0.40, 0.33),  # several of both
-    "ramp": Weights(q_conv=None, q_norm=None, q_linear=None, q_enhance=1.0, p_mean=0.0, p_var=0.0),
+    "ramp": AwaWeights(q_conv=None, q_norm=None, q_linear=None, q_enhance=1.0, p_mean=0.0, p_var=0.0),
     "none": _tuned(1.0, 1.0, 1.0, 1.0, 0.0, 0.0),
 }
-BY_CASE = "by-case"  # the tuned ones of the case at hand
+BY_CASE = "by-case"  # those tuned for the case at hand
 RANGES: Mapping[str, tuple[float, float, str]] = {
     "q_conv": (1.0, 1000.0, "linear"),
     "q_norm": (1.0, 1000.0, "linear"),
@@ -115,7 +134,7 @@ RANGES: Mapping[str, tuple[float, float, str]] = {
 
 
 def case_of(recipe: Recipe, examples: int) -> str:
-    """Which of the paper's four cases a round of this client is."""
+    """Return which of the paper's four cases a round of this client is."""
     epochs = recipe.epochs if recipe.kind == "weights" else 1
     batches = -(-examples // recipe.batch_length(examples))
     return {(False, False): "case1", (True, False): "case2", (False, True): "case3", (True, True): "case4"}[
@@ -123,15 +142,14 @@ def case_of(recipe: Recipe, examples: int) -> str:
     ]
 
 
-def weights_of(preset: str, recipe: Recipe, examples: int) -> Weights:
-    """The parameters of a preset for a round of this client."""
+def weights_of(preset: str, recipe: Recipe, examples: int) -> AwaWeights:
+    """Return the parameters of a preset for a round of this client."""
     return PRESETS[case_of(recipe, examples) if preset == BY_CASE else preset]
 
 
-# --- A descent that can end early or go on from where a shorter one was kept.
+# Minimisation that can stop early or resume from the stored state of a shorter one
 
-
-STATE = "state/"  # names of tensors that a descent goes on from
+STATE = "state/"  # prefix of the names of stored tensors
 
 
 def descend(
@@ -146,64 +164,56 @@ def descend(
     give_up: tuple[int, float] | None,
     state: Tensors | None,
 ) -> Restarts:
-    """Minimise from every start; with a state or a limit from the only one, on from there or until it is hopeless."""
+    """Minimise from every start; with `state` or `give_up` from the only one, resuming or stopping early."""
     if give_up is None and state is None:
         return restarts(loss, starts, method, report=report, project=project, what=what, keep=keep)
 
-    def go_on(state: Tensors | None, budget: int | None) -> Outcome:
+    def resume(state: Tensors | None, budget: int | None) -> Outcome:
         return minimise(
             loss, starts[0], method, report=report, project=project, budget=budget, state=state, what=what
         )
 
     done = 0 if state is None else int(state["step"])
     if give_up is not None and give_up[0] < method.steps:
-        first = go_on(state, max(0, give_up[0] - done))  # what was kept may have come further already
+        first = resume(state, max(0, give_up[0] - done))  # the stored state may be further already
         if first.status != "truncated" or min(first.curve[: give_up[0] + 1]) > give_up[1]:
             return Restarts(outcomes=(first,), chosen=0)
         state = first.state
-    return Restarts(outcomes=(go_on(state, None),), chosen=0)
+    return Restarts(outcomes=(resume(state, None),), chosen=0)
 
 
 def with_state(evidence: Evidence, end: Outcome) -> Evidence:
-    """The evidence with what is needed to go on, copied: files hold no two tensors of one memory."""
-    kept = {f"{STATE}{name}": value.clone() for name, value in end.state.items()}
-    return replace(evidence, tensors={**evidence.tensors, **kept})
+    """Return the evidence with the state to resume from, copied: files hold no two tensors of one memory."""
+    state = {f"{STATE}{name}": value.clone() for name, value in end.state.items()}
+    return replace(evidence, tensors={**evidence.tensors, **state})
 
 
 def state_of(evidence: Evidence) -> dict[str, Tensor] | None:
-    """What a kept descent goes on from; None where it came to an end by itself."""
-    found = {
+    """Return the stored state to resume from; None where the minimisation ended by itself."""
+    state = {
         name.removeprefix(STATE): value for name, value in evidence.tensors.items() if name.startswith(STATE)
     }
-    return found or None
+    return state or None
 
 
-# --- One epoch of a round whose order in later epochs nobody knows, by interpolation (paper 002, Section
-# 4.1).
-#
-#     model after epoch e  ~  start + e / E * update
-#     update of epoch e    ~  update / E, the same for every epoch
-# The first epoch starts from the model that was sent, which is known exactly; its update is off by the square of the
-# learning rate. That is so for plain steps, as the paper has them. With momentum later epochs move further, so that an
-# epoch replayed from rest has a smaller share than 1 / E: that of its steps on a constant gradient. What remains off is
-# that the batches of a round then count differently, by an order that nobody knows.
+# One epoch of a round whose batch order is unknown, by interpolation (section 4.1)
 
 
 def order_is_unknown(recipe: Recipe, examples: int) -> bool:
-    """Whether a round has several epochs of several batches that are drawn anew: it cannot be replayed."""
+    """Return whether a round has several epochs of reshuffled batches, so that it cannot be replayed."""
     several = recipe.kind == "weights" and recipe.epochs > 1 and recipe.batch_length(examples) < examples
     return several and recipe.shuffle == "epoch"
 
 
 def share_after(recipe: Recipe, steps: int, epoch: int) -> float:
-    """What of a round's update is made after so many epochs of so many steps (Eq. 19): e / E without momentum."""
+    """Return the share of a round's update after `epoch` epochs of `steps` steps (Eq. 19): e / E without momentum."""
     return pulled(recipe, epoch * steps) / pulled(recipe, recipe.epochs * steps)
 
 
 def one_epoch(client: Replay, aim: Params, update: Params, epoch: int) -> tuple[Replay, dict[str, Tensor]]:
-    """Replay and aim of one epoch (counted from 1), out of those of a whole round; `update` is the round's own.
+    """Return replay and target update of one epoch (counted from 1) from those of a round; `update` is the round's own.
 
-    What is known of a defence holds for the whole round, so what its entries count is kept.
+    Knowledge of a defence holds for the whole round, so the weights of entries are kept.
     """
     recipe = client.recipe
     sizes = client.sizes[: len(client.sizes) // recipe.epochs]
@@ -213,22 +223,21 @@ def one_epoch(client: Replay, aim: Params, update: Params, epoch: int) -> tuple[
         client,
         start=start,
         recipe=replace(recipe, epochs=1),
-        order=None,  # the epochs of a replay all use the guess in its own order
+        order=None,  # all epochs of a replay use the guess in its own order
         sizes=sizes,
         segment=segment_length(len(sizes), start),
     )
     return part, scaled(aim, share_after(recipe, len(sizes), 1))
 
 
-# --- The weighted and enhanced loss of paper 002 on one replayed round, or on one interpolated epoch of it.
-
+# The weighted and enhanced loss on one replayed round, or on one interpolated epoch of it
 
 RAMPED = ("conv", "norm", "linear")  # kinds of layers whose weights rise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a guess is replayed as and should come to; `epoch` is the one that was interpolated, if any."""
+class ReplayTarget:
+    """How a guess is replayed and the update it should produce; `epoch` is the interpolated one, if any."""
 
     client: Replay
     aim: Params
@@ -239,34 +248,34 @@ class Work:
 class Match:
     """The loss of a guess: a sum over layers of weight times squared difference, in squares of `size`."""
 
-    work: Work
+    work: ReplayTarget
     labels: Tensor  # [examples]
     layers: Sequence[Layer]
     ramp: tuple[float, ...]  # [layers]
     seen: Aim
-    weights: Weights
+    weights: AwaWeights
     size: float
     undefined: Undefined
 
     def __call__(self, point: dict[str, Tensor]) -> Tensor:
-        """The plain loss with the slope of the weighted one: the former can be compared between weights and steps.
+        """Return the unweighted loss with the gradient of the weighted one: the former is comparable between weights.
 
-        Weights are constants to the slope, although the guess decides which layers are enhanced.
+        Weights are constants in the gradient, although the guess decides which layers are enhanced.
         """
         update = self.work.client.update(point["inputs"], self.labels)
         parts = squares(update, self.work.aim)
         counts = self.tensor_weights(update)
-        apart = torch.stack([parts[name] for name in counts]) / self.size**2
-        weighted = (apart * apart.new_tensor(list(counts.values()))).sum()
-        return weighted - weighted.detach() + apart.detach().sum()
+        squared = torch.stack([parts[name] for name in counts]) / self.size**2  # [tensors]
+        weighted = (squared * squared.new_tensor(list(counts.values()))).sum()
+        return weighted - weighted.detach() + squared.detach().sum()
 
     def ends(self) -> dict[str, float]:
-        """The weight of the last layer of each kind that there is."""
+        """Return the weight of the last layer of each kind that the network has."""
         last = {layer.kind: weight for layer, weight in zip(self.layers, self.ramp, strict=True)}
         return {f"q_{kind}": last[kind] for kind in RAMPED if kind in last}
 
     def tensor_weights(self, update: Params) -> dict[str, float]:
-        """The weight of every tensor at a guess with this update: by the ramp, or as enhanced (Eq. 24, 27)."""
+        """Return the weight of every tensor at a guess with this update: by the ramp, or enhanced (Eq. 24, 27)."""
         chosen = self.enhanced(update)
         return {
             name: self.weights.q_enhance if place in chosen else self.ramp[place]
@@ -275,7 +284,7 @@ class Match:
         }
 
     def enhanced(self, update: Params) -> frozenset[int]:
-        """Places of the layers with the largest errors."""
+        """Return the indices of the layers with the largest errors."""
         return furthest(
             update,
             self.seen,
@@ -286,22 +295,24 @@ class Match:
         )
 
 
-def work_of(view: View, observation: Observation, examples: int, batch_norm: BatchNorm, epoch: int) -> Work:
-    """The whole round where it can be replayed, else the asked epoch of it."""
+def work_of(
+    view: View, observation: Observation, examples: int, batch_norm: BatchNorm, epoch: int
+) -> ReplayTarget:
+    """Return the whole round where it can be replayed, else the given epoch of it."""
     client, aim = replayed(view, observation, examples, batch_norm)
     recipe = recipe_of(view, observation)
     assert recipe is not None
     if not order_is_unknown(recipe, examples):
-        return Work(client=client, aim=aim, epoch=None)
+        return ReplayTarget(client=client, aim=aim, epoch=None)
     client, aim = one_epoch(client, aim, aim_of(observation, recipe), epoch)
-    return Work(client=client, aim=aim, epoch=epoch)
+    return ReplayTarget(client=client, aim=aim, epoch=epoch)
 
 
 def epoch_there(at: At, epoch: int) -> Need:
-    """The epoch that is asked for, where one is interpolated."""
+    """Return the need of as many epochs, where one is interpolated."""
 
     def met(view: View) -> bool:
-        if not view.of_target():  # another need tells of that
+        if not view.of_target():  # another need covers that
             return True
         recipe, examples = recipe_of(view, observation_at(view, at)), examples_behind(view, at)
         if recipe is None or examples is None or not order_is_unknown(recipe, examples):
@@ -312,9 +323,9 @@ def epoch_there(at: At, epoch: int) -> Need:
 
 
 def match_of(
-    view: View, work: Work, labels: Tensor, weights: Weights, size: float, undefined: Undefined
+    view: View, work: ReplayTarget, labels: Tensor, weights: AwaWeights, size: float, undefined: Undefined
 ) -> Match:
-    """The loss with these weights."""
+    """Return the loss with these weights."""
     layers = layers_of(view.model, work.aim)
     ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
     return Match(
@@ -329,97 +340,123 @@ def match_of(
     )
 
 
-LEAST_WEIGHT = 1e-6  # with less, or 0, a guess may stay where it began and pass for what was found
-MOST_WEIGHT = 1e12  # beyond it the squares of slopes that Adam keeps are infinite, and nothing moves
-MOST_STAGES = 60  # each is asked from within the next
+LEAST_WEIGHT = 1e-6  # with less, or 0, a guess may stay at its start and look like a result
+MOST_WEIGHT = 1e12  # beyond it the squared gradients that Adam keeps are infinite, and nothing moves
+MOST_STAGES = 60  # each stage runs inside the next one
+
+
+PRESETS_USED = "Default: the preset's."
+RAMP = "in a linear ramp from 1 at the first; a single one has this weight. " + PRESETS_USED
+SHARE = "whose weight may be enhanced. " + PRESETS_USED
+
+
+def _weight(sentence: str) -> Any:
+    return setting(None, sentence, least=LEAST_WEIGHT, most=MOST_WEIGHT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Awa(Attack):
-    """What did the training images look like? Images are sought that cause the update sent, layers weighted."""
+class Awa(ImageInversion):
+    """What did the training images look like? Seeks images that reproduce the update, with weighted layers."""
 
     name: ClassVar[str] = "awa"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 80}
-    adapts: ClassVar[bool] = True
+    paper: ClassVar[str] = "song-2023"
     searched: ClassVar[Mapping[str, tuple[float, float, str]]] = RANGES
 
-    preset: Literal["by-case", "case1", "case2", "case3", "case4", "ramp", "none"] = "by-case"
-    q_conv: float | None = None  # each of the six: None is what the preset has
-    q_norm: float | None = None
-    q_linear: float | None = None
-    q_enhance: float | None = None
-    p_mean: float | None = None
-    p_var: float | None = None
-    steps: int = 1000
-    learning_rate: float = 0.1
-    unit: Unit = "rate"
-    start: Start = "uniform"
-    box: bool = True
-    keep: Literal["best", "last"] = "best"
-    epoch: int = 1  # which epoch is replayed where the whole round cannot be
-    undefined: Undefined = (
-        "last"  # whether a layer whose relative error is undefined counts as largest or smallest
+    preset: Literal["by-case", "case1", "case2", "case3", "case4", "ramp", "none"] = setting(
+        "by-case",
+        "Source of weights that are not set: those the paper found for the case at hand or for a given case, plain "
+        'ramps ("ramp"), or equal weights ("none").',
     )
-    restarts: int = 1
-    kept_every: int | None = None
-    give_up: tuple[int, float] | None = None
-    labels: Attack = field(default_factory=LabelsIdlg)  # used when the labels are not granted
-    at: At = "first"
-    batch_norm: BatchNorm = "batch"
+    q_conv: float | None = _weight(f"Weight of the last convolution, {RAMP}")
+    q_norm: float | None = _weight(f"Weight of the last norm layer, {RAMP}")
+    q_linear: float | None = _weight(f"Weight of the last linear layer, {RAMP}")
+    q_enhance: float | None = _weight(
+        f"Weight of the layers with the largest errors, selected anew at every step. {PRESETS_USED}"
+    )
+    p_mean: float | None = setting(
+        None, f"Share of layers with the largest relative error of the mean {SHARE}", least=0, most=1
+    )
+    p_var: float | None = setting(
+        None, f"Share of layers with the largest relative error of the variance {SHARE}", least=0, most=1
+    )
+    steps: int = setting(1000, STEPS, least=1)
+    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    unit: Unit = setting("rate", f"{UNIT}.")
+    start: Start = setting("uniform", START)
+    box: bool = setting(True, BOX)
+    keep: Literal["best", "last"] = setting("best", KEEP)
+    epoch: int = setting(
+        1,
+        "Epoch that is replayed where the round has several epochs of reshuffled batches; no effect otherwise.",
+        least=1,
+    )
+    undefined: Undefined = setting(
+        "last", "Rank of a layer whose relative error is undefined: smallest (last) or largest (first)."
+    )
+    kept_every: int | None = setting(
+        None, "Store the optimiser state every N steps, so that a longer attack resumes from it.", least=1
+    )
+    give_up: tuple[int, float] | None = setting(
+        None,
+        "[steps, loss]: stop if the lowest loss after as many steps is above this. A search has a rule of its own.",
+        finite=False,
+    )
 
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        self.method()
-        check_unit(self.unit)
-        check_start(self.start)
-        check_at(self.at)
-        check_batch_norm(self.batch_norm)
-        check_label_attack(self.labels)
-        for name in ("restarts", "epoch"):
-            check_count(name, getattr(self, name))
-        _check_choices(self)
-        _check_weights(self)
-        _check_stages(self)
+    def check_settings(self) -> None:
+        """Refuse too many stages, and several restarts of an attack that is stored or stopped early."""
+        if self.give_up is not None and not (self.give_up[0] >= 1 and self.give_up[1] >= 0):
+            expected = "at least 1 step, and a loss of at least 0"
+            raise BadInput("give_up", expected=expected, got=list(self.give_up), remedy="Leave it out.")
+        if self.kept_every is not None and self.steps > MOST_STAGES * self.kept_every:
+            least = -(-self.steps // MOST_STAGES)
+            raise BadInput(
+                "kept_every",
+                expected=f"at least {least} (at most {MOST_STAGES} stages of {self.steps} steps)",
+                got=self.kept_every,
+                remedy="Store the state less often.",
+            )
+        if self.restarts > 1 and (self.kept_every is not None or self.give_up is not None):
+            raise BadInput(
+                "restarts",
+                expected="1, with kept_every or give_up",
+                got=self.restarts,
+                remedy="Leave kept_every and give_up out.",
+            )
 
     def method(self) -> Adam:
-        """The optimiser of the paper."""
+        """Return the optimiser of the paper."""
         return Adam(steps=self.steps, lr=self.learning_rate)
 
     def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
+        """List the needs of an image inversion, and the epoch that is replayed."""
         needs = image_needs(self.at, self.labels)
         return needs if self.epoch == 1 else (*needs, epoch_there(self.at, self.epoch))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header, step by step."""
+        """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
         like = first_tensor(observation)
         labels, facts = labels_in_batches(view, context, self.labels, self.at)
-        loss, told = self._loss(view, observation, labels.to(like.device))
+        loss, basis = self._loss(view, observation, labels.to(like.device))
         earlier = self._earlier(view, context)
-        found = descend(
+        tried = descend(
             loss, shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
             report=context.report, project=into_the_box(view, like) if self.box else None, what=self.name,
             keep=self.keep, give_up=self.give_up, state=None if earlier is None else state_of(earlier),
         )  # fmt: skip
-        evidence = self._evidence(found, loss.labels, facts | told | {"round": observation.round})
-        shown = as_far_as_told(view, observation, evidence)
-        return shown if self.kept_every is None else with_state(shown, found.outcome)
+        evidence = self._evidence(tried, loss.labels, facts | basis | {"round": observation.round})
+        evidence = with_averaged_pairs(view, observation, evidence)
+        return evidence if self.kept_every is None else with_state(evidence, tried.outcome)
 
-    def weights(self, view: View, observation: Observation, examples: int) -> Weights:
-        """The six numbers: those that were given, else the preset's."""
+    def weights(self, view: View, observation: Observation, examples: int) -> AwaWeights:
+        """Return the six numbers: those given, else the preset's."""
         recipe = recipe_of(view, observation)
         assert recipe is not None
         given = {name: getattr(self, name) for name in RANGES if getattr(self, name) is not None}
         return replace(weights_of(self.preset, recipe, examples), **given)
 
     def _loss(self, view: View, observation: Observation, labels: Tensor) -> tuple[Match, dict[str, Any]]:
-        """The loss, and what it rests on."""
+        """Return the loss, and the facts it is based on."""
         work = work_of(view, observation, len(labels), self.batch_norm, self.epoch)
         weights = self.weights(view, observation, len(labels))
         size = unit_size(self.unit, work.aim, view, observation)
@@ -433,71 +470,13 @@ class Awa(Attack):
         return match, facts
 
     def _earlier(self, view: View, context: Context) -> Evidence | None:
-        """The same attack with fewer steps, where it is to be kept."""
+        """Return the evidence of the previous stage, the attack with fewer steps, where stages are stored."""
         if self.kept_every is None or self.steps <= self.kept_every:
             return None
         before = (self.steps - 1) // self.kept_every * self.kept_every
         return context.run(replace(self, steps=before), view)
 
-    def _evidence(self, found: Restarts, labels: Tensor, facts: dict[str, Any]) -> Evidence:
-        end = found.outcome
-        facts |= {"own_loss": [one.loss_of(self.keep) for one in found.outcomes], "restart": found.chosen}
-        return of_images(
-            end.kept(self.keep)["inputs"],
-            labels,
-            status=end.status,
-            reason=end.reason,
-            curve=end.curve,
-            facts=facts,
-        )
-
-
-def _check_choices(attack: Awa) -> None:
-    for setting, known in (
-        ("preset", (BY_CASE, *PRESETS)),
-        ("keep", ("best", "last")),
-        ("undefined", ("last", "first")),
-    ):
-        if getattr(attack, setting) not in known:
-            raise unknown_name(setting, getattr(attack, setting), known)
-
-
-def _check_weights(attack: Awa) -> None:
-    for setting in RANGES:
-        value = getattr(attack, setting)
-        least, most = (LEAST_WEIGHT, MOST_WEIGHT) if setting.startswith("q_") else (0.0, 1.0)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and least <= value <= most):
-            expected = "a share from 0 to 1" if most == 1 else f"a number from {least:g} to {most:g}"
-            low, high, _ = RANGES[setting]
-            remedy = f"The paper searches {low:g} to {high:g}; left out it is the preset's."
-            raise BadInput(setting, expected=expected, got=repr(value), remedy=remedy)
-
-
-def _check_stages(attack: Awa) -> None:
-    if attack.kept_every is not None:
-        check_count("kept_every", attack.kept_every)
-        if attack.steps > MOST_STAGES * attack.kept_every:
-            least = -(-attack.steps // MOST_STAGES)
-            raise BadInput(
-                "kept_every",
-                expected=f"at least {least} (at most {MOST_STAGES} stages of {attack.steps} steps)",
-                got=attack.kept_every,
-                remedy="Keep the state less often.",
-            )
-    if attack.give_up is not None:
-        check_count("give_up", attack.give_up[0])
-        if not attack.give_up[1] >= 0:
-            raise BadInput(
-                "give_up",
-                expected="a number of steps and a loss of at least 0",
-                got=repr(attack.give_up),
-                remedy="Leave it out.",
-            )
-    if attack.restarts > 1 and (attack.kept_every is not None or attack.give_up is not None):
-        raise BadInput(
-            "restarts",
-            expected="1, with kept_every or give_up",
-            got=attack.restarts,
-            remedy="Leave kept_every and give_up out.",
-        )
+    def _evidence(self, tried: Restarts, labels: Tensor, facts: dict[str, Any]) -> Evidence:
+        losses = [outcome.loss_of(self.keep) for outcome in tried.outcomes]
+        facts |= {"own_loss": losses, "restart": tried.chosen}
+        return images_found(tried.outcome.kept(self.keep)["inputs"], labels, tried.outcome, facts)

@@ -1,63 +1,80 @@
-"""Data Leakage in Federated Averaging (Dimitrov, Balunović, Konstantinov and Vechev 2022), Algorithm 2.
+"""Data Leakage in Federated Averaging (DLF; Dimitrov, Balunović, Konstantinov and Vechev 2022), and its baselines.
 
-The client's whole round is simulated, with images of its own in every epoch, and its order is not needed:
-    1. Take the labels as granted, or their counts as granted or from a sub-attack, in an order; cut them into
+DLF (Algorithm 2) simulates the client's whole round, with separate images in every epoch; the order of the client's
+batches is not needed:
+    1. Take the labels as granted, or their counts as granted or from a sub-attack, in some order; cut them into
        batches, the same in all epochs.
     2. Draw images from N(0, 1) in the space of the model's inputs, one set per epoch.
-    3. Simulate the client's local steps on them. The loss is how far the sum of the simulated gradients is from
-       (start - end) / learning rate, divided by the number of steps; plus total variation; plus what lies outside
-       the range of pixels; plus the prior: every epoch's summary should be the same, whatever the order.
-    4. Descend by Adam on all images at once, through all local steps.
+    3. Simulate the client's local steps on them. The loss is the distance of the sum of the simulated gradients from
+       (start - end) / learning rate, divided by the number of steps; plus total variation; plus a penalty on pixels
+       outside their range; plus the prior: an order-invariant summary should be equal for all epochs.
+    4. Minimise by Adam over all images at once, through all local steps.
     5. Match every epoch's images with those of the first (largest total PSNR, one to one) and average.
 
-Paper and authors' code differ, and the published numbers come from the code, so its way is the default:
-    - The paper matches by the cosine. The scripts match by squared differences of the summed update that count
-      e^-layer: `match = "l2-by-depth"`, against `match = "cosine"`. The presets are weighed for the former. With a
-      cosine the other terms are divided by the update's squared length per step, else they would drown it.
-    - The paper puts labels into a random order. The code keeps them as the data loader gave them when counts
-      are known (an order that says nothing of the client's batches: granted counts are shuffled here) and
-      sorted by class when it estimated the counts: `label_order = "given"`, against "random" or "sorted".
-    - The code returns the last finite iterate: `keep = "last"`. Since the weight of the match changes during the
-      first half of the steps, `keep = "best"` compares losses of the second half only.
-Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` takes theirs for CIFAR-100.
+Its baselines in the same paper differ in the simulation:
+    dlf-no-prior        ("Ours (no prior)") the loss lacks the prior over epochs.
+    shared-simulation   (after Geiping et al. 2020) one set of images, used in the same batches in every epoch; exact
+                        only for a client with shuffle = "once" or "never". The match is divided by the batches of one
+                        epoch, and there is nothing to match or average.
+    fedsgd-epoch        as shared-simulation, but each epoch is one step on all images whose gradient is multiplied by
+                        the number of batches. The paper states that images of epochs are matched and averaged; the
+                        authors' code has one set for all epochs, and so have we.
+    fedsgd-inversion    as shared-simulation, but the whole round is one step on all images, multiplied by the number of
+                        local steps. With one local step this is ordinary gradient inversion.
+With momentum, the step of the last two has the total length of all the client's steps on a constant gradient (ours).
 
-A quicker way, off unless asked for: with `together = 0.5` all epochs hold the same images in the first half of the
-steps and go their own ways from there; 200 such steps end above 400 of the paper's (docs/performance.md).
+Paper and authors' code differ, and the published numbers come from the code, so it is the default:
+    - The paper matches by the cosine. The scripts match by squared differences of the summed update with weights
+      e^-layer: `match = "l2-by-depth"`, against `match = "cosine"`. The presets are tuned for the former. With a cosine
+      the other terms are divided by the update's squared norm per step, else they would dominate.
+    - The paper shuffles the labels. The code keeps them as the data loader gave them when counts are known (an order
+      that reveals nothing of the client's batches: granted counts are shuffled here) and sorted by class when it
+      estimated the counts: `label_order = "given"`, against "random" or "sorted".
+    - The code returns the last finite iterate: `keep = "last"`. Since the weight of the match changes during the first
+      half of the steps, `keep = "best"` compares losses of the second half only.
+Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` selects theirs for CIFAR-100.
 
-Where we differ: a last batch may be smaller (the authors' slices then mix epochs); restarts are chosen by the own
-loss (the authors' code, which ran only one, would choose by the truth). A sum of replies is read as the
-update of one client that holds everyone's images.
+A faster variant, off by default: with `together = 0.5` all epochs hold the same images in the first half of the steps
+and separate ones from there; 200 such steps end above 400 of the paper's (docs/performance.md).
+
+Where we differ: a last batch may be smaller (the authors' slices then mix epochs); restarts are chosen by the attack's
+own loss (the authors' code, which ran only one, would choose by the truth). A sum of replies is read as the update of
+one client that holds everyone's images.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
 from fedxray import imaging
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.base import Attack, Context, Need
-from fedxray.attacks.evidence import Evidence, Kind, of_images
-from fedxray.attacks.inversion.distance import BY_DEPTH, Distance, distance_named, squared_l2
+from fedxray.attacks.base import Attack, Context
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, Distance, distance_named, squared_l2
 from fedxray.attacks.inversion.problem import (
+    KEEP,
+    LABELS,
+    LEARNING_RATE,
+    MATCH,
+    STEPS,
+    TOTAL_VARIATION,
+    ImageInversion,
     aim_of,
     aware,
-    check_count,
     check_label_attack,
-    check_weight,
-    image_needs,
+    images_found,
     labels_known,
     recipe_of,
 )
 from fedxray.attacks.inversion.replay import (
-    BatchNorm,
     Replay,
-    check_batch_norm,
     one_step,
     one_step_per_epoch,
     replay,
@@ -65,29 +82,28 @@ from fedxray.attacks.inversion.replay import (
     straight_schedule,
 )
 from fedxray.attacks.labels.dlf import LabelsDlf
-from fedxray.attacks.observations import At, check_at, observation_at
+from fedxray.attacks.observations import observation_at
 from fedxray.data.dataset import Space
-from fedxray.errors import BadInput, unknown_name
 from fedxray.federation.recipe import Recipe
-from fedxray.optim import Adam, Changing, Exponential, Outcome, restarts
+from fedxray.optim import MOST_RATE, Adam, Changing, Exponential, Outcome, restarts
 from fedxray.params import Params, scaled
 from fedxray.priors import EPOCH_PRIORS, box_penalty, random_kernel, squared_total_variation
 from fedxray.seeds import fork, normal_like, permutation
+from fedxray.settings import setting
 
-# --- The hyper-parameters of "Data Leakage in Federated Averaging", as its authors' scripts set them per
-# data set.
+# Hyper-parameters of the authors' scripts by data set
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """One data set's numbers."""
+    """The authors' hyper-parameters for one data set."""
 
     learning_rate: float
-    decay: float  # the learning rate is multiplied by it every `decay_every` steps, smoothly in between
+    decay: float  # factor of the learning rate every `decay_every` steps, applied smoothly in between
     decay_every: int
     match_weight: tuple[float, float]  # at the start, and from half of the steps on
     total_variation: float
-    clip: float  # weight of what lies outside the range of pixels
+    clip: float  # weight of the penalty on pixels outside their range
     prior: str
     prior_weights: Mapping[str, float]  # for each of the eight priors (Table 4)
 
@@ -133,118 +149,198 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 
-# --- The settings that DLF shares with its baselines: they differ in how they simulate the client, and in
-# the prior.
+
+# The family of attacks
+
+Average = Literal["matched", "plain", "none"]
+AVERAGE = (
+    "How the images of all epochs become one set: the mean after matching, the mean without matching, or the images of "
+    "the first epoch."
+)
+LEFT_OUT = "Default: the preset's."
 
 
 @dataclass(frozen=True, kw_only=True)
-class DlfSettings:
-    """Fields of every attack of the family; a number left out is that of the preset."""
+class DlfFamily(ImageInversion):
+    """Base of DLF and its baselines, which differ in the recipe they simulate and in the sets of images they seek."""
 
-    preset: Literal["femnist", "cifar100"] = "femnist"
-    steps: int = 400
-    learning_rate: float | None = None  # femnist 0.4, cifar100 0.1
-    decay: float | None = None  # of the learning rate: femnist 0.995 every 10 steps, cifar100 0.997 every 20
-    match: str = BY_DEPTH  # l2-by-depth (the authors' code) | cosine (the paper) | cosine-by-layer | l2 | l1
-    match_weight: tuple[float, float] | None = (
-        None  # first and from half way on: femnist 1 to 2, cifar100 4 to 2
+    paper: ClassVar[str] = "dimitrov-2022"
+    by_epoch: ClassVar[bool] = False  # whether every epoch has images of its own
+
+    preset: Literal["femnist", "cifar100"] = setting(
+        "femnist", "Data set for which the authors tuned the weights that are not set."
     )
-    total_variation: float | None = None  # femnist 1e-3, cifar100 2e-4
-    clip: float | None = None  # weight of what is outside the range of pixels: femnist 2, cifar100 10
-    label_order: Literal["given", "sorted", "random"] = "given"  # given: see the header of dlf.py
-    labels: Attack = field(default_factory=LabelsDlf)  # used when neither labels nor counts are granted
-    restarts: int = 1
-    keep: Literal["last", "best"] = "last"  # best: of the attacker's own loss in the second half of the steps
-    at: At = "first"
-    batch_norm: BatchNorm = "batch"
+    steps: int = setting(400, STEPS, least=1)
+    learning_rate: float | None = setting(
+        None, f"{LEARNING_RATE} {LEFT_OUT[:-1]}, 0.4 for femnist, 0.1 for cifar100.", above=0, most=MOST_RATE
+    )
+    decay: float | None = setting(
+        None,
+        "Factor of the learning rate every few steps. Default: 0.995 every 10 steps for femnist, 0.997 every 20 for "
+        "cifar100.",
+        above=0,
+        most=1,
+    )
+    match: str = setting(
+        BY_DEPTH, f"{MATCH} The authors' code uses l2-by-depth, the paper cosine.", choices=MATCHES
+    )
+    match_weight: tuple[float, float] | None = setting(
+        None,
+        "Weight of the match at the start, and from half of the steps on. Default: [1, 2] for femnist, [4, 2] for "
+        "cifar100.",
+        above=0,
+    )
+    total_variation: float | None = setting(
+        None, f"{TOTAL_VARIATION} Default: 1e-3 for femnist, 2e-4 for cifar100.", least=0
+    )
+    clip: float | None = setting(
+        None, "Weight of pixels outside their range. Default: 2 for femnist, 10 for cifar100.", least=0
+    )
+    label_order: Literal["given", "sorted", "random"] = setting(
+        "given", "Order in which labels are cut into batches: as given, sorted by class, or random."
+    )
+    labels: Attack = setting(LabelsDlf, LABELS, check=check_label_attack)
+    keep: Literal["last", "best"] = setting("last", f"{KEEP[:-1]} in the second half of the steps.")
 
+    @abstractmethod
+    def played(self, recipe: Recipe, examples: int) -> Recipe:
+        """Return the recipe that is simulated for a client with this recipe and number of examples."""
 
-def check_dlf(settings: DlfSettings) -> None:
-    """Refuse settings that cannot be meant."""
-    if settings.preset not in PRESETS:
-        raise unknown_name("preset", settings.preset, PRESETS)
-    method_of(settings)
-    check_at(settings.at)
-    check_batch_norm(settings.batch_norm)
-    check_count("restarts", settings.restarts)
-    check_label_attack(settings.labels)
-    distance_named(settings.match, [])
-    _one_of("label_order", settings.label_order, ("given", "sorted", "random"))
-    _one_of("keep", settings.keep, ("last", "best"))
-    check_weight("total_variation", _or(settings.total_variation, 0.0))
-    check_weight("clip", _or(settings.clip, 0.0))
-    given = (1.0, 1.0) if settings.match_weight is None else settings.match_weight
-    if len(given) != 2 or not all(0 < weight < float("inf") for weight in given):
-        raise BadInput(
-            "match_weight",
-            expected="two finite numbers above 0",
-            got=repr(settings.match_weight),
-            remedy="Try [1.0, 2.0].",
-        )
+    @abstractmethod
+    def one_set(self, images: Tensor, space: Space) -> Tensor:
+        """Return the guess [n, c, h, w] made of one set of images per epoch [sets, n, c, h, w]."""
+
+    def loss(self, view: View, context: Context, simulated: Simulation) -> Objective:
+        """Return the loss on a simulation; a hook for the prior over epochs."""
+        return objective(view, self, simulated)
+
+    @final
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Run the algorithm of the header, step by step."""
+        known = what_is_known(view, self, context)
+        played = self.played(known.recipe, len(known.labels))
+        simulated = simulation(view, self, known, played, by_epoch=self.by_epoch)
+        descent = descend(view, self, context, self.loss(view, context, simulated), self.name)
+        images = self.one_set(descent.images, view.space)
+        labels = known.labels if known.step_labels is None else known.step_labels[: len(images)]
+        return images_found(images, labels, descent.outcome, known.facts | descent.facts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbers:
-    """The weights of one attack with the preset's where none was given."""
+class Dlf(DlfFamily):
+    """What did the training images look like? Simulates the client's whole round, with separate images per epoch."""
 
-    match_weight: tuple[float, float]
-    total_variation: float
-    clip: float
+    name: ClassVar[str] = "dlf"
+    by_epoch: ClassVar[bool] = True
 
-
-def numbers_of(settings: DlfSettings) -> Numbers:
-    """The weights of the loss."""
-    preset = PRESETS[settings.preset]
-    return Numbers(
-        match_weight=preset.match_weight if settings.match_weight is None else settings.match_weight,
-        total_variation=_or(settings.total_variation, preset.total_variation),
-        clip=_or(settings.clip, preset.clip),
+    prior: str | None = setting(
+        None,
+        "Summary that should be equal in all epochs: distance l1 or l2, then mean or max, then optionally a random "
+        "convolution. Default: l2-mean for femnist, l2-max-conv for cifar100.",
+        choices=tuple(EPOCH_PRIORS),
+    )
+    prior_weight: float | None = setting(
+        None, "Weight of the prior. Default: the authors' for the preset and the prior (Table 4).", least=0
+    )
+    average: Average = setting("matched", AVERAGE)
+    together: float = setting(
+        0.0, "Share of the steps in which all epochs hold the same images; 0 in the paper.", least=0, most=1
     )
 
+    def played(self, recipe: Recipe, examples: int) -> Recipe:
+        """Return the client's own recipe."""
+        return recipe
 
-def method_of(settings: DlfSettings) -> Adam:
-    """Adam with a learning rate that falls smoothly."""
-    preset = PRESETS[settings.preset]
-    decay = _or(settings.decay, preset.decay)
-    if not 0 < decay <= 1:
-        raise BadInput("decay", expected="a number above 0, at most 1", got=repr(decay), remedy="Try 0.995.")
-    return Adam(
-        steps=settings.steps,
-        lr=_or(settings.learning_rate, preset.learning_rate),
-        decay=Exponential(by=decay, every=preset.decay_every),
-    )
+    def one_set(self, images: Tensor, space: Space) -> Tensor:
+        """Return the mean over epochs, after matching unless set otherwise."""
+        return averaged(images, space, self.average)
 
+    def loss(self, view: View, context: Context, simulated: Simulation) -> Objective:
+        """Return the loss with the weighted prior."""
+        return objective(view, self, simulated, self._prior(view, context), together=self.together)
 
-def prior_of(preset: str, name: str | None, weight: float | None) -> tuple[str, float]:
-    """The name and the weight of the prior, the preset's where none was given."""
-    told = PRESETS[preset]
-    chosen = told.prior if name is None else name
-    if chosen not in EPOCH_PRIORS:
-        raise unknown_name("prior", chosen, EPOCH_PRIORS)
-    check_weight("prior_weight", _or(weight, 0.0))
-    return chosen, _or(weight, told.prior_weights[chosen])
-
-
-def _or(given: float | None, other: float) -> float:
-    return other if given is None else given
+    def _prior(self, view: View, context: Context) -> Penalty:
+        """Return the weighted prior; a convolution is drawn from the root, so that all settings get the same one."""
+        preset, kernel = PRESETS[self.preset], None
+        name = self.prior or preset.prior
+        weight, prior = _or(self.prior_weight, preset.prior_weights[name]), EPOCH_PRIORS[name]
+        if prior.convolved:
+            like = next(iter(view.of_target()[0].start.values()))
+            kernel = random_kernel(like.new_empty(view.space.shape), fork(context.root, "dlf", "convolution"))
+        return lambda x: weight * prior(x, kernel)
 
 
-def _one_of(argument: str, got: object, known: tuple[str, ...]) -> None:
-    if got not in known:
-        raise unknown_name(argument, str(got), known)
+@dataclass(frozen=True, kw_only=True)
+class DlfNoPrior(DlfFamily):
+    """What did the training images look like? DLF without the prior over epochs."""
+
+    name: ClassVar[str] = "dlf-no-prior"
+    by_epoch: ClassVar[bool] = True
+
+    average: Average = setting("matched", AVERAGE)
+
+    def played(self, recipe: Recipe, examples: int) -> Recipe:
+        """Return the client's own recipe."""
+        return recipe
+
+    def one_set(self, images: Tensor, space: Space) -> Tensor:
+        """Return the mean over epochs, after matching unless set otherwise."""
+        return averaged(images, space, self.average)
 
 
-# --- What DLF and its baselines share: knowledge of the client, the loss over all simulated images, the
-# descent on it.
+@dataclass(frozen=True, kw_only=True)
+class SharedSimulation(DlfFamily):
+    """What did the training images look like? Simulates the round with the same batches in every epoch."""
 
+    name: ClassVar[str] = "shared-simulation"
+
+    def played(self, recipe: Recipe, examples: int) -> Recipe:
+        """Return the client's own recipe."""
+        return recipe
+
+    def one_set(self, images: Tensor, space: Space) -> Tensor:
+        """Return the only set."""
+        return images[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedsgdEpoch(DlfFamily):
+    """What did the training images look like? Treats every epoch as one step on all images."""
+
+    name: ClassVar[str] = "fedsgd-epoch"
+
+    def played(self, recipe: Recipe, examples: int) -> Recipe:
+        """Return a recipe of one step per epoch."""
+        return one_step_per_epoch(recipe, examples)
+
+    def one_set(self, images: Tensor, space: Space) -> Tensor:
+        """Return the only set."""
+        return images[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedsgdInversion(DlfFamily):
+    """What did the training images look like? Treats the whole round as one step on all images."""
+
+    name: ClassVar[str] = "fedsgd-inversion"
+
+    def played(self, recipe: Recipe, examples: int) -> Recipe:
+        """Return a recipe of one step."""
+        return one_step(recipe, examples)
+
+    def one_set(self, images: Tensor, space: Space) -> Tensor:
+        """Return the only set."""
+        return images[0]
+
+
+# Step 1: what is known of the client
 
 UNFIT = "granted, but not used: its batches are not those of the recipe"
-Penalty = Callable[[Tensor], Tensor]  # images [epochs, n, c, h, w] to a scalar
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the attacker knows or believes of the client."""
+    """What the attacker knows or assumes about the client."""
 
     observation: Observation
     recipe: Recipe
@@ -253,36 +349,24 @@ class Known:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Simulation:
-    """A replay of the client with one set of images, or one per epoch."""
-
-    client: Replay
-    aim: Params  # the sum of the client's gradients
-    unit: float  # what turns a replayed update into such a sum
-    labels: Tensor  # [sets * n]
-    sets: int
-    batches: int  # batches that all the images make: what the match is divided by
-
-
-def what_is_known(view: View, settings: DlfSettings, context: Context) -> Known:
-    """The update, its recipe and the labels in an order."""
-    observation = observation_at(view, settings.at)
+def what_is_known(view: View, attack: DlfFamily, context: Context) -> Known:
+    """Return the update, its recipe and the labels in the order in which they are cut into batches."""
+    observation = observation_at(view, attack.at)
     recipe = recipe_of(view, observation)
     assert recipe is not None
     steps = (view.grants.batch_labels or {}).get(observation.round)
     unfit = steps is not None and not _fits(steps, recipe)
     if steps is None or unfit:
-        labels, facts = labels_known(view, context, settings.labels)
+        labels, facts = labels_known(view, context, attack.labels)
         facts |= {"batch_labels": UNFIT} if unfit else {}
         steps = None
     else:
         every = torch.cat(steps)
         labels, facts = every[: len(every) // recipe.epochs], {"labels": "granted for every local step"}
     device = next(iter(observation.start.values())).device
-    order = settings.label_order
+    order = attack.label_order
     if order == "given" and facts["labels"] == "granted counts":
-        order = "random"  # counts come in no order, and a data loader's tells nothing of the client's batches
+        order = "random"  # counts have no order, and a data loader's reveals nothing of the client's batches
     # From the root, so that the whole family works on the same split of the same labels.
     labels = _in_order(labels, order, fork(context.root, "dlf", "label order"))
     return Known(
@@ -295,13 +379,13 @@ def what_is_known(view: View, settings: DlfSettings, context: Context) -> Known:
 
 
 def _fits(steps: Sequence[Tensor], recipe: Recipe) -> bool:
-    """Whether labels of every step come in the batches of the recipe, as drawn (Poisson) ones do not."""
-    sizes = [len(one) for one in steps]
+    """Return whether labels of every step come in the batches of the recipe, unlike Poisson samples."""
+    sizes = [len(labels) for labels in steps]
     count = sum(sizes) // (1 if recipe.kind == "gradient" else recipe.epochs)
     if count == 0:
         return False
-    told = straight_schedule(count, recipe)
-    return sizes == [len(told.used(step)) for step in range(told.steps)]
+    schedule = straight_schedule(count, recipe)
+    return sizes == [len(schedule.used(step)) for step in range(schedule.steps)]
 
 
 def _in_order(
@@ -312,10 +396,25 @@ def _in_order(
     return labels if order == "given" else labels[permutation(len(labels), generator).to(labels.device)]
 
 
-def simulation(
-    view: View, settings: DlfSettings, known: Known, recipe: Recipe, *, by_epoch: bool
-) -> Simulation:
-    """The client's round by this recipe, with images of their own in every epoch or the same in all."""
+# Step 3: simulation and loss
+
+Penalty = Callable[[Tensor], Tensor]  # images [epochs, n, c, h, w] -> scalar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A replay of the client with one set of images, or one per epoch."""
+
+    client: Replay
+    aim: Params  # the sum of the client's gradients
+    unit: float  # turns a replayed update into such a sum
+    labels: Tensor  # [sets * n]
+    sets: int
+    batches: int  # batches of all sets together, by which the match is divided
+
+
+def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, by_epoch: bool) -> Simulation:
+    """Return the client's round by this recipe, with separate images in every epoch or the same in all."""
     count = len(known.labels)
     epochs = recipe.epochs if recipe.kind == "weights" else 1
     sets = epochs if by_epoch else 1
@@ -326,7 +425,7 @@ def simulation(
         recipe,
         order,
         buffers=known.observation.buffers,
-        batch_norm=settings.batch_norm,
+        batch_norm=attack.batch_norm,
     )
     aim = aim_of(known.observation, known.recipe)
     client, aim = aware(view, known.observation, known.recipe, count, client, aim)
@@ -343,16 +442,25 @@ def simulation(
 
 
 @dataclass(frozen=True, kw_only=True)
+class LossWeights:
+    """Weights of the terms of the loss."""
+
+    match_weight: tuple[float, float]
+    total_variation: float
+    clip: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Objective:
     """The loss: weighted match / batches + total variation + range of pixels (+ a prior over epochs).
 
-    All but the match is weighed for squared differences. A cosine takes their place as a share of the update's own
-    squared length; `share` brings the other terms to that scale.
+    All terms but the match are tuned for squared differences. A cosine measures these relative to the squared norm of
+    the update; `share` scales the other terms accordingly.
     """
 
     simulation: Simulation
     distance: Distance
-    numbers: Numbers
+    numbers: LossWeights
     space: Space
     half: int  # steps over which the weight of the match changes
     penalty: Penalty | None = None
@@ -360,261 +468,143 @@ class Objective:
     together: int = 0  # steps in which all epochs hold the same images
 
     def value(self, point: dict[str, Tensor], step: int) -> Tensor:
-        """The loss after so many steps, of images [sets, n, c, h, w] called "inputs"; scalar."""
+        """Return the loss after `step` steps of images [sets, n, c, h, w] called "inputs"; scalar."""
         x = point["inputs"]
         x = x.mean(0, keepdim=True).expand_as(x) if step < self.together else x
         flat = x.flatten(0, 1)
-        told = self.simulation
-        update = scaled(told.client.update(flat, told.labels), told.unit)
-        held = self.numbers.total_variation * squared_total_variation(flat)
-        held = held + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
-        held = held if self.penalty is None else held + self.penalty(x)
-        match = self.match_weight(step) * self.distance(update, told.aim)
-        return match / told.batches + held if self.share is None else match + self.share * held
+        simulated = self.simulation
+        update = scaled(simulated.client.update(flat, simulated.labels), simulated.unit)
+        rest = self.numbers.total_variation * squared_total_variation(flat)
+        rest = rest + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
+        rest = rest if self.penalty is None else rest + self.penalty(x)
+        match = self.match_weight(step) * self.distance(update, simulated.aim)
+        return match / simulated.batches + rest if self.share is None else match + self.share * rest
 
     def match_weight(self, step: int) -> float:
-        """From the first weight to the second by equal factors, arriving at half of the steps."""
+        """Return the weight of the match: geometrically from the first to the second, reached at half of the steps."""
         first, second = self.numbers.match_weight
         return float(first * (second / first) ** min(1.0, (step + 1) / self.half))
 
 
 def objective(
     view: View,
-    settings: DlfSettings,
+    attack: DlfFamily,
     simulated: Simulation,
     penalty: Penalty | None = None,
     *,
     together: float = 0.0,
 ) -> Objective:
-    """The loss of one attack on one simulation."""
+    """Return the loss of one attack on one simulation."""
     names = [name for name, _ in view.model.named_parameters() if name in simulated.aim]
     return Objective(
         simulation=simulated,
-        distance=_distance(settings.match, names, simulated),
-        numbers=numbers_of(settings),
+        distance=_distance(attack.match, names, simulated),
+        numbers=numbers_of(attack),
         space=view.space,
-        half=max(1, settings.steps // 2),
+        half=max(1, attack.steps // 2),
         penalty=penalty,
-        share=_share(simulated, names) if settings.match.startswith("cosine") else None,
-        together=round(together * settings.steps),
+        share=_share(simulated, names) if attack.match.startswith("cosine") else None,
+        together=round(together * attack.steps),
     )
 
 
-def _distance(match: str, names: list[str], simulated: Simulation) -> Distance:
-    """The distance of that name; under noise known to be alike in all entries, these count alike.
+def numbers_of(attack: DlfFamily) -> LossWeights:
+    """Return the weights of the loss, the preset's where none was given."""
+    preset = PRESETS[attack.preset]
+    return LossWeights(
+        match_weight=preset.match_weight if attack.match_weight is None else attack.match_weight,
+        total_variation=_or(attack.total_variation, preset.total_variation),
+        clip=_or(attack.clip, preset.clip),
+    )
 
-    The update's own length then counts as much as before, and so do the other terms beside it.
+
+def _or(given: float | None, otherwise: float) -> float:
+    return otherwise if given is None else given
+
+
+def _distance(match: str, names: list[str], simulated: Simulation) -> Distance:
+    """Return the distance of that name; under known noise of equal variance all entries get equal weights.
+
+    The distance of the update from zero is kept, and with it the balance with the other terms.
     """
     if match != BY_DEPTH or not simulated.client.noise:
         return distance_named(match, names)
-    before, plain = (_length(simulated, names, one) for one in (BY_DEPTH, "l2"))
-    return partial(squared_l2, weights=dict.fromkeys(names, before / plain if plain > 0 else 1.0))
+    by_depth, plain = (_length(simulated, names, name) for name in (BY_DEPTH, "l2"))
+    return partial(squared_l2, weights=dict.fromkeys(names, by_depth / plain if plain > 0 else 1.0))
 
 
 def _share(simulated: Simulation, names: list[str]) -> float:
-    """One over the squared length of the update per batch, layers counted as in the authors' code."""
+    """Return one over the squared norm of the update per batch, with the weights of layers of the authors' code."""
     length = _length(simulated, names, BY_DEPTH)
     return simulated.batches / length if length > 0 else 1.0
 
 
 def _length(simulated: Simulation, names: list[str], match: str) -> float:
-    """The distance of the update from none."""
+    """Return the distance of the update from zero."""
     nothing = {name: torch.zeros_like(value) for name, value in simulated.aim.items()}
     return float(distance_named(match, names)(simulated.aim, nothing))
 
 
+# Step 4: minimisation
+
+
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """Where a descent ended."""
+class Descent:
+    """The result of a minimisation."""
 
     images: Tensor  # [sets, n, c, h, w]
     outcome: Outcome
     facts: dict[str, Any]
 
 
-def descend(view: View, settings: DlfSettings, context: Context, loss: Objective, what: str) -> Found:
-    """Minimise the loss over images that start from N(0, 1), alike in all epochs if they begin together."""
-    told = loss.simulation
-    like = next(iter(told.client.start.values()))
-    shape = (told.sets, len(told.labels) // told.sets, *view.space.shape)
+def method_of(attack: DlfFamily) -> Adam:
+    """Return Adam with a smoothly falling learning rate."""
+    preset = PRESETS[attack.preset]
+    return Adam(
+        steps=attack.steps,
+        lr=_or(attack.learning_rate, preset.learning_rate),
+        decay=Exponential(by=_or(attack.decay, preset.decay), every=preset.decay_every),
+    )
+
+
+def descend(view: View, attack: DlfFamily, context: Context, loss: Objective, what: str) -> Descent:
+    """Minimise the loss over images that start from N(0, 1), equal in all epochs if they begin together."""
+    simulated = loss.simulation
+    like = next(iter(simulated.client.start.values()))
+    shape = (simulated.sets, len(simulated.labels) // simulated.sets, *view.space.shape)
     blank = torch.empty(shape[1:] if loss.together else shape, dtype=like.dtype, device=like.device)
     drawn = (
-        normal_like(blank, fork(context.root, "dlf", "start", place)) for place in range(settings.restarts)
+        normal_like(blank, fork(context.root, "dlf", "start", number)) for number in range(attack.restarts)
     )
-    starts = [{"inputs": one.expand(shape).clone()} for one in drawn]
-    found = restarts(
+    tried = restarts(
         Changing(at=loss.value, settled=max(loss.half, loss.together)),
-        starts,
-        method_of(settings),
+        [{"inputs": start.expand(shape).clone()} for start in drawn],
+        method_of(attack),
         report=context.report,
         what=what,
-        keep=settings.keep,
+        keep=attack.keep,
     )
-    end = found.outcome
-    kept = end.kept(settings.keep)
-    facts = {"own_loss": [one.loss_of(settings.keep) for one in found.outcomes], "restart": found.chosen}
-    images = told.client.shown(kept["inputs"].flatten(0, 1)).reshape(shape)
-    return Found(images=images, outcome=end, facts=facts)
+    end = tried.outcome
+    losses = [outcome.loss_of(attack.keep) for outcome in tried.outcomes]
+    images = simulated.client.shown(end.kept(attack.keep)["inputs"].flatten(0, 1)).reshape(shape)
+    return Descent(images=images, outcome=end, facts={"own_loss": losses, "restart": tried.chosen})
 
 
-def evidence_of(found: Found, known: Known, images: Tensor) -> Evidence:
-    """The images of a descent, [n, c, h, w], as evidence."""
-    end = found.outcome
-    return of_images(
-        images,
-        known.labels if known.step_labels is None else known.step_labels[: len(images)],
-        status=end.status,
-        reason=end.reason,
-        curve=end.curve,
-        facts=known.facts | found.facts,
-    )
-
-
-# --- Shared simulation, the baseline of Dimitrov et al. (2022) after Geiping et al. (2020).
-#
-# As dlf.py, but the same images are used in every epoch, in the same batches:
-#     1. Labels in an order, cut into batches.
-#     2. One set of images from N(0, 1).
-#     3. Simulate all local steps, every epoch on these images; the loss of dlf.py without the prior, the match
-#        divided by the batches of one epoch.
-#     4. Descend by Adam; nothing is left to match or average.
-# It supposes that the client keeps its batches, which only `shuffle = "once"` or "never" does. Where we differ: as
-# in dlf.py.
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedSimulation(DlfSettings, Attack):
-    """What did the training images look like? The round is simulated with the same batches in every epoch."""
-
-    name: ClassVar[str] = "shared-simulation"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 80}
-    adapts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_dlf(self)
-
-    def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
-
-    def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header."""
-        known = what_is_known(view, self, context)
-        simulated = simulation(view, self, known, known.recipe, by_epoch=False)
-        found = descend(view, self, context, objective(view, self, simulated), self.name)
-        return evidence_of(found, known, found.images[0])
-
-
-# --- FedSGD-Epoch, a baseline of Dimitrov et al. (2022): every epoch is taken for one large step.
-#
-# As shared_simulation.py, but each epoch is one step on all images, whose gradient counts as many times as
-# the epoch has batches. The authors' code has one set of images for all epochs, although the paper says
-# that they are matched and averaged; so here.
-#
-# Where we differ: with momentum, the step counts as all the client's steps together would on a constant
-# gradient. Else as in dlf.py.
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedsgdEpoch(DlfSettings, Attack):
-    """What did the training images look like? Every epoch is taken for one step on all images."""
-
-    name: ClassVar[str] = "fedsgd-epoch"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 80}
-    adapts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_dlf(self)
-
-    def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
-
-    def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header."""
-        known = what_is_known(view, self, context)
-        simulated = simulation(
-            view, self, known, one_step_per_epoch(known.recipe, len(known.labels)), by_epoch=False
-        )
-        found = descend(view, self, context, objective(view, self, simulated), self.name)
-        return evidence_of(found, known, found.images[0])
-
-
-# --- FedSGD inversion, a baseline of Dimitrov et al. (2022): the whole round is taken for one step.
-#
-# As shared_simulation.py, but the update is matched with the gradient of all images at the start, times the
-# number of local steps. With one local step this is the usual gradient inversion.
-#
-# Where we differ: with momentum, the step counts as all the client's steps together would on a constant
-# gradient. Else as in dlf.py.
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedsgdInversion(DlfSettings, Attack):
-    """What did the training images look like? The whole round is taken for one step on all images."""
-
-    name: ClassVar[str] = "fedsgd-inversion"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 80}
-    adapts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_dlf(self)
-
-    def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
-
-    def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header."""
-        known = what_is_known(view, self, context)
-        simulated = simulation(view, self, known, one_step(known.recipe, len(known.labels)), by_epoch=False)
-        found = descend(view, self, context, objective(view, self, simulated), self.name)
-        return evidence_of(found, known, found.images[0])
-
-
-# --- MatchEpoch (Data Leakage in Federated Averaging, 4.4): the same images, found once per epoch, become
-# one set.
-
-
-Average = Literal["matched", "plain", "none"]
+# Step 5: the images of all epochs become one set (MatchEpoch, section 4.4)
 
 
 def averaged(x: Tensor, space: Space, average: Average = "matched") -> Tensor:
-    """One set of images out of one per epoch, x [epochs, n, c, h, w]; shape [n, c, h, w].
+    """Return one set of images [n, c, h, w] from one per epoch, x [epochs, n, c, h, w].
 
-    The mean after matching; or without matching; or the first epoch's images as they are.
+    The mean after matching; or without matching; or the first epoch's images unchanged.
     """
     if average == "none" or len(x) == 1:
         return x[0]
     return (reordered(x, matched_to_first(space.to_pixels(x))) if average == "matched" else x).mean(0)
 
 
-def check_average(average: str) -> None:
-    """Refuse a way that is not there."""
-    if average not in get_args(Average):
-        raise unknown_name("average", average, get_args(Average))
-
-
 def matched_to_first(pixels: Tensor) -> Tensor:
-    """For every epoch of pixels [epochs, n, c, h, w] the image that belongs to each of the first; [epochs, n].
+    """Return for every epoch of pixels [epochs, n, c, h, w] the index of the partner of each first image [epochs, n].
 
     One to one, with the largest total PSNR.
     """
@@ -622,98 +612,5 @@ def matched_to_first(pixels: Tensor) -> Tensor:
 
 
 def reordered(x: Tensor, places: Tensor) -> Tensor:
-    """Each epoch of x [epochs, n, ...] in the order that places [epochs, n] give; shape kept."""
+    """Return each epoch of x [epochs, n, ...] in the order given by places [epochs, n]; shape kept."""
     return torch.stack([epoch[order] for epoch, order in zip(x, places, strict=True)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dlf(DlfSettings, Attack):
-    """What did the training images look like? The client's whole round is simulated, with images per epoch."""
-
-    name: ClassVar[str] = "dlf"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 80}
-    adapts: ClassVar[bool] = True
-
-    prior: str | None = (
-        None  # l1 or l2, then mean or max, then perhaps conv: femnist l2-mean, cifar100 l2-max-conv
-    )
-    prior_weight: float | None = None  # None: the authors' for this preset and prior (Table 4)
-    average: Average = "matched"  # plain: without matching; none: the first epoch's images
-    together: float = 0.0  # share of the steps in which all epochs hold the same images; 0: the paper's way
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_dlf(self)
-        prior_of(self.preset, self.prior, self.prior_weight)
-        check_average(self.average)
-        if not 0 <= self.together <= 1:
-            raise BadInput(
-                "together",
-                expected="a share of the steps, 0 to 1",
-                got=repr(self.together),
-                remedy="Try 0.5.",
-            )
-
-    def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
-
-    def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header, step by step."""
-        known = what_is_known(view, self, context)
-        simulated = simulation(view, self, known, known.recipe, by_epoch=True)
-        loss = objective(view, self, simulated, self._prior(view, context), together=self.together)
-        found = descend(view, self, context, loss, self.name)
-        return evidence_of(found, known, averaged(found.images, view.space, self.average))
-
-    def _prior(self, view: View, context: Context) -> Penalty:
-        """The weighted prior; a convolution is drawn from the root, so that all settings get the same one."""
-        name, weight = prior_of(self.preset, self.prior, self.prior_weight)
-        prior, kernel = EPOCH_PRIORS[name], None
-        if prior.convolved:
-            like = next(iter(view.of_target()[0].start.values()))
-            kernel = random_kernel(like.new_empty(view.space.shape), fork(context.root, "dlf", "convolution"))
-        return lambda x: weight * prior(x, kernel)
-
-
-# --- DLF without its prior over epochs (Dimitrov et al. 2022, "Ours (no prior)"), the ablation of dlf.py.
-#
-# Steps 1 to 5 of dlf.py; the loss lacks the term that draws the epochs together, so only the match, the
-# total variation and the range of pixels hold the images of different epochs. Where we differ: as there.
-
-
-@dataclass(frozen=True, kw_only=True)
-class DlfNoPrior(DlfSettings, Attack):
-    """What did the training images look like? As dlf, but epochs are not drawn together."""
-
-    name: ClassVar[str] = "dlf-no-prior"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 80}
-    adapts: ClassVar[bool] = True
-
-    average: Average = "matched"  # plain: without matching; none: the first epoch's images
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_dlf(self)
-        check_average(self.average)
-
-    def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
-
-    def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header."""
-        known = what_is_known(view, self, context)
-        simulated = simulation(view, self, known, known.recipe, by_epoch=True)
-        found = descend(view, self, context, objective(view, self, simulated), self.name)
-        return evidence_of(found, known, averaged(found.images, view.space, self.average))

@@ -1,25 +1,25 @@
 """See through Gradients, or GradInversion (Yin, Mallya, Vahdat, Alvarez, Kautz and Molchanov 2021).
 
-Several guesses are sought side by side from different starts, held together by what they agree on:
+Several guesses are optimised in parallel from different starts, coupled by their consensus:
     1. Take the labels as granted, or from a sub-attack; with distinct_labels = true by the paper's rule: the N
-       classes whose row of the last layer has the lowest smallest entry of the gradient.
+       classes whose row of the last layer's gradient has the lowest minimum.
     2. Draw for each of `restarts` guesses images from N(0, 1).
-    3. Descend on the sum over guesses of
-           squared distance of replayed and seen update
+    3. Minimise the sum over guesses of
+           squared distance of replayed and observed update
          + tv * total variation + norm * half the mean square of the pixels
          + bn * distance of the BatchNorm statistics of the guess from the client's, the first layer ten times
          + group * mean squared distance to the mean of all guesses, from `group_from` of the steps on
-       by Adam, with a learning rate that rises over 50 steps and falls to zero along a cosine, some normal
-       noise after each step, and back into the range of valid pixels.
-    4. Of the guesses keep the one where the loss without the group is lowest.
-The client's BatchNorm statistics are those granted (`bn-statistics`); without the grant those that can be
-worked out from the running statistics that the client returns; and where it returns none, the running
-statistics of the model, as the paper's network had them. The result says which.
+       by Adam, with a learning rate that rises over 50 steps and falls to zero along a cosine, normal noise after each
+       step, and projection onto the range of valid pixels.
+    4. Of the guesses keep the one whose loss without the group term is lowest.
+The client's BatchNorm statistics are those granted (`bn-statistics`); without the grant those computed from the running
+statistics that the client returns; and where it returns none, the running statistics of the model, as in the paper.
+The facts state which.
 
-Where we differ: guesses are averaged pixel by pixel without the registration of images by a trained network, but
-images of one label are matched first; 2,400 steps by default (20,000 in the paper) and 4 guesses; the
-squared distance is measured in the squared length of the update seen, so that the weights mean the same for every
-network; the noise is 0.01 of the learning rate, as in a public implementation (0.2 in the paper).
+Where we differ: guesses are averaged pixel by pixel without image registration by a trained network, but images of one
+label are matched first; 2,400 steps by default (20,000 in the paper) and 4 guesses; the squared distance is relative to
+the squared norm of the observed update, so that the weights mean the same for every network; the noise is 0.01 of the
+learning rate, as in a public implementation (0.2 in the paper).
 """
 
 from __future__ import annotations
@@ -33,28 +33,26 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.base import Attack, Context, Need
-from fedxray.attacks.evidence import Evidence, Kind, of_images
+from fedxray.attacks.base import Context
+from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.dlg import PART_OF_LENGTH, first_tensor, matching_loss
 from fedxray.attacks.inversion.problem import (
-    as_far_as_told,
-    check_count,
-    check_label_attack,
-    check_weight,
+    LEARNING_RATE,
+    STEPS,
+    ImageInversion,
     drawn_starts,
-    image_needs,
+    images_found,
     into_the_box,
     labels_in_batches,
     recipe_of,
+    with_averaged_pairs,
 )
-from fedxray.attacks.inversion.replay import BatchNorm, check_batch_norm
-from fedxray.attacks.labels.idlg import LabelsIdlg
-from fedxray.attacks.observations import At, check_at, examples_behind, observation_at
-from fedxray.errors import BadInput
+from fedxray.attacks.observations import examples_behind, observation_at
 from fedxray.federation.recipe import Recipe
 from fedxray.imaging import assignment
 from fedxray.models.inspect import batch_norm_layers, batch_statistics, head
 from fedxray.optim import (
+    MOST_RATE,
     Adam,
     Changing,
     Constant,
@@ -70,25 +68,28 @@ from fedxray.optim import (
 from fedxray.params import Params, buffers_of
 from fedxray.priors import l2, total_variation
 from fedxray.seeds import derive_seed, fork, normal_like
+from fedxray.settings import setting
 
-# --- What several guesses of the same images agree on.
+# Consensus of several guesses of the same images
 
 
 def consensus(guesses: Tensor, labels: Tensor) -> Tensor:
-    """The mean of corresponding images over all guesses [guesses, examples, ...], in the place of each; shape kept.
+    """Return the mean of corresponding images over all guesses [guesses, examples, ...], at each one's position.
 
     Image i of every guess has label i [examples]; those of one label are first matched to the first guess, one to
-    one, so that the squared distances are smallest.
+    one, with the smallest total squared distance. The shape is kept.
     """
-    places = torch.stack([matched_places(guesses[0], one, labels) for one in guesses])  # [guesses, examples]
-    aligned = torch.stack([one[place] for one, place in zip(guesses, places, strict=True)])
+    places = torch.stack(
+        [matched_places(guesses[0], guess, labels) for guess in guesses]
+    )  # [guesses, examples]
+    aligned = torch.stack([guess[place] for guess, place in zip(guesses, places, strict=True)])
     mean = aligned.mean(0)
-    back = places.argsort(1)  # where each image went
+    back = places.argsort(1)  # inverse permutations [guesses, examples]
     return torch.stack([mean[place] for place in back])
 
 
 def matched_places(reference: Tensor, guess: Tensor, labels: Tensor) -> Tensor:
-    """For each image of the reference [examples, ...] the place of its partner of the same label; shape [examples]."""
+    """Return for each image of the reference [examples, ...] the index of its partner of the same label [examples]."""
     places = torch.arange(len(labels), device=reference.device)
     for label in labels.unique().tolist():
         group = (labels == label).nonzero()[:, 0]
@@ -99,21 +100,19 @@ def matched_places(reference: Tensor, guess: Tensor, labels: Tensor) -> Tensor:
     return places
 
 
-# --- How far the BatchNorm statistics of guessed inputs are from the client's, as far as a seat knows
-# those.
+# BatchNorm statistics of the client and of a guess
 
-
-FIRST_LAYER = 10.0  # how much more the first BatchNorm layer counts
+FIRST_LAYER = 10.0  # weight of the first BatchNorm layer
 
 
 def known_statistics(
     view: View, observation: Observation, recipe: Recipe, examples: int
 ) -> tuple[dict[str, Tensor], str]:
-    """Statistics of the client's batches by layer, "<layer>.mean" and "<layer>.var", and where they come from.
+    """Return the statistics of the client's batches by layer, "<layer>.mean" and "<layer>.var", and their source.
 
-    Granted ones are the client's own, averaged over its steps. Otherwise a client that returns its running
-    statistics gives the same away: they moved towards those of its batches by a known share. Where it keeps them,
-    only the running statistics of the model that it was sent are left.
+    Granted ones are the client's own, averaged over its steps. A client that returns its running statistics reveals
+    the same: they moved towards those of its batches by a known share. Otherwise the running statistics of the model
+    that was sent are used.
     """
     layers = {name: layer for name, layer in batch_norm_layers(view.model).items() if _tracks(layer)}
     granted = (view.grants.bn_statistics or {}).get(observation.round)
@@ -131,15 +130,15 @@ def known_statistics(
 def statistics_loss(
     view: View, observation: Observation, recipe: Recipe, wanted: Params
 ) -> Callable[[Tensor], Tensor]:
-    """Inputs [examples, ...] in, the sum over layers of the distances of mean and of variance out.
+    """Return a loss of inputs [examples, ...]: the sum over layers of the distances of mean and of variance.
 
-    Inputs are cut into the batches of one epoch at the model that was sent, and their statistics averaged.
+    Inputs are cut into the batches of one epoch, evaluated at the model that was sent; statistics are averaged.
     """
-    tell, buffers = batch_statistics(view.model), {**buffers_of(view.model), **observation.buffers}
+    measure, buffers = batch_statistics(view.model), {**buffers_of(view.model), **observation.buffers}
     first = next(iter(batch_norm_layers(view.model)), "")
 
     def loss(x: Tensor) -> Tensor:
-        batches = [tell(observation.start, buffers, part) for part in x.split(recipe.batch_length(len(x)))]
+        batches = [measure(observation.start, buffers, part) for part in x.split(recipe.batch_length(len(x)))]
         parts = []
         for name, target in wanted.items():
             mine = torch.stack([batch[name] for batch in batches]).mean(0)
@@ -151,27 +150,27 @@ def statistics_loss(
 
 
 def _taken_up(layers: dict[str, nn.Module], before: Params, after: Params, steps: int) -> dict[str, Tensor]:
-    """What running statistics moved towards in so many steps, by layer."""
-    found = {}
+    """Return the mean of the statistics that the running ones moved towards in `steps` steps, by layer."""
+    by_layer = {}
     for name, layer in layers.items():
         assert isinstance(layer, _BatchNorm)
         kept = _share_kept(layer, before, name, steps)
-        for ours, theirs in (("mean", "running_mean"), ("var", "running_var")):
-            old, new = before[f"{name}.{theirs}"], after[f"{name}.{theirs}"]
-            found[f"{name}.{ours}"] = (new - kept * old) / (1 - kept)
-    return found
+        for statistic in ("mean", "var"):
+            old, new = (buffers[f"{name}.running_{statistic}"] for buffers in (before, after))
+            by_layer[f"{name}.{statistic}"] = (new - kept * old) / (1 - kept)
+    return by_layer
 
 
 def _share_kept(layer: _BatchNorm, before: Params, name: str, steps: int) -> float:
-    """How much of the old running statistics is left after so many steps."""
+    """Return the share of the old running statistics that is left after `steps` steps."""
     if layer.momentum is not None:
         return float((1 - layer.momentum) ** steps)
-    seen = int(before[f"{name}.num_batches_tracked"])  # a plain average over all batches ever
+    seen = int(before[f"{name}.num_batches_tracked"])  # a plain average over all batches so far
     return seen / (seen + steps)
 
 
 def _running(layers: dict[str, nn.Module], buffers: Params) -> dict[str, Tensor]:
-    """The running statistics themselves, unless no batch ever entered them."""
+    """Return the running statistics, or none where no batch ever entered them."""
     if all(int(buffers[f"{name}.num_batches_tracked"]) == 0 for name in layers):
         return {}
     return {
@@ -183,12 +182,12 @@ def _tracks(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm) and layer.running_mean is not None
 
 
-# --- Adam with some noise after every step, which depends on the seed and the step alone.
+# Adam with noise after every step, which depends on the seed and the step only
 
 
 @dataclass(frozen=True, kw_only=True)
 class Langevin(Method):
-    """Adam, and after each of its steps normal noise of `noise` times the present learning rate."""
+    """Adam with normal noise after each step, of standard deviation `noise` times the current learning rate."""
 
     steps: int
     lr: float
@@ -201,15 +200,15 @@ class Langevin(Method):
         self.adam()
 
     def adam(self) -> Adam:
-        """The same without noise."""
+        """Return the optimiser without noise."""
         return Adam(steps=self.steps, lr=self.lr, decay=self.decay)
 
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """What Adam remembers."""
+        """Return the initial state of Adam."""
         return self.adam().fresh(point)
 
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
-        """A step of Adam, then the noise."""
+        """Make a step of Adam, then add the noise."""
         moved, kept = self.adam().move(point, gradient, memory, step)
         size = self.noise * self.lr * self.decay.factor(step, self.steps)
         noisy = {
@@ -219,90 +218,63 @@ class Langevin(Method):
         return noisy if size else moved, kept
 
 
-WARM_UP = 50  # steps, at most a tenth of all
+WARM_UP = 50  # steps of rising learning rate, at most a tenth of all
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradInversion(Attack):
-    """What did the training images look like? Several guesses are pulled to what they have in common."""
+class GradInversion(ImageInversion):
+    """What did the training images look like? Optimises several guesses that are pulled to their consensus."""
 
     name: ClassVar[str] = "gradinversion"
-    kind: ClassVar[Kind] = "images"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("mean-image", "nearest-public-image")
-    controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
+    paper: ClassVar[str] = "yin-2021"
     small: ClassVar[Mapping[str, Any]] = {"steps": 50, "restarts": 2}
-    adapts: ClassVar[bool] = True
 
-    steps: int = 2400
-    learning_rate: float = 0.1
-    restarts: int = 4
-    tv: float = 1e-4
-    norm: float = 1e-6
-    bn: float = 0.1
-    group: float = 0.01
-    group_from: float = 0.25  # share of the steps after which guesses are pulled together
-    noise: float = 0.01  # in learning rates
-    distinct_labels: bool = False
-    labels: Attack = field(default_factory=LabelsIdlg)  # used when the labels are not granted
-    at: At = "first"
-    batch_norm: BatchNorm = "batch"
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        self.method(0)
-        check_at(self.at)
-        check_batch_norm(self.batch_norm)
-        check_count("restarts", self.restarts)
-        check_label_attack(self.labels)
-        for name in ("tv", "norm", "bn", "group", "noise"):
-            check_weight(name, getattr(self, name))
-        if not 0 <= self.group_from <= 1:
-            raise BadInput(
-                "group_from", expected="a share from 0 to 1", got=repr(self.group_from), remedy="Try 0.25."
-            )
+    steps: int = setting(2400, STEPS, least=1)
+    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    restarts: int = setting(4, "Number of guesses that are optimised in parallel.", least=1)
+    tv: float = setting(1e-4, "Weight of the total variation penalty.", least=0)
+    norm: float = setting(1e-6, "Weight of the mean square of the pixels.", least=0)
+    bn: float = setting(0.1, "Weight of the distance to the client's BatchNorm statistics.", least=0)
+    group: float = setting(0.01, "Weight of the distance to the mean of all guesses.", least=0)
+    group_from: float = setting(
+        0.25, "Share of the steps after which the group term is used.", least=0, most=1
+    )
+    noise: float = setting(
+        0.01, "Standard deviation of the noise after every step, in learning rates.", least=0
+    )
+    distinct_labels: bool = setting(
+        False, "Whether labels are inferred by the paper's rule, which assumes that no class occurs twice."
+    )
 
     def method(self, seed: int) -> Langevin:
-        """The optimiser of the paper, with noise from this seed."""
+        """Return the optimiser of the paper, with noise from this seed."""
         decay = WarmUp(over=max(1, min(WARM_UP, self.steps // 10)), then=Cosine())
         return Langevin(steps=self.steps, lr=self.learning_rate, noise=self.noise, seed=seed, decay=decay)
 
-    def needs(self) -> tuple[Need, ...]:
-        """Images, an update, how it was made, how many examples made it, and labels or a way to them."""
-        return image_needs(self.at, self.labels)
-
     def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header, step by step."""
+        """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
         labels, facts = self._labels(view, observation, context)
         starts = drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
-        start = {"inputs": torch.stack([one["inputs"] for one in starts])}  # [restarts, examples, ...]
+        start = {"inputs": torch.stack([guess["inputs"] for guess in starts])}  # [restarts, examples, ...]
         own, source = self._own_loss(view, observation, labels)
         end = minimise(
             self._together(own, labels), start, self.method(derive_seed(context.generator, "noise")),
             report=context.report, project=into_the_box(view, start["inputs"]), what=self.name,
         )  # fmt: skip
         with torch.enable_grad():  # the loss is made of gradients
-            losses = [own({"inputs": one}).item() for one in end.best["inputs"]]
+            losses = [own({"inputs": guess}).item() for guess in end.best["inputs"]]
         chosen = min(range(len(losses)), key=losses.__getitem__)
         facts |= {"round": observation.round, "own_loss": losses, "restart": chosen, "bn_statistics": source}
-        evidence = of_images(
-            end.best["inputs"][chosen],
-            labels,
-            status=end.status,
-            reason=end.reason,
-            curve=end.curve,
-            facts=facts,
-        )
-        return as_far_as_told(view, observation, evidence)
+        evidence = images_found(end.best["inputs"][chosen], labels, end, facts)
+        return with_averaged_pairs(view, observation, evidence)
 
     def _labels(
         self, view: View, observation: Observation, context: Context
     ) -> tuple[Tensor, dict[str, Any]]:
-        """The labels to work with, shape [examples], and where they come from."""
-        told = view.grants.labels is not None or view.grants.label_counts is not None
-        if told or not self.distinct_labels:
+        """Return the labels to work with [examples], and their source."""
+        granted = view.grants.labels is not None or view.grants.label_counts is not None
+        if granted or not self.distinct_labels:
             labels, facts = labels_in_batches(view, context, self.labels, self.at)
             return labels.to(first_tensor(observation).device), facts
         examples = examples_behind(view, self.at)
@@ -310,7 +282,7 @@ class GradInversion(Attack):
         return lowest_rows(observation.update[head(view.model).weight], examples), {"labels": "lowest rows"}
 
     def _own_loss(self, view: View, observation: Observation, labels: Tensor) -> tuple[Loss, str]:
-        """The loss of one guess by itself, and which BatchNorm statistics it uses."""
+        """Return the loss of a single guess, and the source of the BatchNorm statistics it uses."""
         match = matching_loss(view, observation, len(labels), labels, "length", self.batch_norm)
         recipe = recipe_of(view, observation)
         assert recipe is not None
@@ -326,24 +298,24 @@ class GradInversion(Attack):
         return own, source if use else "none"
 
     def _together(self, own: Loss, labels: Tensor) -> Changing:
-        """The loss of all guesses, which pull each other from a certain step on."""
+        """Return the loss of all guesses, with the group term from `group_from` of the steps on."""
         settled = round(self.group_from * self.steps)
 
         def loss(point: dict[str, Tensor], step: int) -> Tensor:
             guesses = point["inputs"]
-            value = torch.stack([own({"inputs": one}) for one in guesses]).sum()
+            value = torch.stack([own({"inputs": guess}) for guess in guesses]).sum()
             if step < settled or len(guesses) < 2 or not self.group:
                 return value
-            apart = ((guesses - consensus(guesses.detach(), labels)) ** 2).flatten(1).mean(1)
-            return value + self.group * apart.sum()
+            distances = ((guesses - consensus(guesses.detach(), labels)) ** 2).flatten(1).mean(1)  # [guesses]
+            return value + self.group * distances.sum()
 
         return Changing(at=loss, settled=settled)
 
 
 def lowest_rows(update: Tensor, examples: int) -> Tensor:
-    """The classes [examples] whose row of the gradient, minus the update [classes, features], dips lowest.
+    """Return the classes [examples] whose rows of minus the update [classes, features] have the lowest minima.
 
-    The paper's rule knows each class once; more examples than classes start over.
+    The paper's rule uses each class once; with more examples than classes it starts over.
     """
     order = (-update).min(1).values.argsort(stable=True)
     return order.repeat(-(-examples // len(order)))[:examples].sort().values

@@ -1,4 +1,8 @@
-"""Replays a client: a guess of its inputs and labels becomes the update it would have sent."""
+"""Differentiable replay of a client's round: a guess of its inputs and labels becomes the update it would have sent.
+
+Holds also the recipes that approximate a round of many local steps by few (FedSGD baselines), and a fast average
+pooling.
+"""
 
 from __future__ import annotations
 
@@ -21,38 +25,38 @@ from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
 from fedxray.params import Params, buffers_of, each
 
-# --- Average pooling as one product of matrices, which is quicker to differentiate twice than torch's own
-# kernel.
-
+# Average pooling as one matrix product, which is faster to differentiate twice than torch's own kernel
 
 Pair = tuple[int, int]
 
 
 def quicken(network: nn.Module) -> None:
-    """Let every average pooling over windows that touch compute by a product, in place."""
+    """Replace, in place, every average pooling over adjacent windows by a matrix product."""
     for layer in network.modules():
         if type(layer) is nn.AvgPool2d and _tiles(layer):
             vars(layer)["forward"] = partial(average_pool, size=_pair(layer.kernel_size))
 
 
 def average_pool(x: Tensor, size: Pair) -> Tensor:
-    """As torch.nn.functional.avg_pool2d with windows that touch, x [..., h, w]; shape [..., h / high, w / wide]."""
+    """Return avg_pool2d of x [..., h, w] over adjacent windows; shape [..., h / high, w / wide]."""
     high, wide = size
     rows, columns = x.shape[-2] // high, x.shape[-1] // wide
     inside = x[..., : rows * high, : columns * wide]
-    bands = inside.reshape(-1, high * columns * wide)  # the rows that share a row of windows, end to end
+    bands = inside.reshape(
+        -1, high * columns * wide
+    )  # rows of pixels that share a row of windows, concatenated
     return (bands @ _windows(columns, size, x)).reshape(*x.shape[:-2], rows, columns)
 
 
 def _windows(columns: int, size: Pair, like: Tensor) -> Tensor:
-    """What each pixel of a band gives to each window, [high * columns * wide, columns]."""
+    """Return the weight of each pixel of a band in each window, [high * columns * wide, columns]."""
     high, wide = size
-    one = torch.eye(columns, dtype=like.dtype, device=like.device) / (high * wide)
-    return one.repeat_interleave(wide, 0).repeat(high, 1)
+    means = torch.eye(columns, dtype=like.dtype, device=like.device) / (high * wide)
+    return means.repeat_interleave(wide, 0).repeat(high, 1)
 
 
 def _tiles(layer: nn.AvgPool2d) -> bool:
-    """Whether every pixel is in one window at most, and all windows count alike."""
+    """Return whether every pixel is in at most one window, and all windows have equal weights."""
     plain = _pair(layer.padding) == (0, 0) and not layer.ceil_mode and layer.divisor_override is None
     return plain and _pair(layer.kernel_size) == _pair(layer.stride)
 
@@ -61,36 +65,36 @@ def _pair(value: int | tuple[int, ...]) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-# Bytes of parameters, over all steps, up to which the whole graph of a round is kept. For networks as the papers' the
+# Bytes of parameters, over all steps, up to which the whole graph of a round is kept; for the papers' networks the
 # graph then takes two to three times as much.
 MOST_HELD = 400_000_000
 
-# Whether BatchNorm uses the statistics of the batch, as training clients do, or the running ones.
+# BatchNorm by the statistics of the batch, as clients train, or by the running ones.
 BatchNorm = Literal["batch", "running"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """One client's round, waiting for its inputs and labels; build it with `replay`."""
+    """One client's round as a function of its inputs and labels; build it with `replay`."""
 
     start: Params
     buffers: Params
     recipe: Recipe
     evaluate: Objective
-    order: Tensor | None  # [uses] places of the guess, step after step; None when each is used once, in order
+    order: Tensor | None  # [uses] indices into the guess, step after step; None: each once, in order
     sizes: tuple[int, ...]  # examples of every step
     examples: int
     segment: int | None = None  # steps in the graph at a time; None: all of them
-    seams: Seams = IDENTITY  # what is known for certain of the client's defence
-    weights: Params | None = None  # what an entry of the update counts, where some count less
+    seams: Seams = IDENTITY  # deterministic parts of the client's defence, where known
+    weights: Params | None = None  # weights of entries of the update, where they differ
     noise: float = 0.0  # known variance of the noise in every entry of the update
 
     def update(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """The update, differentiable in x [examples, ...] and in y where it is not class numbers."""
+        """Return the update, differentiable in x [examples, ...] and in y where that holds no class numbers."""
         if len(x) != self.examples or len(y) != self.examples:
             got = f"{len(x)} inputs and {len(y)} labels"
             raise BadInput(
-                "x", expected=f"{self.examples} of both", got=got, remedy="The schedule tells how many."
+                "x", expected=f"{self.examples} of both", got=got, remedy="Give as many as the schedule uses."
             )
         batches = [Batch(x=part, y=label) for part, label in zip(self._cut(x), self._cut(y), strict=True)]
         # The fast attention kernels cannot be differentiated twice.
@@ -110,19 +114,19 @@ class Replay:
         return {name: value * self.weights[name] for name, value in result.update.items()}
 
     def shown(self, x: Tensor) -> Tensor:
-        """A guess [examples, ...] as far as the update could tell it: of averaged pairs both are their average."""
+        """Return a guess [examples, ...] with both images of an averaged pair replaced by their mean."""
         if self.seams.mixed != "pairs":
             return x
-        found = x.clone()
+        averaged = x.clone()
         order = torch.arange(self.examples, device=x.device) if self.order is None else self.order
         for places in torch.split(order, list(self.sizes)):
             half = len(places) // 2
             first, second = places[:half], places[half : 2 * half]
-            found[first] = found[second] = (x[first] + x[second]) / 2
-        return found
+            averaged[first] = averaged[second] = (x[first] + x[second]) / 2
+        return averaged
 
     def _cut(self, values: Tensor) -> tuple[Tensor, ...]:
-        """The examples of every step; one gather for all, so that its gradient is one scatter."""
+        """Return the examples of every step; one gather for all, so that its gradient is one scatter."""
         used = values if self.order is None else values.index_select(0, self.order)
         return torch.split(used, list(self.sizes))
 
@@ -136,7 +140,7 @@ def replay(
     buffers: Params | None = None,
     batch_norm: BatchNorm = "batch",
 ) -> Replay:
-    """A client's round from `start`, by its recipe, in the given order; the model itself is left alone."""
+    """Return a client's round from `start`, by its recipe, in the order of the schedule; the model is not changed."""
     rows = [schedule.used(step) for step in range(schedule.steps)]
     order = torch.cat(rows)
     examples = int(order.max()) + 1 if len(order) else 0
@@ -155,13 +159,13 @@ def replay(
 
 
 def segment_length(steps: int, start: Params) -> int | None:
-    """The square root of the number of steps where the graph of all would be too large, else None."""
+    """Return the square root of the number of steps where the graph of all would be too large, else None."""
     held = steps * sum(value.numel() * value.element_size() for value in start.values())
     return None if held <= MOST_HELD else math.isqrt(steps - 1) + 1
 
 
 def straight_schedule(examples: int, recipe: Recipe) -> Schedule:
-    """The examples in the order of the guess, the same in every epoch, for when the order is unknown."""
+    """Return a schedule with the examples in the order of the guess, the same in every epoch."""
     length = recipe.batch_length(examples)
     missing = -examples % length
     filled = torch.cat([torch.arange(examples, device="cpu"), torch.full((missing,), -1, device="cpu")])
@@ -170,7 +174,7 @@ def straight_schedule(examples: int, recipe: Recipe) -> Schedule:
 
 
 def schedule_of_epochs(examples: int, recipe: Recipe) -> Schedule:
-    """The same cut into batches in every epoch, but each epoch with examples of its own, one after the other."""
+    """Return a schedule with the same batches in every epoch, but separate examples for each epoch, consecutively."""
     once = straight_schedule(examples, recipe).index
     batches = -(-examples // recipe.batch_length(examples))
     epochs = torch.arange(len(once), device=once.device) // batches
@@ -178,8 +182,7 @@ def schedule_of_epochs(examples: int, recipe: Recipe) -> Schedule:
 
 
 def quiet_copy(model: nn.Module, batch_norm: BatchNorm) -> nn.Module:
-    """A copy that draws nothing at random: dropout off, BatchNorm as asked."""
-    check_batch_norm(batch_norm)
+    """Return a deterministic copy: dropout off, BatchNorm as given."""
     copy = deepcopy(model).eval()
     for layer in batch_norm_layers(copy).values():
         layer.train(batch_norm == "batch")
@@ -188,43 +191,35 @@ def quiet_copy(model: nn.Module, batch_norm: BatchNorm) -> nn.Module:
 
 
 def _objective(network: nn.Module, loss: str) -> Objective:
-    """The mean loss of a batch, with the network in the modes it is in: training clients would drop at random."""
+    """Return the mean loss of a batch, with the network in its current modes (dropout of a client is not replayed)."""
     measure, shared = example_loss(loss), shares_tensors(network)
 
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
+        fresh = each(torch.clone, buffers)  # BatchNorm writes into its buffers
         output = functional_call(network, ({**params, **fresh},), (batch.x,), tie_weights=shared)
         return measure(output, batch.y).mean(), fresh
 
     return evaluate
 
 
-def check_batch_norm(batch_norm: str) -> None:
-    """Refuse a mode that is not there."""
-    if batch_norm not in ("batch", "running"):
-        raise BadInput(
-            "batch_norm", expected='"batch" or "running"', got=repr(batch_norm), remedy='Try "batch".'
-        )
-
-
-# --- A round of many local steps read as one of few: recipes of the FedSGD baselines.
+# Recipes of the FedSGD baselines: a round of many local steps approximated by few
 
 
 def one_step(recipe: Recipe, examples: int) -> Recipe:
-    """One step on all examples, as long as all the client's steps together on a constant gradient."""
+    """Return the recipe of one step on all examples, equal to all the client's steps on a constant gradient."""
     pull = pulled(recipe, recipe.steps(examples))
     return _full_batches(recipe, epochs=1, learning_rate=recipe.learning_rate * pull)
 
 
 def one_step_per_epoch(recipe: Recipe, examples: int) -> Recipe:
-    """One step on all examples per epoch, together as long as all the client's steps on a constant gradient."""
+    """Return the recipe of one step on all examples per epoch, together equal to all steps on a constant gradient."""
     epochs = recipe.epochs if recipe.kind == "weights" else 1
     pull = pulled(recipe, recipe.steps(examples)) / epochs
     return _full_batches(recipe, epochs=epochs, learning_rate=recipe.learning_rate * pull)
 
 
 def pulled(recipe: Recipe, steps: int) -> float:
-    """How often a constant gradient counts in so many steps: once each without momentum, more with it."""
+    """Return the total weight of a constant gradient after `steps` steps: `steps` without momentum, more with it."""
     if not recipe.momentum:
         return float(steps)
     return sum((1 - recipe.momentum**step) / (1 - recipe.momentum) for step in range(1, steps + 1))

@@ -1,21 +1,21 @@
 """Instance-wise label restoration (iLRG, Ma et al. 2023): label counts from weight and bias of the last layer.
 
-    1. The gradient of row i over that of bias i is a mean of features that weighs the examples of class i most:
-       taken for the mean features of class i.
-    2. Put through the last layer, they give p_i, the prediction for an example of class i: softmax(W features + b).
+    1. The gradient of row i over that of bias i is a mean of features in which the examples of class i dominate:
+       treated as the mean features of class i.
+    2. Through the last layer they give p_i, the prediction for an example of class i: softmax(W features + b).
     3. The bias gradient of class i is then (sum over classes j of count_j p_j[i] - count_i) / N. Solve these
        equations and sum of counts = N by least squares (pseudo-inverse).
-    4. Cut negative counts to 0, round, and repair the sum.
-No other input is needed, neither data nor draws, but a bias is: without one use `labels-dlf` or `labels-geng-start`.
-It is exact where all examples have the same features, or those of a class have and no other class leaves a trace in
-its row. It fails for a class whose share of the examples is about what the network predicts: its bias gradient is
-nearly 0, and dividing by it gives features that are anything; and as a network gets sure of itself, since then the rows
-of present classes fade.
+    4. Set negative counts to 0, round, and correct the sum.
+Neither data nor random inputs are needed, but a bias is: without one use `labels-dlf` or `labels-geng-start`.
+It is exact where all examples have the same features, or those of a class have and no other class contributes to its
+row. It fails for a class whose share of the examples is close to the network's prediction: its bias gradient is nearly
+0, and dividing by it gives arbitrary features; and as a network becomes confident, since then the rows of present
+classes vanish.
 
-Where we differ: rounding is by largest remainder, which is the authors' repair of the sum without its slip (a negative
-slice picks all but so many); a count above N is cut by that, not set to 0; features are bounded in size, not in their
-decimal exponents, and a bias gradient of 0 gives features of 0. The last layer is that of the model sent; an update of
-several steps is read as their mean gradient.
+Where we differ: rounding is by largest remainder, which is the authors' correction of the sum without its slip (a
+negative slice selects all but as many); a count above N is reduced by that, not set to 0; features are bounded in size,
+not in their decimal exponents, and a bias gradient of 0 gives features of 0. The last layer is that of the model sent;
+an update of several steps is read as their mean gradient.
 """
 
 from __future__ import annotations
@@ -27,39 +27,36 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import EVERYONE, Attack, Context, Need, any_update, classification
-from fedxray.attacks.evidence import Evidence, Kind
-from fedxray.attacks.labels.last_layer import evidence_of, head_bias, head_gradient, known_steps, linear_head
-from fedxray.attacks.observations import At, check_at, known_examples, observation_at
+from fedxray.attacks.base import Context, Need, any_update, classification
+from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.labels.last_layer import (
+    LabelAttack,
+    evidence_of,
+    head_bias,
+    head_gradient,
+    known_steps,
+    linear_head,
+)
+from fedxray.attacks.observations import known_examples, observation_at
 from fedxray.models.inspect import head
 
-LARGEST = 1e10  # size of a restored feature
+LARGEST = 1e10  # bound on the magnitude of a restored feature
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelsIlrg(Attack):
+class LabelsIlrg(LabelAttack):
     """How many training examples of each class are there? From equations between the last layer's weight and bias."""
 
     name: ClassVar[str] = "labels-ilrg"
-    kind: ClassVar[Kind] = "labels"
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
-    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
-    floors: ClassVar[tuple[str, ...]] = ("marginals",)
-    controls: ClassVar[tuple[str, ...]] = ("other-client",)
-
-    at: At = "first"
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        check_at(self.at)
+    paper: ClassVar[str] = "ma-2023"
 
     def needs(self) -> tuple[Need, ...]:
-        """An update with a linear head that has a bias, how it was made and on how many examples."""
+        """List an update with a linear last layer that has a bias, its recipe and its number of examples."""
         needs = (any_update(), classification(), known_examples(self.at), linear_head(), known_steps(self.at))
         return (*needs, head_bias("labels-dlf or labels-geng-start"))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """The algorithm of the header."""
+        """Run the algorithm of the header."""
         gradient, seen, place = head_gradient(view, self.at), observation_at(view, self.at), head(view.model)
         assert gradient.bias is not None and place.bias is not None
         weight, bias = seen.start[place.weight].double(), seen.start[place.bias].double()
@@ -70,7 +67,10 @@ class LabelsIlrg(Attack):
 
 
 def ilrg_counts(rows: Tensor, slope: Tensor, weight: Tensor, bias: Tensor, examples: int) -> Tensor:
-    """Raw counts [classes] from gradients rows [classes, features] and slope [classes], and the layer itself."""
+    """Return raw counts [classes] from the gradients of weight `rows` [classes, features] and bias `slope` [classes].
+
+    `weight` and `bias` are those of the last layer of the model sent.
+    """
     features = torch.where(slope[:, None] == 0, 0.0, rows / slope[:, None]).clamp(-LARGEST, LARGEST)
     predictions = (features @ weight.T + bias).softmax(1)  # [class of the example, predicted class]
     equations = predictions.T - torch.eye(len(bias), dtype=bias.dtype, device=bias.device)

@@ -1,21 +1,26 @@
-"""What an update of the last layer says about labels: the mean gradient behind it, and the steps that made it.
+"""What the update of the last layer reveals about labels: its mean gradient, statistics on random inputs, counts.
 
 With cross-entropy the gradient of row k of the last layer is the mean over examples of (p_k - [label is k]) times
 the features, and that of its bias the same without the features. A weight update adds one such gradient per local
-step, each times what the recipe makes of it.
+step, each times a factor given by the recipe.
 
 A sum over several clients is read as the reply of one client that holds everyone's examples: exact for FedSGD weighted
-by examples, for FedAvg as far as clients are alike in size. How many steps each made depends on how many they are:
-without the grant `contributors` the examples told are taken for those of one client. A curious client that knows who
-took part takes its own reply out first.
+by examples, for FedAvg as far as clients have similar sizes. The number of steps of each depends on their number:
+without the grant `contributors` the examples are assumed to belong to one client. A curious client that knows the
+participants subtracts its own reply first.
+
+Statistics on random inputs: the server has no images of the client. With a network at random weights, draws of N(0, 1)
+in the space of the model's inputs are predicted much like real images, and the activations that enter the last layer
+are about as large.
 """
 
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +30,8 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, any_update, classification
 from fedxray.attacks.evidence import Evidence, Kind, of_label_counts
 from fedxray.attacks.observations import (
+    WHICH_UPDATE,
     At,
-    check_at,
     clients_behind,
     examples_behind,
     is_sum,
@@ -35,11 +40,11 @@ from fedxray.attacks.observations import (
     observation_at,
     server_step,
 )
-from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
 from fedxray.params import Params, add, scaled
 from fedxray.seeds import fork, normal_like
+from fedxray.settings import REQUIRED, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,29 +53,29 @@ class HeadGradient:
 
     rows: Tensor  # [classes, features]
     bias: Tensor | None  # [classes]
-    pulls: Tensor  # [steps] what the gradient of each local step was multiplied by on its way here
+    pulls: Tensor  # [steps] factor of the gradient of each local step in the update
     examples: int
 
     @property
     def steps(self) -> int:
-        """Local steps behind the update."""
+        """Return the number of local steps behind the update."""
         return len(self.pulls)
 
 
 def head_gradient(view: View, at: At) -> HeadGradient:
-    """The last layer of the chosen update, divided by what its steps were multiplied by."""
+    """Return the last layer of the chosen update, divided by the sum of the factors of its steps."""
     reply, examples = mean_reply(view, at), examples_behind(view, at)
     assert examples is not None
-    found = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
-    assert found is not None
+    factors = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
+    assert factors is not None
     rows, slope = reply.update[head(view.model).weight].detach().double(), bias_name(view)
-    weights = torch.tensor(found, dtype=rows.dtype, device=rows.device)
+    weights = torch.tensor(factors, dtype=rows.dtype, device=rows.device)
     bias = None if slope is None else -reply.update[slope].detach().double() / weights.sum()
     return HeadGradient(rows=-rows / weights.sum(), bias=bias, pulls=weights, examples=examples)
 
 
 def pulls(reply: Observation, recipe: Recipe | None, examples: int) -> list[float] | None:
-    """What the gradient of every local step is multiplied by on its way into a client's reply; None if unknown."""
+    """Return the factor of the gradient of every local step in a client's reply; None where the recipe is unknown."""
     if reply.kind == "gradient":
         return [1.0]
     if recipe is None:
@@ -80,13 +85,13 @@ def pulls(reply: Observation, recipe: Recipe | None, examples: int) -> list[floa
 
 
 def scale_of(view: View, reply: Observation, examples: int) -> float | None:
-    """What a mean gradient was multiplied by on its way into a reply; None where that is unknown."""
-    found = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
-    return None if found is None else sum(found)
+    """Return the factor of a mean gradient in a reply; None where the recipe is unknown."""
+    factors = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
+    return None if factors is None else sum(factors)
 
 
 def mean_reply(view: View, at: At) -> Observation:
-    """The chosen update as a client's reply: of a sum, the mean reply before the server took its step."""
+    """Return the chosen update as a client's reply: of a sum, the mean reply before the server's step."""
     seen, recipe = observation_at(view, at), view.grants.recipe
     if seen.kind == "gradient" or not is_sum(seen) or recipe is None:
         return seen
@@ -95,48 +100,48 @@ def mean_reply(view: View, at: At) -> Observation:
 
 
 def returned(reply: Observation) -> Params:
-    """The model that the client ended with; one gradient changes nothing."""
+    """Return the model that the client ended with; one gradient changes nothing."""
     return reply.start if reply.kind == "gradient" else add(reply.start, reply.update)
 
 
 def _without_own(view: View, round: int, mean: Params, recipe: Recipe) -> Params:
-    """The mean reply of all others, where the seat sent one itself and knows of everyone who took part."""
+    """Return the mean reply of the other clients, where the attacker sent one itself and knows the participants."""
     everyone, others = view.grants.contributors or (), view.grants.examples
-    own = [one for seat in view.own for one in seat.observations if one.round == round]
+    own = [reply for client in view.own for reply in client.observations if reply.round == round]
     if not own or others is None or len(everyone) <= len(own):
         return mean
-    sizes = [one.examples or 0 for one in own]
+    sizes = [reply.examples or 0 for reply in own]
     by_examples = recipe.weighting == "examples"
     weights = [float(size) if by_examples else 1.0 for size in sizes]
     left = float(others) if by_examples else float(len(everyone) - len(own))
-    return mean_of_others(mean, [one.update for one in own], weights, left)
+    return mean_of_others(mean, [reply.update for reply in own], weights, left)
 
 
 def _examples_of_one(view: View, reply: Observation, examples: int) -> int:
-    """How many examples a client held: of a sum, its share of them all."""
+    """Return the number of examples of a client: of a sum, its share of all."""
     if not is_sum(reply):
         return examples
     return -(-examples // max(1, clients_behind(view, reply) - len(view.own)))
 
 
 def bias_name(view: View) -> str | None:
-    """The name of the last layer's bias; None where there is none or it is not trained."""
+    """Return the name of the last layer's bias; None where there is none or it is not trained."""
     name = head(view.model).bias
-    return name if all(name in one.update for one in view.of_target()) else None
+    return name if all(name in reply.update for reply in view.of_target()) else None
 
 
 def linear_head() -> Need:
-    """A linear head trained with cross-entropy, in every update."""
+    """Return the need of a linear last layer trained with cross-entropy, in every update."""
     return Need(
         what="a linear last layer, one output per class, trained with cross-entropy and part of the update",
         given_by="a network that ends in an nn.Linear",
         met=lambda view: view.loss == "cross-entropy" and _ends_linear(view.model, view.space.outputs)
-        and all(head(view.model).weight in one.update for one in view.of_target()),
+        and all(head(view.model).weight in reply.update for reply in view.of_target()),
     )  # fmt: skip
 
 
 def head_bias(instead: str) -> Need:
-    """A bias in the last layer, or else what can be used instead."""
+    """Return the need of a bias in the last layer; `instead` names what works without one."""
     return Need(
         what="a bias in the last layer",
         given_by=f"a network whose head has one; without one use {instead}",
@@ -145,7 +150,7 @@ def head_bias(instead: str) -> Need:
 
 
 def known_steps(at: At) -> Need:
-    """How the update was made; one gradient needs no telling."""
+    """Return the need of the recipe, which is met by a single gradient."""
     return Need(
         what="the training recipe of an update of weights",
         given_by='grants = ["recipe"]',
@@ -158,15 +163,14 @@ def _ends_linear(model: nn.Module, outputs: int) -> bool:
     return bool(layers) and layers[-1].out_features == outputs
 
 
-# --- From raw label counts, which may be broken or negative, to whole ones that sum to the number of
-# examples.
+# From raw label counts, which may be fractional or negative, to integers that sum to the number of examples
 
 
 def rounded_counts(raw: Tensor, examples: int) -> Tensor:
-    """Whole counts >= 0 [classes] that sum to `examples`, rounded as the authors of DLF do.
+    """Return integer counts >= 0 [classes] that sum to `examples`, rounded as the authors of DLF do.
 
-    Counts are cut to whole numbers, negative ones to 0. What is missing goes to the largest remainders. What is too
-    much is taken off the smallest remainders among classes above 0, then off the largest counts.
+    Counts are rounded down, negative ones to 0. Missing ones are added at the largest remainders. Excess ones are
+    subtracted at the smallest remainders among classes above 0, then at the largest counts.
     """
     most = raw.double().clamp(min=-examples, max=2 * examples)
     whole = most.floor().clamp(min=0).to(torch.int64)
@@ -183,10 +187,10 @@ def rounded_counts(raw: Tensor, examples: int) -> Tensor:
 
 
 def _levelled(counts: Tensor, total: int) -> Tensor:
-    """The counts with the largest cut down, one by one, until they sum to no more than the total."""
+    """Return the counts with the largest reduced, one by one, until they sum to no more than the total."""
     if int(counts.sum()) <= total:
         return counts
-    low, high = 0, int(counts.max())  # the highest level that does not leave too many
+    low, high = 0, int(counts.max())  # bisection for the highest level that does not exceed the total
     while low < high:
         level = (low + high + 1) // 2
         low, high = (level, high) if int(counts.clamp(max=level).sum()) <= total else (low, level - 1)
@@ -196,7 +200,7 @@ def _levelled(counts: Tensor, total: int) -> Tensor:
 
 
 def evidence_of(raw: Tensor, examples: int, facts: dict[str, Any], doubt: str = "") -> Evidence:
-    """The rounded counts, or an even guess that is marked as undetermined where there is a doubt or no number."""
+    """Return the rounded counts, or an even guess marked as undetermined where there is a doubt or no finite number."""
     if not doubt and not bool(torch.isfinite(raw).all()):
         doubt = "the update is not finite"
     if doubt:
@@ -205,21 +209,15 @@ def evidence_of(raw: Tensor, examples: int, facts: dict[str, Any], doubt: str = 
     return of_label_counts(rounded_counts(raw, examples), facts=facts)
 
 
-# --- What a network does with inputs that mean nothing: its mean prediction, and what enters its last
-# layer.
-#
-# The server has no images of the client. With a network at random weights, draws of N(0, 1) in the space of
-# the model's inputs are predicted much like real ones, and its last layer is entered by about as much
-# activation.
+# Statistics of a network on random inputs ("dummies")
 
-
-AT_ONCE = 60  # dummies in one pass: what a core's cache holds
-SURE = 3.0  # standard errors from zero at which the activation counts as told apart from it
+AT_ONCE = 60  # dummies in one pass: fits into the cache of a core
+SURE = 3.0  # standard errors from zero beyond which the activation is significantly different from it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistics:
-    """Of one network on many dummies, in float64."""
+class DummyStatistics:
+    """Mean prediction and activation of one network on many dummies, in float64."""
 
     prediction: Tensor  # [classes] mean softmax
     activation: Tensor  # [] mean over dummies of the sum of what enters the last layer
@@ -227,86 +225,84 @@ class Statistics:
 
     @property
     def clear(self) -> bool:
-        """Whether the activation is told apart from zero, by which counts are divided."""
+        """Return whether the activation, by which counts are divided, is significantly different from zero."""
         return bool(self.activation.abs() > SURE * self.error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadStatistics(Attack):
-    """A stage of the label attacks: the statistics of one model of the round, the same dummies for both models."""
+    """A stage of the label attacks: the statistics of one model of the round, on the same dummies for both models."""
 
     name: ClassVar[str] = "head-statistics"
     kind: ClassVar[Kind] = "labels"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
 
-    place: Literal["start", "end"]
-    samples: int
-    at: At
+    place: Literal["start", "end"] = setting(REQUIRED, "The model sent, or the model returned.")
+    samples: int = setting(REQUIRED, "Number of random inputs.")
+    at: At = setting(REQUIRED, WHICH_UPDATE)
 
     def needs(self) -> tuple[Need, ...]:
-        """An update with a linear head."""
+        """List an update with a linear last layer."""
         return (any_update(), classification(), known_examples(self.at), linear_head())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Both numbers and the error, of the model sent or of the one returned."""
+        """Return prediction, activation and its error, of the model sent or of the one returned."""
         seen = observation_at(view, self.at)
         params = seen.start if self.place == "start" else returned(mean_reply(view, self.at))
         buffers = seen.buffers if self.place == "start" else {**seen.buffers, **seen.buffers_after}
         like = next(iter(seen.start.values()))
-        one = torch.empty((1, *view.space.shape), dtype=like.dtype, device=like.device)
+        blank = torch.empty((1, *view.space.shape), dtype=like.dtype, device=like.device)
         # From the root, so that both models of the round get the same dummies.
         generator = fork(context.root, "dummies of labels", self.samples)
-        found = statistics(view.model, params, buffers, one, self.samples, generator)
+        measured = statistics(view.model, params, buffers, blank, self.samples, generator)
         tensors = {
-            "prediction": found.prediction.to(like.dtype),
-            "activation": found.activation.to(like.dtype),
-            "error": found.error.to(like.dtype),
+            "prediction": measured.prediction.to(like.dtype),
+            "activation": measured.activation.to(like.dtype),
+            "error": measured.error.to(like.dtype),
         }
         return Evidence(kind="labels", tensors=tensors)
 
 
 def statistics_of(
     context: Context, view: View, place: Literal["start", "end"], samples: int, at: At
-) -> Statistics:
-    """The statistics of the model sent or returned, computed once for all label attacks on this view."""
-    told = context.run(HeadStatistics(place=place, samples=samples, at=at), view).tensors
-    return Statistics(
-        prediction=told["prediction"].double(),
-        activation=told["activation"].double(),
-        error=told["error"].double(),
+) -> DummyStatistics:
+    """Return the statistics of the model sent or returned, computed once for all label attacks on this view."""
+    tensors = context.run(HeadStatistics(place=place, samples=samples, at=at), view).tensors
+    return DummyStatistics(
+        prediction=tensors["prediction"].double(),
+        activation=tensors["activation"].double(),
+        error=tensors["error"].double(),
     )
 
 
 def statistics(
-    model: nn.Module, params: Params, buffers: Params, one: Tensor, samples: int, generator: torch.Generator
-) -> Statistics:
-    """The statistics of these parameters on `samples` draws of N(0, 1) like `one` [1, ...]; nothing is changed."""
-    still = copy.deepcopy(model).eval()
+    model: nn.Module, params: Params, buffers: Params, blank: Tensor, samples: int, generator: torch.Generator
+) -> DummyStatistics:
+    """Return the statistics of these parameters on `samples` draws of N(0, 1) like `blank` [1, ...]."""
+    network = copy.deepcopy(model).eval()
     entered: list[Tensor] = []
-    still.get_submodule(head(model).module).register_forward_pre_hook(
+    network.get_submodule(head(model).module).register_forward_pre_hook(
         lambda layer, inputs: entered.append(inputs[0].sum(-1).double().reshape(len(inputs[0]), -1).mean(1))
     )
     predicted = []
     with torch.no_grad():
         for first in range(0, samples, AT_ONCE):
             count = min(AT_ONCE, samples - first)
-            dummies = normal_like(one.expand(count, *one.shape[1:]), generator)
+            dummies = normal_like(blank.expand(count, *blank.shape[1:]), generator)
             if dummies.ndim == 4:  # the layout in which convolutions are fastest on a CPU
                 dummies = dummies.contiguous(memory_format=torch.channels_last)
-            outputs = functional_call(still, ({**params, **buffers},), (dummies,))
+            outputs = functional_call(network, ({**params, **buffers},), (dummies,))
             predicted.append(outputs.double().softmax(-1).sum(0))
     sums = torch.cat(entered)
-    return Statistics(
+    return DummyStatistics(
         prediction=torch.stack(predicted).sum(0) / samples,
         activation=sums.mean(),
         error=sums.std() / samples**0.5,
     )
 
 
-# --- The formula that the label attacks of Geng et al. and of DLF share: counts = N (p - G / O) along a
-# round.
-
+# The formula that the label attacks of Geng et al. 2021 and Dimitrov et al. 2022 share: counts = N (p - G / O)
 
 Source = Literal["rows", "bias"]
 
@@ -320,21 +316,28 @@ def estimate(
     source: Source,
     at: At,
 ) -> Evidence:
-    """Counts by the formula at the given places of the round, from the number of steps; 0 is its start, 1 its end."""
+    """Return counts by the formula, averaged over positions in the round.
+
+    `places` gives these positions from the number of local steps; 0 is the start of the round, 1 its end.
+    """
     gradient = head_gradient(view, at)
     along = places(gradient.steps)
     start = statistics_of(context, view, "start", samples, at)
     end = statistics_of(context, view, "end", samples, at) if any(along) else start
     raw = raw_counts(gradient, start, end, along, source)
     facts = {"source": source, "steps": gradient.steps, "round": observation_at(view, at).round,
-             "examples": gradient.examples, "activation": [float(one.activation) for one in (start, end)]}  # fmt: skip
+             "examples": gradient.examples, "activation": [float(start.activation), float(end.activation)]}  # fmt: skip
     return evidence_of(raw, gradient.examples, facts, _doubt(gradient, start, end, source))
 
 
 def raw_counts(
-    gradient: HeadGradient, start: Statistics, end: Statistics, along: Sequence[float], source: Source
+    gradient: HeadGradient,
+    start: DummyStatistics,
+    end: DummyStatistics,
+    along: Sequence[float],
+    source: Source,
 ) -> Tensor:
-    """The mean of N (p - G / O) over places along the round [classes]; all steps weigh as in the update."""
+    """Return the mean of N (p - G / O) over positions in the round [classes]; steps are weighted as in the update."""
     where = torch.tensor(along, dtype=start.prediction.dtype, device=start.prediction.device)[:, None]
     prediction = (1 - where) * start.prediction + where * end.prediction  # [places, classes]
     activation = (1 - where) * start.activation + where * end.activation  # [places, 1]
@@ -347,28 +350,54 @@ def raw_counts(
     return gradient.examples * (weights / weights.sum()) @ share
 
 
-def needs_of_formula(source: Source, at: At) -> tuple[Need, ...]:
-    """An update with a linear head, how it was made and on how many examples; for the bias form, one with a bias."""
-    needs = (any_update(), classification(), known_examples(at), linear_head(), known_steps(at))
-    return (*needs, head_bias('source = "rows"')) if source == "bias" else needs
-
-
-def check_settings(samples: int, source: str, at: str) -> None:
-    """Check the settings that all of them have."""
-    check_at(at)
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
-        raise BadInput(
-            "samples", expected="a whole number of at least 2", got=repr(samples), remedy="Try 3000."
-        )
-    if source not in ("rows", "bias"):
-        raise BadInput("source", expected='"rows" or "bias"', got=repr(source), remedy='Try "rows".')
-
-
-def _doubt(gradient: HeadGradient, start: Statistics, end: Statistics, source: Source) -> str:
-    """Why the formula cannot tell, or nothing."""
+def _doubt(gradient: HeadGradient, start: DummyStatistics, end: DummyStatistics, source: Source) -> str:
+    """Return why the formula is undetermined; empty where it is not."""
     if not bool(gradient.rows.any()):
         return "the last layer did not change"
     same_side = bool(start.activation.sign() == end.activation.sign())
     if source == "rows" and not (start.clear and end.clear and same_side):
-        return "what enters the last layer sums to about zero, by which the formula divides"
+        return "the activations of the last layer sum to about zero, by which the formula divides"
     return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelAttack(Attack):
+    """Base of attacks on the label counts behind an update."""
+
+    kind: ClassVar[Kind] = "labels"
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
+    floors: ClassVar[tuple[str, ...]] = ("marginals",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client",)
+
+    at: At = setting("first", WHICH_UPDATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsByFormula(LabelAttack):
+    """Base of label attacks by the formula; they differ in where along the round the network is evaluated."""
+
+    samples: int = setting(3000, "Number of random inputs that estimate the network's predictions.", least=2)
+    source: Source = setting(
+        "rows", "Part of the last layer that is used: the rows of its weight, as in the paper, or its bias."
+    )
+
+    def needs(self) -> tuple[Need, ...]:
+        """List an update with a linear last layer, its recipe and number of examples; for the bias form a bias."""
+        needs = (
+            any_update(),
+            classification(),
+            known_examples(self.at),
+            linear_head(),
+            known_steps(self.at),
+        )
+        return (*needs, head_bias('source = "rows"')) if self.source == "bias" else needs
+
+    @abstractmethod
+    def places(self, steps: int) -> list[float]:
+        """Return the positions along a round of `steps` steps, from 0 (model sent) to 1 (model returned)."""
+
+    @final
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Return the counts by the formula at these positions."""
+        return estimate(view, context, self.places, samples=self.samples, source=self.source, at=self.at)

@@ -1,21 +1,25 @@
-"""A client's local model by an active server that runs Adam on her replies (paper 003, Alg. 3).
+"""A client's local model by an active server: Adam on its replies, or sending its own model back.
 
-The server sends a model of its own, takes sent minus returned for a gradient, makes one step of Adam and
-sends the result.
+`local-model-active` (Diana et al. 2025, Alg. 3): the server sends a model of its choice, treats sent minus returned as
+a gradient, makes one step of Adam and sends the result.
 
-Where we differ: the paper keeps one step size and tunes it, with Adam's betas, on the client's own loss, in fifty full
-attacks that it does not count. By default (`tune = "recorded"`) no round is spent on tuning: the first step moves an
-entry as far as the client's recorded updates usually do, the step size grows by as much every round up to half of the
-rounds and falls back to that (`pace = "rise-and-fall"`; of more than 50 rounds, to the same height more slowly).
-Adam's first steps know little of the sizes of the gradients and overshoot when they are large; the last ones should be
-small because replies are noisy. This pace was chosen on runs of one seed whose losses were looked at (Medical and
-incomes, seed 11), and measured on others. `tune = "search"` makes
-whole attacks with several settings and keeps the best by the client's replies: `judge = "line"` asks at two places
-between start and end of a trial; a reply is a slope, so these tell how far her loss fell (a Gauss rule, up to a factor
-that all trials share); `judge = "norm"` how small the pseudo-gradient became, as the paper's code offers, which prefers
-steps too small to get anywhere. `tune = "oracle-loss"` with `pace = "constant"` is the paper's way and needs that
-grant. Every round of a trial is counted. The paper returns the model to be sent next (`answer = "sent"`); its code
-scores what the client returned last (`answer = "returned"`).
+Where we differ: the paper keeps one learning rate and tunes it, with Adam's betas, on the client's own loss, in fifty
+full attacks that it does not count. By default (`tune = "recorded"`) no round is spent on tuning: the first step moves
+an entry as far as the client's recorded updates usually do; the learning rate grows by as much every round up to half
+of the rounds and falls back (`pace = "rise-and-fall"`; for more than 50 rounds, to the same height more slowly). Adam's
+first steps have poor estimates of the gradients' magnitudes and overshoot when the rate is large; the last steps should
+be small because replies are noisy. This schedule was chosen on runs of one seed with known losses (Medical and incomes,
+seed 11), and evaluated on others. `tune = "search"` makes whole attacks with several settings and keeps the best by the
+client's replies: `judge = "line"` queries two points between start and end of a trial; a reply is a gradient, so these
+estimate how far its loss fell (a Gauss rule, up to a factor that all trials share); `judge = "norm"` uses the final
+norm of the pseudo-gradient, as the paper's code offers, which prefers steps too small to make progress. `tune =
+"oracle-loss"` with `pace = "constant"` is the paper's way and needs that grant. Every round of a trial is counted. The
+paper returns the model to be sent next (`answer = "sent"`); its code scores what the client returned last (`answer =
+"returned"`).
+
+`local-model-send-back` (Diana et al. 2025, section 4.2) isolates the client: round after round it receives its own
+model and so trains alone towards its own optimum; for least squares at the rate |I - W|. Where a client sends
+gradients, the server makes the step, at the recipe's learning rate where it is known.
 """
 
 from __future__ import annotations
@@ -29,39 +33,37 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Exchange, View
-from fedxray.attacks.base import Attack, Context, Need, granted, line_to_the_client, single_replies
-from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.base import Context, Need, granted, line_to_the_client, single_replies
+from fedxray.attacks.evidence import Evidence, of_model
 from fedxray.attacks.local_model.baselines import step_size
-from fedxray.attacks.local_model.messages import last_of, returned, step_of
-from fedxray.errors import BadInput, check_one_of, check_whole
+from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned, step_of
 from fedxray.federation.tamper import Tamper
-from fedxray.optim import Adam, Constant, Method, RiseAndFall, Sgd, check_settings
+from fedxray.optim import MOST_RATE, Adam, Constant, Method, RiseAndFall, Sgd
 from fedxray.params import Params, add, dot, flatten, is_finite, norm, scaled, subtract
 from fedxray.seeds import fork
+from fedxray.settings import setting
 
-# --- Active servers that walk one client's model downhill, taking each reply for a gradient.
+# Tampers: active servers that descend on one client's loss, using each reply as a gradient
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walk:
-    """Where a walk stands."""
+class ActiveDescent:
+    """The state of a descent through a client's replies."""
 
     method: Method
-    point: dict[str, Tensor]  # what will be sent next
-    memory: dict[str, Tensor]  # of the method
-    rate: float = (
-        1.0  # what turns a reply into a change of the model: of gradients, the client's learning rate
-    )
+    point: dict[str, Tensor]  # sent next
+    memory: dict[str, Tensor]  # state of the method
+    rate: float = 1.0  # turns a reply into a change of the model: for gradients the client's learning rate
     sizes: tuple[float, ...] = ()  # norm of the pseudo-gradient, step by step
-    returned: dict[str, Tensor] | None = None  # what came back last
+    returned: dict[str, Tensor] | None = None  # the last returned model
 
     @property
     def steps(self) -> int:
-        """Steps taken so far."""
+        """Return the number of steps so far."""
         return len(self.sizes)
 
-    def after(self, update: Params) -> Walk:
-        """The walk after a reply; the pseudo-gradient is sent minus returned, or the gradient that was sent."""
+    def after(self, update: Params) -> ActiveDescent:
+        """Return the state after a reply; the pseudo-gradient is sent minus returned, or the gradient itself."""
         point, memory = self.method.move(self.point, scaled(update, -1.0), self.memory, self.steps)
         return replace(
             self,
@@ -72,96 +74,98 @@ class Walk:
         )
 
 
-def walk_from(point: dict[str, Tensor], method: Method, rate: float = 1.0) -> Walk:
-    """A walk that has not moved yet."""
-    return Walk(method=method, point=point, memory=method.fresh(point), rate=rate)
+def walk_from(point: dict[str, Tensor], method: Method, rate: float = 1.0) -> ActiveDescent:
+    """Return a descent that has not moved yet."""
+    return ActiveDescent(method=method, point=point, memory=method.fresh(point), rate=rate)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steer:
-    """A tamper that sends the point of its walk and moves it by every reply; its state is the walk."""
+    """A tamper that sends the current point of a descent and moves it by every reply."""
 
-    begin: Walk
+    begin: ActiveDescent
 
-    def start(self) -> Walk:
-        """The walk as it was handed over."""
+    def start(self) -> ActiveDescent:
+        """Return the initial state."""
         return self.begin
 
-    def send(self, state: Walk, round: int, client: int, broadcast: Params) -> tuple[dict[str, Tensor], Walk]:
-        """The point of the walk."""
+    def send(
+        self, state: ActiveDescent, round: int, client: int, broadcast: Params
+    ) -> tuple[dict[str, Tensor], ActiveDescent]:
+        """Send the current point."""
         return state.point, state
 
-    def receive(self, state: Walk, round: int, client: int, update: Params) -> Walk:
-        """One step."""
+    def receive(self, state: ActiveDescent, round: int, client: int, update: Params) -> ActiveDescent:
+        """Make one step."""
         return state.after(update)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A walk that is tried, and what came of asking on the straight line from its start to its end."""
+class StepTrial:
+    """A trial descent, and the replies on the straight line from its start to its end."""
 
-    walk: Walk
+    walk: ActiveDescent
     begin: dict[str, Tensor]
-    rises: tuple[float, ...] = ()  # slope times the whole line, at each place asked
+    rises: tuple[float, ...] = ()  # inner product of gradient and line, at each point queried
 
     @property
     def line(self) -> dict[str, Tensor]:
-        """From the start to the end."""
+        """Return the vector from the start to the end."""
         return subtract(self.walk.point, self.begin)
 
     @property
     def rise(self) -> float:
-        """How far the client's loss rose from start to end, in units of her replies: the mean over both places."""
+        """Return the estimated rise of the client's loss from start to end, in units of its replies (Gauss rule)."""
         return sum(self.rises) / len(self.rises)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
-    """Trials that ended, and the walk under way."""
+class TrialsState:
+    """Finished trials, the trial under way, and the chosen descent once there is one."""
 
-    done: tuple[Trial, ...] = ()
-    now: Trial
-    chosen: Walk | None = None
+    done: tuple[StepTrial, ...] = ()
+    now: StepTrial
+    chosen: ActiveDescent | None = None
 
     @property
-    def walk(self) -> Walk:
-        """The walk that goes on."""
+    def walk(self) -> ActiveDescent:
+        """Return the descent under way."""
         return self.now.walk if self.chosen is None else self.chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class TryThenSteer:
-    """A tamper that tries several walks for some steps each and goes on with the best of them.
+    """A tamper that tries several descents for some steps each and continues with the best of them.
 
-    `judge` sees what the adversary sees; smaller is better, and the first wins a tie. `asked` are places on the line
+    `judge` uses what the attacker observes; smaller is better, and the first wins a tie. `asked` are points on the line
     from start to end, as shares, that are sent at the end of each trial.
     """
 
-    trials: tuple[Walk, ...]
+    trials: tuple[ActiveDescent, ...]
     trial_steps: int
-    judge: Callable[[Trial], float]
+    judge: Callable[[StepTrial], float]
     asked: tuple[float, ...] = ()
 
-    def start(self) -> Tried:
-        """The first trial, or the walk itself where there is nothing to choose."""
-        return Tried(now=_fresh(self.trials[0]))
+    def start(self) -> TrialsState:
+        """Return the first trial, or the descent itself where there is nothing to choose."""
+        return TrialsState(now=_fresh(self.trials[0]))
 
     @property
     def rounds_of_trials(self) -> int:
-        """Rounds until a walk is chosen; none where there is nothing to choose."""
+        """Return the number of rounds until a descent is chosen; 0 where there is nothing to choose."""
         return (self.trial_steps + len(self.asked)) * len(self.trials) if len(self.trials) > 1 else 0
 
     def send(
-        self, state: Tried, round: int, client: int, broadcast: Params
-    ) -> tuple[dict[str, Tensor], Tried]:
-        """The point of the walk under way, or a place on its line."""
+        self, state: TrialsState, round: int, client: int, broadcast: Params
+    ) -> tuple[dict[str, Tensor], TrialsState]:
+        """Send the current point of the descent under way, or a point on its line."""
         now = state.now
         if state.chosen is not None or self._walking(now):
             return state.walk.point, state
         return add(now.begin, now.line, self.asked[len(now.rises)]), state
 
-    def receive(self, state: Tried, round: int, client: int, update: Params) -> Tried:
-        """One step, or one answer on the line; after the last, the next trial or the best of all."""
+    def receive(self, state: TrialsState, round: int, client: int, update: Params) -> TrialsState:
+        """Make one step, or record one reply on the line; after the last, start the next trial or choose the best."""
         if state.chosen is not None:
             return replace(state, chosen=state.chosen.after(update))
         now = state.now
@@ -173,20 +177,20 @@ class TryThenSteer:
             return replace(state, now=now)
         done = (*state.done, now)
         if len(done) < len(self.trials):
-            return Tried(done=done, now=_fresh(self.trials[len(done)]))
-        return Tried(done=done, now=now, chosen=min(done, key=self.judge).walk)
+            return TrialsState(done=done, now=_fresh(self.trials[len(done)]))
+        return TrialsState(done=done, now=now, chosen=min(done, key=self.judge).walk)
 
-    def _walking(self, now: Trial) -> bool:
+    def _walking(self, now: StepTrial) -> bool:
         return len(self.trials) == 1 or now.walk.steps < self.trial_steps
 
 
-def _fresh(walk: Walk) -> Trial:
-    return Trial(walk=walk, begin=walk.point)
+def _fresh(walk: ActiveDescent) -> StepTrial:
+    return StepTrial(walk=walk, begin=walk.point)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spaced:
-    """A tamper that acts in every so many-th round only; in between the honest model goes out unchanged.
+    """A tamper that acts in every N-th round only; in between the honest model is sent unchanged.
 
     Its state is the number of rounds so far and the state of the inner tamper.
     """
@@ -195,13 +199,13 @@ class Spaced:
     every: int
 
     def start(self) -> tuple[int, Any]:
-        """Begin with a round in which it acts."""
+        """Return the initial state; it acts in the first round."""
         return 0, self.inner.start()
 
     def send(
         self, state: tuple[int, Any], round: int, client: int, broadcast: Params
     ) -> tuple[dict[str, Tensor], tuple[int, Any]]:
-        """What the inner tamper sends, or the honest model."""
+        """Send the inner tamper's model, or the honest one."""
         count, inner = state
         if count % self.every:
             return dict(broadcast), state
@@ -209,80 +213,80 @@ class Spaced:
         return sent, (count, inner)
 
     def receive(self, state: tuple[int, Any], round: int, client: int, update: Params) -> tuple[int, Any]:
-        """Hand on the reply to what the inner tamper sent."""
+        """Pass on the reply to what the inner tamper sent."""
         count, inner = state
         known = inner if count % self.every else self.inner.receive(inner, round, client, update)
         return count + 1, known
 
 
 def spaced_rounds(steps: int, every: int) -> int:
-    """Rounds that so many steps take when only every so many-th round is used."""
+    """Return the number of rounds that `steps` steps take in every N-th round."""
     return (steps - 1) * every + 1
 
 
-def check_counts(**counts: int) -> None:
-    """Refuse numbers of rounds that cannot be meant."""
-    for name, value in counts.items():
-        check_whole(name, value, least=1, usual=10)
+# The attacks
 
-
-HIGHEST = 25  # times the first step where there are 50 rounds or fewer; more rounds rise slower, no higher
-LR_AROUND = 0.1, 10.0  # times the recorded guess, log-uniform
+ROUNDS = (
+    "Rounds in which the client is sent models of the attacker's choice, without trials that were given up."
+)
+EVERY = "Attack every N-th round (1 = every round)."
+HIGHEST = 25  # largest step in first steps, reached with 50 rounds; more rounds rise more slowly, no higher
+LR_AROUND = 0.1, 10.0  # range of learning rates around the recorded guess, log-uniform
 BETAS_BETWEEN = 0.6, 0.999  # uniform, as the paper's code draws them
-GAUSS = 0.5 - 3**-0.5 / 2, 0.5 + 3**-0.5 / 2  # places of the two-point Gauss rule on a line
+GAUSS = 0.5 - 3**-0.5 / 2, 0.5 + 3**-0.5 / 2  # nodes of the two-point Gauss rule on a line
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalModelActive(Attack):
+class LocalModelActive(LocalModelAttack):
     """Adam through the client's replies."""
 
     name: ClassVar[str] = "local-model-active"
-    kind: ClassVar[Kind] = "model"
+    paper: ClassVar[str] = "diana-2025"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
-    grants: ClassVar[tuple[str, ...]] = ("recipe",)
     reads: ClassVar[tuple[str, ...] | None] = ("recipe", "oracle-loss")
-    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
-    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {"active_rounds": 6}
 
-    active_rounds: int = 50  # steps of the attack itself, without trials that were given up
-    every: int = 1  # 1 = consecutive rounds
-    tune: Literal["recorded", "search", "oracle-loss"] = "recorded"
-    lr: float | None = None  # first step size; given, nothing is tuned
-    betas: tuple[float, float] = (0.9, 0.999)
-    boost: float = 1.0  # first step in usual entries of the recorded updates
-    pace: Literal["rise-and-fall", "constant"] = "rise-and-fall"
-    trials: int = 8
-    trial_rounds: int | None = (
-        None  # None = whole attacks, since short ones prefer other steps than long ones
+    active_rounds: int = setting(50, ROUNDS, least=1)
+    every: int = setting(1, EVERY, least=1)
+    tune: Literal["recorded", "search", "oracle-loss"] = setting(
+        "recorded",
+        "Source of the learning rate: the client's recorded updates (costs no round), a search by replies, or the "
+        "client's own loss (an oracle).",
     )
-    judge: Literal["line", "norm"] = "line"
-    answer: Literal["sent", "returned"] = "sent"
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_counts(
-            active_rounds=self.active_rounds,
-            every=self.every,
-            trials=self.trials,
-            trial_rounds=self._rounds_of_a_trial,
-        )
-        check_settings(Adam(steps=1, lr=self.boost if self.lr is None else self.lr))
-        check_one_of("pace", self.pace, ("rise-and-fall", "constant"))
-        check_one_of("judge", self.judge, ("line", "norm"))
-        check_one_of("tune", self.tune, ("recorded", "search", "oracle-loss"))
-        check_one_of("answer", self.answer, ("sent", "returned"))
-        if not all(0 <= beta < 1 for beta in self.betas):
-            expected, remedy = "two numbers from 0 up to but below 1", "Try [0.9, 0.999]."
-            raise BadInput("betas", expected=expected, got=list(self.betas), remedy=remedy)
+    lr: float | None = setting(
+        None, "Initial learning rate; if given, nothing is tuned.", above=0, most=MOST_RATE
+    )
+    betas: tuple[float, float] = setting(
+        (0.9, 0.999), "Decay rates of the two moments of Adam.", least=0, below=1
+    )
+    boost: float = setting(
+        1.0,
+        "First step, relative to the root mean square entry of the recorded updates.",
+        above=0,
+        most=MOST_RATE,
+    )
+    pace: Literal["rise-and-fall", "constant"] = setting(
+        "rise-and-fall",
+        "Whether the learning rate grows up to half of the rounds and falls back, or is constant (the paper).",
+    )
+    trials: int = setting(8, "Number of settings that a search tries.", least=1)
+    # Whole attacks by default, since short trials prefer other learning rates than long ones.
+    trial_rounds: int | None = setting(None, "Rounds of a trial. Default: a whole attack.", least=1)
+    judge: Literal["line", "norm"] = setting(
+        "line",
+        "Criterion of a search: the fall of the client's loss along a line, or the norm of the last reply.",
+    )
+    answer: Literal["sent", "returned"] = setting(
+        "sent", "Which model is returned: the one to be sent next (the paper), or the last reply (its code)."
+    )
 
     def needs(self) -> tuple[Need, ...]:
-        """The target's own replies and a line to her; the paper's tuning needs her loss."""
+        """List the target's own replies and a channel to it; the paper's tuning needs its loss."""
         oracle = (granted("oracle-loss"),) if self.tune == "oracle-loss" and self.lr is None else ()
         return (single_replies(), line_to_the_client(), step_size(), *oracle)
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Trials if any, then Alg. 3 with the best of them."""
+        """Run the trials if any, then Alg. 3 with the best of them."""
         assert view.channel is not None and view.target is not None
         last = last_of(view.of_target())
         start, rate = returned(view, last), step_of(view, last)  # line 1
@@ -307,7 +311,7 @@ class LocalModelActive(Attack):
 
     @property
     def _slowed(self) -> float:
-        """How much smaller the first step is where so many rounds would rise too high."""
+        """Return the factor of the first step that keeps long schedules from rising too high."""
         return 1.0 if self.pace == "constant" else min(1.0, 2 * HIGHEST / self.active_rounds)
 
     def _adam(self, lr: float, betas: tuple[float, float]) -> Adam:
@@ -315,12 +319,12 @@ class LocalModelActive(Attack):
         return Adam(steps=self.active_rounds, lr=lr, betas=betas, decay=decay)
 
     def _methods(self, view: View, generator: torch.Generator) -> list[Adam]:
-        """The settings to try, the first of them those of the fields."""
+        """Return the settings to try, first those of the fields."""
         usual = usual_entry(view) * self.boost * self._slowed if self.lr is None else self.lr
         first = self._adam(usual, self.betas)
         if self.lr is not None or self.tune == "recorded":
             return [first]
-        more = [self._drawn(usual, fork(generator, "trial", place)) for place in range(1, self.trials)]
+        more = [self._drawn(usual, fork(generator, "trial", number)) for number in range(1, self.trials)]
         return [first, *more]
 
     def _drawn(self, usual: float, generator: torch.Generator) -> Adam:
@@ -331,8 +335,8 @@ class LocalModelActive(Attack):
         rate = usual * low * (high / low) ** shares[0]
         return self._adam(rate, (betas[0], betas[1]))
 
-    def _judge(self, view: View) -> Callable[[Trial], float]:
-        """How bad a trial is: by the replies, or by the client's own loss where that is granted."""
+    def _judge(self, view: View) -> Callable[[StepTrial], float]:
+        """Return the criterion of a trial: by the replies, or by the client's own loss where that is granted."""
         if self.tune == "oracle-loss":
             oracle = view.grants.oracle.get("oracle-loss")
             return lambda trial: _finite(oracle.of(view.model, trial.walk.point)) if oracle else 0.0
@@ -349,7 +353,7 @@ class LocalModelActive(Attack):
             model,
             last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
             status="ok" if finite else "diverged",
-            reason="" if finite else "the client's model was no longer finite: lower the step size",
+            reason="" if finite else "the client's model is not finite: lower the learning rate",
             curve=walk.sizes,
             rounds_spent=rounds,
             facts={
@@ -366,54 +370,39 @@ def _finite(badness: float) -> float:
 
 
 def usual_entry(view: View) -> float:
-    """The root mean square of how far the client's recorded replies move an entry of the model."""
-    moves = [flatten(one.update).double() * step_of(view, one) for one in view.of_target()]
+    """Return the root mean square change of an entry of the model in the client's recorded replies."""
+    moves = [flatten(reply.update).double() * step_of(view, reply) for reply in view.of_target()]
     squares = [move.square().mean() for move in moves]
     size = float(torch.stack(squares).mean().sqrt())
     return size if 0 < size < float("inf") else 1.0
 
 
-# --- A client isolated by an active server that sends her own model back to her (paper 003, section 4.2).
-#
-# Round after round she trains on alone and so nears her own optimum; for least squares at the rate |I - W|.
-# Where a client sends gradients, the server takes the step for her, at the recipe's learning rate where it
-# is known.
-
-
 @dataclass(frozen=True, kw_only=True)
-class LocalModelSendBack(Attack):
-    """What the client makes of her own model in so many rounds."""
+class LocalModelSendBack(LocalModelAttack):
+    """The client's model after some rounds in which it receives its own model back."""
 
     name: ClassVar[str] = "local-model-send-back"
-    kind: ClassVar[Kind] = "model"
+    paper: ClassVar[str] = "diana-2025"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
-    grants: ClassVar[tuple[str, ...]] = ("recipe",)
-    reads: ClassVar[tuple[str, ...] | None] = ("recipe",)
-    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
-    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
     small: ClassVar[Mapping[str, Any]] = {"active_rounds": 5}
 
-    active_rounds: int = 50
-    every: int = 1  # 1 = consecutive rounds
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_counts(active_rounds=self.active_rounds, every=self.every)
+    active_rounds: int = setting(50, "Rounds in which the client is sent its own model back.", least=1)
+    every: int = setting(1, EVERY, least=1)
 
     def needs(self) -> tuple[Need, ...]:
-        """The target's own replies, a line to her, and her step size where she sends gradients."""
+        """List the target's own replies, a channel to it, and its learning rate where it sends gradients."""
         return (single_replies(), line_to_the_client(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Send back whatever came back."""
+        """Send every returned model back."""
         last, spent = last_of(view.of_target()), isolate(view, self.active_rounds, self.every)
-        walk: Walk = spent.state[1]
+        walk: ActiveDescent = spent.state[1]
         finite = is_finite(walk.point)
         return of_model(
             walk.point,
             last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
             status="ok" if finite else "diverged",
-            reason="" if finite else "the client's model was no longer finite",
+            reason="" if finite else "the client's model is not finite",
             curve=walk.sizes,
             rounds_spent=walk.steps,
             facts={"rounds_passed": spent.rounds_spent},
@@ -421,7 +410,7 @@ class LocalModelSendBack(Attack):
 
 
 def isolate(view: View, steps: int, every: int = 1) -> Exchange:
-    """Send the target its own last model back, so often; where it sends gradients, with the recipe's step."""
+    """Send the target its own last model back for `steps` rounds; for gradients, after a step of the recipe."""
     assert view.channel is not None and view.target is not None
     last = last_of(view.of_target())
     rate = step_of(view, last)

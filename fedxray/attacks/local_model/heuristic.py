@@ -1,16 +1,20 @@
-"""A client's local model as the point where a learned update vanishes (paper 000, Alg. 2), for any model.
+"""A client's local model as the point where a learned update vanishes (Driouich et al., Alg. 2), for any model.
 
-First a network G learns the client's changes from the models she was sent (Eq. 7), then a model is sought at
-which it predicts no change (Eq. 8). `reading = "norm-descent"` descends |G|^2, as the paper writes;
-"follow-update" adds the predicted change again and again, as its authors' later code does. Both start from
-the last returned model.
+First a network G learns the client's changes from the models it was sent (Eq. 7), then a model is sought at which G
+predicts no change (Eq. 8). `reading = "norm-descent"` minimises |G|^2, as the paper writes; "follow-update" adds the
+predicted change again and again, as its authors' later code does. Both start from the last returned model.
 
-Where we differ: models and changes are centred and scaled by one number each, so that Eq. 7 is the paper's up
-to a factor; both stages run Adam (follow-update: plain steps) and keep the point of least own loss, which the
-paper leaves open. The networks are exact but kept in the coordinates of what was seen (update_map.py). A
-hundred messages say nothing about most directions of a large model; `restrict = "span"` therefore seeks among
-the affine combinations of the models that were sent. One setting serves all clients; the paper's, chosen
-client by client, are in heuristic_presets.py.
+Where we differ: models and changes are centred and scaled by one number each, so that Eq. 7 is the paper's up to a
+factor; both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which the paper
+leaves open. A hundred messages leave most directions of a large model undetermined; `restrict = "span"` therefore seeks
+among the affine combinations of the models that were sent. One setting serves all clients; the paper's, chosen client
+by client (Tables 5 to 8), are in `paper_settings`.
+
+The network is kept in coordinates: a regressor from all parameters to all parameters has a first layer
+[units, parameters] and a last layer [parameters, units]. On n messages only its action between two spaces of at most
+n - 1 dimensions is ever trained, so only that part is stored, exactly, and a model of 150,000 parameters costs as much
+as one of 100. Outside these spaces it keeps its initial weights: random ones in the first layer (`outside`), zeros in
+the last.
 """
 
 from __future__ import annotations
@@ -24,22 +28,27 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Attack, Context, Need, single_replies
-from fedxray.attacks.evidence import Evidence, Kind, of_model
+from fedxray.attacks.base import Context, Need, single_replies
+from fedxray.attacks.evidence import Evidence, of_model
 from fedxray.attacks.local_model.baselines import step_size
-from fedxray.attacks.local_model.messages import Messages, last_of, messages_of_target, returned, step_of
-from fedxray.errors import BadInput, check_one_of, unknown_name
-from fedxray.optim import Adam, Method, Outcome, Sgd, check_settings, minimise
+from fedxray.attacks.local_model.messages import (
+    LocalModelAttack,
+    Messages,
+    last_of,
+    messages_of_target,
+    returned,
+    step_of,
+)
+from fedxray.errors import BadInput, unknown_name
+from fedxray.optim import MOST_RATE, Adam, Method, Outcome, Sgd, minimise
 from fedxray.params import flatten
 from fedxray.progress import Report
 from fedxray.seeds import fork, normal_like, uniform_like
+from fedxray.settings import setting
 
-# --- The settings of `local-model-heuristic` that paper 000 gives client by client (its Tables 5 to 8).
-#
-# The paper does not say by what they were chosen. If by the likeness to the client's own model, no
-# adversary could have chosen them, so a result made with them shows the attack at its best and should say
-# so. It also leaves out how long the regressor was trained, and both optimisers.
-
+# Settings that Driouich et al. give client by client (Tables 5 to 8). The paper does not state how they were chosen. If
+# by the similarity to the client's own model, no attacker could have chosen them, so a result with them shows the
+# attack at its best and should say so. It also leaves out how long the regressor was trained, and both optimisers.
 
 CLIENTS = 10
 _SETTINGS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -71,7 +80,7 @@ _SETTINGS: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def paper_settings(dataset: str, client: int) -> dict[str, Any]:
-    """The paper's settings for one of its ten clients, as fields of the attack."""
+    """Return the paper's settings for one of its ten clients, as fields of the attack."""
     if dataset not in _SETTINGS:
         raise unknown_name("dataset", dataset, _SETTINGS)
     if not 0 <= client < CLIENTS:
@@ -80,14 +89,7 @@ def paper_settings(dataset: str, client: int) -> dict[str, Any]:
     return {name: values[client] for name, values in _SETTINGS[dataset].items()}
 
 
-# --- A client's update as a network between the span of the models she was sent and the span of her
-# changes.
-#
-# A regressor from all parameters to all parameters has a first layer [units, parameters] and a last layer
-# [parameters, units]. On n messages only its action between two spaces of at most n - 1 dimensions is ever
-# trained, so that part is kept in coordinates of these spaces, and a model of 150,000 parameters costs what
-# one of 100 does. What the messages leave untouched is what it started with: random weights on the
-# directions outside in the first layer (`outside`), none in the last.
+# A client's update as a network between the span of the models it was sent and the span of its changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +98,8 @@ class Span:
 
     middle: Tensor  # [parameters]
     basis: Tensor  # [parameters, directions], orthonormal columns
-    size: float  # root mean square distance of the vectors from their middle
-    places: Tensor  # [vectors, directions], from the middle, in units of `size`
+    size: float  # root mean square distance of the vectors from their mean
+    places: Tensor  # [vectors, directions], from the mean, in units of `size`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,18 +109,15 @@ class UpdateMap:
     models: Span
     changes: Span
     network: dict[str, Tensor]
-    outside: (
-        Tensor | None
-    )  # [units, parameters], first layer on what is orthogonal to the models; None for zero
+    outside: Tensor | None  # [units, parameters], first layer orthogonal to the models' span; None: zero
     fit: Outcome
 
 
 def span_of(vectors: Tensor, rounding: float) -> Span:
-    """The affine span of vectors [n, parameters]; directions that do not stand out from the rounding are left out."""
+    """Return the affine span of vectors [n, parameters], without directions below the rounding error."""
     middle = vectors.mean(0)
-    tall, small = torch.linalg.qr(
-        (vectors - middle).T
-    )  # far cheaper than the singular values of a long matrix
+    # QR first: far cheaper than the singular values of a tall matrix.
+    tall, small = torch.linalg.qr((vectors - middle).T)
     right, values, left = torch.linalg.svd(small, full_matrices=False)
     kept = values > rounding * sum(side**0.5 for side in vectors.shape)
     size = float(values[kept].square().sum() / len(vectors)) ** 0.5
@@ -135,7 +134,7 @@ def fit_update_map(
     *,
     outside: bool,
 ) -> UpdateMap:
-    """Eq. 7: the regressor of the changes on the models sent, by the mean squared error over the messages."""
+    """Fit the regressor of the changes on the models sent by the mean squared error over the messages (Eq. 7)."""
     models, changes = span_of(seen.starts, seen.rounding), span_of(seen.updates, seen.rounding)
     beyond, inside = _first_layer(models, hidden, fork(generator, "first layer"), outside=outside)
     start = fresh_network(inside, (*hidden, changes.basis.shape[1]), fork(generator, "network"))
@@ -151,21 +150,21 @@ def fit_update_map(
 def _first_layer(
     models: Span, hidden: tuple[int, ...], generator: torch.Generator, *, outside: bool
 ) -> tuple[Tensor | None, Tensor]:
-    """Random weights of the first layer outside the span [units, parameters], and inside [units, directions].
+    """Draw weights of the first layer outside the span [units, parameters], and inside [units, directions].
 
-    Their variance is torch's for inputs of unit variance: 1 / (3 parameters) on inputs of length sqrt(parameters).
+    Their variance is torch's for inputs of unit variance: 1 / (3 parameters) on inputs of norm sqrt(parameters).
     """
     units = hidden[0] if hidden else 0
     if not outside or not units:
         shape = models.basis.new_empty((units, models.basis.shape[1]))
         return None, normal_like(shape, generator) / 3**0.5
-    whole = normal_like(models.basis.new_empty((units, len(models.middle))), generator) / 3**0.5
-    inside = whole @ models.basis
-    return whole - inside @ models.basis.T, inside
+    drawn = normal_like(models.basis.new_empty((units, len(models.middle))), generator) / 3**0.5
+    inside = drawn @ models.basis
+    return drawn - inside @ models.basis.T, inside
 
 
 def fresh_network(first: Tensor, sizes: tuple[int, ...], generator: torch.Generator) -> dict[str, Tensor]:
-    """Layers of these sizes after a given first one [units, inputs]; a layer that stands alone starts at zero."""
+    """Return layers of these sizes after a given first one [units, inputs]; a single layer starts at zero."""
     if len(sizes) == 1:
         shape = first.new_zeros((sizes[0], first.shape[1]))
         return {"weight0": shape, "bias0": first.new_zeros(sizes[0])}
@@ -179,7 +178,10 @@ def fresh_network(first: Tensor, sizes: tuple[int, ...], generator: torch.Genera
 
 
 def predict(network: dict[str, Tensor], places: Tensor, beyond: Tensor | None = None) -> Tensor:
-    """The change [..., directions] at places [..., directions]; `beyond` [..., units] comes from outside the span."""
+    """Return the change [..., directions] at places [..., directions].
+
+    `beyond` [..., units] is what the first layer adds from outside the span.
+    """
     value = places @ network["weight0"].T + network["bias0"]
     value = value if beyond is None else value + beyond
     for number in range(1, len(network) // 2):
@@ -188,112 +190,113 @@ def predict(network: dict[str, Tensor], places: Tensor, beyond: Tensor | None = 
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalModelHeuristic(Attack):
-    """The model at which the learned update map predicts the least change."""
+class LocalModelHeuristic(LocalModelAttack):
+    """The model at which the learned update map predicts the smallest change."""
 
     name: ClassVar[str] = "local-model-heuristic"
-    kind: ClassVar[Kind] = "model"
-    roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server")
-    grants: ClassVar[tuple[str, ...]] = ("recipe",)
-    reads: ClassVar[tuple[str, ...] | None] = ("recipe",)
-    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
-    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
+    paper: ClassVar[str] = "driouich-2022"
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "fit_steps": 60, "steps": 40}
 
-    reading: Literal["norm-descent", "follow-update"] = "norm-descent"
-    restrict: Literal["none", "span"] = "none"
-    hidden: tuple[int, ...] = (32, 32)  # layers of G; none makes it linear
-    fit_steps: int = 1000
-    fit_lr: float = 1e-3
-    steps: int = 1000
-    lr: float = 1e-3  # norm-descent: in spreads of the models sent; follow-update: in predicted changes
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(Adam(steps=self.steps, lr=self.lr))
-        check_settings(Adam(steps=self.fit_steps, lr=self.fit_lr))
-        check_one_of("reading", self.reading, ("norm-descent", "follow-update"))
-        check_one_of("restrict", self.restrict, ("none", "span"))
-        if any(units < 1 for units in self.hidden):
-            expected, remedy = "layer sizes of at least 1", "Try [32, 32]."
-            raise BadInput("hidden", expected=expected, got=list(self.hidden), remedy=remedy)
+    reading: Literal["norm-descent", "follow-update"] = setting(
+        "norm-descent",
+        "How the predicted update is brought to zero: by minimising its norm (the paper), or by following it (the "
+        "authors' later code).",
+    )
+    restrict: Literal["none", "span"] = setting(
+        "none", "Where the model is sought: anywhere, or among affine combinations of the models sent."
+    )
+    hidden: tuple[int, ...] = setting(
+        (32, 32),
+        "Hidden layers of the network that learns the client's updates; none makes it linear.",
+        least=1,
+    )
+    fit_steps: int = setting(1000, "Training steps of that network.", least=1)
+    fit_lr: float = setting(1e-3, "Learning rate of that training.", above=0, most=MOST_RATE)
+    steps: int = setting(1000, "Optimisation steps of the search for the model.", least=1)
+    lr: float = setting(
+        1e-3,
+        "Learning rate of the search, relative to the spread of the models sent; following updates, relative to the "
+        "predicted change.",
+        above=0,
+        most=MOST_RATE,
+    )
 
     def needs(self) -> tuple[Need, ...]:
-        """The target's own replies."""
+        """List the target's own replies, and the learning rate where it sends gradients."""
         return (single_replies(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Eq. 7, then Eq. 8."""
+        """Solve Eq. 7, then Eq. 8."""
         seen, last = messages_of_target(view), last_of(view.of_target())
         start = flatten({name: returned(view, last)[name].double() for name in seen.like})
         buffers = last.buffers_after or last.buffers
-        method = Adam(steps=self.fit_steps, lr=self.fit_lr)
+        fitting = Adam(steps=self.fit_steps, lr=self.fit_lr)
         learned = fit_update_map(
-            seen, self.hidden, method, context.generator, context.report, outside=self.restrict == "none"
+            seen, self.hidden, fitting, context.generator, context.report, outside=self.restrict == "none"
         )
         if not learned.models.basis.shape[1]:
-            reason = "all messages are about the same model, so nothing is known of how the update changes"
+            reason = "all messages are about the same model, so the dependence of the update on it is unknown"
             return of_model(seen.model(start), buffers, status="undetermined", reason=reason)
         ground = make_ground(learned, start, self.reading, self.restrict)
-        walk: Method = Adam(steps=self.steps, lr=self.lr)
+        method: Method = Adam(steps=self.steps, lr=self.lr)
         if self.reading == "follow-update":
-            walk = Sgd(steps=self.steps, lr=self.lr * step_of(view, last))
-        found = minimise(
-            ground.loss(self.reading), ground.start(), walk, report=context.report, what="heuristic"
+            method = Sgd(steps=self.steps, lr=self.lr * step_of(view, last))
+        end = minimise(
+            ground.loss(self.reading), ground.start(), method, report=context.report, what="heuristic"
         )
-        return self._evidence(seen, learned, ground, found, buffers)
+        return self._evidence(seen, learned, ground, end, buffers)
 
     def _evidence(
         self,
         seen: Messages,
         learned: UpdateMap,
         ground: Ground,
-        found: Outcome,
+        end: Outcome,
         buffers: Mapping[str, Tensor],
     ) -> Evidence:
-        bad = next((one for one in (learned.fit, found) if one.status != "ok"), found)
-        model = ground.origin + ground.directions @ found.best["place"] * learned.models.size
+        worst = next((stage for stage in (learned.fit, end) if stage.status != "ok"), end)
+        model = ground.origin + ground.directions @ end.best["place"] * learned.models.size
         return of_model(
             seen.model(model),
             buffers,
-            status=bad.status,
-            reason=bad.reason,
-            curve=found.curve,
+            status=worst.status,
+            reason=worst.reason,
+            curve=end.curve,
             facts={
                 "messages": len(seen.starts),
                 "directions": learned.models.basis.shape[1],
-                "unexplained": learned.fit.best_loss,  # share of the changes' spread that G does not explain
-                "predicted_change": found.best_loss,  # of the mean squared change
-                "moved": float(found.best["place"].norm()),  # in spreads of the models sent
+                "unexplained": learned.fit.best_loss,  # share of the variance of the changes
+                "predicted_change": end.best_loss,  # relative to the mean squared change
+                "moved": float(end.best["place"].norm()),  # in spreads of the models sent
             },
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """Where a model may move, and what G says there; places are in units of the spread of the models sent."""
+    """Where a model may move, and what G predicts there; places are in units of the spread of the models sent."""
 
     origin: Tensor  # [parameters]
     directions: Tensor  # [parameters, ways], orthonormal columns
-    inside: Tensor  # [directions, ways + 1] to G's coordinates, the origin last
-    beyond: Tensor | None  # [units, ways + 1] to what the first layer sees outside the span
-    onward: Tensor  # [ways, changes + 1] from G's answer to the move along the ways, the mean last
-    answer: Tensor  # [changes + 1, changes + 1] to orthogonal parts of the change, the mean last
+    inside: Tensor  # [directions, ways + 1] to G's coordinates; last column: the origin
+    beyond: Tensor | None  # [units, ways + 1] to the input of the first layer from outside the span
+    onward: Tensor  # [ways, changes + 1] from G's prediction to the move along the ways; last: the mean
+    answer: Tensor  # [changes + 1, changes + 1] to orthogonal components of the change; last: the mean
     network: dict[str, Tensor]
 
     def start(self) -> dict[str, Tensor]:
-        """The origin."""
+        """Return the origin."""
         return {"place": self.directions.new_zeros(self.directions.shape[1])}
 
     def change(self, place: Tensor) -> Tensor:
-        """What G answers at a place [ways], with a one for the mean, shape [changes + 1]."""
+        """Return G's prediction at a place [ways], with a one appended for the mean [changes + 1]."""
         here = torch.cat([place, torch.ones_like(place[:1])])
         beyond = None if self.beyond is None else self.beyond @ here
-        found = predict(self.network, self.inside @ here, beyond)
-        return torch.cat([found, torch.ones_like(place[:1])])
+        change = predict(self.network, self.inside @ here, beyond)
+        return torch.cat([change, torch.ones_like(place[:1])])
 
     def loss(self, reading: str) -> Any:
-        """The predicted squared change; for follow-update with a slope that points back along that change."""
+        """Return the predicted squared change as a loss; for follow-update its gradient is minus that change."""
 
         def norm(point: dict[str, Tensor]) -> Tensor:
             return (self.answer @ self.change(point["place"])).square().sum()
@@ -307,10 +310,10 @@ class Ground:
 
 
 def make_ground(learned: UpdateMap, start: Tensor, reading: str, restrict: str) -> Ground:
-    """The part of the space that the walk can reach from the start [parameters], in small matrices.
+    """Return the part of the space that the search can reach from the start [parameters], in small matrices.
 
-    |G|^2 has its gradient in the span of the models and of the first layer's weights outside it, G itself lies
-    in the span of the changes; so nothing is lost.
+    The gradient of |G|^2 lies in the span of the models and of the first layer's weights outside it, G itself in the
+    span of the changes; so this is exact.
     """
     models, changes = learned.models, learned.changes
     origin, ways = start, models.basis

@@ -1,46 +1,59 @@
-"""The messages of one client as matrices, and what a client sent back as a model."""
+"""The base of attacks on a client's local model, the messages of one client as matrices, and returned models."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.base import Need
+from fedxray.attacks.base import SINGLE_REPLIES, Attack, Need
+from fedxray.attacks.evidence import Kind
 from fedxray.params import Params, add, each, flatten, parameters_of, subtract, unflatten
 from fedxray.seeds import fork, normal_like
 
-PROBES = 4  # inputs on which linearity is tried
-LINEAR_TO = 1e-9  # relative departure from a straight line that still counts as rounding
+PROBES = 4  # inputs on which linearity is tested
+LINEAR_TO = 1e-9  # relative deviation from a straight line that still counts as rounding
+
+
+class LocalModelAttack(Attack):
+    """Base of attacks that reconstruct the target client's local model from its own replies."""
+
+    kind: ClassVar[Kind] = "model"
+    roles: ClassVar[tuple[str, ...]] = SINGLE_REPLIES
+    grants: ClassVar[tuple[str, ...]] = ("recipe",)
+    reads: ClassVar[tuple[str, ...] | None] = ("recipe",)
+    floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
+    controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """What one client was sent and how it changed it, a row per round, in float64."""
+    """The models that one client was sent and its updates, a row per round, in float64."""
 
     starts: Tensor  # [messages, parameters]
     updates: Tensor  # [messages, parameters]
     like: Params  # names, shapes and dtype of the model
-    rounding: float  # of an entry of a message as it was sent
+    rounding: float  # rounding error of an entry of a message as it was sent
 
     def model(self, vector: Tensor) -> dict[str, Tensor]:
-        """A vector [parameters] as a model in the type of the messages."""
+        """Return a vector [parameters] as a model in the dtype of the messages."""
         return {name: value.to(self.like[name].dtype) for name, value in unflatten(vector, self.like).items()}
 
 
 def messages_of_target(view: View) -> Messages:
-    """The target's own messages by round, in float64."""
-    seen = sorted(view.of_target(), key=lambda one: one.round)
+    """Return the target's own messages by round, in float64."""
+    seen = sorted(view.of_target(), key=lambda message: message.round)
     like = dict(seen[0].start)
-    starts = torch.stack([_vector(one.start, like) for one in seen])
-    updates = torch.stack([_vector(one.update, like) for one in seen])
+    starts = torch.stack([_vector(message.start, like) for message in seen])
+    updates = torch.stack([_vector(message.update, like) for message in seen])
     precision = max(torch.finfo(value.dtype).eps for value in like.values())
-    largest = sum(float(torch.linalg.vector_norm(one, float("inf"))) for one in (starts, updates))
+    largest = sum(float(torch.linalg.vector_norm(matrix, float("inf"))) for matrix in (starts, updates))
     return Messages(starts=starts, updates=updates, like=like, rounding=precision * largest)
 
 
@@ -49,23 +62,23 @@ def _vector(params: Params, like: Params) -> Tensor:
 
 
 def last_of(observations: Sequence[Observation]) -> Observation:
-    """The observation of the latest round."""
-    return max(observations, key=lambda one: one.round)
+    """Return the observation of the latest round."""
+    return max(observations, key=lambda observation: observation.round)
 
 
-def step_of(view: View, one: Observation) -> float:
-    """What turns a reply into a change of the model: one, or for a gradient the recipe's learning rate where known."""
+def step_of(view: View, reply: Observation) -> float:
+    """Return the factor that turns a reply into a change of the model: 1, or the learning rate for a gradient."""
     recipe = view.grants.recipe
-    return recipe.learning_rate if one.kind == "gradient" and recipe is not None else 1.0
+    return recipe.learning_rate if reply.kind == "gradient" and recipe is not None else 1.0
 
 
-def returned(view: View, one: Observation) -> dict[str, Tensor]:
-    """The model that a client sent back; of a gradient, one step of the recipe's size."""
-    return add(one.start, one.update, step_of(view, one))
+def returned(view: View, reply: Observation) -> dict[str, Tensor]:
+    """Return the model that a client sent back; for a gradient, the model after one step of the recipe."""
+    return add(reply.start, reply.update, step_of(view, reply))
 
 
 def least_squares_model() -> Need:
-    """A model that is linear in its parameters, trained on a squared loss."""
+    """Return the need of a model that is linear in its parameters, trained on a squared loss."""
     return Need(
         what="a model that is linear in its parameters, trained on a squared loss",
         given_by='the model "linear" on a regression task with loss "mse"',
@@ -78,7 +91,7 @@ def least_squares_model() -> Need:
 
 
 def linear_in_parameters(model: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Whether the outputs move on straight lines when the trainable parameters do, tried on random inputs."""
+    """Return whether the outputs are linear in the trainable parameters, tested on random inputs."""
     network = copy.deepcopy(model).double().eval()
     start, generator = parameters_of(network), fork(0, "is it linear")
     like = next(iter(start.values()))
@@ -86,6 +99,6 @@ def linear_in_parameters(model: nn.Module, shape: tuple[int, ...]) -> bool:
     step = each(lambda value: normal_like(value, generator), start)
     ahead, back = add(start, step), subtract(start, step)
     with torch.no_grad():
-        middle, one, other = (functional_call(network, params, (x,)) for params in (start, ahead, back))
-    size = float(torch.maximum(one.abs(), other.abs()).max())
-    return float((one + other - 2 * middle).abs().max()) <= LINEAR_TO * max(size, 1.0)
+        middle, plus, minus = (functional_call(network, params, (x,)) for params in (start, ahead, back))
+    size = float(torch.maximum(plus.abs(), minus.abs()).max())
+    return float((plus + minus - 2 * middle).abs().max()) <= LINEAR_TO * max(size, 1.0)

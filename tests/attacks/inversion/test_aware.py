@@ -16,7 +16,7 @@ from fedxray.attacks.base import Context, compute
 from fedxray.attacks.inversion.distance import squared_l2
 from fedxray.attacks.inversion.dlf import Dlf, objective, simulation, what_is_known
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
-from fedxray.attacks.inversion.problem import as_far_as_told, replayed, update_variance
+from fedxray.attacks.inversion.problem import replayed, update_variance, with_averaged_pairs
 from fedxray.attacks.observations import observation_at
 from fedxray.audit import catalog
 from fedxray.data import load, split
@@ -168,7 +168,7 @@ def test_of_an_averaged_pair_both_are_shown_as_the_average() -> None:
     unaware = view_of(transcript, truth, aware=False)
     plain = InvertingGradients(steps=2).run(unaware, generator=fork(0))
     assert not torch.equal(plain.tensors["inputs"][0], plain.tensors["inputs"][1])
-    assert as_far_as_told(unaware, observation_at(unaware, "first"), plain) is plain
+    assert with_averaged_pairs(unaware, observation_at(unaware, "first"), plain) is plain
 
 
 def test_who_knows_finds_more() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.inversion.awa import Awa, Work, one_epoch, order_is_unknown, share_after, work_of
+from fedxray.attacks.inversion.awa import Awa, ReplayTarget, one_epoch, order_is_unknown, share_after, work_of
 from fedxray.attacks.inversion.problem import replayed
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
@@ -46,7 +46,7 @@ def length(update: Params) -> float:
     return float(sum((value**2).sum() for value in update.values())) ** 0.5
 
 
-def work(view: View, count: int = 4, epoch: int = 1) -> Work:
+def work(view: View, count: int = 4, epoch: int = 1) -> ReplayTarget:
     return work_of(view, view.observations[0], count, "batch", epoch)
 
 
