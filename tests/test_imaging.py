@@ -112,9 +112,9 @@ def test_ssim_equals_scikit_image(shape: tuple[int, ...], extra) -> None:
 )
 def test_properties_of_the_three(shape: tuple[int, ...], seed: int, size: float) -> None:
     guess, truth = pair(shape, seed, size)
-    likeness = imaging.ssim(guess, truth)
-    assert bool(((likeness >= -1) & (likeness <= 1)).all())
-    torch.testing.assert_close(likeness, imaging.ssim(truth, guess))
+    values = imaging.ssim(guess, truth)
+    assert bool(((values >= -1) & (values <= 1)).all())
+    torch.testing.assert_close(values, imaging.ssim(truth, guess))
     assert imaging.ssim(truth, truth).tolist() == pytest.approx([1.0] * shape[0])
     assert imaging.psnr(truth, truth).tolist() == [100.0] * shape[0]
     for measure in (imaging.psnr, imaging.ssim, imaging.mse):
