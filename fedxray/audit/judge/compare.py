@@ -40,6 +40,7 @@ class Change:
     before: Spread
     after: Spread
     outcome: Outcome
+    metric: str  # as in a limit: with the suffix _over_floor for gains
     note: str = ""
 
 
@@ -111,6 +112,7 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
         before=old,
         after=new,
         outcome=outcome,
+        metric=f"{after['metric']}_over_floor",
         note="; ".join(notes),
     )
 
@@ -123,7 +125,8 @@ def _usefulness(before: Row, after: Row) -> Change:
     old, new = (Spread(value=row["value"], low=row["low"], high=row["high"]) for row in (before, after))
     return Change(
         what="usefulness",
-        title=f"usefulness, {after['defence']}: {after['metric']}",
+        title=f"utility, {after['defence']}: {after['metric']}",
+        metric=str(after["metric"]),
         before=old,
         after=new,
         outcome=_outcome(old, new, larger_is_worse=UTILITY.get(after["metric"], False)),
