@@ -237,12 +237,14 @@ def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> T
         for mark, label, best in zip(ascii_uppercase, shown, on_frontier, strict=False)
     ]
     title = f"{rows[0]['attack']} run by {words.role_words(rows[0]['role'])}"
+    percent = metric in units.SHARES, units.base_metric(rows[0]["metric"] or "") in units.SHARES
     drawing = scatter_chart(
         points,
         name=name,
         title=f"{title}: gain over the floor against {metric}",
         across=f"{metric} on held-out records {'(reversed axis)' if UTILITY[metric] else ''}".strip(),
-        up="gain over the floor",
+        up="gain over the floor" + (" (points)" if percent[1] else ""),
+        percent=percent,
         reverse=UTILITY[metric],
     )
     lines = tuple(

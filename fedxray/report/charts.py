@@ -224,6 +224,10 @@ def bare(axes: Axes, inks: Inks, sides: Sequence[str] = ("left", "bottom")) -> N
     axes.tick_params(colors=inks.muted, length=3)
 
 
+def _text(number: float, percent: bool) -> str:
+    return f"{100 * number:.1f} %" if percent else units.short(number)
+
+
 def clipped(text: str, most: int = 62) -> str:
     """Return a text that fits beside a drawing."""
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
@@ -287,7 +291,7 @@ def interval_chart(
     return Drawing(
         name=name,
         title=title,
-        description=" ".join(_describe_line(line) for line in lines),
+        description=" ".join(_describe_line(line, percent) for line in lines),
         texts=(*(clipped(line.label) for line in lines), f"{clipped(axis)} {ARROW} more leakage"),
         size=(WIDTH, height),
         paint=paint,
@@ -363,18 +367,18 @@ def _numbers(line: ChartLine) -> list[float]:
     return [number for number in listed if number is not None]
 
 
-def _describe_line(line: ChartLine) -> str:
+def _describe_line(line: ChartLine, percent: bool) -> str:
     """Return one line for screen readers."""
     if line.mean is None:
         return f"{line.label}: no score."
-    facts = [f"{line.label}: mean {units.short(line.mean)}"]
+    facts = [f"{line.label}: mean {_text(line.mean, percent)}"]
     if line.low is not None and line.high is not None:
-        facts.append(f"interval {units.short(line.low)} to {units.short(line.high)}")
+        facts.append(f"interval {_text(line.low, percent)} to {_text(line.high, percent)}")
     if line.floor is not None:
-        facts.append(f"floor {units.short(line.floor)}")
+        facts.append(f"floor {_text(line.floor, percent)}")
     if line.least is not None:
-        facts.append(f"a leak starts at {units.short(line.least)}")
-    facts += [f"control {name} {units.short(mean)}" for name, mean in line.controls.items()]
+        facts.append(f"a leak starts at {_text(line.least, percent)}")
+    facts += [f"control {name} {_text(mean, percent)}" for name, mean in line.controls.items()]
     return ", ".join([*facts, line.verdict] if line.verdict else facts) + "."
 
 
@@ -457,13 +461,27 @@ class Point:
 
 
 def scatter_chart(
-    points: Sequence[Point], *, name: str, title: str, across: str, up: str, reverse: bool = False
+    points: Sequence[Point],
+    *,
+    name: str,
+    title: str,
+    across: str,
+    up: str,
+    reverse: bool = False,
+    percent: tuple[bool, bool] = (False, False),
 ) -> Drawing:
-    """Return points with their intervals; with `reverse`, smaller values across are better."""
+    """Return points with their intervals.
+
+    `across` and `up` label the axes, `percent` says which of them are shares; with `reverse`, smaller values across are
+    better.
+    """
 
     def paint(figure: Figure, inks: Inks) -> None:
         axes = figure.add_axes((0.18, 0.17, 0.77, 0.78))
         _scatter_axes(axes, points, inks, reverse)
+        for axis, share, unit in zip((axes.xaxis, axes.yaxis), percent, (f"{units.GLUE}%", ""), strict=True):
+            if share:
+                axis.set_major_formatter(lambda tick, _, unit=unit: f"{100 * tick:.4g}{unit}")
         _draw_frontier(axes, points, inks, reverse)
         for index, point in enumerate(points):
             _draw_point(axes, point, index, inks)
@@ -473,7 +491,7 @@ def scatter_chart(
     return Drawing(
         name=name,
         title=title,
-        description=" ".join(_describe_point(point) for point in points),
+        description=" ".join(_describe_point(point, percent) for point in points),
         texts=(*(point.mark for point in points), f"{across} {ARROW} better", f"{up} {ARROW} more leakage"),
         size=(WIDTH, SCATTER_HEIGHT),
         paint=paint,
@@ -523,10 +541,9 @@ def _draw_point(axes: Axes, point: Point, index: int, inks: Inks) -> None:
     axes.annotate(f"@{index}", (x, y), textcoords="offset points", xytext=(6, 6), color=inks.ink, zorder=5)
 
 
-def _describe_point(point: Point) -> str:
+def _describe_point(point: Point, percent: tuple[bool, bool]) -> str:
     """Return one point for screen readers."""
     best = ", on the frontier" if point.frontier else ""
-    return (
-        f"{point.mark} {point.label}: utility {units.short(point.across[0])}, "
-        f"gain {units.short(point.up[0])}{best}."
-    )
+    utility, gain = _text(point.across[0], percent[0]), _text(point.up[0], percent[1])
+    gain = gain.replace("%", "points")
+    return f"{point.mark} {point.label}: utility {utility}, gain {gain}{best}."

@@ -73,7 +73,6 @@ class WorstFinding:
     verdict: str
     sentence: str
     meaning: str
-    level: str | None
     worst: tuple[str, str] | None
 
 
@@ -195,7 +194,9 @@ def _finding(row: Row, secret: str | None) -> WorstFinding:
     aware = f" ({words.aware_words(row)})" if row["aware"] is not None else ""
     score = units.value(row["mean"], metric)
     gain = units.value(row["difference"], metric, sign=True).removeprefix("+")
-    spread = units.between(row["low"], row["high"], metric, sign=True)
+    spread = (
+        units.between(row["low"], row["high"], metric, sign=True).replace("+", "").partition(units.GLUE)[0]
+    )
     sentence = (
         f"{words.finding_words(row['role'], metric, score, secret)} "
         f"Without any message {units.value(row['floor'], metric)} is possible "
@@ -208,7 +209,6 @@ def _finding(row: Row, secret: str | None) -> WorstFinding:
         verdict=row["verdict"],
         sentence=sentence,
         meaning=words.level_words(row),
-        level=words.LEVELS.get(row["kind"] or ""),
         worst=worst_words(row),
     )
 
@@ -227,48 +227,55 @@ def worst_words(row: Row) -> tuple[str, str] | None:
 
 def next_steps(document: Document) -> list[str]:
     """Return what to do about leaks, open verdicts and failed cases, the most urgent first."""
-    rows, verdicts = counted(document), defence_verdicts(document)
-    steps = _leak_steps(rows, verdicts)
+    rows = counted(document)
+    steps = _leak_steps(rows, defence_verdicts(document))
     doubts = Counter(doubt(row) for row in rows if row["verdict"] == "inconclusive")
     if any(doubts[name] for name in ("units", "adjusted", "either")):
-        recorded = bool(recordings_of(document))
-        more = "records in [data]" if recorded else "seeds (or target clients)"
-        steps.append(f"To settle open verdicts, add {more} to the plan and audit into a new folder.")
+        more = "records" if recordings_of(document) else "seeds or target clients"
+        steps.append(f"Inconclusive results: add {more} to the plan and audit into a new folder.")
     if doubts["power"]:
         steps.append(
-            "A gain below the margin counts as “no leak found” only after a passed power check: "
-            "see “Would a leak have been detected?” and strengthen attacks that failed it."
+            "Gains below the margin without a passed power check: strengthen the attack or add seeds."
         )
-    status = Counter(case["status"] for case in document["cases"])
-    if status["failed"] or status["truncated"]:
+    statuses = {case["status"] for case in document["cases"]}
+    if statuses & {"failed", "truncated"}:
         steps.append(
-            "Fix the cause of failed or cut-off cases (below), then run the same command with --resume."
+            "Failed or cut-off cases: fix the cause listed below and repeat the command with --resume."
         )
     return steps
 
 
 def _leak_steps(rows: Sequence[Row], verdicts: Sequence[DefenceVerdict]) -> list[str]:
-    """Return what to do about rows that leak."""
+    """Return what to do about rows that leak, plan by plan."""
+    steps = []
+    for plan in dict.fromkeys(verdict.plan for verdict in verdicts):
+        own = [verdict for verdict in verdicts if verdict.plan == plan]
+        if any(verdict.verdict == "leaks" for verdict in own):
+            steps.append((f"{plan}: " if plan else "") + _defence_step(own))
     leaks = [row for row in rows if row["verdict"] == "leaks"]
-    if not leaks:
-        return []
-    safe = [verdict.name for verdict in verdicts if verdict.verdict == "no leak found"]
-    defended = any(row["defence"] != "none" for row in rows)
-    if safe:
-        steps = [f"Compare the utility of {words.listed(list(dict.fromkeys(safe)))}: no leak found there."]
-    elif defended:
-        steps = ["No audited defence stops the leak: try stronger settings or other defences."]
-    else:
-        steps = ["Add [[defence]] tables to the plan (fedxray list defences) and audit again."]
-    if all(row["kind"] == "population" for row in leaks):
+    if leaks and all(row["kind"] == "population" for row in leaks):
         steps.append(
-            "The leak is in the trained model itself: hiding single updates does not help. Limit who gets the model, "
-            "or train without inputs that reveal the secret."
+            "The trained model itself leaks: limit who receives it, or train without inputs that reveal the secret."
         )
-    return [
-        *steps,
-        "Set limits in [[gate]] tables; fedxray recommend then selects a defence, fedxray gate checks it.",
-    ]
+    if leaks:
+        steps.append(
+            "Set limits ([[gate]] in the plan): “fedxray recommend” selects a defence, “fedxray gate” checks it."
+        )
+    return steps
+
+
+def _defence_step(verdicts: Sequence[DefenceVerdict]) -> str:
+    """Return which of a plan's defences to look at, where the plan leaks."""
+    defences = [verdict for verdict in verdicts if verdict.name != "none"]
+    safe = [verdict.name for verdict in defences if verdict.verdict == "no leak found"]
+    unclear = [verdict.name for verdict in defences if verdict.verdict == "inconclusive"]
+    if safe:
+        return f"no leak found with {words.listed(safe)}; check its cost in utility below."
+    if unclear:
+        return f"the only defences without a shown leak are inconclusive ({words.listed(unclear)})."
+    if defences:
+        return "no audited defence stops the leak; try stronger settings or other defences."
+    return "add defences to the plan ([[defence]], see “fedxray list defences”) and audit again."
 
 
 # Warnings before the verdict, where the audit was not of simulated clients with given data

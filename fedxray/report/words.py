@@ -129,7 +129,7 @@ def aware_words(row: Row) -> str:
     if row["aware"] is None:
         return ""
     known = {True: "attacker knows the defence", False: "attacker does not know the defence"}
-    return known.get(row["aware"], "same result whether or not the attacker knows the defence")
+    return known.get(row["aware"], "with or without knowledge of the defence")
 
 
 def level_words(row: Row) -> str:
