@@ -272,7 +272,7 @@ def _defence_step(verdicts: Sequence[DefenceVerdict]) -> str:
     if safe:
         return f"no leak found with {words.listed(safe)}; check its cost in utility below."
     if unclear:
-        return f"the only defences without a shown leak are inconclusive ({words.listed(unclear)})."
+        return f"with {words.listed(unclear)} neither a leak nor safety was shown."
     if defences:
         return "no audited defence stops the leak; try stronger settings or other defences."
     return "add defences to the plan ([[defence]], see “fedxray list defences”) and audit again."

@@ -109,16 +109,17 @@ def test_what_is_printed() -> None:
         row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr")
     )
     second = audit(row(0.2, 0.3), row(0.1, 0.2, metric="auc"), row(0, 1, metric="psnr", over="mean-image"))
-    text = compare_lines(compare(first, second))
+    text = [line.replace("\N{NO-BREAK SPACE}", " ") for line in compare_lines(compare(first, second))]
     assert text == [
         "Worse, beyond the intervals:",
-        "  a (server), none: accuracy_over_floor: 0.05 (0 to 0.1) → 0.25 (0.2 to 0.3)",
+        "  a (server), none: accuracy_over_floor: +5.0 points (0.0 to +10.0 points) → "
+        "+25.0 points (+20.0 to +30.0 points)",
         "    verdict no leak found → leaks",
         "Better, beyond the intervals:",
-        "  a (server), none: auc_over_floor: 0.45 (0.4 to 0.5) → 0.15 (0.1 to 0.2)",
-        "The same within the intervals: 1 of 3 rows.",
-        "  a (server), none: psnr_over_floor: 0.5 (0 to 1) → 0.5 (0 to 1)",
-        "    strongest guess majority → mean-image",
+        "  a (server), none: auc_over_floor: +0.450 (+0.400 to +0.500) → +0.150 (+0.100 to +0.200)",
+        "Same within the intervals: 1 of 3 rows.",
+        "  a (server), none: psnr_over_floor: +0.5 dB (0.0 to +1.0 dB) → +0.5 dB (0.0 to +1.0 dB)",
+        "    strongest floor majority → mean-image",
         "Something got worse.",
     ]
     many = audit(*(row(0, 1, attack=f"a{place}") for place in range(14)))

@@ -1,4 +1,4 @@
-"""What the terminal says."""
+"""The summary in the terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedxray.report import print_summary, summary_lines
+from fedxray.report.overview import next_steps
 from tests.report.synthetic import make_document
 
 
@@ -25,14 +26,17 @@ def printed(document: dict[str, Any], width: int = 100) -> str:
 
 def test_lines_hold_verdicts_and_findings(made: dict[str, Any]) -> None:
     lines = summary_lines(made)
-    assert lines[0] == "digits-pilot: 160 cases, 2 did not end well"
+    assert lines[0] == "digits-pilot: 160 cases, 2 failed or cut off"
     assert [line.split()[:2] for line in lines[1:4]] == [
         ["none", "leaks"],
         ["gaussian-noise", "leaks"],
         ["dp-sgd", "inconclusive"],
     ]
     assert lines[3].endswith("(deployed)")
-    assert len(lines) == 7 and lines[4].startswith("  - The training images: inverting-gradients")
+    findings = [line for line in lines if line.startswith("  - ")]
+    assert len(findings) == 3 and findings[0].startswith("  - The server reconstructs training images")
+    assert "inverting-gradients" in findings[0] and "Level: client." in findings[0]
+    assert lines[7:] == [f"  > {step}" for step in next_steps(made)]
 
 
 def test_the_tables_hold_every_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.run.audit import Meter
-from fedxray.cli.reproduce import Lines
+from fedxray.cli.reproduce import LineProgress
 from fedxray.reproduce import document as documents
 from fedxray.reproduce.base import REPRODUCTIONS, Request
 from fedxray.reproduce.run import job, reproduce
@@ -73,7 +73,7 @@ def test_failed_cases_are_told_and_tried_again(
     told = ("fake-audited", "--engine", "inline", "--quiet")
     assert run(monkeypatch, *told) == 4
     said = capsys.readouterr()
-    assert said.out == "" and "2 cases failed; try them again with --resume" in said.err
+    assert said.out == "" and "2 cases failed; retry them with --resume" in said.err
     rows = documents.read(Path("fedxray-out", "fake-audited"))["rows"]
     statuses = {(row["column"], row["metric"]): (row["statuses"], row["ours"]["n"]) for row in rows}
     assert statuses == {
@@ -124,7 +124,7 @@ def test_mistakes_are_one_clean_message_and_exit_2(
 def test_a_log_says_how_long_the_rest_takes() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    tell = Lines(clock=lambda: next(times), say=said.append)
+    tell = LineProgress(clock=lambda: next(times), write=said.append)
     assert isinstance(tell, Meter)
     tell(0, 4, "run")
     tell(2, 4, "row case")
@@ -134,7 +134,7 @@ def test_a_log_says_how_long_the_rest_takes() -> None:
 def test_the_rest_is_weighed_by_what_it_should_take() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    tell = Lines(clock=lambda: next(times), say=said.append)
+    tell = LineProgress(clock=lambda: next(times), write=said.append)
     tell.weigh({"a short": 1.0, "b long": 8.0, "b other": 1.0})
     tell(1, 3, "a short")
     tell(2, 3, "b long")
@@ -143,7 +143,7 @@ def test_the_rest_is_weighed_by_what_it_should_take() -> None:
 
 def test_all_rows_are_weighed_before_the_first_begins_and_the_log_tells_of_each(tmp_path: Path) -> None:
     told: list[str] = []
-    tell = Lines(clock=lambda: 0.0, say=told.append)
+    tell = LineProgress(clock=lambda: 0.0, write=told.append)
     asked = job("fake-audited", Request(scale="small"), ("rounds-1", "rounds-2"), ("last",))
     reproduce(asked, tmp_path / "out", progress=tell)
     rows = {label.partition(" ")[0] for label in tell.costs}

@@ -105,7 +105,7 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
     if before["verdict"] != after["verdict"]:
         notes.append(f"verdict {before['verdict']} → {after['verdict']}")
     if before["over"] != after["over"]:
-        notes.append(f"strongest guess {before['over']} → {after['over']}")
+        notes.append(f"strongest floor {before['over']} → {after['over']}")
     return Change(
         what="leak",
         title=_title(after),
