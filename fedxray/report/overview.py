@@ -117,7 +117,7 @@ def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: b
     total = words.count(len(rows), "measurement")
     if verdicts["leaks"]:
         verdict = "leaks"
-        headline = f"{verdicts['leaks']} of {total} above the floor by more than the margin."
+        headline = f"{verdicts['leaks']} of {total} exceed floor plus margin."
         details = (_strongest_attack(rows), *_doubts(rows))
     elif verdicts["inconclusive"]:
         verdict = "inconclusive"
@@ -125,7 +125,7 @@ def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: b
         details = tuple(_doubts(rows))
     else:
         verdict = "no leak found"
-        headline = f"0 of {total} above the floor by more than the margin; the attacks do find planted leaks."
+        headline = f"0 of {total} exceed floor plus margin; planted leaks are found."
         details = ()
     return DefenceVerdict(
         plan=plan, name=name, deployed=in_use, verdict=verdict, headline=headline, details=details
@@ -239,9 +239,7 @@ def next_steps(document: Document) -> list[str]:
         )
     statuses = {case["status"] for case in document["cases"]}
     if statuses & {"failed", "truncated"}:
-        steps.append(
-            "Failed or cut-off cases: fix the cause listed below and repeat the command with --resume."
-        )
+        steps.append("Failed or cut-off cases: fix the cause and repeat the command with --resume.")
     return steps
 
 
@@ -270,7 +268,7 @@ def _defence_step(verdicts: Sequence[DefenceVerdict]) -> str:
     safe = [verdict.name for verdict in defences if verdict.verdict == "no leak found"]
     unclear = [verdict.name for verdict in defences if verdict.verdict == "inconclusive"]
     if safe:
-        return f"no leak found with {words.listed(safe)}; check its cost in utility below."
+        return f"no leak found with {words.listed(safe)}; check its cost in utility."
     if unclear:
         return f"with {words.listed(unclear)} neither a leak nor safety was shown."
     if defences:

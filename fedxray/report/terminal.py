@@ -22,43 +22,52 @@ STYLES = {"leaks": "bold red", "inconclusive": "yellow", "no leak found": "green
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the verdict of each defence, the worst findings and the next steps, as plain lines."""
-    return [*_heading(document), *_verdicts(document), *_findings(document)]
+    return [start + text for start, text in _summary(document)]
 
 
-def _heading(document: Mapping[str, Any]) -> list[str]:
+def _summary(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines of the summary, each split into its start and the text that may be wrapped."""
+    findings = worst_findings(document)
+    lines = [*_heading(document), *_verdicts(document)]
+    lines += [("Worst findings:" if len(findings) > 1 else "Worst finding:", "")] if findings else []
+    for finding in findings:
+        lines.append(
+            ("  - ", f"{printable(finding.sentence)} {finding.meaning} ({printable(finding.title)})")
+        )
+    steps = next_steps(document)
+    lines += [("Next steps:", "")] if steps else []
+    return lines + [("  - ", printable(step)) for step in steps]
+
+
+def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the name, the number of cases, and the recordings that were audited."""
     cases = document["cases"]
     failed = sum(case["status"] != "ok" for case in cases)
     ending = f", {failed} failed or cut off" if failed else ""
     name = printable(str(document["plan"].get("name") or "audit"))
-    lines = [f"{name}: {words.count(len(cases), 'case')}{ending}"]
+    lines = [("", f"{name}: {words.count(len(cases), 'case')}{ending}")]
     for recording in recordings_of(document):
         position = f"; recorder: {place(recording)}" if place(recording) else ""
-        lines.append(f"  recording: {heading(recording)}{position}")
-        lines += [f"  owner of the node: {whose(recording)}"] if whose(recording) else []
-        lines += [f"  ! {unlike(recording)}"] if unlike(recording) else []
-        lines += [f"  ! {what}: {text}" for what, text in shortcomings(recording)]
+        lines.append(("  recording: ", f"{heading(recording)}{position}"))
+        lines += [("  owner of the node: ", whose(recording))] if whose(recording) else []
+        lines += [("  ! ", unlike(recording))] if unlike(recording) else []
+        lines += [("  ! ", f"{what}: {text}") for what, text in shortcomings(recording)]
     return lines
 
 
-def _verdicts(document: Mapping[str, Any]) -> list[str]:
+def _verdicts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a line per defence."""
     verdicts = defence_verdicts(document)
     names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]
     width = max(map(len, names), default=0)
-    return [
-        f"  {name:<{width}}  {verdict.verdict:<13}  {verdict.headline}"
-        + (" (deployed)" if verdict.deployed else "")
+    title = f"Verdict by defence, against the {words.FLOOR}:"
+    return [(title, "")] * bool(verdicts) + [
+        (
+            f"  {name:<{width}}  {verdict.verdict:<13}  ",
+            verdict.headline + (" (deployed)" if verdict.deployed else ""),
+        )
         for name, verdict in zip(names, verdicts, strict=True)
     ]
-
-
-def _findings(document: Mapping[str, Any]) -> list[str]:
-    """Return the worst findings and the next steps."""
-    lines = []
-    for finding in worst_findings(document):
-        lines.append(f"  - {printable(finding.sentence)} {finding.meaning} ({printable(finding.title)})")
-    return lines + [f"  > {printable(step)}" for step in next_steps(document)]
 
 
 def summary_tables(document: Mapping[str, Any]) -> list[Table]:
@@ -103,7 +112,9 @@ def print_summary(document: Mapping[str, Any], console: Console | None = None) -
     target = Console() if console is None else console
     for table in summary_tables(document):
         target.print(table, "")
-    for line in summary_lines(document):
-        indent = " " * (len(line) - len(line.lstrip(" ->!")))  # the lines of a long one stay together
-        wrapped = textwrap.wrap(line, target.width, subsequent_indent=indent, break_on_hyphens=False)
-        target.print(Text("\n".join(wrapped) if wrapped else line))
+    for start, text in _summary(document):
+        indent = " " * min(len(start), 2 * target.width // 3)
+        wrapped = textwrap.wrap(
+            text, target.width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        )
+        target.print(Text("\n".join(wrapped) or start))

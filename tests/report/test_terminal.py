@@ -27,16 +27,16 @@ def printed(document: dict[str, Any], width: int = 100) -> str:
 def test_lines_hold_verdicts_and_findings(made: dict[str, Any]) -> None:
     lines = summary_lines(made)
     assert lines[0] == "digits-pilot: 160 cases, 2 failed or cut off"
-    assert [line.split()[:2] for line in lines[1:4]] == [
+    assert [line.split()[:2] for line in lines[2:5]] == [
         ["none", "leaks"],
         ["gaussian-noise", "leaks"],
         ["dp-sgd", "inconclusive"],
     ]
-    assert lines[3].endswith("(deployed)")
-    findings = [line for line in lines if line.startswith("  - ")]
-    assert len(findings) == 3 and findings[0].startswith("  - The server reconstructs training images")
-    assert "inverting-gradients" in findings[0] and "Level: client." in findings[0]
-    assert lines[7:] == [f"  > {step}" for step in next_steps(made)]
+    assert lines[4].endswith("(deployed)")
+    assert lines[5] == "Worst findings:" and len(lines[6:9]) == 3
+    assert lines[6].startswith("  - The server reconstructs training images")
+    assert "inverting-gradients" in lines[6] and "Level: client." in lines[6]
+    assert lines[9:] == ["Next steps:", *(f"  - {step}" for step in next_steps(made))]
 
 
 def test_the_tables_hold_every_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
@@ -52,3 +52,10 @@ def test_names_cannot_command_the_terminal(made: dict[str, Any]) -> None:
     text = printed(changed) + "\n".join(summary_lines(changed))
     assert "\x1b" not in text and "\x07" not in text
     assert "[bold red]x[/]" in text
+
+
+def test_long_lines_are_wrapped_under_their_text(made: dict[str, Any]) -> None:
+    lines = printed(made, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    first = next(index for index, line in enumerate(lines) if line.startswith("  - "))
+    assert lines[first + 1].startswith("    ") and lines[first + 1][4] != " "
