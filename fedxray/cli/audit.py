@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from fedxray.audit.plan import Plan
-    from fedxray.audit.run.audit import Ended
+    from fedxray.audit.run.audit import Completed
     from fedxray.audit.run.engines import Progress
 
 FAILED, INTERRUPTED = 4, 130
@@ -48,16 +48,18 @@ def run_audit(
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
-    _print_factories(plan)
+    _print_imports(plan)
     if dry_run:
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _print_data(plan, sys.stderr)
-    from fedxray.audit.run.audit import conduct
+    from fedxray.audit.run import audit
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct(plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress)
+            ended = audit.run_audit(
+                plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress
+            )
     except KeyboardInterrupt:
         print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED
@@ -67,11 +69,11 @@ def run_audit(
 def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
     """Audit the shipped plans into one report and return the exit code."""
     compute_with_one_thread()
-    from fedxray.audit.run.audit import conduct_demo
+    from fedxray.audit.run import audit
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct_demo(out, engine=engine, jobs=jobs, progress=progress)
+            ended = audit.run_demo(out, engine=engine, jobs=jobs, progress=progress)
     except KeyboardInterrupt:
         print("fedxray: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -116,10 +118,20 @@ def compute_with_one_thread() -> None:
         os.environ.setdefault(name, "1")
 
 
-def _print_factories(plan: Plan) -> None:
-    """Print the code that a plan imports, before it is imported."""
+def _print_imports(plan: Plan) -> None:
+    """Print the third-party code that this plan runs, and the plug-ins that are ignored."""
+    from fedxray.cli.show import warnings_of
+    from fedxray.plugins import GROUPS
+
     for spec in plan.factories():
         print(f"fedxray: this plan imports {spec}", file=sys.stderr)
+    for plugin in plan.third_party():
+        line = "this plan uses the {kind} {name} (third-party, from {distribution} {version})".format(
+            **plugin
+        )
+        print(f"fedxray: {line}", file=sys.stderr)
+    for sentence in warnings_of(GROUPS):
+        print(f"fedxray: warning: {sentence}", file=sys.stderr)
 
 
 def _print_data(plan: Plan, stream: TextIO) -> None:
@@ -140,18 +152,18 @@ def _print_data(plan: Plan, stream: TextIO) -> None:
 def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None) -> int:
     """Print how the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.run.audit import check_room, megabytes
-    from fedxray.audit.run.engines import hands_of, make_engine
+    from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
 
-    hands = hands_of(workers.engine, workers.jobs)
+    count = worker_count(workers.engine, workers.jobs)
     with make_engine(workers.engine, workers.jobs, workers.address):
         needed = preflight(plan)
     seconds, power, lines = needed.seconds, needed.power_seconds, []
     if budget is not None:
         from fedxray.audit.run.budget import decide, left_out, parse_budget, within_budget
 
-        chosen = decide(plan, needed, parse_budget(budget, hands))
+        chosen = decide(plan, needed, parse_budget(budget, count))
         power, lines = chosen["estimate"]["power"], list(left_out(plan, chosen))
         seconds = chosen["estimate"]["chosen"] - power
         plan = within_budget(plan, chosen)
@@ -159,9 +171,9 @@ def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None)
     _print_data(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
-    print(f"{'time':<12}about {duration(seconds / hands)}")
+    print(f"{'time':<12}about {duration(seconds / count)}")
     if power:
-        print(f"{'power':<12}up to {duration(power / hands)} more, if a verdict requires a power check")
+        print(f"{'power':<12}up to {duration(power / count)} more, if a verdict requires a power check")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     for line in lines:
         print(f"{'left out':<12}{line}")
@@ -188,7 +200,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _print_end(ended: Ended, quiet: bool) -> int:
+def _print_end(ended: Completed, quiet: bool) -> int:
     """Write the report, print the summary and what failed, and return the exit code."""
     from fedxray.report import build_report, print_summary
 
@@ -219,7 +231,7 @@ def _print_end(ended: Ended, quiet: bool) -> int:
 
 
 @dataclass
-class WeightedProgress:
+class EstimatedProgress:
     """Progress in estimated seconds: every task counts as much as it is expected to take."""
 
     costs: dict[str, float] = field(default_factory=dict, kw_only=True)  # by label, in seconds
@@ -236,7 +248,7 @@ class WeightedProgress:
 
 
 @dataclass
-class BarProgress(WeightedProgress):
+class BarProgress(EstimatedProgress):
     """Progress as a bar in the terminal."""
 
     bar: Bar

@@ -14,7 +14,7 @@ from fedxray.cli.audit import (
     FAILED,
     INTERRUPTED,
     INTERRUPTED_IN,
-    WeightedProgress,
+    EstimatedProgress,
     compute_with_one_thread,
     duration,
     progress_bar,
@@ -23,7 +23,7 @@ from fedxray.cli.audit import (
 if TYPE_CHECKING:
     from fedxray.audit.run.engines import Progress
     from fedxray.reproduce.base import Request
-    from fedxray.reproduce.run import Job
+    from fedxray.reproduce.run import ReproductionJob
 
 
 def run_reproduction(
@@ -64,20 +64,20 @@ def run_reproduction(
     return 0
 
 
-def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
+def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
     """Print cases, time and disk of every row, without running it."""
     from fedxray.audit.run.audit import megabytes
-    from fedxray.audit.run.engines import cores, make_engine
+    from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.preflight import preflight
     from fedxray.report.words import count
 
-    workers = 1 if engine == "inline" else jobs or cores()
+    workers = worker_count(engine, jobs)
     with make_engine(engine, jobs):
         for row, plan in asked.plans().items():
             needed = preflight(plan)
             about = f"about {duration(needed.seconds / workers)}, {megabytes(needed.bytes)}"
             print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
-    if asked.made.plan is None:
+    if asked.reproduction.plan is None:
         print("\n".join(f"{row:<24}measured directly, without an audit" for row in asked.rows))
     return 0
 
@@ -93,7 +93,7 @@ def row_progress(quiet: bool) -> Iterator[Progress]:
 
 
 @dataclass(kw_only=True)
-class LineProgress(WeightedProgress):
+class LineProgress(EstimatedProgress):
     """Progress in lines: tasks done, time spent, and the estimated time left."""
 
     clock: Callable[[], float]

@@ -12,8 +12,8 @@ from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.charts import ChartLine, Drawing, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
-from fedxray.report.rows import Row, attack_names, plan_of, restorer_names, shown_rows
-from fedxray.report.words import attack_words, reason_words
+from fedxray.report.rows import Row, attack_facts, plan_of, restorer_names, shown_rows
+from fedxray.report.words import reason_words
 
 RESTORED = (
     "Its images were then restored by {}: details beyond the raw reconstructions come from an image prior and may "
@@ -72,22 +72,26 @@ def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
-    names, columns, restorers = attack_names(document), secrets_of(document), restorer_names(document)
+    columns, restorers = secrets_of(document), restorer_names(document)
     return [
         _section(
             f"attack-{index}",
             rows,
-            _about(names.get(attack, attack), restorers.get(attack)),
+            _about(attack_facts(document, attack), restorers.get(attack)),
             columns.get(attack),
         )
         for index, ((attack, _), rows) in enumerate(groups.items())
     ]
 
 
-def _about(attack: str, restorer: str | None) -> str | None:
-    """Return the description of an attack, and of what was done to its images afterwards."""
-    about = attack_words(attack)
-    return about if restorer is None or about is None else f"{about} {RESTORED.format(restorer)}"
+def _about(facts: Mapping[str, Any], restorer: str | None) -> str | None:
+    """Return the description of an attack, its package if it is not built in, and what restored its images."""
+    about, source = facts.get("about"), facts.get("source", "built-in")
+    if not about:
+        return None
+    origin = "" if source == "built-in" else f"{words.capital(source)}."
+    restored = "" if restorer is None else RESTORED.format(restorer)
+    return " ".join(part for part in (about, origin, restored) if part)
 
 
 def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | None) -> AttackSection:

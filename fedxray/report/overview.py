@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import label_of, parts, plans_of
+from fedxray.audit.judge.gate import plans_of
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import (
     NOT_KNOWN,
@@ -20,8 +20,8 @@ from fedxray.audit.recorded.describe import (
 )
 from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.rows import Row, attack_names, deployed, plan_of, shown_rows, table
-from fedxray.report.words import attack_kind, doubt
+from fedxray.report.rows import Row, attack_facts, deployed, plan_of, shown_rows, table
+from fedxray.report.words import doubt
 
 Document = Mapping[str, Any]
 Cases = Sequence[Mapping[str, Any]]
@@ -430,10 +430,9 @@ def learns(plan: Mapping[str, Any], cases: Cases) -> str:
     return "the class of each record" if known else ""
 
 
-def must_not_leak(plan: Mapping[str, Any], cases: Cases) -> str:
+def must_not_leak(document: Document, plan: Mapping[str, Any], cases: Cases) -> str:
     """Return what the attacks of a plan try to infer."""
-    names = {label_of(part): str(part.get("name")) for part in parts(plan, "attack")}
-    kinds = dict.fromkeys(attack_kind(names.get(str(case["attack"]), str(case["attack"]))) for case in cases)
+    kinds = dict.fromkeys(attack_facts(document, str(case["attack"])).get("kind") for case in cases)
     column = sensitive_column(plan, cases)
     secrets = {"attributes": words.quoted(column) if column else "the sensitive column", **SECRETS}
     return "; ".join(secrets[kind] for kind in kinds if kind in secrets)
@@ -452,21 +451,21 @@ def standardised(cases: Cases) -> bool:
 
 def secrets_of(document: Document) -> dict[str, str]:
     """Return the column that each attack on an attribute infers, by the attack's label."""
-    names, columns = attack_names(document), {}
+    columns = {}
     for plan_name, plan in plans_of(document).items():
         cases = [case for case in document["cases"] if plan_of(case) == plan_name]
         column = sensitive_column(plan, cases)
         for attack in dict.fromkeys(case["attack"] for case in cases):
-            if column and attack_kind(names.get(attack, attack)) == "attributes":
+            if column and attack_facts(document, attack).get("kind") == "attributes":
                 columns[attack] = column
     return columns
 
 
 def secret_words(document: Document) -> dict[str, str]:
-    """Return what each attack infers, by its label; attacks outside the catalogue are left out."""
-    names, columns = attack_names(document), secrets_of(document)
+    """Return what each attack infers, by its label; older results do not state it."""
+    columns = secrets_of(document)
     labels = dict.fromkeys(str(case["attack"]) for case in document["cases"])
-    kinds = {label: attack_kind(names.get(label, label)) or "" for label in labels}
+    kinds = {label: attack_facts(document, label).get("kind", "") for label in labels}
     quoted = {label: words.quoted(columns[label]) for label in labels if label in columns}
     return {label: SECRETS[kind] for label, kind in kinds.items() if kind in SECRETS} | quoted
 

@@ -1,4 +1,4 @@
-"""Accessors over results.json: its plan or plans, the names behind labels, and the summary rows to show."""
+"""Accessors over results.json: its plan or plans, the facts about attacks, and the summary rows to show."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:
     }
 
 
-# Labels of attacks
+# Attacks by their label
 
 
-def attack_names(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the catalogue name behind each label of an attack, also of its restored versions."""
-    named = [part for part in _attacks(document) if part.get("name")]
-    return {title: str(part["name"]) for part in named for title in (label_of(part), *_restored(part))}
+def attack_facts(document: Mapping[str, Any], label: str) -> Mapping[str, Any]:
+    """Return kind, description, paper and source of an attack by its label; empty in older results."""
+    facts: Mapping[str, Any] = (document.get("attacks") or {}).get(label, {})
+    return facts
 
 
 def restorer_names(document: Mapping[str, Any]) -> dict[str, str]:

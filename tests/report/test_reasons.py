@@ -8,7 +8,7 @@ import pytest
 
 from fedxray.audit.judge import verdict
 from fedxray.audit.judge.statistics import Interval
-from fedxray.audit.judge.verdict import Finding, Power, judge
+from fedxray.audit.judge.verdict import Power, VerdictInput, judge
 from fedxray.metrics.units import GLUE
 from fedxray.report.words import NO_LEVEL, capital, doubt, reason_words
 
@@ -23,8 +23,8 @@ def row(low: float, high: float, *, metric: str = "accuracy", n: int = 10, **cha
     spread = Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001, error=error, freedom=n - 1)
     given: dict[str, Any] = {"difference": spread, "adjusted": 0.01, "margin": 0.05, "over": "imputation"}
     given |= {"statuses": {"ok": n}, "unscored": 0, "runs": 5, "family": 4}
-    given |= {name: value for name, value in changes.items() if name in Finding.__dataclass_fields__}
-    decided, reason = judge(Finding(**given))
+    given |= {name: value for name, value in changes.items() if name in VerdictInput.__dataclass_fields__}
+    decided, reason = judge(VerdictInput(**given))
     base = {
         "metric": metric,
         "mean": 0.9,
