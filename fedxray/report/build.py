@@ -233,7 +233,8 @@ def write_figures(folder: Path, drawn: Mapping[str, Figure], formats: Sequence[s
     if folder.is_dir():
         for path in folder.iterdir():
             ours = re.fullmatch(
-                r"\d{2,}-(results|clients|rounds|tradeoff|loss|search)-[a-z0-9-]+\.(svg|pdf|png)", path.name
+                r"\d{2,}-(results|clients|rounds|tradeoff|loss|search|settings)-[a-z0-9-]+\.(svg|pdf|png)",
+                path.name,
             )
             if ours and path not in written and path.is_file():
                 path.unlink()

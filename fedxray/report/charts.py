@@ -479,9 +479,10 @@ def scatter_chart(
     def paint(figure: Figure, inks: Inks) -> None:
         axes = figure.add_axes((0.18, 0.17, 0.77, 0.78))
         _scatter_axes(axes, points, inks, reverse)
-        for axis, share, unit in zip((axes.xaxis, axes.yaxis), percent, (f"{units.GLUE}%", ""), strict=True):
-            if share:
-                axis.set_major_formatter(lambda tick, _, unit=unit: f"{100 * tick:.4g}{unit}")
+        if percent[0]:
+            axes.xaxis.set_major_formatter(lambda tick, _: f"{100 * tick:.4g}{units.GLUE}%")
+        if percent[1]:  # points, which the label states
+            axes.yaxis.set_major_formatter(lambda tick, _: f"{100 * tick:.4g}")
         _draw_frontier(axes, points, inks, reverse)
         for index, point in enumerate(points):
             _draw_point(axes, point, index, inks)

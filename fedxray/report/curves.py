@@ -70,7 +70,7 @@ class CaseCurve:
 def loss_curves(document: Mapping[str, Any]) -> list[LossCurves]:
     """Return one drawing per attack, role and defence with loss curves; the first few."""
     groups = list(_groups(document, _has_curve).items())[:MOST_DRAWINGS]
-    return [_loss_curves(f"course-{index}", title, cases) for index, (title, cases) in enumerate(groups)]
+    return [_loss_curves(f"curves-{index}", title, cases) for index, (title, cases) in enumerate(groups)]
 
 
 def curves_left_out(document: Mapping[str, Any]) -> int:
@@ -278,7 +278,7 @@ def searches(document: Mapping[str, Any]) -> list[SearchCharts]:
     recipes = [search for search in recorded if search]
     listed = [*groups.items(), *([(RECIPE, recipes)] if recipes else [])]
     return [
-        _search_charts(f"study-{index}", title, group)
+        _search_charts(f"search-{index}", title, group)
         for index, (title, group) in enumerate(listed[:MOST_DRAWINGS])
     ]
 
