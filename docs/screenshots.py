@@ -1,14 +1,15 @@
-"""Pictures of the main views of a report, for these pages: `python docs/screenshots.py out/demo/report.html`."""
+"""Screenshots of the main views of a report, for these pages: `python docs/screenshots.py out/demo/report.html`."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
 from pathlib import Path
 
 IMAGES = Path(__file__).parent / "images"
-# Name, width and height of the window, colours, and the part that is shown (none: the first screen).
+# Name, width and height of the window, colour scheme, and the part that is shown (None: the first screen).
 VIEWS = (
     ("report", 1200, 900, "light", None),
     ("report-dark", 1200, 900, "dark", None),
@@ -17,27 +18,33 @@ VIEWS = (
     ("report-where", 1200, 900, "light", "section[aria-labelledby=where]"),
     ("report-tradeoff", 1200, 900, "light", ".beside"),
     ("report-gallery", 1200, 900, "light", ".gallery"),
-    ("report-course", 1200, 900, "light", "section[aria-labelledby=course]"),
+    ("report-curves", 1200, 900, "light", "section[aria-labelledby=curves]"),
 )
 LARGEST = 1300  # pixels of height
+COLOURS = 128  # of the palette, which keeps the files small
 
 
 def main(report: Path) -> None:
+    from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    found = os.environ.get("FEDXRAY_CHROMIUM") or shutil.which("chromium")
+    chromium = os.environ.get("FEDXRAY_CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for name, width, height, scheme, part in VIEWS:
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
             page.goto(report.resolve().as_uri())
-            target = IMAGES / f"{name}.png"
+            shot = None
             if part is None:
-                page.screenshot(path=target)
+                shot = page.screenshot()
             elif page.locator(part).count():
                 box = page.locator(part).first.bounding_box()
                 clip = {**box, "height": min(box["height"], LARGEST)}
-                page.screenshot(path=target, clip=clip, full_page=True)
+                shot = page.screenshot(clip=clip, full_page=True)
+            if shot is not None:
+                target = IMAGES / f"{name}.png"
+                Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS).save(target, optimize=True)
+                print(f"{target.name}: {target.stat().st_size // 1000} kB")
             page.close()
         browser.close()
 

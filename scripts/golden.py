@@ -202,27 +202,27 @@ def identities() -> dict[str, str]:
     from fedxray.federation.recipe import Recipe
     from fedxray.seeds import spell
 
-    found = {"recipe": spell(Recipe())}
+    texts = {"recipe": spell(Recipe())}
     for name in sorted(catalog.table("attacks")):
         small = dict(catalog.resolve("attacks", name).small)
         for label, settings in (("default", {}), ("small", small)):
             attack = catalog.make_attack(name, settings)
-            found[f"attack {name}, {label}: identity"] = attack.identity()
-            found[f"attack {name}, {label}: text"] = spell(attack)
+            texts[f"attack {name}, {label}: identity"] = attack.identity()
+            texts[f"attack {name}, {label}: text"] = spell(attack)
     for name in sorted(catalog.table("floors")):
-        found[f"floor {name}"] = catalog.make_floor(name).identity()
+        texts[f"floor {name}"] = catalog.make_floor(name).identity()
     for (name, kind), _ in sorted(catalog.FLOORS_OF_KIND.items()):
-        found[f"floor {name} of {kind}"] = catalog.floor_for(name, kind).identity()
+        texts[f"floor {name} of {kind}"] = catalog.floor_for(name, kind).identity()
     for name in sorted({*catalog.table("defences"), *DEFENCE_SETTINGS}):
         for settings in DEFENCE_SETTINGS[name]:
-            found[f"defence {name} {json.dumps(settings)}"] = spell(catalog.make_defence(name, settings))
-    return found
+            texts[f"defence {name} {json.dumps(settings)}"] = spell(catalog.make_defence(name, settings))
+    return texts
 
 
 def read(path: Path) -> dict[str, Any]:
     """A stored document, empty where there is none."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return stored
 
 
 def check(names: list[str], *, report: bool) -> int:
@@ -237,13 +237,13 @@ def check(names: list[str], *, report: bool) -> int:
         began, audit = time.monotonic(), AUDITS[name]
         try:
             outcome = run_audit(audit)
-            found = list(differences(read(audit.result_file()), outcome.results))
+            differing = list(differences(read(audit.result_file()), outcome.results))
             if report:
-                found += differences(reports.get(audit.stored, ABSENT), outcome.report, "report.md")
+                differing += differences(reports.get(audit.stored, ABSENT), outcome.report, "report.md")
         except AuditFailed as error:
-            found = [f"the audit itself: {error}"]
-        wrong += bool(found)
-        word = f"DIFFERS in {len(found)} places, first {found[0]}" if found else "equal"
+            differing = [f"the audit itself: {error}"]
+        wrong += bool(differing)
+        word = f"DIFFERS in {len(differing)} places, first {differing[0]}" if differing else "equal"
         print(f"{name}: {word} ({time.monotonic() - began:.1f} s)", flush=True)
     print(f"{wrong} of {len(names)} differ." if wrong else f"All {len(names)} are equal.")
     return 1 if wrong else 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make_venv.sh FOLDER [PYTHON] [FLAGS OF venv ...]: make a virtual environment, or say clearly what is missing.
+# make_venv.sh FOLDER [PYTHON] [FLAGS OF venv ...]: make a virtual environment, or print clearly what is missing.
 set -u
 folder=$1
 wanted=${2:-}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-SIDE, GAP, MOST = 64, 4, 12  # pixels of a tile and between tiles, and tiles in a row
+SIDE, GAP, MOST = 64, 4, 12  # pixels of a tile, pixels between tiles, tiles per row
 
 
 def main(picture: Path, gallery: Path) -> None:
@@ -24,16 +24,16 @@ def main(picture: Path, gallery: Path) -> None:
     print(f"{picture}: {len(pairs)} pairs, {picture.stat().st_size // 1000} kB")
 
 
-def entries(found: Any) -> list[dict[str, Any]]:
-    """Every entry with images, wherever it stands in the gallery."""
-    if isinstance(found, dict):
-        inner = [one for value in found.values() for one in entries(value)]
-        return [found, *inner] if "images" in found else inner
-    return [one for value in found for one in entries(value)] if isinstance(found, list) else []
+def entries(node: Any) -> list[dict[str, Any]]:
+    """Return every entry with images, at any depth of the gallery."""
+    if isinstance(node, dict):
+        inner = [entry for value in node.values() for entry in entries(value)]
+        return [node, *inner] if "images" in node else inner
+    return [entry for value in node for entry in entries(value)] if isinstance(node, list) else []
 
 
 def tile(rows: Any) -> np.ndarray:
-    """One image as bytes, enlarged pixel by pixel, with a white margin."""
+    """Return one image as bytes, enlarged without interpolation, with a white margin."""
     values = np.asarray(rows, dtype=float)
     colour = values if values.ndim == 3 else values[..., None].repeat(3, 2)
     times = SIDE // max(colour.shape[:2])

@@ -12,30 +12,31 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-SIDE, GAP, MARGIN, MOST = 48, 3, 150, 8  # pixels of a tile, between tiles and for the titles; tiles in a row
+SIDE, GAP, MARGIN, MOST = 48, 3, 150, 8  # pixels of a tile, between tiles and for the titles; tiles per row
 
 
 def main(picture: Path, gallery: Path, rows: list[tuple[str, str]]) -> None:
     cases = json.loads(gallery.read_bytes())
-    images = [next(one for one in cases if one["case"].startswith(case))["images"][:MOST] for _, case in rows]
-    lines = [("originals", [one["original"] for one in images[0]])]
+    galleries = [next(entry for entry in cases if entry["case"].startswith(case)) for _, case in rows]
+    images = [gallery["images"][:MOST] for gallery in galleries]
+    lines = [("originals", [pair["original"] for pair in images[0]])]
     lines += [
-        (title, [one["guess"] for one in shown]) for (title, _), shown in zip(rows, images, strict=True)
+        (title, [pair["guess"] for pair in pairs]) for (title, _), pairs in zip(rows, images, strict=True)
     ]
-    whole = Image.new("RGB", (MARGIN + MOST * (SIDE + GAP), len(lines) * (SIDE + GAP)), "white")
-    for place, (title, tiles) in enumerate(lines):
-        top = place * (SIDE + GAP)
-        ImageDraw.Draw(whole).text((4, top + SIDE // 2 - 6), title, fill="black")
+    canvas = Image.new("RGB", (MARGIN + MOST * (SIDE + GAP), len(lines) * (SIDE + GAP)), "white")
+    for index, (title, tiles) in enumerate(lines):
+        top = index * (SIDE + GAP)
+        ImageDraw.Draw(canvas).text((4, top + SIDE // 2 - 6), title, fill="black")
         for column, tile in enumerate(tiles):
             pixels = (255 * np.asarray(tile, dtype=float).clip(0, 1)).round().astype(np.uint8)
             drawn = Image.fromarray(pixels).convert("RGB").resize((SIDE, SIDE), Image.Resampling.NEAREST)
-            whole.paste(drawn, (MARGIN + column * (SIDE + GAP), top))
-    whole.quantize(32).save(picture, optimize=True)
+            canvas.paste(drawn, (MARGIN + column * (SIDE + GAP), top))
+    canvas.quantize(32).save(picture, optimize=True)
     print(f"{picture}: {len(lines)} rows, {picture.stat().st_size // 1000} kB")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4 or not all("=" in one for one in sys.argv[3:]):
+    if len(sys.argv) < 4 or not all("=" in argument for argument in sys.argv[3:]):
         sys.exit(__doc__)
-    pairs = [(title, case) for title, _, case in (one.partition("=") for one in sys.argv[3:])]
+    pairs = [(title, case) for title, _, case in (argument.partition("=") for argument in sys.argv[3:])]
     main(Path(sys.argv[1]), Path(sys.argv[2]), pairs)

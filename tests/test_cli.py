@@ -42,7 +42,7 @@ BUILT = [
 
 
 class Ended:
-    """How a command ended and what it said."""
+    """Exit code and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -93,7 +93,7 @@ def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
     for name in BUILT:
         assert name in ended.stdout
     assert "--resume" in ended.stdout and "--dry-run" in ended.stdout and "--yes" in ended.stdout
-    assert "[]" not in ended.stdout  # what is left of [[gate]] when it is taken for markup
+    assert "[]" not in ended.stdout  # what remains of [[gate]] if it is interpreted as markup
 
 
 def test_the_version_is_the_package_s(fedxray: Any) -> None:
@@ -129,7 +129,7 @@ def test_list_prints_one_name_first_on_each_line(fedxray: Any, kind: str) -> Non
     assert ended.code == 0
     lines = ended.out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.table(kind))
-    assert all(len(line.split()) > 3 for line in lines), "each says what it is"
+    assert all(len(line.split()) > 3 for line in lines), "each has a description"
 
 
 @pytest.mark.parametrize("name", ["awa", "agic", "dlf", "curious-client"])
@@ -199,7 +199,7 @@ def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
         (["train-prior", "--data", "digits"], "Missing option"),
         (["train-prior", "--out", "p"], "either --data or --plan"),
         (["train-prior", "--data", "digits", "--plan", "x.toml", "--out", "p"], "either --data or --plan"),
-        (["train-prior", "--plan", "x.toml", "--size", "8", "--out", "p"], "The plan says both"),
+        (["train-prior", "--plan", "x.toml", "--size", "8", "--out", "p"], "The plan sets both"),
         (["train-prior", "--data", "clinic", "--out", "p"], "images with classes"),
         (["train-prior", "--data", "digits", "--kind", "vae", "--out", "p"], "Known names: ddpm, dit, gan"),
         (["train-prior", "--data", "digits", "--width", "9", "--out", "p"], "a multiple of 8"),
@@ -291,7 +291,7 @@ def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -
     assert fedxray("report", folder).code == 0, "a report needs nothing private"
 
 
-def test_an_audit_of_own_data_says_how_it_was_read(fedxray: Any, tmp_path: Path) -> None:
+def test_an_audit_of_own_data_prints_how_it_was_read(fedxray: Any, tmp_path: Path) -> None:
     rows = [f"{'sn'[row % 2]},{20 + row},d{row % 40},{row % 3 % 2},{row * row % 97}.5" for row in range(120)]
     (tmp_path / "v.csv").write_text("\n".join(["site,age,admitted,diabetic,cost", *rows]))
     data = {"path": "v.csv", "target": "cost", "sensitive": "diabetic", "clients": 2}
@@ -351,7 +351,7 @@ def test_purge_without_an_answer_deletes_nothing(
     assert ended.code == 2 and "--yes" in ended.err and (tmp_path / "out" / "private").is_dir()
 
 
-def test_a_failed_case_is_told_and_ends_with_4(
+def test_a_failed_case_is_reported_and_ends_with_4(
     fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedxray.audit.run import execute
@@ -362,13 +362,13 @@ def test_a_failed_case_is_told_and_ends_with_4(
     with monkeypatch.context() as patch:
         patch.setattr(execute, "_described", broken)
         ended = fedxray("audit", plan, "--engine", "inline", "--out", "out")
-    assert ended.code == 4 and "2 cases failed" in ended.err
+    assert ended.code == 4 and "2 of 2 cases failed" in ended.err
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
     assert [(case["status"], case["reason"]) for case in cases] == [
         ("failed", "ZeroDivisionError: somewhere deep")
     ] * 2
-    mended = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume")
-    assert mended.code == 0, "a failed case is tried again"
+    fixed = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume")
+    assert fixed.code == 0, "a failed case is tried again"
 
 
 def test_too_little_room_is_refused_before_starting(
@@ -398,9 +398,9 @@ def test_what_a_plan_will_import_is_printed(
 
 def command(*arguments: object, folder: Path) -> subprocess.Popen[str]:
     surroundings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    # A shell gives what it starts in the background no ear for Ctrl-C, and children inherit that: hear it again.
-    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[0] = 'fedxray'; "
-    code = heard + "from fedxray.cli import main; main()"
+    # A shell makes background processes ignore SIGINT, and children inherit that: handle it again.
+    handled = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[0] = 'fedxray'; "
+    code = handled + "from fedxray.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)], cwd=folder, env=surroundings, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -467,7 +467,7 @@ def test_no_space_left_ends_with_a_clear_message_and_can_be_resumed(
     assert fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume").code == 0
 
 
-def test_output_that_nobody_reads_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     code = (
         "import sys\nfrom fedxray import cli\nfrom fedxray.cli import show\n"
         "show.lines_of = lambda kind: ['x' * 100] * 10000\n"
@@ -483,7 +483,7 @@ def test_output_that_nobody_reads_is_no_error() -> None:
     assert (process.wait(), said) == (0, "")
 
 
-def test_the_bar_shows_progress_only_to_someone_who_looks(
+def test_the_bar_is_shown_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fedxray.cli.audit import progress_bar
@@ -500,10 +500,10 @@ def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
     from rich.progress import Progress
 
     from fedxray.audit.run.audit import WeightedProgress
-    from fedxray.cli.audit import Meter
+    from fedxray.cli.audit import BarProgress
 
     bar = Progress(disable=True)
-    meter = Meter(bar, bar.add_task("starting", total=None, count=""))
+    meter = BarProgress(bar, bar.add_task("starting", total=None, count=""))
     assert isinstance(meter, WeightedProgress)
     meter.weigh({"short": 1.0, "long": 9.0})
     meter(1, 2, "short")
@@ -520,13 +520,13 @@ def test_a_dry_run_counts_the_power_checks_that_a_verdict_may_wait_for(fedxray: 
     assert re.search(r"^power +up to \d+ s more", fedxray("audit", plan, "--dry-run").out, re.MULTILINE)
 
 
-def test_what_was_cut_off_is_told_and_exit_4(
+def test_what_was_cut_off_is_reported_and_exit_4(
     fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = fedxray("audit", plan, "--engine", "inline", "--budget", "1h")
-    assert ended.code == 4 and "1 case was cut off, the time was over; go on with --resume" in ended.err
+    assert ended.code == 4 and "1 of 2 cases cut off by --budget; continue with --resume" in ended.err
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
     assert fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet").code == 0
 
@@ -540,7 +540,7 @@ def test_figures_are_written_in_the_formats_asked_for(fedxray: Any, plan: Path) 
     assert refused.code == 2 and "--figures" in refused.err and "jpg" in refused.err
 
 
-def test_a_dry_run_says_what_a_budget_leaves_out(fedxray: Any, plan: Path) -> None:
+def test_a_dry_run_lists_what_a_budget_leaves_out(fedxray: Any, plan: Path) -> None:
     ended = fedxray("audit", plan, "--dry-run", "--engine", "inline", "--budget", "2s")
     assert ended.code == 0 and "left out    attribute-from-model: 1 of 2 clients" in ended.out
 

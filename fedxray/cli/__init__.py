@@ -1,4 +1,4 @@
-"""The commands; everything heavy is imported inside them, so that --help answers at once."""
+"""The commands and their options; heavy modules are imported inside them, so that --help answers at once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedxray.errors import FedxrayError, printable
 
 app = typer.Typer(
     name="fedxray",
-    help="Shows what a federated-learning set-up gives away: runs published attacks, reports what leaked.",
+    help="Audit what a federated-learning set-up leaks: run published attacks, report what leaks and how surely.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(import_app, name="import")
 
@@ -28,7 +28,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.
 Engine = Annotated[
     str, typer.Option("--engine", help="inline (this process), processes (workers) or ray; same results.")
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="How many workers; default: one per core.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Number of workers; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of an audit.")]
 Policy = Annotated[
@@ -37,15 +37,15 @@ Policy = Annotated[
 
 
 def main() -> NoReturn:
-    """Run a command; whatever a user can mend is one clean message and exit 2."""
+    """Run a command; a user error is one message and exit code 2."""
     try:
         app()
     except FedxrayError as error:
         print(f"fedxray: {_harmless(str(error))}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        told = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        print(f"fedxray: {_harmless(told)}", file=sys.stderr)
+        message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        print(f"fedxray: {_harmless(message)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("fedxray: interrupted", file=sys.stderr)
@@ -54,7 +54,7 @@ def main() -> NoReturn:
 
 
 def _harmless(text: str) -> str:
-    """A message that may quote somebody else's plan or policy, with nothing that steers a terminal."""
+    """Return a message, which may quote an untrusted plan or policy, without control characters."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -72,7 +72,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Shows what a federated-learning set-up gives away: runs published attacks, reports what leaked."""
+    """Audit what a federated-learning set-up leaks: run published attacks, report what leaks and how surely."""
 
 
 @app.command()
@@ -86,14 +86,18 @@ def audit(
         typer.Option("--address", help="With --engine ray: an existing cluster, HOST:PORT or auto."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted audit of the same plan.")
+        bool, typer.Option("--resume", help="Continue an interrupted audit of the same plan.")
     ] = False,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", help="Time to stay within, as 90s, 10m or 1h30m: less is done, and told."),
+        typer.Option(
+            "--budget",
+            help="Time limit (90s, 10m, 1h30m); reduces the workload and reports what was dropped.",
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print how the data was read, cases, time and disk needed.")
+        bool,
+        typer.Option("--dry-run", help="Only print how the data was read, and cases, time and disk needed."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -106,7 +110,7 @@ def audit(
 
 @app.command()
 def demo(out: Out = None, engine: Engine = "processes", jobs: Jobs = None, quiet: Quiet = False) -> None:
-    """Run a small audit of bundled and synthetic data, without any download."""
+    """Run a small audit on bundled and synthetic data, without any download."""
     from fedxray.cli.audit import run_demo
 
     raise typer.Exit(run_demo(out or Path("fedxray-out", "demo"), engine, jobs, quiet))
@@ -116,13 +120,13 @@ def demo(out: Out = None, engine: Engine = "processes", jobs: Jobs = None, quiet
 def report(
     folder: Folder,
     show_private: Annotated[
-        bool, typer.Option("--show-private", help="Show records of your own data in it.")
+        bool, typer.Option("--show-private", help="Write a copy that shows private records.")
     ] = False,
     figures: Annotated[
-        str, typer.Option("--figures", help="Formats of figures/: svg, pdf, png, separated by commas.")
+        str, typer.Option("--figures", help="Formats of figures/: svg, pdf, png, comma-separated.")
     ] = "svg",
 ) -> None:
-    """Write report.html, report.md and figures/ again from the results of an audit, or the page of a reproduction."""
+    """Rewrite report.html, report.md and figures/ from the results of an audit, or the page of a reproduction."""
     from fedxray.cli.audit import run_report
 
     run_report(folder, show_private, figures)
@@ -134,36 +138,36 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            "--scale", help="small (minutes to hours: see --dry-run) or paper (the published settings)."
+            "--scale", help="small (minutes to hours, see --dry-run) or paper (the published settings)."
         ),
     ] = "small",
     clients: Annotated[
-        int | None, typer.Option("--clients", min=1, help="Attacked clients; default: the scale's own.")
+        int | None, typer.Option("--clients", min=1, help="Number of attacked clients; default: by scale.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Repeated runs; default: the scale's own.")
+        int | None, typer.Option("--seeds", min=1, help="Number of repeated runs; default: by scale.")
     ] = None,
     row: Annotated[
-        list[str] | None, typer.Option("--row", help="Only this row of the table; may be repeated.")
+        list[str] | None, typer.Option("--row", help="Only this row of the table; repeatable.")
     ] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", help="Only these columns (attacks), separated by commas.")
+        str | None, typer.Option("--columns", help="Only these columns (attacks), comma-separated.")
     ] = None,
     out: Out = None,
     engine: Engine = "processes",
     jobs: Jobs = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on, or ask for more clients, seeds, rows or columns.")
+        bool, typer.Option("--resume", help="Continue, or add clients, seeds, rows or columns.")
     ] = False,
     no_controls: Annotated[
-        bool, typer.Option("--no-controls", help="Leave out the controls of attacks; they double long runs.")
+        bool, typer.Option("--no-controls", help="Skip the controls of attacks; they double long runs.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print rows, cases, time and disk needed.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Reproduce a published table: run its rows as audits, print ours beside the paper's."""
+    """Reproduce a published table: run its rows as audits, print our numbers beside the paper's."""
     from fedxray.cli.reproduce import run_reproduction
     from fedxray.reproduce.base import Request
 
@@ -176,9 +180,9 @@ def reproduce(
 @app.command()
 def purge(
     folder: Folder,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete the private part of an audit (transcripts, tensors); results and report stay."""
+    """Delete the private part of an audit (transcripts, tensors); results and report are kept."""
     from fedxray.cli.audit import run_purge
 
     run_purge(folder, yes)
@@ -198,7 +202,7 @@ def list_names(
     from fedxray.cli.show import lines_of, warnings_of
 
     for line in lines_of(kind):
-        _say(line)
+        _print(line)
     _warn(warnings_of([kind]))
 
 
@@ -207,13 +211,13 @@ def show(name: Annotated[str, typer.Argument(help="A name of `fedxray list`.")])
     """Explain one name: what it does, its settings, what it needs."""
     from fedxray.cli.show import kinds_of, page_of, warnings_of
 
-    _say(page_of(name))
+    _print(page_of(name))
     _warn(warnings_of(kinds_of(name)))
 
 
 @data_app.command()
 def get(name: Annotated[str, typer.Argument(help="A data set of `fedxray list datasets`.")]) -> None:
-    """Download a data set and verify it, or say what to do where there is no network."""
+    """Download a data set and verify it, or explain what to do without a network."""
     from fedxray.data.download import fetch
 
     for file in fetch(name):
@@ -227,8 +231,8 @@ def _warn(sentences: list[str]) -> None:
         print(f"fedxray: warning: {_harmless(sentence)}", file=sys.stderr)
 
 
-def _say(text: str) -> None:
-    """Print; that the reader has gone, as in `fedxray list attacks | head -1`, is no error."""
+def _print(text: str) -> None:
+    """Print; a closed pipe, as in `fedxray list attacks | head -1`, is no error."""
     try:
         typer.echo(text)
     except BrokenPipeError:
@@ -243,7 +247,7 @@ def gate(
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
     sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Pass only where a leak would have been seen.")
+        bool, typer.Option("--strict", help="Pass only where a leak would have been detected.")
     ] = False,
 ) -> None:
     """Check the limits of an audit on its deployed defence; exit 1 if one fails, 3 if one is inconclusive."""
@@ -254,7 +258,7 @@ def gate(
 
 @app.command()
 def recommend(folder: Folder, policy: Policy = None) -> None:
-    """Name the defence of an audit that keeps every limit at the least cost in utility; exit 1 if none does."""
+    """Recommend the defence that keeps every limit at the least cost in utility; exit 1 if none does."""
     from fedxray.cli.decide import run_recommend
 
     raise typer.Exit(run_recommend(folder, policy))
@@ -263,9 +267,9 @@ def recommend(folder: Folder, policy: Policy = None) -> None:
 @app.command()
 def compare(
     first: Annotated[Path, typer.Argument(help="The folder of an audit.", metavar="DIR1")],
-    second: Annotated[Path, typer.Argument(help="That of a later or another one.", metavar="DIR2")],
+    second: Annotated[Path, typer.Argument(help="The folder of a later or another audit.", metavar="DIR2")],
 ) -> None:
-    """Tell what leaks more, or is less useful, in DIR2 than in DIR1 beyond the intervals; exit 1 if anything is."""
+    """List what leaks more or has less utility in DIR2 than in DIR1, beyond the intervals; exit 1 if anything does."""
     from fedxray.cli.decide import run_compare
 
     raise typer.Exit(run_compare(first, second))
@@ -279,25 +283,30 @@ def train_prior(
         typer.Option("--data", help="Public images: a data set of `fedxray list datasets`, or a folder."),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="In place of --data: what no client of this plan holds.")
+        Path | None,
+        typer.Option("--plan", help="Instead of --data: images that no client of this plan holds."),
     ] = None,
-    size: Annotated[int | None, typer.Option("--size", min=4, help="Pixels a side.")] = None,
+    size: Annotated[int | None, typer.Option("--size", min=4, help="Pixels per side.")] = None,
     part: Annotated[str | None, typer.Option("--part", help="Part of the data set: train or test.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first images.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N images.")] = None,
     kind: Annotated[
         str, typer.Option("--kind", help="ddpm (U-Net), dit (transformer) or gan (restoring network).")
     ] = "ddpm",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps.")] = 2000,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Images of a step.")] = 32,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Images per step.")] = 32,
     width: Annotated[int, typer.Option("--width", min=8, help="Channels, a multiple of 8.")] = 32,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Of Adam, falling.")] = 1e-3,
-    flip: Annotated[bool, typer.Option("--flip", help="Show images mirrored too.")] = False,
-    scale: Annotated[int, typer.Option("--scale", min=1, help="gan: blocks that are averaged.")] = 1,
-    noise: Annotated[float, typer.Option("--noise", help="gan: largest noise that is added.")] = 0.15,
-    seed: Annotated[int, typer.Option("--seed", help="Of all draws.")] = 0,
+    learning_rate: Annotated[
+        float, typer.Option("--learning-rate", help="Initial learning rate of Adam.")
+    ] = 1e-3,
+    flip: Annotated[bool, typer.Option("--flip", help="Also train on mirrored images.")] = False,
+    scale: Annotated[int, typer.Option("--scale", min=1, help="gan: block size of the averaging.")] = 1,
+    noise: Annotated[
+        float, typer.Option("--noise", help="gan: largest standard deviation of added noise.")
+    ] = 0.15,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all random draws.")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Train a small image prior for restorers, on public images, with a card that lists what it has seen."""
+    """Train a small image prior for restorers on public images; its card.json lists what it was trained on."""
     from fedxray.cli.prior import run_training
 
     settings = {

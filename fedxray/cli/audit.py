@@ -1,4 +1,4 @@
-"""`fedxray audit`, `demo`, `report` and `purge`: what they print and how they end."""
+"""`fedxray audit`, `demo`, `report` and `purge`: their output, progress and exit codes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from fedxray.audit.run.engines import Progress
 
 FAILED, INTERRUPTED = 4, 130
+INTERRUPTED_IN = "fedxray: interrupted; completed work is stored in {}, continue with --resume"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The options that say where it is computed."""
+    """The options that select the engine and its workers."""
 
     engine: str
     jobs: int | None
@@ -41,17 +42,17 @@ def run_audit(
     dry_run: bool,
     quiet: bool,
 ) -> int:
-    """Audit a plan; returns the exit code."""
+    """Audit a plan and return the exit code."""
     compute_with_one_thread()
     from fedxray.audit.plan import read_plan
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
-    _tell_imports(plan)
+    _print_imports(plan)
     if dry_run:
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
-        _tell_understood(plan, sys.stderr)
+        _print_data(plan, sys.stderr)
     from fedxray.audit.run import audit
 
     try:
@@ -60,13 +61,13 @@ def run_audit(
                 plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress
             )
     except KeyboardInterrupt:
-        print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
+        print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED
-    return _tell_end(ended, quiet)
+    return _print_end(ended, quiet)
 
 
 def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
-    """Audit the shipped plans into one report; returns the exit code."""
+    """Audit the shipped plans into one report and return the exit code."""
     compute_with_one_thread()
     from fedxray.audit.run import audit
 
@@ -76,11 +77,11 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
     except KeyboardInterrupt:
         print("fedxray: interrupted", file=sys.stderr)
         return INTERRUPTED
-    return _tell_end(ended, quiet)
+    return _print_end(ended, quiet)
 
 
 def run_report(folder: Path, show_private: bool, figures: str = "svg") -> None:
-    """Write the report, or the page of a reproduction, again and say where it is."""
+    """Write the report, or the page of a reproduction, again and print its path."""
     from fedxray.report import build_report
     from fedxray.reproduce.run import is_reproduction, rebuild
 
@@ -92,16 +93,16 @@ def run_report(folder: Path, show_private: bool, figures: str = "svg") -> None:
 
 
 def run_purge(folder: Path, yes: bool) -> None:
-    """Delete private/ of an audit, after asking."""
+    """Delete private/ of an audit, after confirmation."""
     from fedxray.audit.run.store import purge, read_marker
 
     read_marker(folder)
     if not yes:
         try:
-            answer = input(f"Delete {folder / 'private'} for good? [y/N] ")
+            answer = input(f"Delete {folder / 'private'} permanently? [y/N] ")
         except EOFError:
             raise FedxrayError(
-                "nobody answered; nothing was deleted. Say --yes to delete without asking."
+                "no confirmation received; nothing was deleted. Use --yes to delete without confirmation."
             ) from None
         if answer.strip().lower() not in ("y", "yes"):
             print("Nothing was deleted.")
@@ -110,15 +111,15 @@ def run_purge(folder: Path, yes: bool) -> None:
 
 
 def compute_with_one_thread() -> None:
-    """Ask numerical libraries for one thread, before they are loaded: results must not depend on cores."""
+    """Limit numerical libraries to one thread, before they are loaded: results must not depend on cores."""
     from fedxray.audit.run.engines import ONE_THREAD
 
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
 
 
-def _tell_imports(plan: Plan) -> None:
-    """Print the code of other people that this plan runs, and the plug-ins that are ignored."""
+def _print_imports(plan: Plan) -> None:
+    """Print the third-party code that this plan runs, and the plug-ins that are ignored."""
     from fedxray.cli.show import warnings_of
     from fedxray.plugins import GROUPS
 
@@ -133,56 +134,56 @@ def _tell_imports(plan: Plan) -> None:
         print(f"fedxray: warning: {sentence}", file=sys.stderr)
 
 
-def _tell_understood(plan: Plan, where: TextIO) -> None:
-    """Say how the data was read, so that nobody audits a column that was misread."""
+def _print_data(plan: Plan, stream: TextIO) -> None:
+    """Print how the data was read, so that a misread column is noticed."""
     from fedxray.audit.run.dry_run import understood
     from fedxray.audit.run.prepare import prepare
 
     prepared = prepare(plan, plan.defences[0].title, plan.seeds[0])
     for line in understood(prepared):
-        print(line, file=where)
+        print(line, file=stream)
     if plan.transcript is not None:
         from fedxray.audit.recorded.prepare import rounds_learnt
         from fedxray.audit.run.dry_run import learnt
 
-        print(learnt(*rounds_learnt(plan, prepared)), file=where)
+        print(learnt(*rounds_learnt(plan, prepared)), file=stream)
 
 
 def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None) -> int:
-    """How the data was read, and cases, time and disk of an audit, without running it."""
+    """Print how the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.run.audit import check_room, megabytes
     from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
 
-    hands = worker_count(workers.engine, workers.jobs)
+    count = worker_count(workers.engine, workers.jobs)
     with make_engine(workers.engine, workers.jobs, workers.address):
         needed = preflight(plan)
     seconds, power, lines = needed.seconds, needed.power_seconds, []
     if budget is not None:
         from fedxray.audit.run.budget import decide, left_out, parse_budget, within_budget
 
-        chosen = decide(plan, needed, parse_budget(budget, hands))
+        chosen = decide(plan, needed, parse_budget(budget, count))
         power, lines = chosen["estimate"]["power"], list(left_out(plan, chosen))
         seconds = chosen["estimate"]["chosen"] - power
         plan = within_budget(plan, chosen)
     runs, cases = expand(plan)
-    _tell_understood(plan, sys.stdout)
+    _print_data(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
-    print(f"{'time':<12}about {duration(seconds / hands)}")
+    print(f"{'time':<12}about {duration(seconds / count)}")
     if power:
-        print(f"{'power':<12}up to {duration(power / hands)} more, where a verdict waits for a power check")
+        print(f"{'power':<12}up to {duration(power / count)} more, if a verdict requires a power check")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     for line in lines:
         print(f"{'left out':<12}{line}")
-    tell_sums(plan)
+    print_sum_errors(plan)
     check_room(folder, needed.bytes)
     return 0
 
 
-def tell_sums(plan: Plan) -> None:
-    """Say how far off the attacks are that take all clients for one."""
+def print_sum_errors(plan: Plan) -> None:
+    """Print the error of attacks that treat all clients as one."""
     if plan.transcript is not None:
         return
     from fedxray.audit.run.dry_run import words
@@ -193,58 +194,80 @@ def tell_sums(plan: Plan) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time for people."""
+    """Return a time for people."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _tell_end(ended: Completed, quiet: bool) -> int:
+def _print_end(ended: Completed, quiet: bool) -> int:
+    """Write the report, print the summary and what failed, and return the exit code."""
     from fedxray.report import build_report, print_summary
 
     report = build_report(ended.folder)
     for line in ended.document.get("budget", {}).get("left_out", ()):
-        print(f"fedxray: left out to stay within the budget: {printable(line)}", file=sys.stderr)
+        print(f"fedxray: left out because of the time limit: {printable(line)}", file=sys.stderr)
     if not quiet:
         print_summary(ended.document)
         print(f"Report: {report}")
     cut = [case for case in ended.document["cases"] if case["status"] == "truncated" and not case["scores"]]
     code = 0
     if cut:
-        told = "1 case was" if len(cut) == 1 else f"{len(cut)} cases were"
-        print(f"fedxray: {told} cut off, the time was over; go on with --resume", file=sys.stderr)
+        total = len(ended.document["cases"])
+        print(
+            f"fedxray: {len(cut)} of {total} cases cut off by --budget; continue with --resume",
+            file=sys.stderr,
+        )
         code = FAILED
     if ended.failed:
         reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
-        print(f"fedxray: {ended.failed} cases failed, the first because: {reason}", file=sys.stderr)
+        total = len(ended.document["cases"])
+        print(f"fedxray: {ended.failed} of {total} cases failed, the first with: {reason}", file=sys.stderr)
         code = FAILED
     return code
 
 
+# Progress
+
+
 @dataclass
-class Meter:
-    """Progress as a bar, in which every run and case is as long as it is thought to take."""
+class EstimatedProgress:
+    """Progress in estimated seconds: every task counts as much as it is expected to take."""
+
+    costs: dict[str, float] = field(default_factory=dict, kw_only=True)  # by label, in seconds
+    passed: float = field(default=0.0, kw_only=True)
+
+    def weigh(self, seconds: Mapping[str, float]) -> None:
+        """Start again with these tasks."""
+        self.costs, self.passed = dict(seconds), 0.0
+
+    def advance(self, done: int, total: int, label: str) -> tuple[float, float]:
+        """Return completed and total work after a task has ended; without estimates all tasks count the same."""
+        self.passed += self.costs.get(label, 0.0)
+        return (self.passed, sum(self.costs.values())) if self.costs else (done, total)
+
+
+@dataclass
+class BarProgress(EstimatedProgress):
+    """Progress as a bar in the terminal."""
 
     bar: Bar
     line: TaskID
-    costs: dict[str, float] = field(default_factory=dict)
-    passed: float = 0.0
 
     def weigh(self, seconds: Mapping[str, float]) -> None:
-        """Begin anew with what is to come."""
-        self.costs, self.passed = dict(seconds), 0.0
+        """Start again with these tasks."""
+        super().weigh(seconds)
         self.bar.reset(self.line, total=sum(self.costs.values()) or None, count="")
 
     def __call__(self, done: int, total: int, label: str) -> None:
-        """One has ended; where nobody said what it takes, all count the same."""
-        self.passed += self.costs.get(label, 0.0)
-        completed, end = (self.passed, sum(self.costs.values())) if self.costs else (done, total)
+        """Show that a task has ended."""
+        completed, end = self.advance(done, total, label)
         self.bar.update(self.line, completed=completed, total=end, description=label, count=f"{done}/{total}")
 
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Progress]:
-    """A bar with the time left, silent where nobody looks."""
+    """Show a bar with the time left, on a terminal only."""
     from fedxray.audit.run.audit import silent
 
     if quiet or not sys.stderr.isatty():
@@ -261,4 +284,4 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         TextColumn("{task.description}", markup=False),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield Meter(bar, bar.add_task("starting", total=None, count=""))
+        yield BarProgress(bar, bar.add_task("starting", total=None, count=""))

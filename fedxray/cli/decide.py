@@ -1,4 +1,4 @@
-"""`fedxray gate`: what it prints and how it ends."""
+"""`fedxray gate`, `recommend` and `compare`: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 from fedxray.audit.judge.gate import Recommendation, Setting, recommend
 from fedxray.errors import printable, some
+from fedxray.metrics import units
 
 if TYPE_CHECKING:
     from fedxray.audit.judge.compare import Change, Comparison, Spread
     from fedxray.audit.judge.gate import Judged
 
+# `fedxray gate`
+
 EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
-WORDS = {"pass": "passed", "fail": "FAILED", "inconclusive": "inconclusive"}
+OUTCOMES = {"pass": "passed", "fail": "FAILED", "inconclusive": "inconclusive"}
 
 
 def run_gate(folder: Path, policy: Path | None, junit: Path | None, sarif: Path | None, strict: bool) -> int:
-    """Judge every limit, print it and write it down where asked; returns the exit code."""
+    """Judge every limit, print it, write JUnit and SARIF where asked, and return the exit code."""
     from fedxray.audit.judge.gate import judge_gates, read_policy
     from fedxray.audit.judge.results import read_results
 
@@ -32,23 +35,24 @@ def run_gate(folder: Path, policy: Path | None, junit: Path | None, sarif: Path 
 
 
 def exit_code(judged: list[Judged]) -> int:
-    """1 where a limit failed, else 3 where one is inconclusive, else 0."""
-    outcomes = {one.outcome for one in judged}
-    return next(EXIT[one] for one in ("fail", "inconclusive", "pass") if one in outcomes)
+    """Return 1 where a limit failed, else 3 where one is inconclusive, else 0."""
+    outcomes = {limit.outcome for limit in judged}
+    return next(EXIT[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
 
 
 def gate_lines(judged: list[Judged]) -> list[str]:
-    """What is printed: every limit, then how many of each outcome."""
+    """Return the printed lines: every limit, then the number of each outcome."""
     from fedxray.report.ci import measured
 
-    text = []
-    for one in judged:
-        told = [one.title, f"{measured(one)}: {one.reason}", *([f"doubt: {one.doubt}"] if one.doubt else [])]
-        names = (WORDS[one.outcome], "", "")
-        text += [f"{name:<14}{printable(line)}" for name, line in zip(names, told, strict=False)]
-    counts: Counter[str] = Counter(one.outcome for one in judged)
-    ends = ", ".join(f"{counts[one]} {WORDS[one].lower()}" for one in EXIT if counts[one])
-    return [*text, f"Limits: {ends}."]
+    lines = []
+    for limit in judged:
+        doubt = [f"doubt: {limit.doubt}"] if limit.doubt else []
+        texts = [limit.title, f"{measured(limit)}: {limit.reason}", *doubt]
+        starts = (OUTCOMES[limit.outcome], "", "")
+        lines += [f"{start:<14}{printable(text)}" for start, text in zip(starts, texts, strict=False)]
+    counts: Counter[str] = Counter(limit.outcome for limit in judged)
+    total = ", ".join(f"{counts[name]} {OUTCOMES[name].lower()}" for name in EXIT if counts[name])
+    return [*lines, f"Limits: {total}."]
 
 
 def _write(
@@ -60,124 +64,132 @@ def _write(
     if junit is not None:
         write_whole(junit, ci.junit(judged, folder.resolve().name), "JUnit")
     if sarif is not None:
-        place = policy if policy is not None else folder / "plan.toml"
-        write_whole(sarif, ci.sarif(judged, _uri(place)), "SARIF")
+        source = policy if policy is not None else folder / "plan.toml"
+        write_whole(sarif, ci.sarif(judged, _uri(source)), "SARIF")
 
 
-def _uri(place: Path) -> str:
-    """A path as SARIF wants it: relative to where the command was given, in forward slashes, quoted."""
+def _uri(path: Path) -> str:
+    """Return a path for SARIF: relative to the working directory, with forward slashes, quoted."""
     from urllib.parse import quote
 
-    whole, here = place.resolve(), Path.cwd()
-    return quote((whole.relative_to(here) if whole.is_relative_to(here) else Path(place.name)).as_posix())
+    absolute, here = path.resolve(), Path.cwd()
+    relative = absolute.relative_to(here) if absolute.is_relative_to(here) else Path(path.name)
+    return quote(relative.as_posix())
 
 
-# --- `fedxray compare`: what it prints and how it ends.
-
+# `fedxray compare`
 
 WORSE = 1
 HEADINGS = {
     "worse": "Worse, beyond the intervals:",
     "better": "Better, beyond the intervals:",
-    "unknown": "Not comparable, an interval is missing or an attack did not end:",
+    "unknown": "Not comparable, an interval is missing or an attack failed:",
 }
 MOST_NAMED = 10
 
 
 def run_compare(first: Path, second: Path) -> int:
-    """Print what changed from the first audit to the second; returns the exit code."""
+    """Print what changed from the first audit to the second and return the exit code."""
     from fedxray.audit.judge.compare import compare
     from fedxray.audit.judge.results import read_results
 
-    found = compare(read_results(first), read_results(second))
-    for line in compare_lines(found):
+    comparison = compare(read_results(first), read_results(second))
+    for line in compare_lines(comparison):
         print(line)
-    return WORSE if found.worse else 0
+    return WORSE if comparison.worse else 0
 
 
-def compare_lines(found: Comparison) -> list[str]:
-    """What is printed: differences of the plans, changes by outcome, rows that only one audit has."""
-    text = []
-    if found.plans_differ:
-        text.append(f"The plans differ in {printable(some(found.plans_differ, MOST_NAMED, between='; '))}.")
+def compare_lines(comparison: Comparison) -> list[str]:
+    """Return the printed lines: differences of the plans, changes by outcome, rows that only one audit has."""
+    lines = []
+    if comparison.plans_differ:
+        keys = some(comparison.plans_differ, MOST_NAMED, between="; ")
+        lines.append(f"The plans differ in {printable(keys)}.")
     for outcome, heading in HEADINGS.items():
-        own = [one for one in found.changes if one.outcome == outcome]
-        text += [heading, *(line for one in own for line in _told(one))] if own else []
-    same = [one for one in found.changes if one.outcome == "same"]
+        changes = [change for change in comparison.changes if change.outcome == outcome]
+        lines += [heading, *(line for change in changes for line in _change_lines(change))] if changes else []
+    same = [change for change in comparison.changes if change.outcome == "same"]
     if same:
-        text.append(f"The same within the intervals: {len(same)} of {len(found.changes)} rows.")
-        text += [line for one in same if one.note for line in _told(one)]
-    for name, titles in (("first", found.only_first), ("second", found.only_second)):
-        text += (
-            [f"Only in the {name}: {printable(some(titles, MOST_NAMED, between='; '))}."] if titles else []
-        )
-    return [*text, _last(found)]
+        lines.append(f"Same within the intervals: {len(same)} of {len(comparison.changes)} rows.")
+        lines += [line for change in same if change.note for line in _change_lines(change)]
+    for name, titles in (("first", comparison.only_first), ("second", comparison.only_second)):
+        named = printable(some(titles, MOST_NAMED, between="; "))
+        lines += [f"Only in the {name}: {named}."] if titles else []
+    return [*lines, _conclusion(comparison)]
 
 
-def _last(found: Comparison) -> str:
-    """The whole in one sentence; what could not be compared is no good news."""
-    if found.worse:
+def _conclusion(comparison: Comparison) -> str:
+    """Return the comparison in one sentence; rows that could not be compared are counted."""
+    if comparison.worse:
         return "Something got worse."
-    open_rows = sum(one.outcome == "unknown" for one in found.changes) + len(found.only_first)
-    aside = f"; {open_rows} of the first's rows could not be compared" if open_rows else ""
+    unknown = sum(change.outcome == "unknown" for change in comparison.changes) + len(comparison.only_first)
+    aside = f"; {unknown} of the first's rows could not be compared" if unknown else ""
     return f"Nothing got worse beyond the intervals{aside}."
 
 
-def _told(one: Change) -> list[str]:
-    return [
-        f"  {printable(one.title)}: {_spread(one.before)} → {_spread(one.after)}",
-        *([f"    {printable(one.note)}"] if one.note else []),
-    ]
+def _change_lines(change: Change) -> list[str]:
+    before, after = (_spread(spread, change.metric) for spread in (change.before, change.after))
+    note = [f"    {printable(change.note)}"] if change.note else []
+    return [f"  {printable(change.title)}: {before} → {after}", *note]
 
 
-def _spread(one: Spread) -> str:
-    if one.value is None:
+def _spread(spread: Spread, metric: str) -> str:
+    """Return a value with its interval: a gain in points, utility as a score."""
+    if spread.value is None:
         return "nothing"
-    between = "" if one.low is None or one.high is None else f" ({one.low:.3g} to {one.high:.3g})"
-    return f"{one.value:.3g}{between}"
+    return _with_interval(spread.value, spread.low, spread.high, metric)
 
 
-# --- `fedxray recommend`: what it prints and how it ends.
+def _with_interval(value: float, low: float | None, high: float | None, metric: str) -> str:
+    base = metric.removesuffix(units.OVER_FLOOR)
+    sign = base != metric  # a gain
+    interval = "" if low is None or high is None else f" ({units.between(low, high, base, sign=sign)})"
+    return f"{units.value(value, base, sign=sign)}{interval}"
 
+
+# `fedxray recommend`
 
 NONE_HOLDS = 1
-DOUBT = "A limit that it keeps rests on an attack that may have seen nothing: see the doubts above."
+DOUBT = "A limit is kept by an attack that may not detect any leak: see the doubts above."
 CAUTION = (
-    "It was chosen on the measurements that it is judged by, which flatters it a little: "
-    "confirm it with other seeds before you rely on it."
+    "The defence was chosen on the same measurements that judge it, which is slightly optimistic: "
+    "confirm it with other seeds before relying on it."
 )
 
 
 def run_recommend(folder: Path, policy: Path | None = None) -> int:
-    """Print every setting and the recommended one; returns the exit code."""
+    """Print every defence and the recommended one and return the exit code."""
     from fedxray.audit.judge.gate import read_policy
     from fedxray.audit.judge.results import read_results
 
-    found = recommend(read_results(folder), None if policy is None else read_policy(policy))
-    for line in recommend_lines(found):
+    recommendation = recommend(read_results(folder), None if policy is None else read_policy(policy))
+    for line in recommend_lines(recommendation):
         print(line)
-    return 0 if found.chosen is not None else NONE_HOLDS
+    return 0 if recommendation.chosen is not None else NONE_HOLDS
 
 
-def recommend_lines(found: Recommendation) -> list[str]:
-    """What is printed: the limits, the settings, the choice."""
-    text = ["Limits (upper end of the 95 % interval, worst attacker):"]
-    text += [f"  {limit}" for limit in found.limits]
-    width = max(len(one.defence) for one in found.settings) + 2 if found.settings else 2
-    text.append("Settings:")
-    for one in found.settings:
-        text.append(f"  {one.defence:<{width}}{'holds' if one.holds else 'breaks':<8}{_worth(one)}".rstrip())
-        text += [f"  {'':<{width}}{'':<8}{reason}" for reason in one.broken]
-        text += [f"  {'':<{width}}{'':<8}doubt: {reason}" for reason in one.doubts if one.holds]
-    if found.chosen is None:
-        return [*text, "Recommended: none; no setting keeps every limit."]
-    doubtful = [DOUBT] if found.chosen.doubts else []
-    return [*text, f"Recommended: {found.chosen.defence}", *doubtful, CAUTION]
+def recommend_lines(recommendation: Recommendation) -> list[str]:
+    """Return the printed lines: the limits, the defences, the choice."""
+    lines = ["Limits (upper end of the 95 % interval, strongest attacker):"]
+    lines += [f"  {limit}" for limit in recommendation.limits]
+    settings = recommendation.settings
+    width = max(len(setting.defence) for setting in settings) + 2 if settings else 2
+    lines.append("Settings:")
+    for setting in settings:
+        outcome = "holds" if setting.holds else "breaks"
+        lines.append(f"  {setting.defence:<{width}}{outcome:<8}{_utility(setting)}".rstrip())
+        lines += [f"  {'':<{width}}{'':<8}{reason}" for reason in setting.broken]
+        lines += [f"  {'':<{width}}{'':<8}doubt: {reason}" for reason in setting.doubts if setting.holds]
+    if recommendation.chosen is None:
+        return [*lines, "Recommended: none; no setting keeps every limit."]
+    doubtful = [DOUBT] if recommendation.chosen.doubts else []
+    return [*lines, f"Recommended: {recommendation.chosen.defence}", *doubtful, CAUTION]
 
 
-def _worth(one: Setting) -> str:
-    if one.value is None:
-        return "no utility was measured"
-    spread = "" if one.low is None or one.high is None else f" ({one.low:.3g} to {one.high:.3g})"
-    budget = "" if one.epsilon is None else f", epsilon {one.epsilon:.3g}"
-    return f"{one.metric} {one.value:.3g}{spread}, cost {one.cost or 0.0:.3g}{budget}"
+def _utility(setting: Setting) -> str:
+    if setting.value is None or setting.metric is None:
+        return "utility was not measured"
+    value = _with_interval(setting.value, setting.low, setting.high, setting.metric)
+    cost = units.margin_of(setting.cost or 0.0, setting.metric)
+    budget = "" if setting.epsilon is None else f", epsilon {setting.epsilon:.3g}"
+    return f"{setting.metric} {value}, cost {cost}{budget}"

@@ -1,4 +1,4 @@
-"""`fedxray train-prior`: what it takes, prints and leaves behind."""
+"""`fedxray train-prior`: the images that a prior is trained on, progress and output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedxray.restore.training import Images
 if TYPE_CHECKING:
     from fedxray.progress import Report, Step
 
-OFTEN = 20  # lines of progress in a log
+LOG_LINES = 20  # lines of progress in a log
 
 
 def run_training(
@@ -36,7 +36,7 @@ def run_training(
     settings: dict[str, Any],
     quiet: bool,
 ) -> None:
-    """Train a prior and say where it is."""
+    """Train a prior and print where it is."""
     compute_with_one_thread()
     if (data is None) == (plan is None):
         raise BadInput(
@@ -47,7 +47,7 @@ def run_training(
         )
     if plan is not None and (size is not None or part is not None):
         raise BadInput(
-            "--size", expected="no --size or --part beside --plan", got="one", remedy="The plan says both."
+            "--size", expected="no --size or --part beside --plan", got="one", remedy="The plan sets both."
         )
     from fedxray.restore.training import Training, check_place, train_prior
 
@@ -59,22 +59,22 @@ def run_training(
     if not quiet:
         shape = " x ".join(map(str, images.pixels.shape[1:]))
         print(f"{len(images.pixels)} images of {shape}, {len(images.classes)} classes: {images.source}")
-    with telling(quiet) as report:
+    with training_progress(quiet) as report:
         train_prior(images, training, out, report=report)
     if not quiet:
         print(f"Written: {out} (weights and card.json)")
         used = f'restore = {{ name = "{restorer_for(training.kind)}", prior = "{out}" }}'
-        print(f"Use it: {used} in an attack; a path is read from the plan's folder.")
+        print(f"Use it in an attack: {used}; paths are relative to the plan's folder.")
 
 
 def restorer_for(kind: str) -> str:
-    """A restorer that uses priors of this kind."""
+    """Return a restorer that uses priors of this kind."""
     return {"ddpm": "ddrm", "dit": "mde", "gan": "gan"}[kind]
 
 
 @contextmanager
-def telling(quiet: bool) -> Iterator[Report]:
-    """A bar where somebody looks, some lines in a log, nothing where asked."""
+def training_progress(quiet: bool) -> Iterator[Report]:
+    """Show a bar on a terminal, some lines in a log, nothing where quiet."""
     from fedxray.progress import silent
 
     if quiet:
@@ -90,25 +90,27 @@ def telling(quiet: bool) -> Iterator[Report]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("starting", total=None)
 
-        def tell(step: Step) -> None:
-            loss = "" if step.loss is None else f", loss {step.loss:.4f}"
-            bar.update(line, completed=step.done, total=step.total, description=f"{step.what}{loss}")
+        def show(step: Step) -> None:
+            bar.update(line, completed=step.done, total=step.total, description=f"{step.what}{_loss(step)}")
 
-        yield tell
+        yield show
 
 
 def _lines(step: Step) -> None:
-    """A line for every twentieth part."""
-    if step.done * OFTEN // step.total != (step.done - 1) * OFTEN // step.total:
-        loss = "" if step.loss is None else f", loss {step.loss:.4f}"
-        print(f"{step.what}: {step.done}/{step.total}{loss}", file=sys.stderr, flush=True)
+    """Print a line for every twentieth of the steps."""
+    if step.done * LOG_LINES // step.total != (step.done - 1) * LOG_LINES // step.total:
+        print(f"{step.what}: {step.done}/{step.total}{_loss(step)}", file=sys.stderr, flush=True)
 
 
-# --- Images that a prior may be trained on: a public data set, a folder, or what no client of a plan holds.
+def _loss(step: Step) -> str:
+    return "" if step.loss is None else f", loss {step.loss:.4f}"
+
+
+# Images for a prior: a public data set, a folder, or what no client of a plan holds
 
 
 def images_of_data(data: str, *, size: int | None = None, part: str | None = None) -> Images:
-    """The images of a data set of the catalogue, or of a folder or .npz file."""
+    """Return the images of a data set of the catalogue, or of a folder or .npz file."""
     given: dict[str, Any] = {
         name: value for name, value in (("size", size), ("part", part)) if value is not None
     }
@@ -118,44 +120,45 @@ def images_of_data(data: str, *, size: int | None = None, part: str | None = Non
             raise BadInput(
                 f"--{name}", expected=f"a setting of {data}", got=given[name], remedy="Leave it out."
             )
-        found, source = load(data, **given), " ".join([data, *(f"{k}={v}" for k, v in given.items())])
+        dataset, source = load(data, **given), " ".join([data, *(f"{k}={v}" for k, v in given.items())])
     else:
-        place = Path(os.path.expanduser(data))
-        if not os.path.exists(place):
+        path = Path(os.path.expanduser(data))
+        if not os.path.exists(path):
             raise BadInput(
                 "--data",
                 expected="a data set of `fedxray list datasets`, or a folder of images by class",
                 got=repr(data),
                 remedy="Check the name or the path.",
             )
-        found, source = load(path=place, **given), place.name
-    return _as_images(found, torch.arange(len(found)), source)
+        dataset, source = load(path=path, **given), path.name
+    return _as_images(dataset, torch.arange(len(dataset)), source)
 
 
 def images_of_plan(file: Path) -> Images:
-    """The images of a plan's data that are in no client's hands, held out or not, under any of its seeds."""
+    """Return the images of a plan's data that no client holds, as training or held-out records, under any seed."""
     plan = read_plan(file)
     if plan.transcript is not None:
         raise BadInput(
             "--plan",
             expected="a plan that simulates",
             got="one that reads a recording",
-            remedy="Say --data with images that the recorded node has never seen.",
+            remedy="Use --data with images that the recorded node has never seen.",
         )
-    free: torch.Tensor | None = None
-    taken: set[str] = set()
+    free: torch.Tensor | None = None  # [records], True where no client holds the record
+    held_hashes: set[str] = set()
     for seed in plan.seeds:
-        found = prepare(plan, plan.defences[0].title, seed)
-        _check_images(found.dataset)
-        held = torch.cat([*found.split.train, *found.split.holdout])
-        own = torch.ones(len(found.dataset), dtype=torch.bool)
-        own[held] = False
-        free = own if free is None else free & own
-        taken |= set(record_hashes(found.dataset.space.to_pixels(found.dataset.x[held])))
+        prepared = prepare(plan, plan.defences[0].title, seed)
+        dataset = prepared.dataset
+        _check_images(dataset)
+        held = torch.cat([*prepared.split.train, *prepared.split.holdout])
+        unheld = torch.ones(len(dataset), dtype=torch.bool)
+        unheld[held] = False
+        free = unheld if free is None else free & unheld
+        held_hashes |= set(record_hashes(dataset.space.to_pixels(dataset.x[held])))
     assert free is not None  # a plan has at least one seed
-    images = _as_images(found.dataset, torch.nonzero(free)[:, 0], f"{plan.name}: {found.dataset.name}")
-    # The same picture may stand in the data twice, once with a client, be it mirrored.
-    twins = known_among(taken, images.pixels)
+    images = _as_images(dataset, torch.nonzero(free)[:, 0], f"{plan.name}: {dataset.name}")
+    # The same image may be in the data twice, once with a client, possibly mirrored.
+    twins = known_among(held_hashes, images.pixels)
     return Images(
         pixels=images.pixels[~twins],
         labels=images.labels[~twins],
@@ -164,20 +167,20 @@ def images_of_plan(file: Path) -> Images:
     )
 
 
-def _check_images(found: Dataset) -> None:
-    if found.space.kind != "image" or found.space.target != "classification":
+def _check_images(dataset: Dataset) -> None:
+    if dataset.space.kind != "image" or dataset.space.target != "classification":
         raise BadInput(
-            "--data", expected="images with classes", got=found.name, remedy="Choose a data set of images."
+            "--data", expected="images with classes", got=dataset.name, remedy="Choose a data set of images."
         )
 
 
-def _as_images(found: Dataset, index: torch.Tensor, source: str) -> Images:
-    _check_images(found)
-    pixels = found.space.to_pixels(found.x[index]).clamp(0, 1)
-    return Images(pixels=pixels, labels=found.y[index], classes=found.space.classes, source=source)
+def _as_images(dataset: Dataset, index: torch.Tensor, source: str) -> Images:
+    _check_images(dataset)
+    pixels = dataset.space.to_pixels(dataset.x[index]).clamp(0, 1)
+    return Images(pixels=pixels, labels=dataset.y[index], classes=dataset.space.classes, source=source)
 
 
 def shortened(images: Images, limit: int | None) -> Images:
-    """The first images only, where a limit is given."""
-    kept: dict[str, Any] = {"pixels": images.pixels[:limit], "labels": images.labels[:limit]}
-    return Images(**kept, classes=images.classes, source=images.source)
+    """Return the first images only, where a limit is given."""
+    first: dict[str, Any] = {"pixels": images.pixels[:limit], "labels": images.labels[:limit]}
+    return Images(**first, classes=images.classes, source=images.source)

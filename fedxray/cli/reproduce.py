@@ -1,16 +1,24 @@
-"""`fedxray reproduce`: what it prints and how it ends."""
+"""`fedxray reproduce`: its output, progress and exit codes."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedxray.cli.audit import FAILED, INTERRUPTED, compute_with_one_thread, duration, progress_bar
+from fedxray.cli.audit import (
+    FAILED,
+    INTERRUPTED,
+    INTERRUPTED_IN,
+    EstimatedProgress,
+    compute_with_one_thread,
+    duration,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from fedxray.audit.run.engines import Progress
@@ -30,7 +38,7 @@ def run_reproduction(
     dry_run: bool,
     quiet: bool,
 ) -> int:
-    """Reproduce a published table; returns the exit code."""
+    """Reproduce a published table and return the exit code."""
     compute_with_one_thread()
     from fedxray.reproduce.run import job, reproduce
 
@@ -40,10 +48,10 @@ def run_reproduction(
     if dry_run:
         return _print_needs(asked, engine, jobs)
     try:
-        with telling(quiet) as progress:
+        with row_progress(quiet) as progress:
             ended = reproduce(asked, folder, engine=engine, jobs=jobs, resume=resume, progress=progress)
     except KeyboardInterrupt:
-        print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
+        print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED
     if not quiet:
         from fedxray.reproduce.pages import print_tables
@@ -51,23 +59,23 @@ def run_reproduction(
         print_tables(ended.document)
         print(f"Written: {folder / 'reproduction.json'}, {folder / 'reproduction.md'}")
     if ended.failed:
-        print(f"fedxray: {ended.failed} cases failed; try them again with --resume", file=sys.stderr)
+        print(f"fedxray: {ended.failed} cases failed; retry them with --resume", file=sys.stderr)
         return FAILED
     return 0
 
 
 def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
-    """Cases, time and disk of every row, without running it."""
+    """Print cases, time and disk of every row, without running it."""
     from fedxray.audit.run.audit import megabytes
-    from fedxray.audit.run.engines import cores, make_engine
+    from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.preflight import preflight
     from fedxray.report.words import count
 
-    hands = 1 if engine == "inline" else jobs or cores()
+    workers = worker_count(engine, jobs)
     with make_engine(engine, jobs):
         for row, plan in asked.plans().items():
             needed = preflight(plan)
-            about = f"about {duration(needed.seconds / hands)}, {megabytes(needed.bytes)}"
+            about = f"about {duration(needed.seconds / workers)}, {megabytes(needed.bytes)}"
             print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
     if asked.reproduction.plan is None:
         print("\n".join(f"{row:<24}measured directly, without an audit" for row in asked.rows))
@@ -75,37 +83,30 @@ def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
 
 
 @contextmanager
-def telling(quiet: bool) -> Iterator[Progress]:
-    """A bar where somebody looks; a line for every case in a log, since this may take hours."""
+def row_progress(quiet: bool) -> Iterator[Progress]:
+    """Show a bar on a terminal, and a line per case in a log, since this may take hours."""
     if quiet or sys.stderr.isatty():
         with progress_bar(quiet) as progress:
             yield progress
         return
-    yield Lines(clock=time.monotonic, say=lambda line: print(line, file=sys.stderr, flush=True))
+    yield LineProgress(clock=time.monotonic, write=lambda line: print(line, file=sys.stderr, flush=True))
 
 
-@dataclass
-class Lines:
-    """Progress in lines: how far it is, and how long the rest takes at the pace so far."""
+@dataclass(kw_only=True)
+class LineProgress(EstimatedProgress):
+    """Progress in lines: tasks done, time spent, and the estimated time left."""
 
     clock: Callable[[], float]
-    say: Callable[[str], None]
-    costs: Mapping[str, float] = field(default_factory=dict)  # by label, what each is thought to take
-    passed: float = 0.0
+    write: Callable[[str], None]
     start: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """The clock runs from now on."""
+        """Start the clock."""
         self.start = self.clock()
 
-    def weigh(self, seconds: Mapping[str, float]) -> None:
-        """Hear what is to come; a first task of an hour says little of a second one of a minute."""
-        self.costs, self.passed = dict(seconds), 0.0
-
     def __call__(self, done: int, total: int, label: str) -> None:
-        """One has ended; where nobody said what it takes, all count the same."""
-        self.passed += self.costs.get(label, 0.0)
-        came, whole = (self.passed, sum(self.costs.values())) if self.costs else (done, total)
+        """Print that a task has ended."""
+        completed, end = self.advance(done, total, label)
         spent = self.clock() - self.start
-        rest = f", about {duration(spent / came * (whole - came))} left" if came else ""
-        self.say(f"{done}/{total} after {duration(spent)}{rest}: {label}")
+        rest = f", about {duration(spent / completed * (end - completed))} left" if completed else ""
+        self.write(f"{done}/{total} after {duration(spent)}{rest}: {label}")

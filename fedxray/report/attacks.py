@@ -1,4 +1,4 @@
-"""Results by attack and seat: charts and tables, ready to print."""
+"""Results by attack and role: charts, tables, and leakage against utility, ready to print."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
+from fedxray.audit.judge.gate import UTILITY
+from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.charts import Drawing, Line, Point, metric_chart, scatter_chart
+from fedxray.report.charts import ChartLine, Drawing, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
 from fedxray.report.rows import Row, attack_facts, plan_of, restorer_names, shown_rows
 from fedxray.report.words import reason_words
 
 RESTORED = (
-    "Its images were then restored by {}: what they show beyond the raw ones comes from a model of such images, "
-    "and may never have been in the data."
+    "Its images were then restored by {}: details beyond the raw reconstructions come from an image prior and may "
+    "not be in the data."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One line of a table of results, ready to print."""
+    """One line of a table of results."""
 
     metric: str
     defence: str
@@ -29,14 +31,13 @@ class Measure:
     score: str
     score_spread: str
     floor: str
-    over: str
+    over: str  # which floor it is
     gain: str
     gain_spread: str
-    controls: tuple[tuple[str, str, str], ...]  # words, mean, difference with interval
+    controls: tuple[tuple[str, str, str], ...]  # name, mean, gain over it with interval
     ceiling: str | None
-    kind: str | None
-    units: int
-    unit: str  # what is counted: client-run, or record in a recording
+    level: str | None
+    size: str  # number of client-runs, or of records in a recording
     worst: tuple[str, str] | None
     verdict: str
     reason: str
@@ -53,7 +54,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSection:
-    """All results of one attack from one seat."""
+    """All results of one attack in one role."""
 
     anchor: str
     attack: str
@@ -67,16 +68,16 @@ class AttackSection:
 
 
 def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
-    """Results by attack and seat, in the order of the plan."""
+    """Return results by attack and role, in the order of the plan."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
-    columns, by = secrets_of(document), restorer_names(document)
+    columns, restorers = secrets_of(document), restorer_names(document)
     return [
         _section(
             f"attack-{index}",
             rows,
-            _about(attack_facts(document, attack), by.get(attack)),
+            _about(attack_facts(document, attack), restorers.get(attack)),
             columns.get(attack),
         )
         for index, ((attack, _), rows) in enumerate(groups.items())
@@ -84,7 +85,7 @@ def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
 
 
 def _about(facts: Mapping[str, Any], restorer: str | None) -> str | None:
-    """The description of an attack, where it comes from if it is not built in, and what restored its images."""
+    """Return the description of an attack, its package if it is not built in, and what restored its images."""
     about, source = facts.get("about"), facts.get("source", "built-in")
     if not about:
         return None
@@ -109,26 +110,26 @@ def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | 
         role_words=words.role_words(rows[0]["role"]),
         oracle=any(row["oracle"] for row in rows),
         about=about,
-        verdict=next(one for one in ("leaks", "inconclusive", "no leak found") if one in verdicts),
+        verdict=next(name for name in ("leaks", "inconclusive", "no leak found") if name in verdicts),
         charts=tuple(charts),
         measures=tuple(_measure(row) for of_metric in by_metric.values() for row in of_metric),
     )
 
 
 def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | None) -> Chart:
-    down = words.is_down(metric)
+    down = units.is_down(metric)
     title = f"{metric}: {words.metric_words(metric, column)}"
     drawing = metric_chart([chart_line(row) for row in rows], metric, name=name, title=title)
-    subtitle = "axis runs backwards, smaller values leak more" if down else ""
+    subtitle = "reversed axis: smaller values mean more leakage" if down else ""
     return Chart(title=title, subtitle=subtitle, drawing=drawing)
 
 
-def chart_line(row: Row) -> Line:
-    """A row of the summary as a line of a chart."""
-    down = words.is_down(row["metric"])
+def chart_line(row: Row) -> ChartLine:
+    """Return a row of the summary as a line of a chart."""
+    down = units.is_down(row["metric"])
     aware, floor, margin = words.aware_words(row), row["floor"], row["margin"]
     least = None if floor is None or margin is None else floor - margin if down else floor + margin
-    return Line(
+    return ChartLine(
         label=f"{row['defence']} · {aware}" if aware else words.defence_words(row["defence"]),
         mean=row["mean"],
         low=row["mean_low"],
@@ -136,7 +137,9 @@ def chart_line(row: Row) -> Line:
         floor=floor,
         least=least,
         ceiling=row["ceiling"],
-        controls={name: one["mean"] for name, one in row["controls"].items() if one["mean"] is not None},
+        controls={
+            name: control["mean"] for name, control in row["controls"].items() if control["mean"] is not None
+        },
         verdict=row["verdict"],
     )
 
@@ -147,41 +150,37 @@ def _measure(row: Row) -> Measure:
         metric=metric or "–",
         defence=words.defence_words(row["defence"]),
         aware=words.aware_words(row),
-        score=words.value(row["mean"], metric),
-        score_spread=words.between(row["mean_low"], row["mean_high"], metric),
-        floor=words.value(row["floor"], metric),
+        score=units.value(row["mean"], metric),
+        score_spread=units.between(row["mean_low"], row["mean_high"], metric),
+        floor=units.value(row["floor"], metric),
         over=words.floor_words(row["over"]),
-        gain=words.value(row["difference"], metric, sign=True),
-        gain_spread=words.between(row["low"], row["high"], metric, sign=True),
-        controls=tuple(_control(name, one, metric) for name, one in row["controls"].items()),
-        ceiling=None if row["ceiling"] is None else words.value(row["ceiling"], metric),
-        kind=words.KINDS.get(row["kind"] or ""),
-        units=row["n"],
-        unit=row["unit"],
+        gain=units.value(row["difference"], metric, sign=True),
+        gain_spread=units.between(row["low"], row["high"], metric, sign=True),
+        controls=tuple(_control(name, control, metric) for name, control in row["controls"].items()),
+        ceiling=None if row["ceiling"] is None else units.value(row["ceiling"], metric),
+        level=words.LEVELS.get(row["kind"] or ""),
+        size=words.count(row["n"], row["unit"]),
         worst=worst_words(row),
         verdict=row["verdict"],
         reason=reason_words(row),
     )
 
 
-def _control(name: str, one: Row, metric: str | None) -> tuple[str, str, str]:
-    difference = words.value(one["difference"], metric, sign=True)
-    spread = words.between(one["low"], one["high"], metric, sign=True)
-    return words.SHORT_CONTROLS.get(name, name), words.value(one["mean"], metric), f"{difference} ({spread})"
+def _control(name: str, control: Row, metric: str | None) -> tuple[str, str, str]:
+    difference = units.value(control["difference"], metric, sign=True)
+    spread = units.between(control["low"], control["high"], metric, sign=True)
+    mean = units.value(control["mean"], metric)
+    return words.SHORT_CONTROLS.get(name, name), mean, f"{difference} ({spread})"
 
 
-# --- Leakage against utility: every defence a point, of its strongest attacker, and the frontier that
-# nothing beats.
+# Leakage against utility: every defence a point, of its strongest attacker, and the Pareto frontier
 
-
-# In the order in which they are preferred; of those that are marked, smaller is better.
-UTILITY: Mapping[str, bool] = {"accuracy": False, "mape": True, "loss": True}
 MOST_POINTS = len(ascii_uppercase)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TradeoffLine:
-    """One defence in the table beside a picture."""
+    """One defence in the table beside a scatter chart."""
 
     mark: str
     defence: str
@@ -194,62 +193,68 @@ class TradeoffLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Tradeoff:
-    """One attack from one seat: its picture, and the same in words."""
+    """One attack in one role: its scatter chart, and the same as a table."""
 
     title: str
-    measure: str  # of usefulness, and which way it runs
+    measure: str  # of utility, and whether more or less is better
     drawing: Drawing
     lines: tuple[TradeoffLine, ...]
     more: int  # defences beyond those shown
 
 
 def tradeoffs(document: Mapping[str, Any]) -> list[Tradeoff]:
-    """A picture for every attack and seat with two defences or more, by the attack's first metric."""
+    """Return a chart for every attack and role with two defences or more, by the attack's first metric."""
     groups: dict[tuple[str | None, str, str], list[Row]] = {}
     for row in shown_rows(document):
         if not row["oracle"] and row["difference"] is not None:
             groups.setdefault((plan_of(row), row["attack"], row["role"]), []).append(row)
-    found = [
-        _tradeoff(f"tradeoff-{index}", rows, _worth(document, plan))
+    charts = [
+        _tradeoff(f"tradeoff-{index}", rows, _utilities(document, plan))
         for index, ((plan, _, _), rows) in enumerate(groups.items())
     ]
-    return [one for one in found if one is not None]
+    return [chart for chart in charts if chart is not None]
 
 
-def _worth(document: Mapping[str, Any], plan: str | None) -> dict[str, Row]:
-    """The rows of utility of one plan by defence, of the metric that says most."""
+def _utilities(document: Mapping[str, Any], plan: str | None) -> dict[str, Row]:
+    """Return the utility rows of one plan by defence, of the preferred metric."""
     rows = [row for row in document["utility"] if plan_of(row) == plan and row["value"] is not None]
-    metric = next((one for one in UTILITY if any(row["metric"] == one for row in rows)), None)
+    metric = next((name for name in UTILITY if any(row["metric"] == name for row in rows)), None)
     return {row["defence"]: row for row in rows if row["metric"] == metric}
 
 
-def _tradeoff(name: str, rows: Sequence[Row], worth: Mapping[str, Row]) -> Tradeoff | None:
+def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> Tradeoff | None:
     rows = [row for row in rows if row["metric"] == rows[0]["metric"]]
     strongest: dict[str, Row] = {}
     for row in rows:
         known = strongest.get(row["defence"])
-        if row["defence"] in worth and (known is None or row["difference"] > known["difference"]):
+        if row["defence"] in utilities and (known is None or row["difference"] > known["difference"]):
             strongest[row["defence"]] = row
     if len(strongest) < 2:
         return None
     shown = list(strongest)[:MOST_POINTS]
-    metric = worth[shown[0]]["metric"]
-    best = frontier([(_better(worth[one], metric), -float(strongest[one]["difference"])) for one in shown])
+    metric = utilities[shown[0]]["metric"]
+    on_frontier = frontier(
+        [(_better(utilities[label], metric), -float(strongest[label]["difference"])) for label in shown]
+    )
     points = [
-        _point(mark, strongest[one], worth[one], one_best)
-        for mark, one, one_best in zip(ascii_uppercase, shown, best, strict=False)
+        _point(mark, strongest[label], utilities[label], best)
+        for mark, label, best in zip(ascii_uppercase, shown, on_frontier, strict=False)
     ]
     title = f"{rows[0]['attack']} run by {words.role_words(rows[0]['role'])}"
+    percent = metric in units.SHARES, units.base_metric(rows[0]["metric"] or "") in units.SHARES
     drawing = scatter_chart(
         points,
         name=name,
-        title=f"{title}: gain over the guess against {metric}",
-        across=f"{metric} on held-out records {'(axis runs backwards)' if UTILITY[metric] else ''}".strip(),
-        up="gain over the guess",
+        title=f"{title}: gain over the floor against {metric}",
+        across=f"{metric} on held-out records {'(reversed axis)' if UTILITY[metric] else ''}".strip(),
+        up="gain over the floor" + (" (points)" if percent[1] else ""),
+        percent=percent,
         reverse=UTILITY[metric],
     )
-    lines = tuple(_line(point, strongest[one], worth[one]) for point, one in zip(points, shown, strict=True))
-    title = f"{title}: {rows[0]['metric']}, gain over the guess"
+    lines = tuple(
+        _line(point, strongest[label], utilities[label]) for point, label in zip(points, shown, strict=True)
+    )
+    title = f"{title}: {rows[0]['metric']}, gain over the floor"
     measure = f"{metric}, {'less' if UTILITY[metric] else 'more'} is better"
     return Tradeoff(
         title=title, measure=measure, drawing=drawing, lines=lines, more=len(strongest) - len(shown)
@@ -257,27 +262,27 @@ def _tradeoff(name: str, rows: Sequence[Row], worth: Mapping[str, Row]) -> Trade
 
 
 def frontier(values: Sequence[tuple[float, ...]]) -> list[bool]:
-    """Which of several points nothing beats: no other is as good in everything and better in something."""
+    """Return which points are Pareto-optimal: no other is as good in everything and better in something."""
     return [
         not any(
-            all(theirs >= ours for theirs, ours in zip(other, one, strict=True)) and other != one
-            for other in values
+            all(theirs >= ours for theirs, ours in zip(rival, point, strict=True)) and rival != point
+            for rival in values
         )
-        for one in values
+        for point in values
     ]
 
 
 def _better(row: Row, metric: str) -> float:
-    """Utility as a number that grows with it."""
+    """Return utility as a number where more is better."""
     return float(-row["value"] if UTILITY[metric] else row["value"])
 
 
-def _point(mark: str, row: Row, worth: Row, best: bool) -> Point:
-    budget = "" if worth["epsilon"] is None else f" ε {worth['epsilon']:.3g}"
+def _point(mark: str, row: Row, utility: Row, best: bool) -> Point:
+    budget = "" if utility["epsilon"] is None else f" ε {utility['epsilon']:.3g}"
     return Point(
         mark=f"{mark}{budget}",
         label=words.defence_words(row["defence"]),
-        across=(worth["value"], not_negative(worth["low"]), worth["high"]),
+        across=(utility["value"], not_negative(utility["low"]), utility["high"]),
         up=(row["difference"], row["low"], row["high"]),
         verdict=row["verdict"],
         frontier=best,
@@ -285,21 +290,22 @@ def _point(mark: str, row: Row, worth: Row, best: bool) -> Point:
 
 
 def not_negative(number: float | None) -> float | None:
-    """No loss, error or share is below zero, but an interval may not know that."""
+    """Return the end of an interval cut at zero: no loss, error or share is below."""
     return None if number is None else max(number, 0.0)
 
 
-def _line(point: Point, row: Row, worth: Row) -> TradeoffLine:
+def _line(point: Point, row: Row, utility: Row) -> TradeoffLine:
     metric = row["metric"]
-    gain = words.value(row["difference"], metric, sign=True)
-    spread = words.between(row["low"], row["high"], metric, sign=True)
-    utility = words.value(worth["value"], worth["metric"])
+    gain = units.value(row["difference"], metric, sign=True)
+    spread = units.between(row["low"], row["high"], metric, sign=True)
+    amount = units.value(utility["value"], utility["metric"])
+    range_of = units.between(not_negative(utility["low"]), utility["high"], utility["metric"])
     return TradeoffLine(
         mark=point.mark[0],
         defence=point.label,
         aware=words.aware_words(row),
-        utility=f"{utility} ({words.between(not_negative(worth['low']), worth['high'], worth['metric'])})",
+        utility=f"{amount} ({range_of})",
         gain=f"{gain} ({spread})",
-        epsilon=None if worth["epsilon"] is None else f"{worth['epsilon']:.3g}",
+        epsilon=None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
         frontier=point.frontier,
     )

@@ -1,4 +1,4 @@
-"""Judged limits for machines: JUnit XML and SARIF 2.1.0, with names that cannot be taken for markup."""
+"""Judged limits for CI: JUnit XML and SARIF 2.1.0, in which no name is interpreted as markup."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from importlib.metadata import version
 from xml.etree import ElementTree
 
 from fedxray.audit.judge.gate import Judged
+from fedxray.metrics import units
+from fedxray.report.words import role_words
 
 SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"fail": ("fail", "error"), "inconclusive": ("fail", "warning"), "pass": ("pass", "none")}
-# Characters that XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot contain, not even escaped.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(judged: Sequence[Judged], suite: str) -> bytes:
-    """One test case per limit: a failed one is a failure, an inconclusive one an error."""
-    outcomes = [one.outcome for one in judged]
+    """Return one test case per limit: a failed one is a failure, an inconclusive one an error."""
+    outcomes = [limit.outcome for limit in judged]
     counts = {
         "tests": str(len(judged)),
         "failures": str(outcomes.count("fail")),
@@ -27,24 +29,24 @@ def junit(judged: Sequence[Judged], suite: str) -> bytes:
     }
     root = ElementTree.Element("testsuites", counts)
     group = ElementTree.SubElement(root, "testsuite", {"name": _xml(f"fedxray gate: {suite}"), **counts})
-    for one in judged:
-        attributes = {"classname": _xml(f"fedxray.{one.defence}"), "name": _xml(one.title), "time": "0"}
+    for limit in judged:
+        attributes = {"classname": _xml(f"fedxray.{limit.defence}"), "name": _xml(limit.title), "time": "0"}
         case = ElementTree.SubElement(group, "testcase", attributes)
-        if one.outcome != "pass":
-            tag, kind = ("failure", "leak") if one.outcome == "fail" else ("error", "inconclusive")
-            told = ElementTree.SubElement(case, tag, {"type": kind, "message": _xml(one.reason)})
-            told.text = _xml(measured(one))
+        if limit.outcome != "pass":
+            tag, kind = ("failure", "leak") if limit.outcome == "fail" else ("error", "inconclusive")
+            problem = ElementTree.SubElement(case, tag, {"type": kind, "message": _xml(limit.reason)})
+            problem.text = _xml(measured(limit))
         else:
             ElementTree.SubElement(case, "system-out").text = _xml(
-                "\n".join([measured(one), *([f"doubt: {one.doubt}"] if one.doubt else [])])
+                "\n".join([measured(limit), *([f"doubt: {limit.doubt}"] if limit.doubt else [])])
             )
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def sarif(judged: Sequence[Judged], place: str) -> bytes:
-    """One result per limit, shown at the file `place`; a failed one is an error, an inconclusive one a warning."""
-    rules = list(dict.fromkeys((one.attack, one.metric) for one in judged))
+def sarif(judged: Sequence[Judged], uri: str) -> bytes:
+    """Return one result per limit, located at `uri`: an error where it failed, a warning where inconclusive."""
+    rules = list(dict.fromkeys((limit.attack, limit.metric) for limit in judged))
     driver = {
         "name": "fedxray",
         "version": version("fedxray"),
@@ -56,40 +58,53 @@ def sarif(judged: Sequence[Judged], place: str) -> bytes:
             for attack, metric in rules
         ],
     }
-    run = {"tool": {"driver": driver}, "results": [_result(one, rules, place) for one in judged]}
-    made = {"$schema": SARIF, "version": "2.1.0", "runs": [run]}
-    return (json.dumps(made, indent=1) + "\n").encode("ascii")
+    run = {"tool": {"driver": driver}, "results": [_result(limit, rules, uri) for limit in judged]}
+    log = {"$schema": SARIF, "version": "2.1.0", "runs": [run]}
+    return (json.dumps(log, indent=1) + "\n").encode("ascii")
 
 
-def _result(one: Judged, rules: Sequence[tuple[str, str]], place: str) -> dict[str, object]:
-    kind, level = LEVELS[one.outcome]
-    told = f"{one.outcome}: {one.title}. Measured: {measured(one)}: {one.reason}"
-    print_of = hashlib.sha256(one.title.encode()).hexdigest()
+def _result(limit: Judged, rules: Sequence[tuple[str, str]], uri: str) -> dict[str, object]:
+    kind, level = LEVELS[limit.outcome]
+    text = f"{limit.outcome}: {limit.title}. Measured: {measured(limit)}: {limit.reason}"
+    # Independent of how sentences write numbers, so that the same limit keeps its history.
+    role = f", seat {limit.asked}" if limit.asked else ""
+    same = f"{limit.attack}: {limit.metric} at most {limit.limit:g} under {limit.defence}{role}"
+    fingerprint = hashlib.sha256(same.encode()).hexdigest()
     return {
-        "ruleId": _rule(one.attack, one.metric),
-        "ruleIndex": rules.index((one.attack, one.metric)),
+        "ruleId": _rule(limit.attack, limit.metric),
+        "ruleIndex": rules.index((limit.attack, limit.metric)),
         "kind": kind,
         "level": level,
-        "message": {"text": _plain(told if one.doubt is None else f"{told}; doubt: {one.doubt}")},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": place}, "region": {"startLine": 1}}}],
-        "partialFingerprints": {"fedxrayGate/v1": print_of},
-        "properties": {"outcome": one.outcome, "value": one.value, "low": one.low, "high": one.high},
+        "message": {"text": _plain(text if limit.doubt is None else f"{text}; doubt: {limit.doubt}")},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}}],
+        "partialFingerprints": {"fedxrayGate/v1": fingerprint},
+        "properties": {
+            "outcome": limit.outcome,
+            "value": limit.value,
+            "low": limit.low,
+            "high": limit.high,
+        },
     }
 
 
-def measured(one: Judged) -> str:
-    """What was measured, with its interval."""
-    if one.value is None:
+def measured(limit: Judged) -> str:
+    """Return the measured score or gain with its interval, and who measured it."""
+    if limit.value is None:
         return "nothing"
-    spread = (
-        "" if one.low is None or one.high is None else f" (95 % interval {one.low:.3g} to {one.high:.3g})"
+    metric = limit.metric.removesuffix(units.OVER_FLOOR)
+    sign = metric != limit.metric  # a gain: in points, with its sign
+    score = units.value(limit.value, metric, sign=sign)
+    ends = (
+        ""
+        if limit.low is None
+        else f" (95 % interval {units.between(limit.low, limit.high, metric, sign=sign)})"
     )
-    told = {None: "", True: ", knowing the defence", False: ", not knowing the defence"}
-    return f"{one.value:.3g}{spread} by {one.role}{told[one.aware]}"
+    aware = {None: "", True: ", who knows the defence", False: ", who does not know the defence"}
+    return f"{score}{ends} by {role_words(str(limit.role))}{aware[limit.aware]}"
 
 
 def _rule(attack: str, metric: str) -> str:
-    """An identifier of plain letters that is different for different limits."""
+    """Return an identifier of plain letters that is different for different limits."""
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{attack}.{metric}").strip("-")[:80]
     return f"{short}-{hashlib.sha256(json.dumps([attack, metric]).encode()).hexdigest()[:8]}"
 
@@ -99,6 +114,6 @@ def _xml(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which SARIF finds neither a link, as [text](target), nor a placeholder, as {0}."""
+    """Return text in which SARIF finds neither a link, as [text](target), nor a placeholder, as {0}."""
     safe = re.sub(r"[\x00-\x1f\x7f]", " ", text).replace("](", "] (")
     return re.sub(r"\{(\d+)\}", r"{ \1 }", safe)

@@ -1,90 +1,198 @@
-"""How attacks went: their own loss by step, and the settings that they searched."""
+"""Loss curves of attacks, and the searches of their settings: charts, notes and tables.
+
+Thin lines are single cases, dashed where they failed or were cut off; the thick line is their median. In a search every
+trial is a dot, hollow where it was stopped early, and a line marks the best loss so far.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedxray.audit.judge.results import best_trial, nearly_as_good
 from fedxray.audit.recorded.describe import recordings_of
+from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.charts import Drawing, Inks
+from fedxray.report.charts import (
+    BEST_TRIAL_MARKER,
+    BEST_TRIAL_SIZE,
+    BEST_WIDTH,
+    CASE_WIDTH,
+    CURVE_HEIGHT,
+    FAILED_DASH,
+    FRONTIER_DASH,
+    MEDIAN_WIDTH,
+    POINT_MARKER,
+    TRIAL_SIZE,
+    WIDTH,
+    Drawing,
+    Inks,
+    bare,
+)
 from fedxray.report.rows import plan_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# --- Charts of how attacks went: thin lines of single cases with their median.
+Case = Mapping[str, Any]
 
+MOST_CURVES = 30  # lines of a drawing
+MOST_DRAWINGS = 12
 
-WIDTH, HEIGHT = 440.0, 230.0  # points
-ROOM = (0.17, 0.22, 0.79, 0.72)
-FAR_APART = 20  # times the smallest loss: from there on the axis is logarithmic
-SMALL = 0.01  # losses below are counted in a power of ten
+# Loss curves
+
+LEAST_FALL = 0.5  # of its first value: a loss that falls by less had no useful signal
 OWN_LOSS = "attacker's own loss"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walk:
-    """The loss of one case at some steps; a missing one was no number."""
+class LossCurves:
+    """The loss curves of one attack against one defence."""
+
+    title: str
+    note: str
+    drawing: Drawing
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseCurve:
+    """The loss of one case at some steps; None where it was not a finite number."""
 
     steps: Sequence[int]
     losses: Sequence[float | None]
-    ended: bool  # well
+    ok: bool  # neither failed nor cut off
 
 
-def curve_chart(walks: Sequence[Walk], *, name: str, title: str) -> Drawing:
-    """All cases as thin lines, those that did not end well dashed, and the median of the others."""
-    losses = [loss for walk in walks for loss in walk.losses]
+def loss_curves(document: Mapping[str, Any]) -> list[LossCurves]:
+    """Return one drawing per attack, role and defence with loss curves; the first few."""
+    groups = list(_groups(document, _has_curve).items())[:MOST_DRAWINGS]
+    return [_loss_curves(f"curves-{index}", title, cases) for index, (title, cases) in enumerate(groups)]
+
+
+def curves_left_out(document: Mapping[str, Any]) -> int:
+    """Return the number of groups with loss curves beyond those shown."""
+    return max(0, len(_groups(document, _has_curve)) - MOST_DRAWINGS)
+
+
+def _has_curve(case: Case) -> bool:
+    return drawable((case.get("curve") or {}).get("losses") or ())
+
+
+def drawable(losses: Sequence[float | None]) -> bool:
+    """Whether there are two losses or more, all of a size that can be drawn."""
+    known = [loss for loss in losses if loss is not None]
+    return len(known) > 1 and all(math.isfinite(loss) and abs(loss) < 1e30 for loss in known)
+
+
+def _loss_curves(name: str, title: str, cases: Sequence[Case]) -> LossCurves:
+    curves = [
+        CaseCurve(steps=case["curve"]["steps"], losses=case["curve"]["losses"], ok=case["status"] == "ok")
+        for case in cases
+    ]
+    failed = sum(not curve.ok for curve in curves)
+    flat = sum(_hardly_fell(curve.losses) for curve in curves)
+    notes = [words.count(len(curves), "case")]
+    notes += [f"{failed} failed or cut off (dashed)"] if failed else []
+    notes += [f"loss fell by less than half in {flat}"] if flat else []
+    notes += [f"the first {MOST_CURVES} are drawn"] if len(curves) > MOST_CURVES else []
+    notes += _assumed([case.get("taken") or {} for case in cases])
+    drawing = curve_chart(curves[:MOST_CURVES], name=name, title=f"{title}: {OWN_LOSS} by step")
+    return LossCurves(title=title, note=", ".join(notes), drawing=drawing)
+
+
+def _hardly_fell(losses: Sequence[float | None]) -> bool:
+    """Whether a loss stayed near its first value; False for losses that begin at 0 or below."""
+    known = [loss for loss in losses if loss is not None]
+    return len(known) > 1 and known[0] > 0 and min(known) > (1 - LEAST_FALL) * known[0]
+
+
+def _assumed(taken: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the attack assumed in all cases, such as which of a paper's cases, and the settings from it."""
+    shared = {key: value for key, value in taken[0].items() if all(one.get(key) == value for one in taken)}
+    facts = [
+        value if str(value).startswith(key) else f"{key} {_text(value)}" for key, value in shared.items()
+    ]
+    return [f"assumed: {', '.join(facts)}"] if facts else []
+
+
+def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawing:
+    """Return all cases as thin lines, failed ones dashed, and the median of the others."""
+    losses = [loss for curve in curves for loss in curve.losses]
 
     def paint(figure: Figure, inks: Inks) -> None:
-        axes = axes_in(figure, ROOM, losses, inks)
+        axes = loss_axes(figure, WHOLE, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
-        for walk in walks:
-            style = "solid" if walk.ended else (0, (3, 2))
-            ink = inks.muted if walk.ended else inks.open
-            axes.plot(*_known(walk), color=ink, linewidth=0.8, alpha=0.6, linestyle=style)
-        middle = _middle(walks)
-        axes.plot([step for step, _ in middle], [loss for _, loss in middle], color=inks.ink, linewidth=2.2)
+        for curve in curves:
+            style: Any = "solid" if curve.ok else FAILED_DASH
+            ink = inks.muted if curve.ok else inks.open
+            axes.plot(*_known(curve), color=ink, linewidth=CASE_WIDTH, alpha=0.6, linestyle=style)
+        middle = _median_curve(curves)
+        axes.plot(
+            [step for step, _ in middle],
+            [loss for _, loss in middle],
+            color=inks.ink,
+            linewidth=MEDIAN_WIDTH,
+        )
 
-    ends = [one[-1] for one in (_known(walk)[1] for walk in walks) if one]
-    first = [one[0] for one in (_known(walk)[1] for walk in walks) if one]
+    known = [numbers for _, numbers in map(_known, curves) if numbers]
+    first, last = (median(numbers[index] for numbers in known) for index in (0, -1))
     return Drawing(
         name=name,
         title=title,
-        description=f"{words.count(len(walks), 'case')}: the median loss goes from "
-        f"{words.short(median(first))} to {words.short(median(ends))}.",
+        description=f"{words.count(len(curves), 'case')}: the median loss goes from "
+        f"{units.short(first)} to {units.short(last)}.",
         texts=("step", in_units(OWN_LOSS, losses)),
-        size=(WIDTH, HEIGHT),
+        size=(WIDTH, CURVE_HEIGHT),
         paint=paint,
     )
 
 
-def axes_in(
+def _known(curve: CaseCurve) -> tuple[list[int], list[float]]:
+    """Return the steps and losses that are numbers."""
+    pairs = [(step, loss) for step, loss in zip(curve.steps, curve.losses, strict=False) if loss is not None]
+    return [step for step, _ in pairs], [loss for _, loss in pairs]
+
+
+def _median_curve(curves: Sequence[CaseCurve]) -> list[tuple[int, float]]:
+    """Return the median loss at the steps that most completed cases share; empty for fewer than three cases."""
+    completed = [dict(zip(*_known(curve), strict=True)) for curve in curves if curve.ok]
+    if len(completed) < 3:
+        return []
+    steps = sorted({step for losses in completed for step in losses})
+    shared = [step for step in steps if sum(step in losses for losses in completed) > len(completed) / 2]
+    return [(step, median(losses[step] for losses in completed if step in losses)) for step in shared]
+
+
+# Axes of losses
+
+WHOLE = (0.17, 0.22, 0.79, 0.72)  # left, bottom, width and height of a single plot, in shares of its figure
+FAR_APART = 20  # ratio of largest to smallest loss from which the axis is logarithmic
+SMALL = 0.01  # losses below are shown in a power of ten
+
+
+def loss_axes(
     figure: Figure,
-    room: tuple[float, float, float, float],
+    area: tuple[float, float, float, float],
     losses: Sequence[float | None],
     inks: Inks,
     *,
     labels: tuple[int, int] = (0, 1),
     ticks: int = 6,
 ) -> Axes:
-    """Axes with little around them, logarithmic where losses are positive and far apart; `labels` are of x and y."""
-    axes = figure.add_axes(room)
+    """Return axes for losses, logarithmic where they are positive and far apart.
+
+    `labels` are the numbers of the drawing's texts for x and y.
+    """
+    axes = figure.add_axes(area)
     if _far_apart(losses):
         on_log_scale(axes, "y")
     elif (unit := unit_of(losses)) != 1:
-        axes.yaxis.set_major_formatter(lambda place, _: f"{place / unit:g}")
-    axes.patch.set_visible(False)
-    for side in ("right", "top"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(inks.line)
-    axes.tick_params(colors=inks.muted, length=3)
+        axes.yaxis.set_major_formatter(lambda tick, _: f"{tick / unit:g}")
+    bare(axes, inks)
     axes.locator_params(axis="x", nbins=ticks)
     axes.set_xlabel(f"@{labels[0]}", color=inks.muted)
     axes.set_ylabel(f"@{labels[1]}", color=inks.muted, labelpad=6)
@@ -92,7 +200,7 @@ def axes_in(
 
 
 def unit_of(losses: Sequence[float | None]) -> float:
-    """What small losses are counted in, so that their numbers are short: a power of ten, or 1."""
+    """Return the power of ten in which small losses are shown, so that their numbers are short; else 1."""
     most = max((abs(loss) for loss in losses if loss is not None), default=1.0)
     if not 0 < most < SMALL or _far_apart(losses):
         return 1.0
@@ -100,7 +208,7 @@ def unit_of(losses: Sequence[float | None]) -> float:
 
 
 def in_units(label: str, losses: Sequence[float | None]) -> str:
-    """The label of an axis of such losses."""
+    """Return the label of an axis of such losses."""
     unit = unit_of(losses)
     return label if unit == 1 else f"{label} / {unit:g}"
 
@@ -111,103 +219,234 @@ def _far_apart(losses: Sequence[float | None]) -> bool:
 
 
 def on_log_scale(axes: Axes, side: Literal["x", "y"]) -> None:
-    """Make one axis logarithmic, with its numbers written out: formulas cannot be drawn."""
+    """Make one axis logarithmic, with plain numbers: formulas cannot be drawn."""
     axes.set(**{f"{side}scale": "log"})
     axes.minorticks_off()
     axis = axes.xaxis if side == "x" else axes.yaxis
-    axis.set_major_formatter(lambda place, _: f"{place:g}")
+    axis.set_major_formatter(lambda tick, _: f"{tick:g}")
 
 
-def _known(walk: Walk) -> tuple[list[int], list[float]]:
-    """Steps and losses that are numbers."""
-    pairs = [(step, loss) for step, loss in zip(walk.steps, walk.losses, strict=False) if loss is not None]
-    return [step for step, _ in pairs], [loss for _, loss in pairs]
+# Searches of settings
+
+MOST_CHOICES = 4  # different values that a table lists
+NO_EFFECT, MISSING = "without effect on this network", "–"
+RECIPE = "recipe of the recorded node"
 
 
-def _middle(walks: Sequence[Walk]) -> list[tuple[int, float]]:
-    """The median loss at the steps that most cases that ended well share; none of fewer than three cases."""
-    well = [dict(zip(*_known(walk), strict=True)) for walk in walks if walk.ended]
-    if len(well) < 3:
-        return []
-    steps = sorted({step for one in well for step in one})
-    shared = [step for step in steps if sum(step in one for one in well) > len(well) / 2]
-    return [(step, median(one[step] for one in well if step in one)) for step in shared]
+@dataclass(frozen=True, kw_only=True)
+class SearchedSetting:
+    """One searched setting: its name, the range that was tried, the chosen value, and values nearly as good."""
+
+    name: str
+    tried: str
+    chosen: str
+    nearly: str  # values of trials with nearly the lowest loss, case by case
 
 
-def drawable(losses: Sequence[float | None]) -> bool:
-    """Whether there are two losses or more, all of a size that can be drawn."""
-    known = [loss for loss in losses if loss is not None]
-    return len(known) > 1 and all(math.isfinite(loss) and abs(loss) < 1e30 for loss in known)
+@dataclass(frozen=True, kw_only=True)
+class SearchCharts:
+    """The searches of one attack against one defence."""
+
+    title: str
+    note: str
+    drawing: Drawing
+    over_settings: Drawing | None  # the loss over each setting, where there are several
+    settings: tuple[SearchedSetting, ...]
 
 
-# --- Charts of a search: the loss of every trial in order, and over every setting that was searched.
+@dataclass(frozen=True, kw_only=True)
+class TrialPoint:
+    """One trial: its settings, its loss (None where it was not a number), and whether it was stopped early."""
+
+    point: Mapping[str, Any]
+    loss: float | None
+    given_up: bool = False
+
+    @property
+    def completed(self) -> bool:
+        """Whether the trial has a loss and was not stopped early."""
+        return self.loss is not None and not self.given_up
 
 
-ACROSS = 3  # panels beside each other
+def searches(document: Mapping[str, Any]) -> list[SearchCharts]:
+    """Return the searches of settings by attack, role and defence, and of a recorded node's recipe."""
+    groups = {
+        title: [{**case["search"], "taken": case.get("taken")} for case in cases]
+        for title, cases in _groups(document, _searched).items()
+    }
+    recorded = [_recipe_search(recording.get("recipe_searched")) for recording in recordings_of(document)]
+    recipes = [search for search in recorded if search]
+    listed = [*groups.items(), *([(RECIPE, recipes)] if recipes else [])]
+    return [
+        _search_charts(f"search-{index}", title, group)
+        for index, (title, group) in enumerate(listed[:MOST_DRAWINGS])
+    ]
+
+
+def _searched(case: Case) -> bool:
+    trials = (case.get("search") or {}).get("trials") or ()
+    return drawable([trial["loss"] for trial in trials]) and any(
+        trial["loss"] is not None and not trial.get("given_up") for trial in trials
+    )
+
+
+def _recipe_search(stored: Any) -> dict[str, Any] | None:
+    """Return the search of a recipe in the form of any other search."""
+    tried = stored.get("tried") if isinstance(stored, Mapping) else None
+    if not tried or not drawable([candidate.get("misfit") for candidate in tried]):
+        return None
+    return {
+        "trials": [
+            {
+                "point": {key: value for key, value in candidate.items() if key != "misfit"},
+                "loss": candidate.get("misfit"),
+            }
+            for candidate in tried
+        ]
+    }
+
+
+def _search_charts(name: str, title: str, group: Sequence[Mapping[str, Any]]) -> SearchCharts:
+    cases = [_trials(search) for search in group]
+    drawn, first = cases[:MOST_CURVES], group[0]
+    ranges = first.get("ranges") or {}
+    return SearchCharts(
+        title=title,
+        note=_search_note(group, cases),
+        drawing=trials_chart(
+            drawn, name=name, title=f"{title}: loss of every trial", starts=first.get("starts") or 0
+        ),
+        over_settings=settings_chart(
+            drawn,
+            name=f"{name}-settings",
+            title=f"{title}: loss over every setting",
+            logarithmic=[key for key, ends in ranges.items() if "log" in ends],
+        ),
+        settings=tuple(_setting(key, group) for key in first["trials"][0]["point"]),
+    )
+
+
+def _trials(search: Mapping[str, Any]) -> list[TrialPoint]:
+    return [
+        TrialPoint(point=trial["point"], loss=trial["loss"], given_up=bool(trial.get("given_up")))
+        for trial in search["trials"]
+    ]
+
+
+def _search_note(group: Sequence[Mapping[str, Any]], cases: Sequence[Sequence[TrialPoint]]) -> str:
+    """Return the number of trials, of random ones, and of those stopped early."""
+    counts = sorted({len(trials) for trials in cases})
+    trials = f"{counts[0]} to {counts[-1]} trials" if len(counts) > 1 else words.count(counts[0], "trial")
+    notes = [f"{trials} in each of {words.count(len(group), 'case')}"]
+    starts = group[0].get("starts")
+    notes += [f"the first {starts} at random, left of the dashed line"] if starts else []
+    stopped = sum(trial.given_up for case in cases for trial in case)
+    notes += [f"{stopped} stopped early (hollow dots, drawn no higher than the others)"] if stopped else []
+    return ", ".join(notes)
+
+
+# The table of a search
+
+
+def _setting(name: str, group: Sequence[Mapping[str, Any]]) -> SearchedSetting:
+    tried = _span([trial["point"].get(name) for search in group for trial in search["trials"]])
+    if all(search.get("taken") and name not in search["taken"] for search in group):
+        # No layer of this network has such a weight.
+        return SearchedSetting(name=name, tried=tried, chosen=NO_EFFECT, nearly=MISSING)
+    near = [[trial["point"].get(name) for trial in nearly_as_good(search["trials"])] for search in group]
+    return SearchedSetting(
+        name=name,
+        tried=tried,
+        chosen=_first_few([_chosen(name, search) for search in group]),
+        nearly=_first_few([_span(values) for values in near]),
+    )
+
+
+def _chosen(name: str, search: Mapping[str, Any]) -> str:
+    """Return the value of the best trial, marked at an end of its range other than 0: better ones may lie beyond."""
+    value = best_trial(search["trials"])["point"].get(name)
+    ends = (search.get("ranges") or {}).get(name, ())[:2]
+    # A sampler may write exp(log(end)), which is not exactly the end.
+    at_end = any(end and math.isclose(value, end, rel_tol=1e-9) for end in ends)
+    return _text(value) + (" (end of the range)" if at_end else "")
+
+
+def _span(values: Sequence[Any]) -> str:
+    """Return smallest and largest of numbers, or all values otherwise."""
+    if all(isinstance(value, int | float) for value in values):
+        return " to ".join(dict.fromkeys([_text(min(values)), _text(max(values))]))
+    return words.listed(list(dict.fromkeys(map(_text, values))))
+
+
+def _first_few(texts: Sequence[str]) -> str:
+    different = list(dict.fromkeys(texts))
+    more = [f"{len(different) - MOST_CHOICES} more"] if len(different) > MOST_CHOICES else []
+    return words.listed([*different[:MOST_CHOICES], *more])
+
+
+def _text(value: Any) -> str:
+    return units.short(value) if isinstance(value, float) else str(value)
+
+
+# The charts of a search
+
+COLUMNS = 3  # panels beside each other
 PANEL = (155.0, 135.0)  # points
 LEFT, BELOW = 50.0, 44.0  # of a panel, for its labels
 MOST_PANELS = 12
 SHORT = "own loss"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One trial: its settings, its loss (missing where it was no number), and whether it was given up."""
+def trials_chart(cases: Sequence[Sequence[TrialPoint]], *, name: str, title: str, starts: int = 0) -> Drawing:
+    """Return the loss of every trial as a dot, hollow where stopped early, and the best so far as a line per case.
 
-    point: Mapping[str, Any]
-    loss: float | None
-    given_up: bool = False
-
-
-def study_chart(cases: Sequence[Sequence[Attempt]], *, name: str, title: str, starts: int = 0) -> Drawing:
-    """The loss of every trial as a dot, open where it was given up; a line per case for the best so far."""
-    losses = _ended(cases)
+    The first `starts` trials were drawn at random; a dashed line separates them.
+    """
+    losses = _completed(cases)
 
     def paint(figure: Figure, inks: Inks) -> None:
-        axes = axes_in(figure, ROOM, losses, inks)
+        axes = loss_axes(figure, WHOLE, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
-        if starts:  # what was drawn at random is left of it
-            axes.axvline(starts + 0.5, color=inks.line, linewidth=1.0, linestyle=(0, (4, 3)))
+        if starts:
+            axes.axvline(starts + 0.5, color=inks.line, linewidth=1.0, linestyle=FRONTIER_DASH)
         for case in cases:
-            _dots(axes, list(enumerate(case, 1)), max(losses), inks)
+            _draw_trials(axes, list(enumerate(case, 1)), max(losses), inks)
             steps = best_so_far(case)
-            axes.plot(
-                [x for x, _ in steps], [y for _, y in steps],
-                color=inks.ink, linewidth=1.4, drawstyle="steps-post",
-            )  # fmt: skip
+            xs, ys = [x for x, _ in steps], [y for _, y in steps]
+            axes.plot(xs, ys, color=inks.ink, linewidth=BEST_WIDTH, drawstyle="steps-post")
 
     best = min(steps[-1][1] for case in cases if (steps := best_so_far(case)))
     trials = words.count(sum(len(case) for case in cases), "trial")
     return Drawing(
         name=name,
         title=title,
-        description=f"{trials} in {words.count(len(cases), 'case')}; the best has a loss of {words.short(best)}.",
+        description=f"{trials} in {words.count(len(cases), 'case')}; the best has a loss of {units.short(best)}.",
         texts=("trial", in_units(OWN_LOSS, losses)),
-        size=(WIDTH, HEIGHT),
+        size=(WIDTH, CURVE_HEIGHT),
         paint=paint,
     )
 
 
 def settings_chart(
-    cases: Sequence[Sequence[Attempt]], *, name: str, title: str, logarithmic: Sequence[str] = ()
+    cases: Sequence[Sequence[TrialPoint]], *, name: str, title: str, logarithmic: Sequence[str] = ()
 ) -> Drawing | None:
-    """A panel for every setting with numbers that differ: its value and the loss of every trial, the best marked."""
-    shown = _numbers(cases)[:MOST_PANELS]
-    if len(shown) < 2:  # of one setting the table says enough
+    """Return a panel per numeric setting with the loss of every trial over its value, the best one marked."""
+    shown = _numeric_settings(cases)[:MOST_PANELS]
+    if len(shown) < 2:  # the table suffices for one setting
         return None
-    rows, columns = -(-len(shown) // ACROSS), min(len(shown), ACROSS)
-    losses = _ended(cases)
+    rows, columns = -(-len(shown) // COLUMNS), min(len(shown), COLUMNS)
+    losses = _completed(cases)
 
     def paint(figure: Figure, inks: Inks) -> None:
-        for place, setting in enumerate(shown):
-            labels = place + 1, 0
-            axes = axes_in(figure, _room(place, rows, columns), losses, inks, labels=labels, ticks=3)
-            if place % ACROSS:
+        for index, setting in enumerate(shown):
+            area = _panel(index, rows, columns)
+            axes = loss_axes(figure, area, losses, inks, labels=(index + 1, 0), ticks=3)
+            if index % COLUMNS:
                 axes.set_ylabel("")
             if setting in logarithmic:
                 on_log_scale(axes, "x")
             for case in cases:
-                _dots(axes, [(one.point[setting], one) for one in case], max(losses), inks)
+                _draw_trials(axes, [(trial.point[setting], trial) for trial in case], max(losses), inks)
                 _mark_best(axes, case, setting, inks)
 
     return Drawing(
@@ -220,270 +459,76 @@ def settings_chart(
     )
 
 
-def _ended(cases: Sequence[Sequence[Attempt]]) -> list[float]:
-    """Losses of trials that went to their end: they span the axis, and those given up are drawn no higher."""
-    return [one.loss for case in cases for one in case if one.loss is not None and not one.given_up]
+def _completed(cases: Sequence[Sequence[TrialPoint]]) -> list[float]:
+    """Return the losses of completed trials: they set the axis, and trials stopped early are drawn no higher."""
+    return [trial.loss for case in cases for trial in case if trial.completed and trial.loss is not None]
 
 
-def _room(place: int, rows: int, columns: int) -> tuple[float, float, float, float]:
-    """Where a panel is, in shares of the figure: left, below, width and height."""
-    row, column = divmod(place, ACROSS)
+def best_so_far(case: Sequence[TrialPoint]) -> list[tuple[int, float]]:
+    """Return the smallest loss after every completed trial."""
+    steps: list[tuple[int, float]] = []
+    for number, trial in enumerate(case, 1):
+        if trial.completed and trial.loss is not None:
+            steps.append((number, min(trial.loss, steps[-1][1]) if steps else trial.loss))
+    return [*steps, (len(case), steps[-1][1])] if steps else []
+
+
+def _numeric_settings(cases: Sequence[Sequence[TrialPoint]]) -> list[str]:
+    """Return the settings that are a number in every trial, and not always the same."""
+    points = [trial.point for case in cases for trial in case]
+    return [
+        name
+        for name in points[0]
+        if all(isinstance(point.get(name), int | float) for point in points)
+        and len({point[name] for point in points}) > 1
+    ]
+
+
+def _panel(index: int, rows: int, columns: int) -> tuple[float, float, float, float]:
+    """Return left, bottom, width and height of a panel in shares of the figure."""
+    row, column = divmod(index, COLUMNS)
     width, height = columns * PANEL[0], rows * PANEL[1]
     left, below = column * PANEL[0] + LEFT, height - (row + 1) * PANEL[1] + BELOW
     return left / width, below / height, (PANEL[0] - LEFT - 10) / width, (PANEL[1] - BELOW - 8) / height
 
 
-def _mark_best(axes: Axes, case: Sequence[Attempt], setting: str, inks: Inks) -> None:
-    ended = [(one.loss, one) for one in case if one.loss is not None and not one.given_up]
-    if ended:
-        loss, best = min(ended, key=lambda one: one[0])
-        axes.plot([best.point[setting]], [loss], "D", markersize=7, color=inks.ink, clip_on=False)
-
-
-def best_so_far(case: Sequence[Attempt]) -> list[tuple[int, float]]:
-    """The smallest loss after every trial that ended with one."""
-    steps: list[tuple[int, float]] = []
-    for place, one in enumerate(case, 1):
-        if one.loss is not None and not one.given_up:
-            steps.append((place, min(one.loss, steps[-1][1]) if steps else one.loss))
-    return [*steps, (len(case), steps[-1][1])] if steps else []
-
-
-def _numbers(cases: Sequence[Sequence[Attempt]]) -> list[str]:
-    """Settings that every trial has as a number, not always the same."""
-    trials = [one.point for case in cases for one in case]
-    return [
-        name
-        for name in trials[0]
-        if all(isinstance(one.get(name), int | float) for one in trials)
-        and len({one[name] for one in trials}) > 1
-    ]
-
-
-def _dots(axes: Axes, trials: Sequence[tuple[float, Attempt]], top: float, inks: Inks) -> None:
-    """Trials that ended are filled, those given up are open and no higher than the top."""
-    for open_ones in (False, True):
-        known = [(x, one.loss) for x, one in trials if one.loss is not None and one.given_up is open_ones]
-        axes.plot(
-            [x for x, _ in known], [min(y, top) for _, y in known], "o", markersize=4, color=inks.muted, alpha=0.7,
-            fillstyle="none" if open_ones else "full",
-        )  # fmt: skip
-
-
-MOST_WALKS = 30  # lines of a drawing
-MOST_DRAWINGS = 12
-MOST_CHOICES = 4
-LEAST_FALL = 0.5  # of its first value: a loss that falls by less had nothing to follow
-IDLE, MISSING = "without effect on this network", "–"
-RECIPE = "recipe of the recorded node"
-
-Case = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    """The curves of one attack against one defence."""
-
-    title: str
-    note: str
-    drawing: Drawing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting of a search: its name, the range that was tried, what was chosen, and what did nearly as well."""
-
-    name: str
-    tried: str
-    chosen: str
-    nearly: str  # what trials of nearly the same loss had, case by case
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """The searches of one attack against one defence."""
-
-    title: str
-    note: str
-    drawing: Drawing
-    over_settings: Drawing | None  # the loss over each of them, where there are several
-    settings: tuple[Setting, ...]
-
-
-def courses(document: Mapping[str, Any]) -> list[Course]:
-    """One drawing per attack, seat and defence with curves; the first few."""
-    groups = list(_groups(document, _has_curve).items())[:MOST_DRAWINGS]
-    return [_course(f"course-{index}", title, cases) for index, (title, cases) in enumerate(groups)]
-
-
-def left_over(document: Mapping[str, Any]) -> int:
-    """How many groups with curves are beyond those shown."""
-    return max(0, len(_groups(document, _has_curve)) - MOST_DRAWINGS)
-
-
-def _has_curve(case: Case) -> bool:
-    return drawable((case.get("curve") or {}).get("losses") or ())
-
-
-def _course(name: str, title: str, cases: Sequence[Case]) -> Course:
-    walks = [
-        Walk(steps=one["curve"]["steps"], losses=one["curve"]["losses"], ended=one["status"] == "ok")
-        for one in cases
-    ]
-    lost = sum(not walk.ended for walk in walks)
-    parts = [words.count(len(walks), "case")]
-    parts += [f"{lost} did not end well (dashed)"] if lost else []
-    stuck = sum(_hardly_fell(walk.losses) for walk in walks)
-    parts += [f"{stuck} whose loss fell by less than half"] if stuck else []
-    parts += [f"the first {MOST_WALKS} are drawn"] if len(walks) > MOST_WALKS else []
-    parts += _taken([one.get("taken") or {} for one in cases])
-    drawing = curve_chart(walks[:MOST_WALKS], name=name, title=f"{title}: the attacker's own loss by step")
-    return Course(title=title, note=", ".join(parts), drawing=drawing)
-
-
-def _hardly_fell(losses: Sequence[float | None]) -> bool:
-    """Whether a loss stayed near where it began; of losses that begin at 0 or below nothing can be said."""
-    told = [one for one in losses if one is not None]
-    return len(told) > 1 and told[0] > 0 and min(told) > (1 - LEAST_FALL) * told[0]
-
-
-def _taken(told: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What all cases took their client for, and the settings that followed from it."""
-    shared = {key: value for key, value in told[0].items() if all(one.get(key) == value for one in told)}
-    said = [
-        value if str(value).startswith(key) else f"{key} {_spoken(value)}" for key, value in shared.items()
-    ]
-    return [f"taken: {', '.join(said)}"] if said else []
-
-
-def studies(document: Mapping[str, Any]) -> list[Study]:
-    """One drawing per attack, seat and defence that searched settings, and of the search of a recipe."""
-    groups = {
-        title: [{**one["search"], "taken": one.get("taken")} for one in cases]
-        for title, cases in _groups(document, _searched).items()
-    }
-    recipes = [found for one in recordings_of(document) if (found := _of_recipe(one.get("recipe_searched")))]
-    listed = [*groups.items(), *([(RECIPE, recipes)] if recipes else [])]
-    return [
-        _study(f"study-{index}", title, found) for index, (title, found) in enumerate(listed[:MOST_DRAWINGS])
-    ]
-
-
-def _searched(case: Case) -> bool:
-    trials = (case.get("search") or {}).get("trials") or ()
-    return drawable([one["loss"] for one in trials]) and any(
-        one["loss"] is not None and not one.get("given_up") for one in trials
-    )
-
-
-def _of_recipe(told: Any) -> dict[str, Any] | None:
-    """The search of a recipe in the form of any other search."""
-    tried = told.get("tried") if isinstance(told, Mapping) else None
-    if not tried or not drawable([one.get("misfit") for one in tried]):
-        return None
-    return {
-        "trials": [
-            {
-                "point": {key: value for key, value in one.items() if key != "misfit"},
-                "loss": one.get("misfit"),
-            }
-            for one in tried
+def _draw_trials(axes: Axes, trials: Sequence[tuple[float, TrialPoint]], top: float, inks: Inks) -> None:
+    """Draw completed trials filled, and those stopped early hollow and no higher than `top`."""
+    for hollow in (False, True):
+        known = [
+            (x, trial.loss) for x, trial in trials if trial.loss is not None and trial.given_up is hollow
         ]
-    }
+        axes.plot(
+            [x for x, _ in known],
+            [min(y, top) for _, y in known],
+            POINT_MARKER,
+            markersize=TRIAL_SIZE,
+            color=inks.muted,
+            alpha=0.7,
+            fillstyle="none" if hollow else "full",
+        )
 
 
-def _study(name: str, title: str, searches: Sequence[Mapping[str, Any]]) -> Study:
-    cases = [_attempts(one) for one in searches]
-    drawn, first = cases[:MOST_WALKS], searches[0]
-    spaced = first.get("ranges") or {}
-    return Study(
-        title=title,
-        note=_note(searches, cases),
-        drawing=study_chart(
-            drawn, name=name, title=f"{title}: loss of every trial", starts=first.get("starts") or 0
-        ),
-        over_settings=settings_chart(
-            drawn,
-            name=f"{name}-settings",
-            title=f"{title}: loss over every setting",
-            logarithmic=[key for key, one in spaced.items() if "log" in one],
-        ),
-        settings=tuple(_setting(key, searches) for key in first["trials"][0]["point"]),
-    )
+def _mark_best(axes: Axes, case: Sequence[TrialPoint], setting: str, inks: Inks) -> None:
+    completed = [(trial.loss, trial) for trial in case if trial.completed and trial.loss is not None]
+    if completed:
+        loss, best = min(completed, key=lambda pair: pair[0])
+        marker: dict[str, Any] = {"markersize": BEST_TRIAL_SIZE, "color": inks.ink, "clip_on": False}
+        axes.plot([best.point[setting]], [loss], BEST_TRIAL_MARKER, **marker)
 
 
-def _attempts(search: Mapping[str, Any]) -> list[Attempt]:
-    return [
-        Attempt(point=one["point"], loss=one["loss"], given_up=bool(one.get("given_up")))
-        for one in search["trials"]
-    ]
+# Cases of one attack, role and defence
 
 
-def _note(searches: Sequence[Mapping[str, Any]], cases: Sequence[Sequence[Attempt]]) -> str:
-    """How many trials there were, how many of them at random, and how many were given up."""
-    counts = sorted({len(one) for one in cases})
-    trials = f"{counts[0]} to {counts[-1]} trials" if len(counts) > 1 else words.count(counts[0], "trial")
-    parts = [f"{trials} in each of {words.count(len(searches), 'case')}"]
-    starts = searches[0].get("starts")
-    parts += [f"the first {starts} at random, left of the dashed line"] if starts else []
-    ended = sum(one.given_up for case in cases for one in case)
-    parts += [f"{ended} given up early (open dots, drawn no higher than the others)"] if ended else []
-    return ", ".join(parts)
-
-
-def _setting(name: str, searches: Sequence[Mapping[str, Any]]) -> Setting:
-    tried = [trial["point"].get(name) for one in searches for trial in one["trials"]]
-    if all(one.get("taken") and name not in one["taken"] for one in searches):  # no layer has such a weight
-        return Setting(name=name, tried=_span(tried), chosen=IDLE, nearly=MISSING)
-    near = [[trial["point"].get(name) for trial in nearly_as_good(one["trials"])] for one in searches]
-    return Setting(
-        name=name,
-        tried=_span(tried),
-        chosen=_first_few([_chosen(name, one) for one in searches]),
-        nearly=_first_few([_span(one) for one in near]),
-    )
-
-
-def _chosen(name: str, search: Mapping[str, Any]) -> str:
-    """The value of the best trial, marked at an end of its range other than 0: there may be better ones beyond."""
-    value = best_trial(search["trials"])["point"].get(name)
-    ends = (search.get("ranges") or {}).get(name, ())[:2]
-    # A sampler may write exp(log(end)), which is not quite the end.
-    there = any(end and math.isclose(value, end, rel_tol=1e-9) for end in ends)
-    return _spoken(value) + (" (end of the range)" if there else "")
-
-
-def _span(values: Sequence[Any]) -> str:
-    """From the least to the greatest, or all of them where they are no numbers."""
-    ends = [_spoken(min(values)), _spoken(max(values))] if all(map(_is_number, values)) else None
-    if ends is None:
-        return words.listed(list(dict.fromkeys(map(_spoken, values))))
-    return " to ".join(dict.fromkeys(ends))
-
-
-def _first_few(found: Sequence[str]) -> str:
-    different = list(dict.fromkeys(found))
-    more = [f"{len(different) - MOST_CHOICES} more"] if len(different) > MOST_CHOICES else []
-    return words.listed([*different[:MOST_CHOICES], *more])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def _spoken(value: Any) -> str:
-    return words.short(value) if isinstance(value, float) else str(value)
-
-
-def _groups(document: Mapping[str, Any], wanted: Any) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {}
+def _groups(document: Mapping[str, Any], wanted: Callable[[Case], bool]) -> dict[str, list[Case]]:
+    groups: dict[str, list[Case]] = {}
     for case in document["cases"]:
         if wanted(case):
-            found.setdefault(_title(case), []).append(case)
-    return found
+            groups.setdefault(_title(case), []).append(case)
+    return groups
 
 
 def _title(case: Case) -> str:
     against = words.defence_words(case["defence"])
-    parts = [case["attack"], f"run by {words.role_words(case['role'])}", against, words.aware_words(case)]
-    return ", ".join(part for part in (plan_of(case) or "", *parts) if part)
+    named = [case["attack"], f"run by {words.role_words(case['role'])}", against, words.aware_words(case)]
+    return ", ".join(part for part in (plan_of(case) or "", *named) if part)

@@ -1,4 +1,8 @@
-"""Originals and reconstructions as PNG inside the page."""
+"""The examples gallery: originals beside reconstructions as PNG inside the page, and inferred values.
+
+`read_galleries` reads what an audit stored, case by case; `gallery_groups` puts cases of one attack and defence under
+one heading. Private records are shown on request only.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import base64
 import math
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,137 +23,149 @@ from fedxray.errors import BadInput
 from fedxray.files import read_json
 from fedxray.report import words
 
-Entry = tuple[str, Mapping[str, Any]]  # where it was found, and what it holds
+Entry = tuple[str, Mapping[str, Any]]  # position in its file, and content
 
 PUBLIC, PRIVATE = Path("gallery.json"), Path("private", "gallery.json")
 LARGEST_SIDE = 1024
-MOST_OF_A_KIND = 3  # cases that are shown of one attack against one defence
-MOST_BYTES = 12_000_000  # of all pictures together
+MOST_CASES = 3  # of one attack against one defence
+MOST_BYTES = 12_000_000  # of all images together
 SHOWN_SIZE = 96  # pixels of the page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """An original and its guess as data addresses, with the size at which they are shown."""
+    """An original and its reconstruction as data URLs, with the size at which they are shown."""
 
     original: str
     guess: str
     caption: str
     width: int
     height: int
-    quality: float | None = None  # the larger the nearer
+    quality: float | None = None  # larger is more similar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """One value of a record, what was guessed, and whether that counts as told."""
+class InferredValue:
+    """One value of a record, what the attack inferred, and whether that is correct."""
 
     record: str
     column: str
     original: str
     guess: str
-    right: bool
+    correct: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """The pairs of pictures, or the values, of one case."""
+    """The image pairs, or the inferred values, of one case."""
 
     case: str
     title: str
     pairs: tuple[Pair, ...] = ()
-    told: tuple[Told, ...] = ()
+    values: tuple[InferredValue, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exhibition:
-    """The galleries to show, and how many were left out."""
+class Galleries:
+    """The galleries to show, and the number that was left out."""
 
-    galleries: tuple[Gallery, ...]
+    shown: tuple[Gallery, ...]
     private: int  # left out because their data is private
     beyond: int  # left out because there are too many
 
 
-def read_galleries(folder: Path, *, show_private: bool, kinds: Mapping[str, str] | None = None) -> Exhibition:
-    """The galleries of an audit, a few of every kind of case; private ones only where they are asked for."""
+def read_galleries(
+    folder: Path, *, show_private: bool, headings: Mapping[str, str] | None = None
+) -> Galleries:
+    """Return the galleries of an audit, the first cases under every heading; private ones only on request."""
     entries = _entries(folder / PUBLIC)
-    shown = [(place, entry) for place, entry in entries if show_private or not entry.get("private")]
+    shown = [(where, entry) for where, entry in entries if show_private or not entry.get("private")]
     hidden = len(entries) - len(shown)
     if show_private:
         shown += _entries(folder / PRIVATE)
     elif (folder / PRIVATE).is_file():
-        # Only that they exist is said: the file itself is not opened.
+        # The report states only that they exist: the file is not opened.
         hidden += 1
     galleries, size = [], 0
-    for place, entry in _few_of_each(shown, kinds or {}):
-        made = _gallery(entry, place)
-        size += sum(len(pair.original) + len(pair.guess) for pair in made.pairs)
+    for where, entry in _few_of_each(shown, headings or {}):
+        gallery = _gallery(entry, where)
+        size += sum(len(pair.original) + len(pair.guess) for pair in gallery.pairs)
         if size > MOST_BYTES:
             break
-        galleries.append(made)
-    return Exhibition(galleries=tuple(galleries), private=hidden, beyond=len(shown) - len(galleries))
+        galleries.append(gallery)
+    return Galleries(shown=tuple(galleries), private=hidden, beyond=len(shown) - len(galleries))
 
 
-def _few_of_each(entries: Sequence[Entry], kinds: Mapping[str, str]) -> list[Entry]:
-    """The first entries of every kind, in their order; a case of no known kind is one of its own."""
-    seen: dict[str, int] = {}
-    found = []
-    for place, entry in entries:
+def _few_of_each(entries: Sequence[Entry], headings: Mapping[str, str]) -> list[Entry]:
+    """Return the first entries under every heading, in their order; an unknown case is its own heading."""
+    counts: Counter[str] = Counter()
+    selected = []
+    for where, entry in entries:
         case = str(entry.get("case", ""))
-        kind = kinds.get(case, case)
-        seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] <= MOST_OF_A_KIND:
-            found.append((place, entry))
-    return found
+        heading = headings.get(case, case)
+        counts[heading] += 1
+        if counts[heading] <= MOST_CASES:
+            selected.append((where, entry))
+    return selected
 
 
 def _entries(source: Path) -> list[Entry]:
-    """Entries of a file with the place each was found at; none where there is no file."""
+    """Return the entries of a file with their position in it; none where there is no file."""
     if not source.is_file():
         return []
-    found = read_json(source)
-    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+    entries = read_json(source)
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise _malformed(str(source), "a list of galleries")
-    return [(f"{source}[{index}]", entry) for index, entry in enumerate(found)]
+    return [(f"{source}[{index}]", entry) for index, entry in enumerate(entries)]
 
 
-def _gallery(entry: Mapping[str, Any], place: str) -> Gallery:
-    images, records = (_tables(entry, key, place) for key in ("images", "records"))
-    pairs = [_pair(image, f"{place}.images[{index}]") for index, image in enumerate(images)]
-    told = [one for index, record in enumerate(records) for one in _told(record, f"{place}.records[{index}]")]
+def _gallery(entry: Mapping[str, Any], where: str) -> Gallery:
+    images, records = (_tables(entry, key, where) for key in ("images", "records"))
+    pairs = [_pair(image, f"{where}.images[{index}]") for index, image in enumerate(images)]
+    values = [
+        value
+        for index, record in enumerate(records)
+        for value in _inferred(record, f"{where}.records[{index}]")
+    ]
     return Gallery(
         case=str(entry.get("case", "")),
         title=str(entry.get("title", "")),
         pairs=tuple(pairs),
-        told=tuple(told),
+        values=tuple(values),
     )
 
 
-def _tables(entry: Mapping[str, Any], key: str, place: str) -> Sequence[Mapping[str, Any]]:
-    found = entry.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
-        raise _malformed(place, f"a list of {key}")
-    return found
+def _tables(entry: Mapping[str, Any], key: str, where: str) -> Sequence[Mapping[str, Any]]:
+    tables = entry.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
+        raise _malformed(where, f"a list of {key}")
+    return tables
 
 
-def _told(record: Mapping[str, Any], place: str) -> list[Told]:
-    """The values of one record."""
+def _inferred(record: Mapping[str, Any], where: str) -> list[InferredValue]:
+    """Return the values of one record."""
     values = record.get("values")
-    if not isinstance(values, list) or not all(isinstance(one, list) and len(one) == 4 for one in values):
-        raise _malformed(place, "column, value, guess and whether it is right")
+    if not isinstance(values, list) or not all(isinstance(row, list) and len(row) == 4 for row in values):
+        raise _malformed(where, "column, value, guess and whether it is correct")
     number = str(record.get("record", ""))
     return [
-        Told(record=number, column=str(column), original=str(original), guess=str(guess), right=right is True)
-        for column, original, guess, right in values
+        InferredValue(
+            record=number,
+            column=str(column),
+            original=str(original),
+            guess=str(guess),
+            correct=correct is True,
+        )
+        for column, original, guess, correct in values
     ]
 
 
-def _pair(image: Mapping[str, Any], place: str) -> Pair:
-    original, guess = (_pixels(image.get(key), f"{place}.{key}") for key in ("original", "guess"))
+def _pair(image: Mapping[str, Any], where: str) -> Pair:
+    original, guess = (_pixels(image.get(key), f"{where}.{key}") for key in ("original", "guess"))
     scale, quality = SHOWN_SIZE / max(original.shape[:2]), image.get("quality")
     return Pair(
-        original=data_address(original),
-        guess=data_address(guess),
+        original=data_url(original),
+        guess=data_url(guess),
         caption=str(image.get("caption", "")),
         width=round(original.shape[1] * scale),
         height=round(original.shape[0] * scale),
@@ -156,27 +173,27 @@ def _pair(image: Mapping[str, Any], place: str) -> Pair:
     )
 
 
-def _pixels(rows: Any, place: str) -> NDArray[np.uint8]:
-    """Numbers 0..1 as bytes, [height, width] or [height, width, 3]."""
+def _pixels(rows: Any, where: str) -> NDArray[np.uint8]:
+    """Return numbers 0..1 as bytes, [height, width] or [height, width, 3]."""
     try:
         array = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
-        raise _malformed(place, "rows of numbers, all equally long") from None
-    right = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)
-    if not right or not min(array.shape) >= 1 or max(array.shape) > LARGEST_SIDE:
-        raise _malformed(place, f"[height][width] or [height][width][3], sides up to {LARGEST_SIDE}")
+        raise _malformed(where, "rows of numbers, all equally long") from None
+    image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)
+    if not image or not min(array.shape) >= 1 or max(array.shape) > LARGEST_SIDE:
+        raise _malformed(where, f"[height][width] or [height][width][3], sides up to {LARGEST_SIDE}")
     finite = np.nan_to_num(array, nan=0.0, posinf=1.0, neginf=0.0)
     pixels: NDArray[np.uint8] = np.rint(255 * np.clip(finite, 0.0, 1.0)).astype(np.uint8)
     return pixels
 
 
-def data_address(pixels: NDArray[np.uint8]) -> str:
-    """A data address that holds the image as PNG."""
+def data_url(pixels: NDArray[np.uint8]) -> str:
+    """Return a data URL with the image as PNG."""
     return "data:image/png;base64," + base64.b64encode(png(pixels)).decode("ascii")
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """An 8-bit PNG of a grey [height, width] or coloured [height, width, 3] image."""
+    """Return an 8-bit PNG of a grey [height, width] or coloured [height, width, 3] image."""
     height, width = pixels.shape[:2]
     colour_type = 0 if pixels.ndim == 2 else 2
     flat = pixels.reshape(height, math.prod(pixels.shape[1:]))
@@ -190,60 +207,61 @@ def _chunk(name: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 
-def _malformed(place: str, expected: str) -> BadInput:
+def _malformed(where: str, expected: str) -> BadInput:
     return BadInput(
-        place, expected=expected, got="something else", remedy="Run the audit again to write it anew."
+        where, expected=expected, got="something else", remedy="Run the audit again to rewrite it."
     )
 
 
-# --- Galleries under one heading per attack and defence, with what is needed to sort them.
+# One heading per attack and defence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A pair of pictures with where it is from, and its place when the best come first."""
+class ShownPair:
+    """An image pair with its seed and client, and its rank when the best come first."""
 
     pair: Pair
-    place: str
-    best: int
+    source: str
+    rank: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wall:
-    """Everything that is shown of one attack against one defence."""
+class GalleryGroup:
+    """The examples of one attack against one defence."""
 
     title: str
     sources: tuple[str, ...]  # the cases, in words
-    shown: tuple[Shown, ...]
-    told: tuple[tuple[str, Told], ...]  # where it is from, and the value
+    pairs: tuple[ShownPair, ...]
+    values: tuple[tuple[str, InferredValue], ...]  # seed and client, and the value
 
 
-def kinds_of(document: Mapping[str, Any]) -> dict[str, str]:
-    """The heading of every case by its id."""
+def headings(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the heading of every case by its id."""
     return {case["id"]: _title(case) for case in document["cases"]}
 
 
-def walls(document: Mapping[str, Any], galleries: Sequence[Gallery]) -> list[Wall]:
-    """One wall per attack and defence, those with pictures first, then in the order of the galleries."""
-    kinds, cases = kinds_of(document), {case["id"]: case for case in document["cases"]}
-    found: dict[str, list[Gallery]] = {}
+def gallery_groups(document: Mapping[str, Any], galleries: Sequence[Gallery]) -> list[GalleryGroup]:
+    """Return one group per attack and defence, those with images first, then in the order of the galleries."""
+    titles, cases = headings(document), {case["id"]: case for case in document["cases"]}
+    by_title: dict[str, list[Gallery]] = {}
     for gallery in galleries:
-        found.setdefault(kinds.get(gallery.case, gallery.case), []).append(gallery)
-    made = [_wall(title, listed, cases) for title, listed in found.items()]
-    return sorted(made, key=lambda wall: not wall.shown)
+        by_title.setdefault(titles.get(gallery.case, gallery.case), []).append(gallery)
+    groups = [_group(title, listed, cases) for title, listed in by_title.items()]
+    return sorted(groups, key=lambda group: not group.pairs)
 
 
-def _wall(title: str, galleries: Sequence[Gallery], cases: Mapping[str, Mapping[str, Any]]) -> Wall:
-    pairs = [(pair, _place(one, cases)) for one in galleries for pair in one.pairs]
+def _group(title: str, galleries: Sequence[Gallery], cases: Mapping[str, Mapping[str, Any]]) -> GalleryGroup:
+    pairs = [(pair, source_of(gallery, cases)) for gallery in galleries for pair in gallery.pairs]
     order = sorted(range(len(pairs)), key=lambda index: -_quality(pairs[index][0]))
     ranks = {index: rank for rank, index in enumerate(order)}
-    return Wall(
+    return GalleryGroup(
         title=title,
-        sources=tuple(f"{one.title} (case {one.case})" for one in galleries),
-        shown=tuple(
-            Shown(pair=pair, place=place, best=ranks[index]) for index, (pair, place) in enumerate(pairs)
+        sources=tuple(f"{gallery.title} (case {gallery.case})" for gallery in galleries),
+        pairs=tuple(
+            ShownPair(pair=pair, source=source, rank=ranks[index])
+            for index, (pair, source) in enumerate(pairs)
         ),
-        told=tuple((_place(one, cases), value) for one in galleries for value in one.told),
+        values=tuple((source_of(gallery, cases), value) for gallery in galleries for value in gallery.values),
     )
 
 
@@ -251,12 +269,13 @@ def _quality(pair: Pair) -> float:
     return float("-inf") if pair.quality is None else pair.quality
 
 
-def _place(gallery: Gallery, cases: Mapping[str, Mapping[str, Any]]) -> str:
+def source_of(gallery: Gallery, cases: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return seed and client of a gallery, or its case where that is unknown."""
     case = cases.get(gallery.case)
     if case is None:
         return gallery.case
-    whose = "everyone" if case["client"] is None else f"client {case['client']}"
-    return f"seed {case['seed']}, {whose}"
+    client = "all clients" if case["client"] is None else f"client {case['client']}"
+    return f"seed {case['seed']}, {client}"
 
 
 def _title(case: Mapping[str, Any]) -> str:

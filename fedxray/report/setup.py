@@ -1,4 +1,4 @@
-"""What a page says besides the results: what was audited, who saw what, what failed, what a defence costs."""
+"""The set-up of an audit: what was audited, attacker knowledge, failed cases, utility, references."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any
 
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, whose
+from fedxray.metrics import units
 from fedxray.report import overview, words
 from fedxray.report.attacks import not_negative
 from fedxray.report.rows import attack_facts, plan_of, table
 
-MOST_NAMED = 12
+MOST_NAMED = 12  # failed cases that are listed by id
 
 
 def audited(document: Mapping[str, Any]) -> list[tuple[str | None, str]]:
-    """What was audited, a sentence for each plan, with its name where there are several."""
+    """Return a sentence for each plan, with its name where there are several."""
     return [(name, f"{words.capital(_trained(plan))}.") for name, plan in plans_of(document).items()]
 
 
 def tried(document: Mapping[str, Any]) -> str:
-    """Who attacked it, in one sentence."""
+    """Return which attacks were run by whom, in one sentence."""
     cases = document["cases"]
     attacks = words.count(len({case["attack"] for case in cases}), "attack")
     roles = list(dict.fromkeys(words.role_words(case["role"]) for case in cases))
-    times = words.count(len(cases), "time")
-    return f"Tried: {attacks}, run by {words.listed(roles)}, {times} in all (one attack on one client in one run each)."
+    total = words.count(len(cases), "case")
+    return f"{attacks} by {words.listed(roles)}: {total} (one attack on one client in one run each)."
 
 
 def _trained(plan: Mapping[str, Any]) -> str:
@@ -36,18 +37,18 @@ def _trained(plan: Mapping[str, Any]) -> str:
         network = model.get("name") or model.get("factory") or ""
         return f"a recording of the model {network}, against the node's own records in {source}"
     clients, rounds = _number(data, "clients", "client"), _number(federation, "rounds", "round")
-    parts = [
+    clauses = [
         f"the model {model.get('name') or model.get('factory') or ''}".strip() + " trained",
         f"on {source}" if source else "",
         f"by {clients}" if clients else "",
         f"in {rounds}" if rounds else "",
         f"with {algorithm}" if algorithm else "",
     ]
-    return " ".join(part for part in parts if part)
+    return " ".join(clause for clause in clauses if clause)
 
 
 def setups(document: Mapping[str, Any]) -> list[tuple[str | None, list[tuple[str, str]]]]:
-    """What was audited, plan by plan: its name where there are several, then pairs of a word and its value."""
+    """Return the set-up plan by plan: its name where there are several, then pairs of a term and its value."""
     return [
         (name, _facts(document, plan, [case for case in document["cases"] if plan_of(case) == name]))
         for name, plan in plans_of(document).items()
@@ -61,13 +62,13 @@ def _facts(
     facts = [
         ("Data", _joined(_source(data), _number(data, "clients", "client"))),
         *_recording(cases),
-        ("Learns", overview.learns(plan, cases)),
+        ("Predicts", overview.learns(plan, cases)),
         ("Must not leak", overview.must_not_leak(document, plan, cases)),
         ("Split", _split(plan, cases)),
         ("Model", _joined(model.get("name") or model.get("factory"), _hidden(model))),
         ("Training", _training(federation)),
         ("Attacks", _names(case["attack"] for case in cases)),
-        ("Seats", _names(words.role_words(case["role"]) for case in cases)),
+        ("Roles", _names(words.role_words(case["role"]) for case in cases)),
         ("Defences", "; ".join(dict.fromkeys(_defence(plan, case["defence"]) for case in cases))),
         ("Third-party code", _third_party(document)),
         ("Runs", _runs(plan, cases)),
@@ -77,13 +78,13 @@ def _facts(
 
 
 def _third_party(document: Mapping[str, Any]) -> str:
-    """The plug-ins that were used, each with its package."""
+    """Return the plug-ins that were used, each with its package."""
     line = "{kind} {name} (from {distribution} {version})"
     return ", ".join(line.format(**plugin) for plugin in document.get("third_party") or ())
 
 
 def _defence(plan: Mapping[str, Any], name: str) -> str:
-    """A defence with its settings."""
+    """Return a defence with its settings."""
     known = next((part for part in parts(plan, "defence") if label_of(part) == name), {})
     settings = [
         f"{key} {value}"
@@ -95,39 +96,39 @@ def _defence(plan: Mapping[str, Any], name: str) -> str:
 
 
 def _split(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> str:
-    """How records were divided: as a column says, or as a recording's node did, or drawn."""
+    """Return how records were divided: by a column, by the recorded node, or at random."""
     data = table(plan, "data")
-    told = f"as the column `{data['use']}` says" if data.get("use") else ""
+    by_column = f"by the column `{data['use']}`" if data.get("use") else ""
     counts = [one["records"] for one in recordings_of({"cases": cases}) if one.get("records")]
-    numbers = ["{:,} trained on, {:,} held out, {:,} public".format(*one) for one in counts]
-    if told or "transcript" in plan:
-        return ": ".join(part for part in (told, "; ".join(numbers)) if part)
+    numbers = ["{:,} training, {:,} held out, {:,} public".format(*three) for three in counts]
+    if by_column or "transcript" in plan:
+        return ": ".join(part for part in (by_column, "; ".join(numbers)) if part)
     return _joined(data.get("partition"), _share(data, "holdout"), _share(data, "public"))
 
 
 def _runs(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> str:
-    """The seeds of simulated runs."""
+    """Return the seeds of simulated runs."""
     if not cases or "transcript" in plan:
         return ""
     return f"seeds {_names(str(case['seed']) for case in cases)}"
 
 
 def _source(data: Mapping[str, Any]) -> object:
-    """What the records are called."""
-    made = data.get("schema")
-    return data.get("name") or data.get("path") or (f"records made up by {made}" if made else None)
+    """Return the name of the data."""
+    schema = data.get("schema")
+    return data.get("name") or data.get("path") or (f"synthetic records of {schema}" if schema else None)
 
 
 def _recording(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Whose recording it is, which rounds it holds, what is not in it, and where the recorder stood."""
+    """Return owner, rounds, gaps and recorder position of every recording."""
     return [
         fact
-        for told in recordings_of({"cases": cases})
+        for recording in recordings_of({"cases": cases})
         for fact in (
-            ("Recording", heading(told)),
-            ("Whose node", whose(told)),
-            ("Recorder's place", place(told)),
-            *((words.capital(word), text) for word, text in shortcomings(told)),
+            ("Recording", heading(recording)),
+            ("Owner of the node", whose(recording)),
+            ("Position of the recorder", place(recording)),
+            *((words.capital(what), text) for what, text in shortcomings(recording)),
         )
     ]
 
@@ -145,8 +146,8 @@ def _joined(*parts: object) -> str:
 
 
 def _number(settings: Mapping[str, Any], key: str, noun: str) -> str:
-    found = settings.get(key)
-    return words.count(found, noun) if isinstance(found, int) else ""
+    number = settings.get(key)
+    return words.count(number, noun) if isinstance(number, int) else ""
 
 
 def _labelled(settings: Mapping[str, Any], key: str, text: str) -> str:
@@ -155,24 +156,27 @@ def _labelled(settings: Mapping[str, Any], key: str, text: str) -> str:
 
 def _share(settings: Mapping[str, Any], key: str) -> str:
     texts = {"holdout": "held out of training", "public": "public"}
-    found = settings.get(key)
-    return (
-        f"{100 * found:.0f}{words.GLUE}% {texts[key]}" if isinstance(found, float) and 0 < found < 1 else ""
-    )
+    share = settings.get(key)
+    if not isinstance(share, float) or not 0 < share < 1:
+        return ""
+    return f"{100 * share:.0f}{units.GLUE}% {texts[key]}"
 
 
 def _hidden(model: Mapping[str, Any]) -> str:
     settings = model.get("settings")
-    found = model.get("hidden") or (settings.get("hidden") if isinstance(settings, Mapping) else None)
-    return f"hidden layers {found}" if found else ""
+    hidden = model.get("hidden") or (settings.get("hidden") if isinstance(settings, Mapping) else None)
+    return f"hidden layers {hidden}" if hidden else ""
 
 
 def _names(names: Any) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
+# Attacker knowledge
+
+
 def ledger(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Who saw what and was told what, one line per attack, seat and list of grants.
+    """Return what attackers see and are granted, one line per attack, role and list of grants.
 
     Attackers who know the defence and attackers who do not share a line.
     """
@@ -194,9 +198,9 @@ def ledger(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def common_knowledge(document: Mapping[str, Any]) -> list[str]:
-    """What everybody knows, each sentence once."""
-    told = (case["ledger"].get("common_knowledge") for case in document["cases"])
-    return list(dict.fromkeys(str(text) for text in told if text))
+    """Return what every attacker knows, each sentence once."""
+    sentences = (case["ledger"].get("common_knowledge") for case in document["cases"])
+    return list(dict.fromkeys(str(text) for text in sentences if text))
 
 
 def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequence[str]) -> dict[str, Any]:
@@ -221,12 +225,15 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
         "left_out": [words.CONTROLS.get(name, name) for name in entry.get("controls_left_out") or ()],
         "defences": {},
         "knows_defence": set(),
-        "spent": {},  # the largest epsilon that a client spent, by defence
+        "spent": {},  # by defence, the largest epsilon of a client
     }
 
 
+# Failed cases and utility
+
+
 def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Cases that did not end well, drawn together where attack, defence, status and reason agree."""
+    """Return cases that failed or were cut off, grouped by attack, role, defence, status and reason."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for case in document["cases"]:
         if case["status"] != "ok":
@@ -249,7 +256,7 @@ def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """How well the trained model works under each defence."""
+    """Return the utility of the trained model under each defence."""
     scaled = {
         name
         for name in plans_of(document)
@@ -260,9 +267,9 @@ def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "plan": plan_of(row),
             "defence": words.defence_words(row["defence"]),
             "metric": row["metric"],
-            "words": _utility_words(row["metric"], plan_of(row) in scaled),
-            "value": words.value(row["value"], row["metric"]),
-            "spread": words.between(not_negative(row["low"]), row["high"], row["metric"]),
+            "description": _utility_words(row["metric"], plan_of(row) in scaled),
+            "value": units.value(row["value"], row["metric"]),
+            "spread": units.between(not_negative(row["low"]), row["high"], row["metric"]),
             "n": row["n"],
             "epsilon": None if row["epsilon"] is None else f"{row['epsilon']:.3g}",
         }
@@ -271,9 +278,9 @@ def utility(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def privacy(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What every promised budget rests on, by defence."""
-    told = {row["defence"]: row["privacy"] for row in document["utility"] if row.get("privacy")}
-    return list(told.items())
+    """Return delta and accountant behind every epsilon, by defence."""
+    stated = {row["defence"]: row["privacy"] for row in document["utility"] if row.get("privacy")}
+    return list(stated.items())
 
 
 def _utility_words(metric: str, standardised: bool) -> str:
@@ -282,19 +289,18 @@ def _utility_words(metric: str, standardised: bool) -> str:
 
 
 def marks(document: Mapping[str, Any]) -> set[str]:
-    """The verdicts, controls and other marks that occur in the charts, for their legend."""
+    """Return the verdicts, controls and other marks that occur in the charts, for their legend."""
     rows = document["summary"]
-    found = {name for row in rows for name in (row["verdict"], *row["controls"])}
-    return found | ({"ceiling"} if any(row["ceiling"] is not None for row in rows) else set())
+    names = {name for row in rows for name in (row["verdict"], *row["controls"])}
+    return names | ({"ceiling"} if any(row["ceiling"] is not None for row in rows) else set())
 
 
 def pretty(value: Any) -> str:
-    """Plain values as indented JSON."""
+    """Return plain values as indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-# --- Where attacks, measures, defences and statistics come from, for the method notes of a report.
-
+# References for attacks, metrics, defences and statistics
 
 METRIC_PAPERS: Mapping[str, str] = {
     "ssim": "Wang, Bovik, Sheikh, Simoncelli: Image Quality Assessment: From Error Visibility to Structural "
@@ -325,18 +331,18 @@ STATISTICS = (
 
 
 def references(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Pairs of what was used and the papers behind it, as far as there are any."""
-    found: list[tuple[str, list[str]]] = []
+    """Return pairs of what was used and its papers, where there are any."""
+    cited: list[tuple[str, list[str]]] = []
     for label in dict.fromkeys(case["attack"] for case in document["cases"]):
         paper = attack_facts(document, label).get("paper")
-        found.append((label, [paper] if paper else []))
+        cited.append((label, [paper] if paper else []))
     defences = [
         str(part.get("name")) for plan in plans_of(document).values() for part in parts(plan, "defence")
     ]
     for part in dict.fromkeys(one for name in defences for one in name.split("+")):
-        found.append((part, [DEFENCE_PAPERS[part]] if part in DEFENCE_PAPERS else []))
-    for metric in dict.fromkeys(words.base_metric(row["metric"] or "") for row in document["summary"]):
-        found.append((metric, [METRIC_PAPERS[metric]] if metric in METRIC_PAPERS else []))
-    return [(name, papers) for name, papers in found if papers] + [
+        cited.append((part, [DEFENCE_PAPERS[part]] if part in DEFENCE_PAPERS else []))
+    for metric in dict.fromkeys(units.base_metric(row["metric"] or "") for row in document["summary"]):
+        cited.append((metric, [METRIC_PAPERS[metric]] if metric in METRIC_PAPERS else []))
+    return [(name, papers) for name, papers in cited if papers] + [
         ("intervals and verdicts", list(STATISTICS))
     ]

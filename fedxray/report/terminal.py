@@ -1,14 +1,16 @@
-"""What an audit says in the terminal when it ends."""
+"""The summary that an audit prints in the terminal when it ends."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
+from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.overview import defence_verdicts, worst_findings
+from fedxray.report.overview import defence_verdicts, next_steps, worst_findings
 from fedxray.report.rows import shown_rows
 
 if TYPE_CHECKING:
@@ -19,33 +21,57 @@ STYLES = {"leaks": "bold red", "inconclusive": "yellow", "no leak found": "green
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
-    """The verdict of each defence and the worst findings, as plain lines."""
+    """Return the verdict of each defence, the worst findings and the next steps, as plain lines."""
+    return [start + text for start, text in _summary(document)]
+
+
+def _summary(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines of the summary, each split into its start and the text that may be wrapped."""
+    findings = worst_findings(document)
+    lines = [*_heading(document), *_verdicts(document)]
+    lines += [("Worst findings:" if len(findings) > 1 else "Worst finding:", "")] if findings else []
+    for finding in findings:
+        lines.append(
+            ("  - ", f"{printable(finding.sentence)} {finding.meaning} ({printable(finding.title)})")
+        )
+    steps = next_steps(document)
+    lines += [("Next steps:", "")] if steps else []
+    return lines + [("  - ", printable(step)) for step in steps]
+
+
+def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the name, the number of cases, and the recordings that were audited."""
     cases = document["cases"]
-    lost = sum(case["status"] != "ok" for case in cases)
-    ending = f", {lost} did not end well" if lost else ""
-    lines = [
-        f"{printable(str(document['plan'].get('name') or 'audit'))}: {words.count(len(cases), 'case')}{ending}"
-    ]
-    for told in recordings_of(document):
-        stood = f"; place: {place(told)}" if place(told) else ""
-        lines.append(f"  recording: {heading(told)}{stood}")
-        lines += [f"  whose node: {whose(told)}"] if whose(told) else []
-        lines += [f"  ! {unlike(told)}"] if unlike(told) else []
-        lines += [f"  ! {word}: {text}" for word, text in shortcomings(told)]
-    verdicts = defence_verdicts(document)
-    names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]
-    width = max(map(len, names), default=0)
-    for name, one in zip(names, verdicts, strict=True):
-        deployed = " (deployed)" if one.deployed else ""
-        lines.append(f"  {name:<{width}}  {one.verdict:<13}  {one.headline}{deployed}")
-    for finding in worst_findings(document):
-        secret = f"{words.capital(printable(finding.secret))}: " if finding.secret else ""
-        lines.append(f"  - {secret}{printable(finding.title)}. {printable(finding.sentence)}")
+    failed = sum(case["status"] != "ok" for case in cases)
+    ending = f", {failed} failed or cut off" if failed else ""
+    name = printable(str(document["plan"].get("name") or "audit"))
+    lines = [("", f"{name}: {words.count(len(cases), 'case')}{ending}")]
+    for recording in recordings_of(document):
+        position = f"; recorder: {place(recording)}" if place(recording) else ""
+        lines.append(("  recording: ", f"{heading(recording)}{position}"))
+        lines += [("  owner of the node: ", whose(recording))] if whose(recording) else []
+        lines += [("  ! ", unlike(recording))] if unlike(recording) else []
+        lines += [("  ! ", f"{what}: {text}") for what, text in shortcomings(recording)]
     return lines
 
 
+def _verdicts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a line per defence."""
+    verdicts = defence_verdicts(document)
+    names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]
+    width = max(map(len, names), default=0)
+    title = f"Verdict by defence, against the {words.FLOOR}:"
+    return [(title, "")] * bool(verdicts) + [
+        (
+            f"  {name:<{width}}  {verdict.verdict:<13}  ",
+            verdict.headline + (" (deployed)" if verdict.deployed else ""),
+        )
+        for name, verdict in zip(names, verdicts, strict=True)
+    ]
+
+
 def summary_tables(document: Mapping[str, Any]) -> list[Table]:
-    """All rows of the summary, one table per attack and seat."""
+    """Return all rows of the summary, one table per attack and role."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
@@ -60,7 +86,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="dim")
     for column, width in (("defence", 12), ("metric", len("tpr_at_1pct_fpr"))):  # all fits into 80 columns
         table.add_column(column, overflow="fold", min_width=width)
-    for column in ("score", "guess", "gain"):
+    for column in ("score", "floor", "gain"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=len("no leak found"))
     for row in rows:
@@ -72,19 +98,23 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     metric = row["metric"]
-    aware = {True: ", known", False: ", not known"}.get(row["aware"], "")
-    gain = words.value(row["difference"], metric, sign=True)
-    numbers = [words.value(row["mean"], metric), words.value(row["floor"], metric), gain]
+    aware = {True: ", known", False: ", unknown"}.get(row["aware"], "")
+    gain = units.value(row["difference"], metric, sign=True)
+    numbers = [units.value(row["mean"], metric), units.value(row["floor"], metric), gain]
     return [f"{words.defence_words(row['defence'])}{aware}", metric or "–", *numbers]
 
 
 def print_summary(document: Mapping[str, Any], console: Console | None = None) -> None:
-    """The tables of results, the verdicts and the worst findings."""
+    """Print the tables of results, the verdicts, the worst findings and the next steps."""
     from rich.console import Console
     from rich.text import Text
 
     target = Console() if console is None else console
     for table in summary_tables(document):
         target.print(table, "")
-    for line in summary_lines(document):
-        target.print(Text(line))
+    for start, text in _summary(document):
+        indent = " " * min(len(start), 2 * target.width // 3)
+        wrapped = textwrap.wrap(
+            text, target.width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        )
+        target.print(Text("\n".join(wrapped) or start))

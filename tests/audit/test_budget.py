@@ -30,7 +30,7 @@ from fedxray.audit.run.engines import (
 from fedxray.audit.run.preflight import Planted, preflight
 from fedxray.errors import BadInput
 from fedxray.lookup import load
-from fedxray.report.overview import notices
+from fedxray.report.overview import CUT, REDUCED, notices
 from tests.audit.plans import tiny
 from tests.audit.test_engines import Heard, has_gone, task, timeless, wait_for
 
@@ -150,9 +150,7 @@ def test_a_budget_takes_its_share_and_says_so_and_a_resumed_audit_takes_the_same
     assert 1 < kept["steps"]["tabular-inversion"] < 8, "steps go before the last clients"
     assert any(line.startswith("tabular-inversion: 1 of 2 clients") for line in kept["left_out"])
     assert "left out by --budget 5s: tabular-inversion" in (first.folder / "log").read_text()
-    assert [headline for headline, _ in notices(read_results(first.folder))] == [
-        "Less was done than planned."
-    ]
+    assert [headline for headline, _ in notices(read_results(first.folder))] == [REDUCED[0]]
 
     monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 10.0)
     for again in (None, "5s"):
@@ -185,7 +183,7 @@ def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
     assert [case["status"] for case in ended.document["cases"]] == ["ok", "truncated"] and ended.failed == 0
     assert ended.document["cases"][1]["reason"] == DEADLINE_PASSED
     assert {row["verdict"] for row in ended.document["summary"]} == {"inconclusive"}
-    assert [headline for headline, _ in notices(read_results(ended.folder))] == ["The time was over."]
+    assert [headline for headline, _ in notices(read_results(ended.folder))] == [CUT[0]]
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
     resumed = run_audit(plan, tmp_path / "out", resume=True)
     assert timeless(resumed.document)["cases"] == timeless(undisturbed.document)["cases"]

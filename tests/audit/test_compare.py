@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.judge.compare import SEATS, compare
+from fedxray.audit.judge.compare import MATCHED, compare
 from fedxray.cli.decide import compare_lines
 from fedxray.errors import BadInput
 
@@ -30,7 +30,7 @@ def useful(low: float, high: float, metric: str = "accuracy") -> dict[str, Any]:
 
 def audit(*rows: dict[str, Any], utility: list[Any] | None = None, **plan: Any) -> dict[str, Any]:
     scores = {one["metric"]: 0.6 for one in rows}
-    cases = [{name: one[name] for name in SEATS[:4]} | {"status": "ok", "scores": scores} for one in rows]
+    cases = [{name: one[name] for name in MATCHED[:4]} | {"status": "ok", "scores": scores} for one in rows]
     return {"plan": plan, "summary": list(rows), "cases": cases, "utility": utility or []}
 
 
@@ -107,16 +107,17 @@ def test_what_is_printed() -> None:
         row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr")
     )
     second = audit(row(0.2, 0.3), row(0.1, 0.2, metric="auc"), row(0, 1, metric="psnr", over="mean-image"))
-    text = compare_lines(compare(first, second))
+    text = [line.replace("\N{NO-BREAK SPACE}", " ") for line in compare_lines(compare(first, second))]
     assert text == [
         "Worse, beyond the intervals:",
-        "  a (server), none: accuracy_over_floor: 0.05 (0 to 0.1) → 0.25 (0.2 to 0.3)",
+        "  a (server), none: accuracy_over_floor: +5.0 points (0.0 to +10.0 points) → "
+        "+25.0 points (+20.0 to +30.0 points)",
         "    verdict no leak found → leaks",
         "Better, beyond the intervals:",
-        "  a (server), none: auc_over_floor: 0.45 (0.4 to 0.5) → 0.15 (0.1 to 0.2)",
-        "The same within the intervals: 1 of 3 rows.",
-        "  a (server), none: psnr_over_floor: 0.5 (0 to 1) → 0.5 (0 to 1)",
-        "    strongest guess majority → mean-image",
+        "  a (server), none: auc_over_floor: +0.450 (+0.400 to +0.500) → +0.150 (+0.100 to +0.200)",
+        "Same within the intervals: 1 of 3 rows.",
+        "  a (server), none: psnr_over_floor: +0.5 dB (0.0 to +1.0 dB) → +0.5 dB (0.0 to +1.0 dB)",
+        "    strongest floor majority → mean-image",
         "Something got worse.",
     ]
     many = audit(*(row(0, 1, attack=f"a{place}") for place in range(14)))

@@ -151,11 +151,12 @@ def test_what_is_printed() -> None:
         [row("none", 0.5), row("weak", 0.0)],
         [worth("none", 0.9), worth("weak", 0.8, epsilon=3.0)],
     )
-    said = recommend_lines(recommend(document(rows, utility)))
-    assert "  a: accuracy_over_floor at most 0.1" in said
-    assert "  none  breaks  accuracy 0.9 (0.8 to 1), cost 0" in said
-    assert "                a accuracy_over_floor 0.45, up to 0.5" in said
-    assert "  weak  holds   accuracy 0.8 (0.7 to 0.9), cost 0.1, epsilon 3" in said
+    lines = recommend_lines(recommend(document(rows, utility)))
+    said = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    assert "  a: accuracy_over_floor at most 10 points" in said
+    assert "  none  breaks  accuracy 90.0 % (80.0 to 100.0 %), cost 0 points" in said
+    assert "                a accuracy_over_floor 45 points, up to 50 points" in said
+    assert "  weak  holds   accuracy 80.0 % (70.0 to 90.0 %), cost 10 points, epsilon 3" in said
     assert said[-2:] == ["Recommended: weak", CAUTION]
     assert recommend_lines(recommend(document(rows[:1], [])))[-1].startswith("Recommended: none; no setting")
 

@@ -13,7 +13,7 @@ from torch import nn
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.dry_run import SumError, how_far_off, spoken, words
 from fedxray.audit.run.prepare import prepare
-from fedxray.cli.audit import tell_sums
+from fedxray.cli.audit import print_sum_errors
 from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.setting import Federation
@@ -112,7 +112,7 @@ def test_a_dry_run_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "federation": {"rounds": 1, "epochs": 2, "batch_size": "all", "learning_rate": 0.1},
     }
     attack = {"name": "curious-client", "role": "secure-aggregation", "latent": 1}
-    tell_sums(make_plan({**content, "attack": [attack]}, tmp_path))
+    print_sum_errors(make_plan({**content, "attack": [attack]}, tmp_path))
     assert capsys.readouterr().out.startswith("sums        curious-client: treating 2 clients as one")
-    tell_sums(make_plan({**content, "attack": [{"name": "labels-dlf"}]}, tmp_path))
+    print_sum_errors(make_plan({**content, "attack": [{"name": "labels-dlf"}]}, tmp_path))
     assert capsys.readouterr().out == ""

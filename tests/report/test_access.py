@@ -84,14 +84,14 @@ def test_every_word_has_enough_contrast_where_it_stands(page: Any, scheme: str, 
     page.emulate_media(color_scheme=scheme, media=media)
     page.evaluate(OPEN)
     found = page.evaluate(CONTRAST)
-    assert len(found) > 500 and any("more leak" in one["words"] for one in found), "charts too"
+    assert len(found) > 500 and any("more leakage" in one["words"] for one in found), "charts too"
     assert [one for one in found if one["ratio"] < one["least"]] == []
 
 
 def test_a_page_of_bad_contrast_would_be_noticed(page: Any) -> None:
     page.add_style_tag(content=".lead { color: #777 } .chart text { fill: #999 !important }")
     low = [one["words"] for one in page.evaluate(CONTRAST) if one["ratio"] < one["least"]]
-    assert any("more leak" in words for words in low)
+    assert any("more leakage" in words for words in low)
 
 
 def test_what_is_drawn_or_clicked_has_words(page: Any) -> None:

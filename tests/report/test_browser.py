@@ -53,7 +53,7 @@ def test_it_opens_without_errors_and_fits_the_screen(
     assert [one for one in asked if one != address and not one.startswith("data:")] == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    # Five searches have two charts each. Planted names fit no usefulness that could be drawn against a leak.
+    # Five searches have two charts each. Planted names match no utility that could be drawn against leakage.
     assert page.locator("svg.chart").count() == {"plain": 30, "planted": 27}[name]
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 28)")

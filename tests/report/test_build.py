@@ -1,4 +1,4 @@
-"""The page as a whole: complete, self-contained, the same every time, and deaf to planted markup."""
+"""The page: complete, self-contained, reproducible, and immune to planted markup."""
 
 from __future__ import annotations
 
@@ -68,15 +68,16 @@ def plant(value: Any, key: str = "") -> Any:
 def test_all_parts_are_there_in_order(page: Page) -> None:
     ids = [attributes["id"] for tag, attributes in page.elements if tag == "h2"]
     assert ids == [
-        "verdict",
         "worst",
+        "next",
+        "verdict",
         "about",
         "results",
         "where",
         "power",
         "utility",
-        "pictures",
-        "course",
+        "examples",
+        "curves",
         "ledger",
         "failures",
         "method",
@@ -85,7 +86,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
     ]
     for words in (
         "digits-pilot",
-        "safety was not shown either",
+        "Neither a leak nor safety was shown.",
         "the nearest public image",
         "another client's messages",
         "the attacker's own loss grew without bound",
@@ -109,7 +110,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
 def test_every_row_of_the_summary_is_in_a_table(page: Page, made: dict[str, Any]) -> None:
     for row in made["summary"]:
         assert " ".join(reason_words(row).split()) in page.text
-        assert row["reason"] not in page.text, "the page has its own words"
+        assert row["reason"] not in page.text, "the page has its own sentences"
 
 
 def test_nothing_is_loaded_and_nothing_may_be(page: Page) -> None:
@@ -212,7 +213,7 @@ def test_a_few_galleries_stand_for_the_others_of_their_defence(tmp_path: Path, s
 
 def test_guessed_values_stand_beside_the_records(tmp_path: Path, made: dict[str, Any]) -> None:
     page = read_page(build(tmp_path, made, make_guesses()))
-    assert "attribute-from-model, no defence: 4 guessed values" in page.text
+    assert "attribute-from-model, no defence: 4 inferred values" in page.text
     assert "record 1 seed 0, client 0 smoker yes yes yes" in page.text
     assert "record 0 seed 0, client 0 smoker yes no no" in page.text
 
@@ -225,12 +226,12 @@ def test_private_pictures_go_to_the_private_folder(tmp_path: Path, small: dict[s
     shared = build_report(tmp_path)
     assert shared == tmp_path / "report.html"
     page = read_page(shared.read_text())
-    assert "secret" not in page.text and "guessed value" in page.text and not page.all("img")
+    assert "secret" not in page.text and "inferred value" in page.text and not page.all("img")
     assert not any(
         "secret" in one.read_text() for one in (tmp_path / "report.md", *tmp_path.glob("figures/*"))
     )
     before = sorted(one.name for one in tmp_path.iterdir())
-    assert "of private records were left out" in page.text
+    assert "of private records are left out" in page.text
     private = build_report(tmp_path, show_private=True)
     assert private == tmp_path / "private" / "report.html"
     page = read_page(private.read_text())
@@ -257,10 +258,8 @@ def test_an_audit_in_which_nothing_worked_still_has_a_report(tmp_path: Path, mad
     for case in cases:
         case |= {"status": "failed", "reason": None, "scores": {}, "floors": {}, "controls": {}, "ledger": {}}
     page = read_page(build(tmp_path, results.document(made["plan"], made["versions"], cases, [])))
-    assert (
-        "No attack got as far as reading messages" in page.text and "Usefulness was not measured" in page.text
-    )
-    assert "No case ended." in page.text and "leaks</span>" not in page.text
+    assert "No attack read any message" in page.text and "Utility was not measured" in page.text
+    assert "No case was completed." in page.text and "leaks</span>" not in page.text
 
 
 def test_an_audit_of_nothing_has_a_report(tmp_path: Path) -> None:

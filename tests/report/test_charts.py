@@ -9,10 +9,10 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedxray.report.charts import SETTINGS, STANDING, SVG, Line, _at_least, interval_chart, on_page
+from fedxray.report.charts import PLACEHOLDERS, SETTINGS, SVG, ChartLine, _at_least, interval_chart, on_page
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
-LINE = Line(
+LINE = ChartLine(
     label="none",
     mean=0.9,
     low=0.85,
@@ -25,7 +25,7 @@ LINE = Line(
 
 
 def draw(
-    *lines: Line, name: str = "c", down: bool = False, title: str = "accuracy", axis: str = "accuracy"
+    *lines: ChartLine, name: str = "c", down: bool = False, title: str = "accuracy", axis: str = "accuracy"
 ) -> str:
     return on_page(interval_chart(lines, name=name, title=title, axis=axis, down=down))
 
@@ -67,7 +67,7 @@ def test_a_number_at_the_end_of_the_axis_is_not_cut_off() -> None:
     drawing = interval_chart([LINE], name="c", title="t", axis="a", down=False, bounded=True, percent=True)
     with rc_context(SETTINGS):
         figure = Figure(figsize=(drawing.size[0] / 72, drawing.size[1] / 72), dpi=72)
-        drawing.paint(figure, STANDING)
+        drawing.paint(figure, PLACEHOLDERS)
         figure.draw_without_rendering()
     (last,) = [one for one in figure.axes[0].get_xticklabels() if one.get_text().startswith("100")]
     assert last.get_window_extent().x1 <= drawing.size[0]
@@ -86,12 +86,12 @@ def test_ids_are_the_charts_own_and_every_reference_leads_somewhere() -> None:
 def test_further_right_leaks_more(down: bool) -> None:
     values = {"mean": 0.2, "low": 0.15, "high": 0.25, "floor": 0.8, "ceiling": 0.0}
     turned = values if down else {key: 1 - value for key, value in values.items()}
-    svg = draw(Line(label="x", verdict="leaks", **turned), down=down)  # type: ignore[arg-type]
+    svg = draw(ChartLine(label="x", verdict="leaks", **turned), down=down)  # type: ignore[arg-type]
     assert place_of_mean(svg) > 220, "the mean stands right of the middle"
 
 
 def test_hostile_names_stay_text() -> None:
-    svg = draw(Line(label=HOSTILE, mean=1.0, low=None, high=None), title=HOSTILE, axis=HOSTILE)
+    svg = draw(ChartLine(label=HOSTILE, mean=1.0, low=None, high=None), title=HOSTILE, axis=HOSTILE)
     root = ET.fromstring(svg)
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
     assert tags <= {"svg", "title", "desc", "g", "path", "use", "defs", "clipPath", "rect", "text"}
@@ -100,7 +100,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_long_labels_are_cut_and_missing_numbers_are_left_out() -> None:
-    shown = texts(draw(Line(label="x" * 500, mean=None, low=None, high=None)))
+    shown = texts(draw(ChartLine(label="x" * 500, mean=None, low=None, high=None)))
     assert any(text.startswith("xxx") and len(text) <= 62 for text in shown)
 
 
@@ -111,12 +111,12 @@ def ticks(svg: str) -> list[float]:
 
 
 def test_a_share_keeps_within_its_ends_and_small_differences_look_small() -> None:
-    near = Line(label="x", mean=0.98, low=0.955, high=1.005, floor=0.96, least=1.01)
+    near = ChartLine(label="x", mean=0.98, low=0.955, high=1.005, floor=0.96, least=1.01)
     settings: dict[str, Any] = {"down": False, "bounded": True, "percent": True}
     svg = on_page(interval_chart([near], name="c", title="t", axis="accuracy", **settings))
     assert min(ticks(svg)) >= 75 and max(ticks(svg)) == 100
     assert max(ticks(svg)) - min(ticks(svg)) >= 20 and any(text.endswith("%") for text in texts(svg))
-    assert "interval 0.955 to 1.000" in svg and "a leak starts" not in svg
+    assert "interval 95.5 % to 100.0 %" in svg and "a leak starts" not in svg
     free = draw(near)
     assert "interval 0.955 to 1.005" in free and "a leak starts at 1.010" in free
 
@@ -129,10 +129,12 @@ def test_the_axis_of_a_share_spans_a_quarter_and_ends_at_0_and_1(place: float) -
 
 
 def test_the_start_of_a_leak_is_a_dashed_line() -> None:
-    assert "stroke-dasharray" in draw(Line(label="x", mean=0.5, low=0.4, high=0.6, floor=0.4, least=0.45))
+    assert "stroke-dasharray" in draw(
+        ChartLine(label="x", mean=0.5, low=0.4, high=0.6, floor=0.4, least=0.45)
+    )
     assert "stroke-dasharray" not in draw(LINE)
 
 
 def test_equal_numbers_still_have_an_axis() -> None:
-    assert draw(Line(label="x", mean=0.0, low=0.0, high=0.0, floor=0.0))
-    assert draw(Line(label="x", mean=5.0, low=5.0, high=5.0), down=True)
+    assert draw(ChartLine(label="x", mean=0.0, low=0.0, high=0.0, floor=0.0))
+    assert draw(ChartLine(label="x", mean=5.0, low=5.0, high=5.0), down=True)

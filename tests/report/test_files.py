@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedxray.errors import BadInput
 from fedxray.report import build_report
-from fedxray.report.charts import SVG, Drawing, Line, as_file, interval_chart
+from fedxray.report.charts import SVG, ChartLine, Drawing, as_file, interval_chart
 from fedxray.report.words import escaped, verbatim
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
@@ -29,7 +29,7 @@ def small() -> dict[str, Any]:
 
 
 def drawing(label: str = "none") -> Drawing:
-    line = Line(label=label, mean=0.9, low=0.8, high=0.95, floor=0.5, verdict="leaks")
+    line = ChartLine(label=label, mean=0.9, low=0.8, high=0.95, floor=0.5, verdict="leaks")
     return interval_chart([line], name="a", title=label, axis="accuracy", down=False)
 
 
@@ -61,7 +61,7 @@ def test_report_and_figures_stand_in_the_folder(tmp_path: Path, small: dict[str,
     assert all(re.fullmatch(r"figures/[a-z0-9-]+\.svg", name) for name in made)
     assert any("psnr" in name for name in made) and any("loss" in name for name in made)
     for word in (
-        "## The verdict",
+        "## Verdict by defence",
         "digits-pilot",
         "## References",
         "inverting-gradients",

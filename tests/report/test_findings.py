@@ -1,4 +1,4 @@
-"""What a reader is told first."""
+"""The first screen: verdicts, worst findings and next steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.report.overview import defence_verdicts, overall, worst_findings
+from fedxray.report.overview import defence_verdicts, next_steps, overall, worst_findings
 from tests.report.synthetic import make_document
 
 
@@ -48,19 +48,19 @@ def test_one_leak_by_either_attacker_decides(made: dict[str, Any]) -> None:
 
 def test_inconclusive_never_sounds_safe(made: dict[str, Any]) -> None:
     found = defence_verdicts(made)[2]
-    assert "safety was not shown" in found.headline
-    assert any("nothing shows that the attack would have seen one" in detail for detail in found.details)
+    assert found.headline == "Neither a leak nor safety was shown."
+    assert any("without proof that the attack would detect a leak" in detail for detail in found.details)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"mean": None}, "did not end"),
-        ({"floor": None}, "no guess to be compared with"),
+        ({"mean": None}, "no completed case"),
+        ({"floor": None}, "no floor to compare with"),
         ({"n": 4}, "too few client-runs"),
-        ({"low": 0.2, "high": 0.3, "margin": 0.1}, "not clearly enough"),
-        ({"low": 0.0, "high": 0.3, "margin": 0.1}, "either way"),
-        ({"low": 0.0, "high": 0.05, "margin": 0.1}, "nothing shows"),
+        ({"low": 0.2, "high": 0.3, "margin": 0.1}, "not after the correction"),
+        ({"low": 0.0, "high": 0.3, "margin": 0.1}, "contains the margin"),
+        ({"low": 0.0, "high": 0.05, "margin": 0.1}, "without proof"),
     ],
 )
 def test_every_doubt_has_its_words(made: dict[str, Any], changes: dict[str, Any], said: str) -> None:
@@ -70,7 +70,7 @@ def test_every_doubt_has_its_words(made: dict[str, Any], changes: dict[str, Any]
     assert len(details) == 1 and said in details[0]
 
 
-def test_worst_findings_are_ranked_and_told_with_floor_and_interval(made: dict[str, Any]) -> None:
+def test_worst_findings_are_ranked_and_have_floor_and_interval(made: dict[str, Any]) -> None:
     findings = worst_findings(made)
     assert [one.title.split(",")[0] for one in findings] == [
         "inverting-gradients",
@@ -81,7 +81,8 @@ def test_worst_findings_are_ranked_and_told_with_floor_and_interval(made: dict[s
         "23.9\N{NO-BREAK SPACE}dB" in findings[0].sentence
         and "the nearest public image" in findings[0].sentence
     )
-    assert findings[1].kind == "record-level" and findings[0].kind == "client-level"
+    assert findings[1].meaning.startswith("Level: record.")
+    assert findings[0].meaning.startswith("Level: client.")
 
 
 def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made: dict[str, Any]) -> None:
@@ -90,7 +91,7 @@ def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made:
     for row, low in zip(rows, (0.06, 0.07), strict=True):
         row |= {"verdict": "leaks", "low": low, "kind": "record"}
     first = worst_findings(changed)[0]
-    assert first.title == "membership-loss, run by the server, against dp-sgd (attacker knows it)"
+    assert first.title == "membership-loss, run by the server, against dp-sgd (attacker knows the defence)"
 
 
 @pytest.mark.parametrize(
@@ -99,13 +100,13 @@ def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made:
         ([], "Nothing was measured."),
         (["leaks"], "It leaks."),
         (["no leak found"], "No leak found."),
-        (["inconclusive"], "Open: no leak was shown, and safety was not shown either."),
+        (["inconclusive"], "Inconclusive: neither a leak nor safety was shown."),
         (
             ["leaks", "no leak found", "inconclusive"],
-            "Leaks in 1 of 3 settings; no leak found in 1; 1 could not be decided.",
+            "Leaks in 1 of 3 settings; no leak found in 1; 1 inconclusive.",
         ),
         (["leaks", "leaks"], "Leaks in all of 2 settings."),
-        (["inconclusive", "inconclusive"], "No leak shown in any of 2 settings; 2 could not be decided."),
+        (["inconclusive", "inconclusive"], "No leak shown in any of 2 settings; 2 inconclusive."),
     ],
 )
 def test_everything_in_one_sentence(made: dict[str, Any], verdicts: list[str], said: str) -> None:
@@ -125,7 +126,36 @@ def test_a_finding_says_what_leaks_and_images_in_shares_where_they_are(made: dic
     changed = copy.deepcopy(made)
     row = next(row for row in changed["summary"] if row["metric"] == "psnr" and row["verdict"] == "leaks")
     changed["summary"].append(row | {"metric": "rec", "mean": 0.88, "floor": 0.0})
-    assert worst_findings(changed)[0].sentence.startswith("Share of images rebuilt recognisably: 88.0")
+    assert worst_findings(changed)[0].sentence.startswith("The server reconstructs 88.0")
     changed["cases"] = [case | {"attack": "own-attack"} for case in changed["cases"]]
     changed["summary"] = [row | {"attack": "own-attack"} for row in changed["summary"]]
-    assert {one.secret for one in worst_findings(changed)} == {None}, "nobody knows what it is after"
+    assert {one.secret for one in worst_findings(changed)} == {None}, "its kind is unknown"
+
+
+def test_a_population_leak_names_the_model_only_where_the_global_model_was_a_control(
+    made: dict[str, Any],
+) -> None:
+    population = with_rows(made, kind="population")
+    by_attack = {one.title.split(",")[0]: one.meaning for one in worst_findings(population)}
+    assert (
+        "Anyone who holds the trained model" in by_attack["membership-loss"]
+    )  # has the control global-model
+    assert "Other clients' messages" in by_attack["attribute-from-model"]
+    assert all(meaning.startswith("Level: population.") for meaning in by_attack.values())
+
+
+def test_next_steps_follow_from_the_verdicts(made: dict[str, Any]) -> None:
+    steps = " ".join(next_steps(made))
+    assert "with dp-sgd neither a leak nor safety was shown" in steps and "fedxray recommend" in steps
+    assert "--resume" not in steps, "a diverged case would diverge again"
+    changed = copy.deepcopy(made)
+    for row in changed["summary"]:
+        row["verdict"] = "no leak found" if row["defence"] == "dp-sgd" else row["verdict"]
+    assert "no leak found with dp-sgd" in next_steps(changed)[0]
+    changed["cases"][0]["status"] = "truncated"
+    assert "--resume" in next_steps(changed)[-1]
+    assert next_steps(with_rows(made, verdict="no leak found")) == []
+    alone = {**made, "summary": [row for row in made["summary"] if row["defence"] == "none"]}
+    assert "fedxray list defences" in next_steps(alone)[0]
+    stuck = next_steps(with_rows(made, verdict="leaks", kind="population"))
+    assert "no audited defence stops the leak" in stuck[0] and "trained model itself" in stuck[1]

@@ -1,4 +1,4 @@
-"""What a reader must know before the verdict."""
+"""Warnings before the verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
-from fedxray.report.overview import MADE_UP, RECORDED, notices, recorded_notice
+from fedxray.report.overview import (
+    BY_WORD,
+    CHANGED,
+    MADE_UP,
+    NO_PLACE,
+    NOT_WHOLE,
+    RECORDED,
+    SEARCHED,
+    notices,
+    recorded_notice,
+)
 
 
 def document(data: dict[str, Any], *ledgers: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +67,7 @@ def test_records_that_do_not_look_like_the_nodes_are_doubted(fell: int, rounds: 
 def test_mods_after_the_recorder_are_named_once() -> None:
     ledger = {"recording": {"changed_after": ["LocalDpMod"]}}
     found = notices(document({"path": "a.npz"}, ledger, ledger))
-    assert [headline for headline, _ in found] == ["What was attacked is not what was sent."]
+    assert [headline for headline, _ in found] == [CHANGED[0]]
     assert found[0][1].startswith("LocalDpMod changed the update after it was recorded")
 
 
@@ -65,33 +75,29 @@ def test_layers_that_are_not_as_the_plan_has_them_are_named() -> None:
     names = [f"layer{place}" for place in range(8)]
     ledger = {"recording": {"not_recorded": names, "frozen_changed": ["head"]}}
     absent, moved = notices(document({"path": "a.npz"}, ledger))
-    assert "layer5 and 2 more; the values that the plan's network gives" in absent[1]
+    assert "layer5 and 2 more; the values of the plan's network" in absent[1]
     assert moved[1].startswith("The plan's network does not train head, yet")
 
 
 def test_a_node_on_the_users_word_is_said_to_be_one() -> None:
     ledger = {"recording": {"owner": ON_WORD, "node": "417"}}
     found = notices(document({"path": "a.npz"}, ledger, ledger))
-    assert [headline for headline, _ in found] == [
-        "That this node is the auditor's own is taken on the user's word."
-    ]
-    assert "nothing in it proves that node 417 belongs to whoever gave the records" in found[0][1]
+    assert [headline for headline, _ in found] == [BY_WORD[0]]
+    assert "proves that node 417 belongs to the owner of the records" in found[0][1]
 
 
 def test_a_searched_recipe_is_said_to_be_one() -> None:
     search = {"chosen": {"learning_rate": 0.1, "epochs": 2}, "tried": [], "alike": ["epochs"], "reason": ""}
     ((headline, text),) = notices(document({"path": "a.npz"}, {"recording": {"recipe_searched": search}}))
-    assert headline == "Part of the recipe was searched."
-    assert "Nobody told learning_rate (now 0.1) and epochs (now 2)" in text
-    assert "other candidates fit nearly as well: epochs." in text
+    assert headline == SEARCHED[0]
+    assert "Not recorded and not given: learning_rate (now 0.1) and epochs (now 2)" in text
+    assert "Other candidates fit nearly as well for epochs." in text
 
 
 def test_what_is_not_in_a_recording_is_said_before_the_verdict() -> None:
     told: dict[str, Any] = {"side": "client", "changed_before": None, "changed_after": None}
     told |= {"stopped": ["no space"], "rounds_missing": [[2, 4]]}
     found = dict(notices(document({"path": "a.npz"}, {"recording": told}, {"recording": told})))
-    assert list(found) == ["The recording is not whole.", "Where the recorder stood is not known."]
-    assert found["The recording is not whole."].startswith(
-        "Rounds missing: 2 to 4 (the first is 0): the node was"
-    )
-    assert found["The recording is not whole."].count("Recorder stopped: no space.") == 1
+    assert list(found) == [NOT_WHOLE, NO_PLACE[0]]
+    assert found[NOT_WHOLE].startswith("Rounds missing: 2 to 4 (the first is 0): the node was")
+    assert found[NOT_WHOLE].count("Recorder stopped: no space.") == 1

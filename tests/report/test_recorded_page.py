@@ -1,4 +1,4 @@
-"""What a report of a recording says of its records, and what it leaves out: clients and seeds, of which it has one."""
+"""The report of a recording: its records, without clients and seeds, of which it has one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def recorded(record: int | None, **data: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("data", "wanted"),
     [
-        ({"use": "part"}, "as the column `part` says: 80 trained on, 30 held out, 10 public"),
-        ({}, "80 trained on, 30 held out, 10 public"),
+        ({"use": "part"}, "by the column `part`: 80 training, 30 held out, 10 public"),
+        ({}, "80 training, 30 held out, 10 public"),
     ],
 )
 def test_the_split_is_that_of_the_node(data: dict[str, Any], wanted: str) -> None:
@@ -42,7 +42,7 @@ def test_a_simulation_with_named_uses_draws_no_shares() -> None:
     made = make_document(make_cases(STORIES[2:3]))
     made["plan"] = {**made["plan"], "data": {**made["plan"]["data"], "use": "part"}}
     ((_, facts),) = setups(made)
-    assert dict(facts)["Split"] == "as the column `part` says" and dict(facts)["Runs"].startswith("seeds 0")
+    assert dict(facts)["Split"] == "by the column `part`" and dict(facts)["Runs"].startswith("seeds 0")
 
 
 @pytest.mark.parametrize(("record", "wanted"), [(None, None), (17, "record 17")])
@@ -56,7 +56,7 @@ def test_only_a_record_can_be_the_most_exposed_of_one_node(record: int | None, w
 
 
 @pytest.mark.parametrize("unit", ["client-run", "record"])
-def test_a_score_says_what_it_was_counted_over(tmp_path: Path, unit: str) -> None:
+def test_a_score_states_its_sample(tmp_path: Path, unit: str) -> None:
     made = make_document(make_cases(STORIES[2:3]))
     made["summary"] = [{**row, "n": 41, "unit": unit} for row in made["summary"]]
     results.write(made, tmp_path)

@@ -13,7 +13,7 @@ from fedxray.report.rows import shown_rows
 from fedxray.report.terminal import summary_tables
 from tests.report.synthetic import STORIES, make_cases, make_document
 
-SAME = "the same whether or not the attacker knows it"
+SAME = "with or without knowledge of the defence"
 
 
 @pytest.fixture(scope="module")

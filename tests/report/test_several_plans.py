@@ -31,13 +31,11 @@ def joined() -> dict[str, Any]:
     return copy.deepcopy({"format": 1, "plan": plans, "versions": first["versions"], **whole})
 
 
-def test_plans_are_told_apart(joined: dict[str, Any]) -> None:
+def test_plans_are_distinguished(joined: dict[str, Any]) -> None:
     assert list(plans_of(joined)) == ["one", "two"]
     assert deployed(joined) == {("one", "dp-sgd"), ("two", "none")}
     assert [name for name, _ in audited(joined)] == ["one", "two"]
-    assert tried(joined).startswith(
-        "Tried: 2 attacks, run by someone who reads the network links and the server"
-    )
+    assert tried(joined).startswith("2 attacks by a network eavesdropper and the server: ")
 
 
 def test_a_deployed_defence_of_the_users_own_is_named_as_in_its_rows() -> None:

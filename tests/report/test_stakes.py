@@ -1,4 +1,4 @@
-"""What is learnt and what must not leak, wherever it is said."""
+"""What the model predicts and what must not leak, wherever the report states it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from fedxray.report import build_report, summary_lines
 from fedxray.report.attacks import attack_sections
 from fedxray.report.overview import SECRETS, secrets_of
 from fedxray.report.setup import setups, utility
+from fedxray.report.words import NO_LEVEL
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 
-TOLD = {"sensitive": "smoker", "target_column": "bill", "target_standardised": True}
+FACTS = {"sensitive": "smoker", "target_column": "bill", "target_standardised": True}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def clinic() -> dict[str, Any]:
     """Attributes and membership in a table whose ledger names its columns."""
     cases = make_cases(STORIES[1:3])
     for case in cases:
-        case["ledger"] |= TOLD
+        case["ledger"] |= FACTS
     made = make_document(cases)
     made["utility"] = [
         {**one, "metric": "loss", "value": 0.4, "low": -0.1, "high": 0.9, "epsilon": None}
@@ -39,34 +40,32 @@ def facts(document: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_facts_name_both(clinic: dict[str, Any]) -> None:
-    assert facts(clinic)["Learns"] == "“bill”"
+    assert facts(clinic)["Predicts"] == "“bill”"
     assert facts(clinic)["Must not leak"] == "“smoker”; which records were trained on"
 
 
-def test_the_plan_speaks_where_no_ledger_does(clinic: dict[str, Any]) -> None:
+def test_the_plan_is_used_where_the_ledger_is_empty(clinic: dict[str, Any]) -> None:
     changed = copy.deepcopy(clinic)
     for case in changed["cases"]:
         case["ledger"] = {}
-    assert "Learns" not in facts(changed) and "the sensitive column" in facts(changed)["Must not leak"]
+    assert "Predicts" not in facts(changed) and "the sensitive column" in facts(changed)["Must not leak"]
     changed["plan"]["data"] |= {"target": "bill", "sensitive": "age"}
-    assert facts(changed)["Learns"] == "“bill”" and facts(changed)["Must not leak"].startswith("“age”")
+    assert facts(changed)["Predicts"] == "“bill”" and facts(changed)["Must not leak"].startswith("“age”")
 
 
 def test_records_without_columns_have_classes(clinic: dict[str, Any]) -> None:
     changed = copy.deepcopy(clinic)
     for case in changed["cases"]:
         case["ledger"] |= {"target_column": None}
-    assert facts(changed)["Learns"] == "the class of each record"
+    assert facts(changed)["Predicts"] == "the class of each record"
 
 
 def test_findings_and_headings_of_attributes_name_the_column(clinic: dict[str, Any]) -> None:
     assert secrets_of(clinic) == {"attribute-from-model": "smoker"}
     first, second = attack_sections(clinic)
-    assert first.charts[0].title == "accuracy: share of records whose “smoker” was told rightly"
+    assert first.charts[0].title == "accuracy: share of records whose “smoker” is inferred correctly"
     assert "smoker" not in second.charts[0].title
-    assert any(
-        "Share of records whose “smoker” was told rightly: 95" in line for line in summary_lines(clinic)
-    )
+    assert any("infers “smoker” correctly for 95" in line for line in summary_lines(clinic))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_findings_and_headings_of_attributes_name_the_column(clinic: dict[str, A
         ([{"name": "gan"}, {"name": "ddrm", "label": "mine"}], "attribute-from-model+mine"),
     ],
 )
-def test_restored_sections_say_what_was_done(clinic: dict[str, Any], restore: Any, label: str) -> None:
+def test_restored_sections_state_what_was_done(clinic: dict[str, Any], restore: Any, label: str) -> None:
     changed = copy.deepcopy(clinic)
     changed["plan"]["attack"] = [{"name": "attribute-from-model", "restore": restore}]
     for one in (*changed["cases"], *changed["summary"]):
@@ -100,7 +99,7 @@ def test_a_label_of_its_own_changes_nothing(clinic: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", list(ATTACKS))
-def test_every_attack_of_the_catalogue_says_its_kind_and_has_a_secret(name: str) -> None:
+def test_every_attack_of_the_catalogue_has_a_kind_and_a_secret(name: str) -> None:
     facts = attack_facts(make_attack(name, {}))
     assert facts["kind"] == "attributes" or facts["kind"] in SECRETS
     assert facts["about"] and facts["source"] == "built-in" and facts["name"] == name
@@ -135,12 +134,12 @@ def test_one_gradient_is_not_called_an_epoch(clinic: dict[str, Any]) -> None:
 
 def test_the_loss_of_a_standardised_target_has_a_yardstick(clinic: dict[str, Any]) -> None:
     first = utility(clinic)[0]
-    assert first["words"].endswith("less is better (1 = no better than naming the mean)")
+    assert first["description"].endswith("(1 = predicting the mean)")
     assert first["spread"] == "0.000 to 0.900"
     plain = copy.deepcopy(clinic)
     for case in plain["cases"]:
         case["ledger"]["target_standardised"] = False
-    assert utility(plain)[0]["words"] == "loss on held-out records, less is better"
+    assert utility(plain)[0]["description"] == "loss on held-out records, less is better"
 
 
 def test_the_page_leaves_out_what_nothing_has(tmp_path: Path, clinic: dict[str, Any]) -> None:
@@ -149,14 +148,14 @@ def test_the_page_leaves_out_what_nothing_has(tmp_path: Path, clinic: dict[str, 
     legend = page.text[page.text.index("Each line is one defence") :][:900]
     assert "a leak starts here" in legend and "control: another client's messages" in legend
     assert "no leak found" not in legend and "upper bound" not in legend
-    assert "Privacy budget" not in page.text and "none promised" not in page.text
+    assert "Privacy budget" not in page.text and "ε" not in page.text
     parts = page.all("details")
     assert parts.count({}) == len(parts) - 1 >= 3, (
         "long parts are closed, but for the strongest of where it leaks"
     )
 
 
-def test_a_leak_of_no_kind_is_not_said_to_be_of_the_population(
+def test_a_leak_without_a_level_is_not_called_a_population_leak(
     tmp_path: Path, clinic: dict[str, Any]
 ) -> None:
     changed = copy.deepcopy(clinic)
@@ -164,6 +163,6 @@ def test_a_leak_of_no_kind_is_not_said_to_be_of_the_population(
         one["kind"] = None
     results.write(changed, tmp_path)
     page = read_page(build_report(tmp_path).read_text())
-    before_method = page.text[: page.text.rindex("How to read this")]
+    before_method = page.text[: page.text.rindex("How to read this report")]
     assert "population" not in before_method.lower() and "people like these" not in before_method
-    assert "Whose data it is about was not shown." in before_method
+    assert NO_LEVEL in before_method

@@ -47,10 +47,10 @@ def test_the_stronger_attacker_counts() -> None:
             row.update({"difference": 0.3 if row["aware"] else 0.1, "low": 0.05, "high": 0.35})
     picture = next(one for one in tradeoffs(document) if one.title.startswith("membership-loss"))
     line = picture.lines[2]
-    assert line.gain.startswith("+0.300") and line.aware == "attacker knows it" and not line.frontier
+    assert line.gain.startswith("+0.300") and line.aware == "attacker knows the defence" and not line.frontier
 
 
-def test_the_table_says_which_way_usefulness_runs() -> None:
+def test_the_table_states_which_utility_is_better() -> None:
     document = make_document()
     assert {one.measure for one in tradeoffs(document)} == {"accuracy, more is better"}
     losses = {**document, "utility": [{**row, "metric": "loss"} for row in document["utility"]]}
@@ -107,7 +107,7 @@ def test_right_is_always_better() -> None:
     assert first < second
 
 
-def test_it_is_spoken_and_the_same_each_time() -> None:
+def test_it_is_described_and_the_same_each_time() -> None:
     svg = draw(*points())
     assert svg == draw(*points())
     described = ET.fromstring(svg).find(f"{{{SVG}}}desc")
@@ -122,7 +122,7 @@ def test_no_name_can_break_the_picture() -> None:
     assert "<script" not in svg
 
 
-def test_the_page_says_what_a_budget_rests_on() -> None:
+def test_the_page_states_delta_and_accountant() -> None:
     document = make_document()
     document["utility"][2]["privacy"] = "delta 1e-05, accountant prv"
     assert setup.privacy(document) == [("dp-sgd", "delta 1e-05, accountant prv")]

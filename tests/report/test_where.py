@@ -8,7 +8,7 @@ from typing import Any
 from fedxray.audit.judge import results
 from fedxray.audit.judge.results import document
 from fedxray.report import build_report
-from fedxray.report.where import by_round, leaking_places, power_lines
+from fedxray.report.where import breakdowns, by_round, power_lines
 
 MARKUP = "<script>alert(1)</script>"
 
@@ -55,25 +55,25 @@ def leaking(**changes: Any) -> dict[str, Any]:
 
 
 def test_clients_stand_in_the_order_of_their_gain() -> None:
-    place = leaking_places(leaking())[0]
+    place = breakdowns(leaking())[0]
     assert [line.name for line in place.clients] == ["client 2", "client 1", "client 0"]
-    assert place.clients[0].rests_on == "4 runs" and place.clients[0].gain.startswith("+34.2")
+    assert place.clients[0].sample == "4 runs" and place.clients[0].gain.startswith("+34.2")
     assert place.title == "a, run by the server, no defence" and place.metric == "accuracy"
 
 
 def test_a_client_is_called_by_its_name_where_the_data_says_so() -> None:
     named = leaking(ledger={"rounds_seen": [0], "target_name": "north"})
-    assert leaking_places(named)[0].clients[0].name == "client 2 (north)"
+    assert breakdowns(named)[0].clients[0].name == "client 2 (north)"
 
 
 def test_classes_are_compared_with_the_guess_about_the_same_class() -> None:
-    place = leaking_places(leaking())[0]
+    place = breakdowns(leaking())[0]
     assert [line.name for line in place.classes] == ["ill", MARKUP]
-    assert place.classes[0].rests_on == "36 records" and place.classes[1].gain.startswith("\N{MINUS SIGN}10")
+    assert place.classes[0].sample == "36 records" and place.classes[1].gain.startswith("\N{MINUS SIGN}10")
 
 
 def test_records_are_named_by_place_and_score_the_worst_first() -> None:
-    records = leaking_places(leaking())[0].records
+    records = breakdowns(leaking())[0].records
     assert len(records) == 10
     assert records[0][0] == "client 2, seed 3, record 32" and records[0][1].startswith("100")
     assert records[0][2] == "0.843"
@@ -81,7 +81,7 @@ def test_records_are_named_by_place_and_score_the_worst_first() -> None:
 
 def test_what_did_not_leak_is_not_taken_apart() -> None:
     cases = [case(seed, client, 0.5) for seed in range(4) for client in (0, 1)]
-    assert leaking_places(document({"name": "x"}, {}, cases, [])) == []
+    assert breakdowns(document({"name": "x"}, {}, cases, [])) == []
 
 
 def test_the_same_attack_on_several_rounds_is_put_side_by_side() -> None:

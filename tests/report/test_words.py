@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fedxray.metrics import units
 from fedxray.metrics.table import METRICS
 from fedxray.report import words
 
-G = words.GLUE
+G = units.GLUE
 
 
 @pytest.mark.parametrize(
@@ -26,42 +27,52 @@ G = words.GLUE
     ],
 )
 def test_values(amount: float | None, metric: str, plain: str, signed: str) -> None:
-    assert words.value(amount, metric) == plain
-    assert words.value(amount, metric, sign=True) == signed
+    assert units.value(amount, metric) == plain
+    assert units.value(amount, metric, sign=True) == signed
 
 
 def test_intervals_name_their_unit_once() -> None:
-    assert words.between(0.1, 0.25, "accuracy", sign=True) == f"+10.0 to +25.0{G}points"
-    assert words.between(0.1, 0.25, "ssim") == "0.100 to 0.250"
-    assert words.between(-0.01, 1.02, "accuracy") == f"0.0 to 100.0{G}%"
-    assert words.between(0.9, 1.2, "mape") == f"90.0 to 120.0{G}%"
-    assert words.between(-0.01, 1.2, "mape") == f"0.0 to 120.0{G}%"
-    assert words.between(-0.147, 0.293, "lpips") == "0.000 to 0.293"
-    assert words.between(-0.147, 0.293, "lpips", sign=True) == "−0.147 to +0.293"
-    assert words.between(None, 0.25, "ssim") == "no interval"
+    assert units.between(0.1, 0.25, "accuracy", sign=True) == f"+10.0 to +25.0{G}points"
+    assert units.between(0.1, 0.25, "ssim") == "0.100 to 0.250"
+    assert units.between(-0.01, 1.02, "accuracy") == f"0.0 to 100.0{G}%"
+    assert units.between(0.9, 1.2, "mape") == f"90.0 to 120.0{G}%"
+    assert units.between(-0.01, 1.2, "mape") == f"0.0 to 120.0{G}%"
+    assert units.between(-0.147, 0.293, "lpips") == "0.000 to 0.293"
+    assert units.between(-0.147, 0.293, "lpips", sign=True) == "−0.147 to +0.293"
+    assert units.between(None, 0.25, "ssim") == "no interval"
 
 
 def test_every_metric_of_the_table_has_words() -> None:
-    assert set(words.METRICS) == set(METRICS)
-    assert words.is_down("mse") and words.is_down("label_error") and not words.is_down("psnr")
-    assert not words.is_down(None) and not words.is_down("<b>")
+    assert set(words.FINDINGS) == set(METRICS)
+    for name, metric in METRICS.items():
+        assert words.metric_words(name) and metric.what.startswith(words.metric_words(name))
+        assert "80.0" in words.finding_words("server", name, "80.0", "“sex”")
+    assert words.finding_words("server", "{x}", "1", None) == "The server reaches a score of 1 ({x})."
+    assert units.is_down("mse") and units.is_down("label_error") and not units.is_down("psnr")
+    assert not units.is_down(None) and not units.is_down("<b>")
     assert words.metric_words(None) == "not scored"
 
 
 def test_charts_end_where_the_table_says() -> None:
     ends = {name for name, one in METRICS.items() if one.best == 1.0 and name != "zest"}
-    assert ends == words.BOUNDED
-    assert words.between(-0.01, 1.02, "auc") == "0.000 to 1.000"
+    assert ends == units.BOUNDED
+    assert units.between(-0.01, 1.02, "auc") == "0.000 to 1.000"
 
 
-def test_the_least_gain_has_no_needless_digits() -> None:
-    found = [words.least(margin, name) for margin, name in ((0.05, "rec"), (0.05, "auc"), (1.0, "psnr"))]
+def test_numbers_of_limits_are_points_for_gains_and_percent_for_scores() -> None:
+    assert units.gated(0.05, "accuracy_over_floor") == f"5{G}points"
+    assert units.gated(0.95, "accuracy") == f"95{G}%"
+    assert units.gated(0.6, "auc") == "0.6" and units.gated(None, "auc") == "unknown"
+
+
+def test_the_margin_has_no_needless_digits() -> None:
+    found = [units.margin_of(margin, name) for margin, name in ((0.05, "rec"), (0.05, "auc"), (1.0, "psnr"))]
     assert found == [f"5{G}points", "0.05", f"1{G}dB"]
-    assert words.least(12.345, "label_error") == f"12.3{G}examples"
+    assert units.margin_of(12.345, "label_error") == f"12.3{G}examples"
 
 
 def test_short_numbers_keep_three_digits() -> None:
-    assert [words.short(value) for value in (0.0, 0.12345, 1.5, 12.345, 123.45, 0.01234, 1e-7, 2.5e6)] == [
+    assert [units.short(value) for value in (0.0, 0.12345, 1.5, 12.345, 123.45, 0.01234, 1e-7, 2.5e6)] == [
         "0.000",
         "0.123",
         "1.500",

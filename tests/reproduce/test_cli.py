@@ -15,7 +15,7 @@ from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.run.audit import WeightedProgress
-from fedxray.cli.reproduce import Lines
+from fedxray.cli.reproduce import LineProgress
 from fedxray.reproduce import document as documents
 from fedxray.reproduce.base import REPRODUCTIONS, Request
 from fedxray.reproduce.run import job, reproduce
@@ -73,7 +73,7 @@ def test_failed_cases_are_reported_and_retried(
     command = ("fake-audited", "--engine", "inline", "--quiet")
     assert run(monkeypatch, *command) == 4
     said = capsys.readouterr()
-    assert said.out == "" and "2 cases failed; try them again with --resume" in said.err
+    assert said.out == "" and "2 cases failed; retry them with --resume" in said.err
     rows = documents.read(Path("fedxray-out", "fake-audited"))["rows"]
     statuses = {(row["column"], row["metric"]): (row["statuses"], row["ours"]["n"]) for row in rows}
     assert statuses == {
@@ -124,7 +124,7 @@ def test_mistakes_print_one_message_and_exit_2(
 def test_a_log_has_the_remaining_time() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    lines = Lines(clock=lambda: next(times), say=said.append)
+    lines = LineProgress(clock=lambda: next(times), write=said.append)
     assert isinstance(lines, WeightedProgress)
     lines(0, 4, "run")
     lines(2, 4, "row case")
@@ -134,7 +134,7 @@ def test_a_log_has_the_remaining_time() -> None:
 def test_the_remaining_time_follows_the_estimates() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
-    lines = Lines(clock=lambda: next(times), say=said.append)
+    lines = LineProgress(clock=lambda: next(times), write=said.append)
     lines.weigh({"a short": 1.0, "b long": 8.0, "b other": 1.0})
     lines(1, 3, "a short")
     lines(2, 3, "b long")
@@ -143,7 +143,7 @@ def test_the_remaining_time_follows_the_estimates() -> None:
 
 def test_all_rows_are_estimated_before_the_first_begins_and_logged(tmp_path: Path) -> None:
     printed: list[str] = []
-    lines = Lines(clock=lambda: 0.0, say=printed.append)
+    lines = LineProgress(clock=lambda: 0.0, write=printed.append)
     asked = job("fake-audited", Request(scale="small"), ("rounds-1", "rounds-2"), ("last",))
     reproduce(asked, tmp_path / "out", progress=lines)
     rows = {label.partition(" ")[0] for label in lines.costs}

@@ -40,6 +40,7 @@ class Change:
     before: Spread
     after: Spread
     outcome: ChangeOutcome
+    metric: str  # as in a limit: with the suffix _over_floor for gains
     note: str = ""
 
 
@@ -106,13 +107,14 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
     if before["verdict"] != after["verdict"]:
         notes.append(f"verdict {before['verdict']} → {after['verdict']}")
     if before["over"] != after["over"]:
-        notes.append(f"strongest guess {before['over']} → {after['over']}")
+        notes.append(f"strongest floor {before['over']} → {after['over']}")
     return Change(
         what="leak",
         title=_title(after),
         before=old,
         after=new,
         outcome=outcome,
+        metric=f"{after['metric']}_over_floor",
         note="; ".join(notes),
     )
 
@@ -126,6 +128,7 @@ def _utility_change(before: Row, after: Row) -> Change:
     return Change(
         what="utility",
         title=f"utility, {after['defence']}: {after['metric']}",
+        metric=str(after["metric"]),
         before=old,
         after=new,
         outcome=_outcome(old, new, larger_is_worse=UTILITY.get(after["metric"], False)),

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.metrics.units import OVER_FLOOR, gated
 
-OVER_FLOOR = "_over_floor"
 KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
@@ -53,7 +53,8 @@ class Judged:
     def title(self) -> str:
         """The limit in words."""
         role = f", role {self.asked}" if self.asked else ""
-        return f"{self.attack}: {self.metric} at most {self.limit:g} under {self.defence}{role}"
+        limit = gated(self.limit, self.metric)
+        return f"{self.attack}: {self.metric} at most {limit} under {self.defence}{role}"
 
 
 def judge_gates(
@@ -224,20 +225,20 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
         if over
         else (row["mean"], row["mean_low"], row["mean_high"])
     )
-    limit = float(rule["limit"])
+    limit, written = float(rule["limit"]), gated(float(rule["limit"]), str(rule["metric"]))
     outcome: GateOutcome = "inconclusive"
     doubt = None
     if low is None or high is None:
         reason = f"no interval: {row['reason']}"
     elif low > limit:
-        outcome, reason = "fail", f"the whole interval lies above {limit:g}"
+        outcome, reason = "fail", f"the whole interval is above {written}"
     elif high > limit:
-        reason = f"the interval holds {limit:g}: more seeds or target clients would narrow it"
+        reason = f"the interval contains {written}: add seeds or target clients to narrow it"
     else:
         lost = lost_cases(document, row)
         doubt = lost or unproven(row)
         outcome = "inconclusive" if doubt and (strict or lost) else "pass"
-        reason = doubt if outcome != "pass" and doubt else f"the whole interval lies within {limit:g}"
+        reason = doubt if outcome != "pass" and doubt else f"the whole interval is within {written}"
     return Judged(
         **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": limit},
         **{name: row[name] for name in ("defence", "role", "aware")},
@@ -395,7 +396,8 @@ def _broken(gate: Row, rows: Sequence[Row], document: Row) -> str | None:
         return f"{gate['attack']} {gate['metric']} has no interval: add seeds or target clients"
     mean, high = max(ends, key=lambda end: end[1] or 0.0)
     if high is None or high > gate["limit"]:
-        return f"{gate['attack']} {gate['metric']} {_short(mean)}, up to {_short(high)}"
+        most = gated(high, str(gate["metric"]))
+        return f"{gate['attack']} {gate['metric']} {gated(mean, str(gate['metric']))}, up to {most}"
     losses = [lost_cases(document, row) for row in matching]
     lost = next((reason for reason in losses if reason is not None), None)
     return None if lost is None else f"{gate['attack']} {gate['metric']}: {lost}"
@@ -421,8 +423,5 @@ def _ends(row: Row, *, over_floor: bool) -> tuple[float | None, float | None]:
 
 def _limit_words(gate: Row) -> str:
     role = f" by {gate['role']}" if gate.get("role") else ""
-    return f"{gate['attack']}{role}: {gate['metric']} at most {gate['limit']:g}"
-
-
-def _short(number: float | None) -> str:
-    return "unknown" if number is None else f"{number:.3g}"
+    limit = gated(gate["limit"], str(gate["metric"]))
+    return f"{gate['attack']}{role}: {gate['metric']} at most {limit}"

@@ -116,8 +116,8 @@ def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
     assert recordings_of(found) == [told]
     lines = summary_lines(found)
     assert lines[1:6] == [
-        "  recording: client side, node 7, 3 rounds (0 to 2); place: training > recorder > network",
-        "  whose node: node 7, recorded by the node itself",
+        "  recording: client side, node 7, 3 rounds (0 to 2); recorder: training > recorder > network",
+        "  owner of the node: node 7, recorded by the node itself",
         "  ! These records do not look like what the node trained on: the loss on them fell in 1 of 3 rounds",
         "  ! rounds missing: 3 to 4 (the first is 0): the node was not picked then, or was not recorded",
         "  ! recorder stopped: no space",

@@ -41,11 +41,14 @@ def test_every_outcome_has_its_element() -> None:
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
     cases = root.findall("./testsuite/testcase")
     assert [[child.tag for child in case] for case in cases] == [["system-out"], ["failure"], ["error"]]
-    told = cases[1].find("failure")
-    assert told is not None and told.text == "0.3 (95 % interval 0.2 to 0.4) by server, knowing the defence"
+    failure = cases[1].find("failure")
+    assert failure is not None and failure.text == (
+        "+30.0\N{NO-BREAK SPACE}points (95 % interval +20.0 to +40.0\N{NO-BREAK SPACE}points) "
+        "by the server, who knows the defence"
+    )
 
 
-def test_a_doubt_is_told() -> None:
+def test_a_doubt_is_reported() -> None:
     made = [replace(PASSED, doubt="only 3 units")]
     assert b"doubt: only 3 units" in junit(made, "x") and b"doubt: only 3 units" in sarif(made, "plan.toml")
 

@@ -1,4 +1,4 @@
-"""Pictures: right pixels, and private ones only on request."""
+"""The examples gallery: correct pixels, private ones only on request, and whose they are."""
 
 from __future__ import annotations
 
@@ -33,10 +33,8 @@ def test_a_png_holds_the_pixels(extra: Callable[[str], ModuleType], shape: tuple
 def test_values_are_clipped_and_what_is_not_a_number_is_black(tmp_path: Path) -> None:
     pair = {"original": [[0.0, 0.5], [1.0, 2.0]], "guess": [[None, -1.0], [0.25, 1.0]], "caption": "c"}
     write(tmp_path / "gallery.json", [{"case": "a", "title": "t", "images": [pair]}])
-    ((shown,),) = [
-        gallery.pairs for gallery in gallery.read_galleries(tmp_path, show_private=False).galleries
-    ]
-    expected = gallery.data_address(np.array([[0, 0], [64, 255]], dtype=np.uint8))
+    ((shown,),) = [gallery.pairs for gallery in gallery.read_galleries(tmp_path, show_private=False).shown]
+    expected = gallery.data_url(np.array([[0, 0], [64, 255]], dtype=np.uint8))
     assert shown.guess == expected
     assert base64.b64decode(shown.original.partition(",")[2]).startswith(b"\x89PNG")
     assert (shown.width, shown.height) == (96, 96)
@@ -48,17 +46,17 @@ def write(path: Path, content: Any) -> None:
 
 
 def test_no_gallery_is_fine(tmp_path: Path) -> None:
-    assert gallery.read_galleries(tmp_path, show_private=True).galleries == ()
+    assert gallery.read_galleries(tmp_path, show_private=True).shown == ()
 
 
 def test_private_pictures_need_to_be_asked_for(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", make_gallery())
     write(tmp_path / "private" / "gallery.json", [{**make_gallery()[0], "title": "secret"}])
     closed = gallery.read_galleries(tmp_path, show_private=False)
-    assert [one.title for one in closed.galleries] == ["client 0, 6 images"]
+    assert [one.title for one in closed.shown] == ["client 0, 6 images"]
     assert closed.private == 1
     opened = gallery.read_galleries(tmp_path, show_private=True)
-    assert [one.title for one in opened.galleries][-1] == "secret" and opened.private == 0
+    assert [one.title for one in opened.shown][-1] == "secret" and opened.private == 0
 
 
 def test_the_private_file_is_not_even_opened(tmp_path: Path) -> None:
@@ -69,16 +67,16 @@ def test_the_private_file_is_not_even_opened(tmp_path: Path) -> None:
 
 def test_an_entry_marked_private_in_the_public_file_stays_out(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", [{**make_gallery()[0], "private": True}])
-    assert gallery.read_galleries(tmp_path, show_private=False).galleries == ()
+    assert gallery.read_galleries(tmp_path, show_private=False).shown == ()
     assert gallery.read_galleries(tmp_path, show_private=False).private == 1
 
 
 def test_of_every_kind_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
     entries = [{"case": f"{kind}{index}", "images": []} for kind in "ab" for index in range(5)]
     write(tmp_path / "gallery.json", entries)
-    kinds = {str(one["case"]): str(one["case"])[0] for one in entries}
-    found = gallery.read_galleries(tmp_path, show_private=False, kinds=kinds)
-    assert [one.case for one in found.galleries] == ["a0", "a1", "a2", "b0", "b1", "b2"] and found.beyond == 4
+    headings = {str(one["case"]): str(one["case"])[0] for one in entries}
+    found = gallery.read_galleries(tmp_path, show_private=False, headings=headings)
+    assert [one.case for one in found.shown] == ["a0", "a1", "a2", "b0", "b1", "b2"] and found.beyond == 4
 
 
 def test_pictures_are_left_out_before_a_page_is_too_large(
@@ -86,17 +84,17 @@ def test_pictures_are_left_out_before_a_page_is_too_large(
 ) -> None:
     entries = [{**make_gallery()[0], "case": str(index)} for index in range(3)]
     write(tmp_path / "gallery.json", entries)
-    (first, *_) = gallery.read_galleries(tmp_path, show_private=False).galleries
+    (first, *_) = gallery.read_galleries(tmp_path, show_private=False).shown
     size = sum(len(pair.original) + len(pair.guess) for pair in first.pairs)
     monkeypatch.setattr(gallery, "MOST_BYTES", 2 * size)
     found = gallery.read_galleries(tmp_path, show_private=False)
-    assert (len(found.galleries), found.beyond) == (2, 1)
+    assert (len(found.shown), found.beyond) == (2, 1)
 
 
 def test_guessed_values_are_read(tmp_path: Path) -> None:
     write(tmp_path / "gallery.json", make_guesses())
-    ((told, *_),) = [one.told for one in gallery.read_galleries(tmp_path, show_private=False).galleries]
-    assert (told.record, told.column, told.original, told.guess, told.right) == (
+    ((value, *_),) = [one.values for one in gallery.read_galleries(tmp_path, show_private=False).shown]
+    assert (value.record, value.column, value.original, value.guess, value.correct) == (
         "0",
         "smoker",
         "yes",
@@ -126,3 +124,12 @@ def test_malformed_galleries_are_refused(tmp_path: Path, content: Any) -> None:
     write(tmp_path / "gallery.json", content)
     with pytest.raises(BadInput, match=r"gallery\.json"):
         gallery.read_galleries(tmp_path, show_private=False)
+
+
+@pytest.mark.parametrize(
+    ("client", "source"), [(None, "seed 3, all clients"), (0, "seed 3, client 0"), (7, "seed 3, client 7")]
+)
+def test_images_of_an_attack_on_a_sum_belong_to_all_clients(client: int | None, source: str) -> None:
+    shown = gallery.Gallery(case="x", title="x")
+    assert gallery.source_of(shown, {"x": {"seed": 3, "client": client}}) == source
+    assert gallery.source_of(shown, {}) == "x"
