@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.judge.compare import SEATS, compare
+from fedxray.audit.judge.compare import MATCHED, compare
 from fedxray.cli.decide import compare_lines
 from fedxray.errors import BadInput
 
@@ -30,7 +30,7 @@ def useful(low: float, high: float, metric: str = "accuracy") -> dict[str, Any]:
 
 def audit(*rows: dict[str, Any], utility: list[Any] | None = None, **plan: Any) -> dict[str, Any]:
     scores = {one["metric"]: 0.6 for one in rows}
-    cases = [{name: one[name] for name in SEATS[:4]} | {"status": "ok", "scores": scores} for one in rows]
+    cases = [{name: one[name] for name in MATCHED[:4]} | {"status": "ok", "scores": scores} for one in rows]
     return {"plan": plan, "summary": list(rows), "cases": cases, "utility": utility or []}
 
 

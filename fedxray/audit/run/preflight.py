@@ -102,8 +102,7 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
 
 def _training_seconds(federation: Federation, seconds: float) -> float:
     steps = sum(federation.recipe.steps(len(records)) for records in federation.clients)
-    steps *= federation.participation
-    return federation.rounds * steps * seconds
+    return federation.rounds * (steps * federation.participation) * seconds
 
 
 def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) -> dict[str, Planted]:

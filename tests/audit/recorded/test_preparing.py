@@ -12,7 +12,7 @@ import pytest
 
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded.prepare import chosen_of, rounds_learnt
-from fedxray.audit.recorded.recipe import told_recipe
+from fedxray.audit.recorded.recipe import known_recipe
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import learnt, understood
 from fedxray.audit.run.preflight import preflight
@@ -183,17 +183,17 @@ def test_several_nodes_of_a_server_must_be_told_apart(place: Path) -> None:
 
 def recipe(place: Path, **changes: Any) -> Any:
     plan = make_plan(document("server", data={"node": 101}, **changes), place)
-    return told_recipe(plan, chosen_of(plan))
+    return known_recipe(plan, chosen_of(plan))
 
 
 def test_the_recipe_is_given_or_heard_or_missing(place: Path) -> None:
     heard = recipe(place)
     assert (heard.part.learning_rate, heard.part.epochs) == (0.05, 5)
-    assert heard.heard == ("epochs", "learning_rate") and heard.missing == ("batch_size", "optimizer")
+    assert heard.sent == ("epochs", "learning_rate") and heard.missing == ("batch_size", "optimizer")
     assert recipe(place, federation={"batch_size": 32}, transcript={"optimizer": "sgd"}).missing == ()
-    assert recipe(place, federation={"learning_rate": 0.05}).heard == ("epochs",)
+    assert recipe(place, federation={"learning_rate": 0.05}).sent == ("epochs",)
     assert recipe(place, federation={"algorithm": "fedsgd"}).missing == ()
-    with pytest.raises(BadInput, match=r"federation.epochs: expected what the clients were told: 5, got 3"):
+    with pytest.raises(BadInput, match=r"federation.epochs: expected what the clients were sent: 5, got 3"):
         recipe(place, federation={"epochs": 3})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded.prepare import chosen_of
-from fedxray.audit.recorded.recipe import told_recipe
+from fedxray.audit.recorded.recipe import known_recipe
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
@@ -85,8 +85,8 @@ def test_the_rounds_of_one_rate_can_be_audited(
 ) -> None:
     recording(tmp_path, SCHEDULE)
     found = plan(tmp_path, federation=KNOWN, rounds=rounds)
-    told = told_recipe(found, chosen_of(found))
-    assert (told.part.learning_rate, told.missing, told.heard) == (rate, (), ("learning_rate",))
+    told = known_recipe(found, chosen_of(found))
+    assert (told.part.learning_rate, told.missing, told.sent) == (rate, (), ("learning_rate",))
     ended = run_audit(found, tmp_path / "out").document
     assert [case["status"] for case in ended["cases"]] == ["ok"], ended["cases"][0]["reason"]
     assert ended["cases"][0]["ledger"]["recording"]["rounds"] == read
@@ -137,12 +137,12 @@ def test_what_cannot_be_is_not_believed(
     assert f"federation.{field}: expected" in message and f"got {told}, which cannot be" in message
     given: dict[str, Any] = {"epochs": 2, "learning_rate": 0.1, "momentum": 0.5}
     found = plan(tmp_path, federation={field: given[field]})
-    assert told_recipe(found, chosen_of(found)).missing == ()
+    assert known_recipe(found, chosen_of(found)).missing == ()
 
 
 def test_whole_numbers_may_come_with_a_point(tmp_path: Path) -> None:
     recording(tmp_path, [{"lr": 1, "epochs": 2.0, "batch-size": 4.0}])
     found = plan(tmp_path)
-    told = told_recipe(found, chosen_of(found)).part
+    told = known_recipe(found, chosen_of(found)).part
     assert (told.epochs, told.batch_size, told.learning_rate) == (2, 4, 1)
     preflight(found)

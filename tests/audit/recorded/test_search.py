@@ -127,7 +127,7 @@ def test_points_are_tried_in_their_order() -> None:
         ({"learning_rate": [0.1, -1.0]}, {}, "transcript.recipe.learning_rate[1]: expected a list of numbers above 0"),
         ({"momentum": [0.9]}, {}, "momentum"),
         ({"learning_rate": [0.1]}, {"federation": {"algorithm": "fedsgd"}}, "federation.algorithm = fedsgd beside it"),
-        ({"learning_rate": [0.1]}, {"path": "told"}, "nothing: the clients were told 0.1 in round 0"),
+        ({"learning_rate": [0.1]}, {"path": "told"}, "nothing: the clients were sent 0.1 in round 0"),
     ],
 )  # fmt: skip
 def test_candidates_that_make_no_sense_are_refused(
