@@ -158,7 +158,7 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(seeds=[-1]), "seeds[0]", "at least 0"),
         (tiny(name="../escape"), "name", "letters, digits"),
         (tiny(sweep={"nonee": {"scale": [1]}}), "sweep.nonee", "a known name"),
-        (tiny(transcript={"path": "x"}), "federation.rounds", "the recording tells it"),
+        (tiny(transcript={"path": "x"}), "federation.rounds", "the recording gives it"),
         (gated(attack="x"), "gate[0].attack", "attribute-from-model"),
         (gated(metric="acuracy"), "gate[0].metric", "accuracy"),
         (gated(metric="mse"), "gate[0].metric", "over_floor"),

@@ -33,7 +33,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 # Settings of what a table names that are worth a line of their own.
 WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
     DataPart: (
-        ("column", "a raw column", "by-column: the column that says who holds a record"),
+        ("column", "a raw column", "by-column: the column that names the holder of a record"),
         ("size", "a whole number, or [height, width]", "own images: pixels to which all are resized"),
         ("ready", "true or false", "own .npz: whether x is what the network gets, so that nothing is scaled"),
         (
@@ -44,7 +44,7 @@ WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
         (
             "use",
             "a column or array",
-            "says of each record train, holdout or public; beside [transcript], without it all were "
+            "marks each record as train, holdout or public; beside [transcript], without it all were "
             "trained on; in a simulation with an array client, whose each record is",
         ),
     )
@@ -55,7 +55,7 @@ A plan is a TOML file; `fedxray audit PLAN.toml` runs it. `[[defence]]`, `[[atta
 of a grid: every attack is run against every defence for every seed. A key that is not listed here, a value
 out of range or a name that is not in the catalogue is refused before anything runs.
 
-This page is written by the code (`fedxray.audit.plan.plan_reference`).
+This page is written by the code (`fedxray.audit.plan.reference`).
 """
 CLOSING = """
 ## `[sweep.LABEL]`
@@ -77,7 +77,7 @@ will import; the module may lie beside the plan.
 
 
 def plan_reference() -> str:
-    """Every key of a plan as a Markdown page."""
+    """Return every key of a plan as a Markdown page."""
     parts = [OPENING, "## Top level\n", _table(Plan)]
     for title, section in SECTIONS:
         parts += [f"\n## `{title}`\n", f"{_sentence(section)}\n", _table(section)]

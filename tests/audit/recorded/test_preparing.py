@@ -129,8 +129,8 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
     [
         ({"seeds": [0, 1]}, "seeds: expected one seed, since a recording is one run"),
         ({"defence": [{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}]}, "the defence that was in use"),
-        ({"federation": {"rounds": 3}}, "federation.rounds: expected nothing: the recording tells it"),
-        ({"attack": [{"name": "local-model-active", "role": "active-server"}]}, "nobody can be asked again"),
+        ({"federation": {"rounds": 3}}, "federation.rounds: expected nothing: the recording gives it"),
+        ({"attack": [{"name": "local-model-active", "role": "active-server"}]}, "no client can be asked again"),
         ({"attack": [{**ATTACKS[2], "seat": 0}]}, "it is a fellow client that is sent the same models"),
         ({"attack": [{**ATTACKS[0], "targets": [1]}]}, "no other node's data is reconstructed"),
         ({"attack": [{**ATTACKS[0], "targets": 2}]}, "no other node's data is reconstructed"),

@@ -134,7 +134,7 @@ def test_what_cannot_be_is_not_believed(
     """Where the plan gives the field, that is taken; otherwise it is missing and said to be doubted."""
     recording(tmp_path, [{"lr": 0.1, "epochs": 1, "batch-size": 4} | config])
     message = refusal(plan(tmp_path))
-    assert f"federation.{field}: expected" in message and f"got {told}, which cannot be" in message
+    assert f"federation.{field}: expected" in message and f"got {told}, which is impossible" in message
     given: dict[str, Any] = {"epochs": 2, "learning_rate": 0.1, "momentum": 0.5}
     found = plan(tmp_path, federation={field: given[field]})
     assert known_recipe(found, chosen_of(found)).missing == ()
