@@ -147,7 +147,7 @@ def no_answers(view: View) -> Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseContext:
-    """What the attack, the floors and the controls of one case share: data, role, grants, stored answers."""
+    """The data, role, grants and stored answers that the attack, the floors and the controls of one case share."""
 
     part: AttackPart
     attack: Attack
