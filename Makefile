@@ -26,7 +26,7 @@ help:
 	@echo "make test-slow  the slow tests alone"
 	@echo "make lint       ruff: rules and layout"
 	@echo "make types      mypy, strict, on the package"
-	@echo "make docs       write the generated pages of docs/, then build site/"
+	@echo "make docs       build the generated pages of docs/, then site/"
 	@echo "make bench      run the benchmarks of bench/"
 	@echo "make clean      remove caches and build products; clean-all also removes $(VENV)"
 	@echo

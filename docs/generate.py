@@ -1,27 +1,31 @@
-"""Writes the pages and tables of the documentation that follow from the code; `make docs` runs it."""
+"""Builds the pages and tables of the documentation that follow from the code; `make docs` runs it.
+
+Pages of `generated()` are built and not committed. Marked blocks inside committed pages are updated in place.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
-from fedxray.audit.plan.reference import plan_reference
 from fedxray.audit.setting_words import WORDS
 from fedxray.cli.show import Setting, default_grants, settings_of
 from fedxray.metrics.table import METRICS
-from fedxray.reproduce.base import REPRODUCTIONS, find
-from fedxray.reproduce.compact import gains, numbers
-from fedxray.reproduce.document import found_lines
+from fedxray.reproduce.base import REPRODUCTIONS
 from fedxray.reproduce.document import read as read_reproduction
-from fedxray.reproduce.lmra_page import choices
-from fedxray.reproduce.lmra_page import tables as local_models
 from fedxray.reproduce.pages import heading, sheets
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
+from lmra_page import choices
+from lmra_page import tables as local_models
+from plan_reference import plan_reference
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -30,29 +34,58 @@ RESULTS = DOCS / "results"
 
 ATTACKS_OPENING = """# Attack matrix
 
-Every attack that is built: from which seats it can run, what it is told by default, what its result is compared
-with, and where it comes from. `fedxray show NAME` prints the same with all settings, and what the attack needs: an
-attack that holds another one (as `attribute-from-model` holds a model of the client) also needs what that one needs.
+Every attack: the roles that can run it, the grants it gets by default, what its result is compared with, and its
+source. `fedxray show NAME` prints the same for one attack, with its settings and needs. An attack that holds another
+one (`attribute-from-model` holds a model of the client) also needs what that one needs. The terms are defined in
+[Concepts](concepts.md).
 
-This page is written by the code (`docs/generate.py`).
+This page is built by `docs/generate.py`.
 
 """
 SETTINGS_OPENING = """# Settings
 
-Every setting of what a [plan](plan.md) can name, with its default. One without a default may be left out. `fedxray
-show NAME` prints the same, and what an attack needs. Settings of the federation itself are on the page of the plan.
+Every setting of what a [plan](plan.md) can name, with its default. A setting without a default is optional. `fedxray
+show NAME` prints the same for one name. Settings of the federation are in the [plan reference](plan-reference.md).
 
-This page is written by the code (`docs/generate.py`).
+This page is built by `docs/generate.py`.
 """
+RESULTS_OPENING = """# Reproduced tables
+
+Results of `fedxray reproduce`. Each JSON file in this folder is the `reproduction.json` of one run, with the commands
+and commits that computed it and every single value. [Reproductions](../reproductions.md) explains the tables.
+
+This page is built from the JSON files by `docs/generate.py`.
+
+"""
+PAPER_PAGES = {
+    "dlf": "Dimitrov et al. 2022 (DLF)",
+    "awa": "Song et al. 2023 (AWA)",
+    "aia": "Diana et al. 2025 (AIA)",
+    "lmra": "Driouich et al. (LMRA)",
+    "curious": '"curious client" (2024)',
+}
+# Number of a paper in the headers of attack files: how the documentation cites it, and its full title.
 PAPERS = {
-    "000": "Driouich, Xu, Neglia, Giroire, Thomas: "
-    "*Local Model Reconstruction Attacks in Federated Learning and their Uses*",
-    "001": "Dimitrov, Balunović, Konstantinov, Vechev: *Data Leakage in Federated Averaging*, TMLR 2022",
-    "002": "Song, Wang, Zuazua: "
-    "*Approximate and Weighted Data Reconstruction Attack in Federated Learning*, arXiv 2308.06822",
-    "003": "Diana, Marfoq, Xu, Neglia, Giroire, Thomas: "
-    "*Attribute Inference Attacks for Federated Regression Tasks*, AAAI 2025",
-    "004": "*Federated Learning Nodes Can Reconstruct Peers' Image Data*",
+    "000": (
+        "Driouich et al. (LMRA)",
+        "Driouich, Xu, Neglia, Giroire, Thomas: "
+        "*Local Model Reconstruction Attacks in Federated Learning and their Uses*",
+    ),
+    "001": (
+        "Dimitrov et al. 2022 (DLF)",
+        "Dimitrov, Balunović, Konstantinov, Vechev: *Data Leakage in Federated Averaging*, TMLR 2022",
+    ),
+    "002": (
+        "Song et al. 2023 (AWA)",
+        "Song, Wang, Zuazua: "
+        "*Approximate and Weighted Data Reconstruction Attack in Federated Learning*, arXiv 2308.06822",
+    ),
+    "003": (
+        "Diana et al. 2025 (AIA)",
+        "Diana, Marfoq, Xu, Neglia, Giroire, Thomas: "
+        "*Attribute Inference Attacks for Federated Regression Tasks*, AAAI 2025",
+    ),
+    "004": ('"curious client" (2024)', "*Federated Learning Nodes Can Reconstruct Peers' Image Data*"),
 }
 
 
@@ -62,24 +95,24 @@ def attack_matrix() -> str:
     floors = [(f"`{name}`", _about(catalog.resolve("floors", name))) for name in catalog.FLOORS]
     return (
         ATTACKS_OPENING
-        + "## Seats\n\n"
-        + _table(("attack", "finds out", *ROLES), [_seat_row(*one) for one in entries.items()])
-        + "\n## What they are told and compared with\n\n"
+        + "## Roles\n\n"
+        + _table(("attack", "infers", *ROLES), [_role_row(*one) for one in entries.items()])
+        + "\n## Grants, floors and controls\n\n"
         + _table(
             ("attack", "grants by default", "floors", "controls"),
             [_knowledge_row(*one) for one in entries.items()],
         )
-        + "\n## What they do, and where they come from\n\n"
+        + "\n## Output and source\n\n"
         + _table(
-            ("attack", "what it gives", "source"),
+            ("attack", "output", "source"),
             [(f"`{name}`", _about(one), _source(one)) for name, one in entries.items()],
         )
-        + "\n## Floors\n\nAttacks that get no message at all. What they reach could be guessed anyway.\n\n"
-        + _table(("floor", "what it guesses"), floors)
-        + "\n## Metrics\n\nThe margin is the least difference to the floor that counts as a leak.\n\n"
-        + _table(("metric", "what it is", "more leak when", "margin"), _metric_rows())
-        + "\n## Papers\n\nThe code calls five papers by number.\n\n"
-        + _table(("number", "paper"), list(PAPERS.items()))
+        + "\n## Floors\n\nBaselines without messages.\n\n"
+        + _table(("floor", "guess"), floors)
+        + "\n## Metrics\n\nThe margin is the smallest gain that counts as a leak.\n\n"
+        + _table(("metric", "meaning", "more leak when", "margin"), _metric_rows())
+        + "\n## Papers\n\n"
+        + _table(("cited as", "paper"), list(PAPERS.values()))
     )
 
 
@@ -87,17 +120,19 @@ def settings() -> str:
     """The page docs/settings.md."""
     parts = [SETTINGS_OPENING]
     for kind in WORDS:
-        named = {name: settings_of(kind, name) for name in catalog.table(kind)}
         parts += [f"\n## {kind.capitalize()}\n"]
-        parts += [f"\n### {name}\n\n" + _settings_table(found) for name, found in named.items() if found]
-        if bare := [f"`{name}`" for name, found in named.items() if not found]:
-            parts.append(f"\nWithout settings: {', '.join(bare)}.\n")
+        for name in catalog.built_in(kind):
+            about = catalog.first_paragraph(catalog.resolve(kind, name))
+            found = settings_of(kind, name)
+            parts.append(
+                f"\n### {name}\n\n{about}\n\n" + (_settings_table(found) if found else "No settings.\n")
+            )
     return "".join(parts)
 
 
 def _settings_table(found: list[Setting]) -> str:
     rows = [(f"`{one.name}`", one.told, one.accepts, one.default.removeprefix("default ")) for one in found]
-    return _table(("setting", "what it is", "accepts", "default"), rows)
+    return _table(("setting", "meaning", "accepts", "default"), rows)
 
 
 def blocks() -> dict[str, str]:
@@ -107,38 +142,34 @@ def blocks() -> dict[str, str]:
     defences = [(f"`{name}`", _whole(catalog.resolve("defences", name))) for name in catalog.DEFENCES]
     restorers = [(f"`{name}`", _about(catalog.resolve("restorers", name))) for name in catalog.RESTORERS]
     return {
-        "defences": _table(("defence", "what it does"), defences),
-        "roles": _table(("seat", "sees"), roles),
+        "defences": _table(("defence", "effect"), defences),
+        "roles": _table(("role", "sees"), roles),
         "grants": _table(("grant", "hands over"), grants),
         "own attack": _code("python", EXAMPLES / "own-attack" / "attack.py"),
-        "own attack plan": _code("toml", EXAMPLES / "own-attack" / "own-attack.toml"),
         "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
-        "own images plan": _code("toml", EXAMPLES / "own-images" / "scans.toml"),
         "schema": _code("", EXAMPLES / "no-data" / "schema.toml"),
-        "python": _code("python", EXAMPLES / "python" / "audit.py"),
         "reproductions": _reproductions(),
-        "measured": _measured(),
-        "local models": _local_models(),
         "restorers": _table(("restorer", "what it gives"), restorers),
-        "measured restoration": _few_lines("curious-restoration", ("psnr", "ssim", "lpips")),
-        "measured inversion": _few_lines("dlf-table[13]", ("psnr", "rec", "retrieval")),
-        "measured awa": _few_lines("awa-", ("psnr_002", "ssim_002")),
-        "measured sums": _few_lines("curious-[!r]", ("psnr", "ssim", "lpips", "retrieval")),
     }
 
 
-def pages() -> dict[Path, str]:
-    """Every generated or partly generated file with the text it should have."""
-    found = {
-        DOCS / "plan.md": plan_reference(),
-        DOCS / "attacks.md": attack_matrix(),
-        DOCS / "settings.md": settings(),
+def generated() -> dict[str, str]:
+    """Return the pages that are built and not committed, by their path below docs/."""
+    reference = plan_reference().replace("(search.md)", "(running.md#searching-settings)")
+    return {
+        "plan-reference.md": reference,
+        "attacks.md": attack_matrix(),
+        "settings.md": settings(),
+        "results/README.md": RESULTS_OPENING + _measured(),
     }
-    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md")), RESULTS / "README.md"]:
-        if path not in found:
-            found[path] = _filled(path.read_text(encoding="utf-8"), path)
-    return found
+
+
+def filled() -> dict[Path, str]:
+    """Return the committed pages with their marked blocks updated."""
+    built = {DOCS / path for path in generated()}
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return {path: _filled(path.read_text(encoding="utf-8"), path) for path in pages if path not in built}
 
 
 def _filled(text: str, path: Path) -> str:
@@ -154,15 +185,12 @@ def _filled(text: str, path: Path) -> str:
 
 
 def _reproductions() -> str:
-    """Every reproduction with its rows, columns and place in a paper."""
+    """Names of the reproductions by paper; a name begins with that of the paper's page."""
     rows = []
-    for name in REPRODUCTIONS:
-        made = find(name)
-        columns = ", ".join(dict.fromkeys(f"`{column.name}`" for column in made.columns))
-        small = made.small_rows or made.rows
-        names = ", ".join(f"**{row}**" if row in small else row for row in made.rows)
-        rows.append((f"`{name}`", made.shows, f"{made.paper.title}, {made.paper.place}", names, columns))
-    return _table(("name", "what it shows", "paper", "rows", "columns"), rows)
+    for page, title in PAPER_PAGES.items():
+        names = ", ".join(f"`{name}`" for name in REPRODUCTIONS if name.startswith(f"{page}-"))
+        rows.append((f"[{title}](papers/{page}.md)", names))
+    return _table(("paper", "reproductions"), rows)
 
 
 def _measured() -> str:
@@ -174,34 +202,18 @@ def _measured() -> str:
         for sheet in sheets(content):
             parts += [f"### {sheet.title} ({path.stem})\n", _table(sheet.head, list(sheet.lines))]
         parts += [*(f"- {sentence}" for sentence in content["sentences"]), ""]
+        if path.stem == "lmra-table1":
+            parts += _local_models(content)
     return "\n".join(parts) + "\n"
 
 
-def _few_lines(names: str, metrics: tuple[str, ...]) -> str:
-    """Committed results in few lines: numbers, paired differences and the command of each."""
-    parts = []
-    for path in sorted(RESULTS.glob(f"{names}*.json")):
-        content = read_reproduction(path)
-        parts += [f"### {path.stem}\n", f"{content['shows']} Made by `{content['command']}`.\n"]
-        measured = tuple(dict.fromkeys(row["metric"] for row in content["rows"]))
-        shown = metrics if set(metrics) & set(measured) else measured  # of an attack with scores of its own
-        tables = (numbers(content, shown), gains(content, shown), found_lines(content.get("searches", ())))
-        for head, lines in tables:
-            parts += [_table(head, lines)] if lines else []
-    return "\n".join(parts) + ("\n" if parts else "")
+def _local_models(content: Mapping[str, Any]) -> list[str]:
+    """The table on local models once more, one line per model, with seeds apart on which settings were chosen."""
+    tables = [f"### {title}\n\n{_table(head, lines)}" for title, head, lines in local_models(content)]
+    return [*tables, *(f"- {sentence}" for sentence in choices(content)), ""]
 
 
-def _local_models() -> str:
-    """The committed table on local models, seeds apart on which settings were looked at."""
-    path = RESULTS / "lmra-table1.json"
-    if not path.is_file():
-        return ""
-    content = read_reproduction(path)
-    made = [f"### {title}\n\n{_table(head, lines)}" for title, head, lines in local_models(content)]
-    return "\n".join([*made, *(f"- {sentence}" for sentence in choices(content))]) + "\n"
-
-
-def _seat_row(name: str, entry: Any) -> tuple[str, ...]:
+def _role_row(name: str, entry: Any) -> tuple[str, ...]:
     return (f"`{name}`", entry.kind, *("yes" if role in entry.roles else "" for role in ROLES))
 
 
@@ -211,9 +223,10 @@ def _knowledge_row(name: str, entry: Any) -> tuple[str, ...]:
 
 
 def _source(entry: Any) -> str:
-    """The first paragraph of the attack's file, which names its paper."""
+    """The first paragraph of the attack's file, with papers cited by author and year."""
     module = importlib.import_module(entry.__module__)
-    return " ".join(str(module.__doc__).split("\n\n")[0].split())
+    text = " ".join(str(module.__doc__).split("\n\n")[0].split())
+    return re.sub(r"\b(?:papers? )?(00[0-4])\b", lambda found: PAPERS[found[1]][0], text)
 
 
 def _metric_rows() -> list[tuple[str, ...]]:
@@ -240,12 +253,26 @@ def _code(language: str, file: Path) -> str:
     return f"```{language}\n{file.read_text(encoding='utf-8')}```\n"
 
 
+def write(folder: Path = DOCS) -> list[Path]:
+    """Write the generated pages below `folder`; return those that changed."""
+    texts = {folder / path: text for path, text in generated().items()}
+    return [path for path, text in texts.items() if _write(path, text)]
+
+
+def _write(path: Path, text: str) -> bool:
+    """Write a page unless it already has this text; return whether it changed."""
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return True
+
+
 def main() -> int:
-    """Write what differs and say so."""
-    for path, text in pages().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-            print(f"wrote {path.relative_to(ROOT)}")
+    """Update marked blocks, build the generated pages, and list what changed."""
+    changed = [path for path, text in filled().items() if _write(path, text)]
+    for path in [*changed, *write()]:
+        print(f"wrote {path.relative_to(ROOT)}")
     return 0
 
 

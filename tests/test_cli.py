@@ -190,7 +190,6 @@ def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
     [
         (["list", "atacks"], "attacks"),
         (["show", "atribute-from-model"], "Did you mean attribute-from-model"),
-        (["show", "other-optimum"], "not built yet"),
         (["audit", "nowhere.toml"], "no file at nowhere.toml"),
         (["audit"], "Missing argument"),
         (["audit", "x.toml", "--enginee", "inline"], "No such option"),

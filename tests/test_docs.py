@@ -1,10 +1,14 @@
-"""The documentation says what is so: generated pages, commands, links, snippets and messages are all checked."""
+"""Checks the documentation against the code: generated pages, commands, links, snippets and messages.
+
+Pages that `docs/generate.py` builds are not committed; they are built here, in memory or in a temporary folder.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,32 +27,47 @@ from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.cli import app
 from fedxray.data import DATASETS
+from fedxray.data.sources import SOURCES
+from fedxray.reproduce.base import REPRODUCTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [
+GENERATED = {DOCS / path for path in ("attacks.md", "plan-reference.md", "settings.md", "results/README.md")}
+COMMITTED = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
+    ROOT / "CHANGELOG.md",
     ROOT / "examples" / "README.md",
-    *sorted(DOCS.glob("*.md")),
-    DOCS / "results" / "README.md",
+    *sorted(set(DOCS.rglob("*.md")) - GENERATED),
 ]
+PAGES = [*COMMITTED, *sorted(GENERATED)]
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 COMMAND = re.compile(r"(?:^|[\s`\\/])fedxray ((?:data |import )?[a-z][a-z-]*)((?: +[^\s`|,;.)]\S*)*)", re.M)
 # Words that follow "fedxray" in a sentence and are no commands.
 SENTENCE = re.compile(r"`([^`\n]+)`")
 
 
+@functools.cache
+def generate() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
+
+
+@functools.cache
+def generated() -> dict[Path, str]:
+    """The pages that are built and not committed."""
+    return {DOCS / path: text for path, text in generate()["generated"]().items()}
+
+
 def text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    return generated()[path] if path in GENERATED else path.read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[Any]:
-    """All fenced blocks of a language with the page and number as id."""
+    """All fenced blocks of a language on committed pages, with the page and number as id."""
     return [
         pytest.param(body, id=f"{page.relative_to(ROOT)}-{number}")
-        for page in PAGES
+        for page in COMMITTED
         for number, (kind, body) in enumerate(BLOCK.findall(text_of(page)))
         if kind == language
     ]
@@ -60,14 +79,22 @@ def code_of(text: str) -> list[str]:
     return lines + SENTENCE.findall(BLOCK.sub("", text))
 
 
-@functools.cache
-def generate() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
-
-
-def test_generated_pages_are_up_to_date() -> None:
-    stale = [path.name for path, text in generate()["pages"]().items() if text_of(path) != text]
+def test_blocks_of_committed_pages_are_up_to_date() -> None:
+    stale = [path.name for path, text in generate()["filled"]().items() if text_of(path) != text]
     assert not stale, "run `make docs`"
+
+
+def test_generated_pages_are_built_and_not_committed(tmp_path: Path) -> None:
+    assert set(generated()) == GENERATED
+    ignored = text_of(ROOT / ".gitignore").splitlines()
+    assert all(f"/{path.relative_to(ROOT).as_posix()}" in ignored for path in GENERATED)
+    assert {path.relative_to(tmp_path) for path in generate()["write"](tmp_path)} == {
+        path.relative_to(DOCS) for path in GENERATED
+    }
+    assert generate()["write"](tmp_path) == []
+    assert all((tmp_path / path.relative_to(DOCS)).read_text("utf-8") == text_of(path) for path in GENERATED)
+    # Snippets are run on committed pages only.
+    assert not [kind for path in GENERATED for kind, _ in BLOCK.findall(text_of(path)) if kind]
 
 
 def test_a_stale_block_is_found() -> None:
@@ -77,6 +104,21 @@ def test_a_stale_block_is_found() -> None:
     assert filled.startswith("before\n") and filled.endswith("\nafter\n")
     with pytest.raises(KeyError, match="no block is called 'rolls'"):
         generate()["_filled"]("<!-- rolls -->\n<!-- end of rolls -->", ROOT / "README.md")
+
+
+def test_every_reproduction_is_listed() -> None:
+    page = text_of(DOCS / "reproductions.md")
+    assert [name for name in REPRODUCTIONS if f"`{name}`" not in page] == []
+
+
+def test_pages_on_papers_are_short() -> None:
+    lengths = {page.name: len(text_of(page).split()) for page in DOCS.glob("papers/*.md")}
+    assert lengths and {name: words for name, words in lengths.items() if words > 2000} == {}
+
+
+def test_the_page_of_results_has_every_result() -> None:
+    text = text_of(DOCS / "results" / "README.md")
+    assert all(f"\n## {result.stem}\n" in text for result in (DOCS / "results").glob("*.json"))
 
 
 def test_the_matrix_names_every_attack_floor_and_metric() -> None:
@@ -109,7 +151,8 @@ def test_sizes_are_those_that_make_says() -> None:
 def test_links_resolve(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", text_of(page)))
     local = [link.partition("#")[0] for link in links if not link.startswith(("https://", "#"))]
-    assert [link for link in local if not (page.parent / link).exists()] == []
+    targets = {link: (page.parent / link).resolve() for link in local}
+    assert [link for link, path in targets.items() if path not in GENERATED and not path.exists()] == []
 
 
 @functools.cache
@@ -189,8 +232,12 @@ def test_every_field_of_the_results_is_explained(part: str) -> None:
 
 
 def test_every_data_set_is_described() -> None:
-    page = text_of(DOCS / "data.md")
-    assert [name for name in DATASETS if f"`{name}`" not in page] == []
+    page = text_of(DOCS / "settings.md")
+    for name in DATASETS:
+        sentence = catalog.first_paragraph(catalog.resolve("datasets", name))
+        assert sentence and sentence.replace("|", "\\|") in page, name
+    licences = text_of(DOCS / "data.md")
+    assert [name for name in DATASETS if name in SOURCES and f"`{name}`" not in licences] == []
 
 
 WHOLE: dict[str, Any] = {
@@ -240,14 +287,17 @@ def on_the_page(message: str) -> bool:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    told = subprocess.run(
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    generate()["write"](tmp_path / "docs")
+    built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-        cwd=ROOT,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert built.returncode == 0, built.stderr
     page = text_of(tmp_path / "site" / "index.html")
     assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//", page), (
         "nothing from other sites"

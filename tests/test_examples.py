@@ -101,12 +101,12 @@ def test_the_readme_quotes_the_run_of_own_csv() -> None:
     text = " ".join((EXAMPLES.parent / "README.md").read_text(encoding="utf-8").split())
     controls = row["controls"]
     for quoted in (
-        f"{row['mean']:.1%} of records told rightly",
-        f"filling in from public records gives {row['floor']:.1%}.",
-        f"The messages add {100 * row['difference']:.1f} points",
+        f"infers smoking status correctly for {row['mean']:.1%} of records.",
+        f"Without any message {row['floor']:.1%} would be possible (floor).",
+        f"Gain: {100 * row['difference']:.1f} points",
         f"(95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f}).",
-        f"Verdict: **{row['verdict']}**. Its kind is *{row['kind']}*",
-        f"tells {controls['held-out']['mean']:.1%} of records that were never trained on",
+        f"Verdict: **{row['verdict']}**. Level: **{row['kind']}**",
+        f"reaches {controls['held-out']['mean']:.1%} on records that were never trained on",
         f"and {controls['global-model']['mean']:.1%} with the global model",
     ):
         assert quoted.replace("%", " %").replace("95  %", "95 %") in text, RENEW

@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "fedxray"
 
 # From the ground up: a module may import from its own room and from those before it.
 ROOMS = (
-    "errors", "files", "lookup", "seeds", "progress", "params", "optim", "imaging", "losses",
+    "errors", "files", "lookup", "plugins", "seeds", "progress", "params", "optim", "imaging", "losses",
     "data", "models", "defences", "federation",
     "adversary", "priors", "attacks", "restore", "metrics", "theory", "audit", "report", "reproduce",
     "integrations", "cli",

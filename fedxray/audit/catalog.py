@@ -1,223 +1,30 @@
-"""The names a plan can use, each as one visible line, and how settings become objects."""
+"""The names that a plan can use, and how names with settings become attacks, defences and floors.
+
+A name is one line in a table here (or in the table that ELSEWHERE points to), or an entry point of an installed package
+(fedxray/plugins.py). The fields of a class are its settings: pydantic checks each value strictly against the field's
+annotation, and a refusal states which setting, what was expected, what was given and what to do.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from fedxray import plugins
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.lookup import load, load_factory, users_code
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationInfo
+
     from fedxray.attacks.base import Attack
     from fedxray.defences.base import Defence
-
-# --- A user's own code, named in a plan as "module:function".
-
-
-def reach(folder: Path) -> None:
-    """Let modules beside the plan be imported, after everything that is installed."""
-    place = str(folder.resolve())
-    if place not in sys.path:
-        sys.path.append(place)
-
-
-def from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str, kind: type) -> Any:
-    """What the user's function returns for these settings, which must be of that kind."""
-    reach(folder)
-    factory = load_factory(spec, argument)
-    _check_settings(factory, spec, settings, argument)
-    with users_code(argument, f"{spec} to return a {kind.__name__}"):
-        made = factory(**settings)
-    if not isinstance(made, kind):
-        raise BadInput(
-            argument,
-            expected=f"{spec} to return a {kind.__name__}",
-            got=type(made).__name__,
-            remedy=f"Return an instance of a subclass of {kind.__module__}.{kind.__name__}.",
-        )
-    return made
-
-
-def _check_settings(
-    factory: Callable[..., Any], spec: str, settings: Mapping[str, Any], argument: str
-) -> None:
-    """Refuse settings that the function does not take; what tells no signature is simply called."""
-    try:
-        inspect.signature(factory).bind(**settings)
-    except TypeError as error:
-        raise BadInput(
-            argument,
-            expected=f"{spec} to take the settings {', '.join(settings) or '(none)'}",
-            got=str(error),
-            remedy="Make the settings of the plan keyword arguments of the function.",
-        ) from error
-    except ValueError:
-        return
-
-
-# --- Settings of a plan become fields of a frozen dataclass, each checked against its annotation.
-
-
-SubAttack = Callable[[Any, str], Any]
-OTHERWISE = {"lr": "learning_rate"}  # what an optimiser calls a setting -> what most attacks call it
-NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-
-
-class UnfitError(Exception):
-    """A value does not fit its annotation; carries what would."""
-
-
-def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attack: SubAttack) -> Any:
-    """An object of a settings dataclass from plain values, or BadInput that names the field."""
-    known = {one.name: one for one in fields(cls) if one.init}
-    hints = get_type_hints(cls)
-    filled: dict[str, Any] = {}
-    for key, value in settings.items():
-        place = f"{argument}.{key}"
-        if key not in known:
-            raise unknown_key(place, key, known, of=getattr(cls, "name", cls.__name__))
-        try:
-            filled[key] = fit(hints[key], value, place, sub_attack)
-        except UnfitError as error:
-            raise BadInput(
-                place, expected=str(error), got=repr(value), remedy=_default_remedy(known[key])
-            ) from None
-    missing = [name for name, one in known.items() if name not in filled and not _has_default(one)]
-    if missing:
-        raise BadInput(
-            f"{argument}.{missing[0]}",
-            expected=describe(hints[missing[0]]),
-            got="nothing",
-            remedy=f"Give {missing[0]} a value.",
-        )
-    try:
-        return cls(**filled)
-    except BadInput as error:
-        inner = error.argument if error.argument in known else OTHERWISE.get(error.argument, error.argument)
-        raise error.at(f"{argument}.{inner}") from error
-
-
-def fit(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:
-    """The value as its annotation wants it, or UnfitError."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return value
-    if origin in (Union, types.UnionType):
-        return _fit_union(hint, value, place, sub_attack)
-    if origin is Literal:
-        return _accept(any(value == one and type(value) is type(one) for one in arguments), value, hint)
-    if hint in (bool, str):
-        return _accept(isinstance(value, hint), value, hint)
-    if hint is int:
-        return _accept(isinstance(value, int) and not isinstance(value, bool), value, hint)
-    if hint is float:
-        _accept(isinstance(value, int | float) and not isinstance(value, bool), value, hint)
-        return float(value)
-    if hint is type(None):
-        return _accept(value is None, value, hint)
-    if origin in (tuple, list, Sequence):
-        return _fit_sequence(origin, arguments, hint, value, place, sub_attack)
-    if origin in (dict, Mapping):
-        _accept(isinstance(value, Mapping), value, hint)
-        return {key: fit(arguments[1], inner, f"{place}.{key}", sub_attack) for key, inner in value.items()}
-    return _fit_object(hint, value, place, sub_attack)
-
-
-def _fit_object(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:
-    if _is_attack(hint):
-        made = value if isinstance(value, hint) else sub_attack(value, place)
-        return _accept(isinstance(made, hint), made, hint)
-    if is_dataclass(hint) and isinstance(hint, type):
-        if isinstance(value, hint):
-            return value
-        _accept(isinstance(value, Mapping), value, hint)
-        return fill_fields(hint, value, place, sub_attack)
-    raise TypeError(f"{place}: a setting cannot be annotated as {hint!r}")
-
-
-def _fit_union(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:
-    """The first member that takes the value; sub-attacks last, so that their own message is seen."""
-    for member in sorted(
-        get_args(hint), key=lambda one: (_is_attack(one) or is_dataclass(one), one is not type(value))
-    ):
-        try:
-            return fit(member, value, place, sub_attack)
-        except UnfitError:
-            continue
-    raise UnfitError(describe(hint))
-
-
-def _fit_sequence(
-    origin: Any, arguments: Any, hint: Any, value: Any, place: str, sub_attack: SubAttack
-) -> Any:
-    _accept(isinstance(value, list | tuple), value, hint)
-    if origin is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):
-        _accept(len(value) == len(arguments), value, hint)
-        members = list(arguments)
-    else:
-        members = [arguments[0]] * len(value)
-    inner = [
-        fit(member, one, f"{place}[{index}]", sub_attack)
-        for index, (member, one) in enumerate(zip(members, value, strict=True))
-    ]
-    return inner if origin is list else tuple(inner)
-
-
-def _accept(right: bool, value: Any, hint: Any) -> Any:
-    if not right:
-        raise UnfitError(describe(hint))
-    return value
-
-
-def describe(hint: Any) -> str:
-    """An annotation in plain words."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(describe(one) for one in arguments if one is not type(None))
-    if origin is Literal:
-        return (
-            "one of " + ", ".join(repr(one) for one in arguments)
-            if len(arguments) > 1
-            else repr(arguments[0])
-        )
-    if origin is tuple and Ellipsis not in arguments:
-        return f"[{', '.join(describe(one) for one in arguments)}]"
-    if origin in (tuple, list, Sequence):
-        return f"a list, each {describe(arguments[0])}"
-    if origin in (dict, Mapping):
-        return "a table"
-    if _is_attack(hint):
-        return "the name of an attack, or a table with its name"
-    if is_dataclass(hint):
-        return "a table"
-    return NUMBERS.get(hint, str(hint))
-
-
-def _is_attack(hint: Any) -> bool:
-    from fedxray.attacks.base import Attack
-
-    return isinstance(hint, type) and issubclass(hint, Attack)
-
-
-def _has_default(one: Field[Any]) -> bool:
-    return one.default is not MISSING or one.default_factory is not MISSING
-
-
-def _default_remedy(one: Field[Any]) -> str:
-    if (
-        one.default is MISSING
-        or one.default is None
-        or not isinstance(one.default, int | float | str | bool | tuple)
-    ):
-        return "Change the value, or leave the key out."
-    return f"The default is {one.default!r}."
-
 
 ATTACKS: dict[str, str] = {
     "last-returned": "fedxray.attacks.local_model.baselines:LastReturned",
@@ -266,7 +73,7 @@ FLOORS: dict[str, str] = {
     "marginals": "fedxray.attacks.floors:Marginals",
     "class-mean": "fedxray.attacks.floors:ClassMean",
 }
-# Floors that are something else for attacks of one kind.
+# Floors that have a class of their own for attacks of one kind.
 FLOORS_OF_KIND: dict[tuple[str, str], str] = {
     ("chance", "sources"): "fedxray.attacks.floors:ChanceOfSources",
     ("majority", "rows"): "fedxray.attacks.floors:MajorityRow",
@@ -287,7 +94,7 @@ RESTORERS: dict[str, str] = {
     "mde": "fedxray.restore.mde:Mde",
     "gan": "fedxray.restore.gan:Gan",
 }
-# Kinds whose table stands with what it names: "module:TABLE", a mapping of names.
+# Kinds whose table is beside what it names: "module:TABLE", a mapping of names.
 ELSEWHERE: dict[str, str] = {
     "models": "fedxray.models:MODELS",
     "datasets": "fedxray.data.catalog:DATASETS",
@@ -301,11 +108,6 @@ HERE: dict[str, dict[str, str]] = {
     "floors": FLOORS,
     "defences": DEFENCES,
     "restorers": RESTORERS,
-}
-# Names that are fixed but have no code yet: refused with that reason, never listed.
-NOT_BUILT: dict[str, list[str]] = {
-    "attacks": [],
-    "floors": ["other-optimum"],
 }
 KINDS = (
     "attacks",
@@ -333,59 +135,99 @@ SINGULAR = {
 }
 
 
-def table(kind: str) -> Mapping[str, Any]:
-    """All names of a kind that can be used now."""
+# Names
+
+
+def built_in(kind: str) -> Mapping[str, Any]:
+    """The built-in names of a kind, each with "module:object" or with the entry itself."""
     if kind in HERE:
         return HERE[kind]
     if kind in ELSEWHERE:
-        found: Mapping[str, Any] = load(ELSEWHERE[kind])
-        return found
-    if kind in KINDS:
-        return {}
+        names: Mapping[str, Any] = load(ELSEWHERE[kind])
+        return names
     raise unknown_name("kind", kind, KINDS)
 
 
+def table(kind: str) -> Mapping[str, Any]:
+    """All names of a kind that a plan can use: the built-in ones, then those of plug-ins."""
+    return plugins.table(kind, built_in(kind))
+
+
 def check_name(kind: str, name: str, argument: str | None = None) -> None:
-    """Refuse a name that is not in the table of its kind, or not built yet."""
-    known = table(kind)
-    if name in known:
-        return
-    argument = argument or SINGULAR[kind]
-    if name in NOT_BUILT.get(kind, ()):
-        built = ", ".join(known) or "none"
-        raise BadInput(
-            argument,
-            expected=f"one of the {kind} that are built",
-            got=f"{name!r}, which is not built yet",
-            remedy=f"Built now: {built}.",
-        )
-    raise unknown_name(argument, name, known)
+    """Refuse a name that is not in the table of its kind, and offer the nearest."""
+    if name not in table(kind):
+        raise unknown_name(argument or SINGULAR[kind], name, table(kind))
 
 
 def resolve(kind: str, name: str, argument: str | None = None) -> Any:
     """The class or function behind a name, imported now; of a grant the words that explain it."""
+    argument = argument or SINGULAR[kind]
     check_name(kind, name, argument)
-    entry = table(kind)[name]
-    return load(entry) if isinstance(entry, str) and kind != "grants" else entry
+    if kind == "grants":
+        return built_in(kind)[name]
+    entry = plugins.resolve(kind, name, built_in(kind), argument)
+    plugin = plugin_of(kind, name)
+    if plugin is not None and kind in ("attacks", "defences"):
+        _check_plugin(kind, plugin, entry, argument)
+    return entry
+
+
+def plugin_of(kind: str, name: str) -> plugins.Plugin | None:
+    """The plug-in behind a name, None for a built-in or an unknown one."""
+    return plugins.find(kind, name, built_in(kind), SINGULAR[kind])
+
+
+def source_of(kind: str, name: str) -> str:
+    """Where a name comes from: "built-in", or the package that offers it."""
+    plugin = plugin_of(kind, name)
+    return "built-in" if plugin is None else plugin.source
+
+
+def ignored_plugins(kind: str) -> list[str]:
+    """One sentence for each plug-in that cannot be used under its name, mostly since that is built in."""
+    return plugins.ignored(kind, built_in(kind))
+
+
+def _check_plugin(kind: str, plugin: plugins.Plugin, entry: Any, argument: str) -> None:
+    """Refuse a plug-in that is no settings dataclass of its family, or that calls itself differently.
+
+    The name of the class enters seeds and stored results, so it must be the one that the plan uses.
+    """
+    base = load({"attacks": "fedxray.attacks.base:Attack", "defences": "fedxray.defences.base:Defence"}[kind])
+    fits = isinstance(entry, type) and issubclass(entry, base) and is_dataclass(entry)
+    if fits and getattr(entry, "name", None) == plugin.name:
+        return
+    raise BadInput(
+        argument,
+        expected=f"{plugin.spec} of {plugin.package} to be a frozen dataclass of {base.__module__}.{base.__name__} "
+        f"with name = {plugin.name!r}",
+        got=f"name = {getattr(entry, 'name', None)!r}" if fits else getattr(entry, "__name__", repr(entry)),
+        remedy=plugins.REMEDY,
+    )
+
+
+# Objects from names and settings
 
 
 def make_attack(name: str, settings: Mapping[str, Any], argument: str = "attack") -> Attack:
     """The named attack with these settings; a sub-attack is a name or a table with a name."""
-    made: Attack = fill_fields(resolve("attacks", name, f"{argument}.name"), settings, argument, _sub_attack)
-    return made
+    attack: Attack = fill_fields(
+        resolve("attacks", name, f"{argument}.name"), settings, argument, _sub_attack
+    )
+    return attack
 
 
 def make_floor(name: str, settings: Mapping[str, Any] | None = None) -> Attack:
     """The named floor."""
-    made: Attack = fill_fields(resolve("floors", name), settings or {}, "floor", _sub_attack)
-    return made
+    floor: Attack = fill_fields(resolve("floors", name), settings or {}, "floor", _sub_attack)
+    return floor
 
 
 def floor_for(name: str, kind: str) -> Attack:
-    """The named floor as it is for attacks of this kind."""
+    """The named floor for attacks of this kind."""
     special = FLOORS_OF_KIND.get((name, kind))
-    made: Attack = load(special)() if special else resolve("floors", name)()
-    return made
+    floor: Attack = load(special)() if special else resolve("floors", name)()
+    return floor
 
 
 def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defence") -> Defence:
@@ -400,43 +242,14 @@ def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defenc
             remedy="Leave the repeated one out.",
         )
     if len(parts) == 1:
-        alone: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
-        return alone
+        defence: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
+        return defence
     from fedxray.defences.joined import Joined
 
     shares = _shared_out(settings, classes, argument)
     return Joined(
         parts=tuple(fill_fields(classes[part], shares[part], argument, _sub_attack) for part in parts)
     )
-
-
-def attack_from_factory(
-    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack"
-) -> Attack:
-    """A user's own attack, made by the function or class that the plan names."""
-    from fedxray.attacks.base import Attack
-
-    made: Attack = from_factory(spec, settings, folder, f"{argument}.factory", Attack)
-    return made
-
-
-def defence_from_factory(
-    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence"
-) -> Defence:
-    """A user's own defence, made by the function or class that the plan names."""
-    from fedxray.defences.base import Defence
-
-    made: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
-    with users_code(f"{argument}.factory", f"{spec} to return a defence that describes itself"):
-        words = made.describe()
-    if not isinstance(words, str):
-        raise BadInput(
-            f"{argument}.factory",
-            expected="describe() to return a text",
-            got=type(words).__name__,
-            remedy="Return one line.",
-        )
-    return made
 
 
 def _sub_attack(value: Any, argument: str) -> Attack:
@@ -457,10 +270,8 @@ def _sub_attack(value: Any, argument: str) -> Attack:
 def _shared_out(
     settings: Mapping[str, Any], classes: Mapping[str, type], argument: str
 ) -> dict[str, dict[str, Any]]:
-    """The settings of joined defences, each handed to the one part that has the field."""
-    from dataclasses import fields
-
-    fields_of = {part: {one.name for one in fields(cls)} for part, cls in classes.items()}
+    """The settings of joined defences, each given to the one part that has the field."""
+    fields_of = {part: {field.name for field in fields(cls)} for part, cls in classes.items()}
     shares: dict[str, dict[str, Any]] = {part: {} for part in classes}
     for key, value in settings.items():
         if key in shares and isinstance(value, Mapping):
@@ -478,3 +289,253 @@ def _shared_out(
             )
         shares[takers[0]][key] = value
     return shares
+
+
+# Settings: plain values of a plan become fields of a frozen dataclass
+
+
+SubAttack = Callable[[Any, str], Any]  # value and place of a sub-attack -> the attack
+OTHERWISE = {"lr": "learning_rate"}  # what an optimiser calls a setting -> what most attacks call it
+TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attack: SubAttack) -> Any:
+    """An object of a settings dataclass from plain values, or BadInput that names the field.
+
+    `argument` is the place in the plan, as attack[0]; `sub_attack` makes the attack of a field that holds one.
+    """
+    from pydantic import ValidationError
+
+    known = {field.name: field for field in fields(cls) if field.init}
+    hints = get_type_hints(cls)
+    filled: dict[str, Any] = {}
+    for key, value in settings.items():
+        place = f"{argument}.{key}"
+        if key not in known:
+            raise unknown_key(place, key, known, of=getattr(cls, "name", cls.__name__))
+        try:
+            filled[key] = _adapter(hints[key]).validate_python(value, context=(place, sub_attack))
+        except ValidationError:
+            raise BadInput(
+                place, expected=describe(hints[key]), got=repr(value), remedy=_default_remedy(known[key])
+            ) from None
+    missing = [name for name, field in known.items() if name not in filled and not _has_default(field)]
+    if missing:
+        raise BadInput(
+            f"{argument}.{missing[0]}",
+            expected=describe(hints[missing[0]]),
+            got="nothing",
+            remedy=f"Give {missing[0]} a value.",
+        )
+    try:
+        return cls(**filled)
+    except BadInput as error:
+        inner = error.argument if error.argument in known else OTHERWISE.get(error.argument, error.argument)
+        raise error.at(f"{argument}.{inner}") from error
+
+
+@lru_cache(maxsize=512)
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    """The strict check of an annotation: no text becomes a number, but a whole number is a number."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(_rule(hint), config=ConfigDict(strict=True))
+
+
+def _rule(hint: Any) -> Any:
+    """An annotation for pydantic in which a list fits a tuple, and attacks and inner tables are made by us."""
+    from pydantic import BeforeValidator, PlainValidator
+
+    if _is_attack(hint) or _is_table(hint):
+
+        def make(value: Any, info: ValidationInfo) -> Any:
+            place, sub_attack = info.context  # type: ignore[misc]  # as fill_fields gives it
+            return _make_object(hint, value, place, sub_attack)
+
+        return Annotated[Any, PlainValidator(make)]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        # Objects last: their own refusal ends the search for a member that fits.
+        ordered = sorted(arguments, key=lambda member: _is_attack(member) or _is_table(member))
+        return Union[tuple(_rule(member) for member in ordered)]  # noqa: UP007
+    if origin is None or origin is Literal:
+        return hint
+    inner = tuple(one if one is Ellipsis else _rule(one) for one in arguments)
+    if origin is tuple:
+        return Annotated[tuple[inner], BeforeValidator(_list_as_tuple)]  # type: ignore[valid-type]
+    return origin[inner]
+
+
+def _list_as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _make_object(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:
+    """The attack or inner table of a field; ValueError where it is of another type than the field's."""
+    if isinstance(value, hint):
+        return value
+    if _is_attack(hint):
+        value = sub_attack(value, place)
+    elif isinstance(value, Mapping):
+        value = fill_fields(hint, value, place, sub_attack)
+    if not isinstance(value, hint):
+        raise ValueError(describe(hint))
+    return value
+
+
+def describe(hint: Any) -> str:
+    """An annotation in plain words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(member) for member in arguments if member is not type(None))
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, arguments)) if len(arguments) > 1 else repr(arguments[0])
+    if origin is tuple and Ellipsis not in arguments:
+        return f"[{', '.join(map(describe, arguments))}]"
+    if origin in (tuple, list, Sequence):
+        return f"a list, each {describe(arguments[0])}"
+    if origin in (dict, Mapping):
+        return "a table"
+    if _is_attack(hint):
+        return "the name of an attack, or a table with its name"
+    if _is_table(hint):
+        return "a table"
+    return TYPE_WORDS.get(hint, str(hint))
+
+
+def _is_attack(hint: Any) -> bool:
+    from fedxray.attacks.base import Attack
+
+    return isinstance(hint, type) and issubclass(hint, Attack)
+
+
+def _is_table(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+def _default_remedy(field: Field[Any]) -> str:
+    default = field.default
+    if default is MISSING or not isinstance(default, int | float | str | bool | tuple):
+        return "Change the value, or leave the key out."
+    return f"The default is {default!r}."
+
+
+# Facts for results.json
+
+
+def attack_facts(attack: Attack, factory: str | None = None) -> dict[str, str | None]:
+    """What results.json states about an attack, so that a report needs neither its code nor torch.
+
+    `factory` is "module:function" where the plan names one in place of a catalogue name.
+    """
+    return {
+        "name": attack.name,
+        "kind": attack.kind,
+        "about": first_paragraph(type(attack)) or None,
+        "paper": _citation(type(attack)),
+        "source": source_of("attacks", attack.name) if factory is None else f"factory {factory}",
+    }
+
+
+def first_paragraph(entry: Any) -> str:
+    """The first paragraph of a docstring on one line; empty for none, also where a dataclass wrote its own."""
+    text = inspect.getdoc(entry) or ""
+    generated = isinstance(entry, type) and text.startswith(f"{entry.__name__}(")
+    return "" if generated else " ".join(text.split("\n\n")[0].split())
+
+
+def _citation(cls: type[Attack]) -> str | None:
+    """The paper of an attack: the citation behind its key, or the text itself, as a plug-in may give it."""
+    key: str = getattr(cls, "paper", "")
+    if not key or " " in key:
+        return key or None
+    citation: str = load("fedxray.attacks.papers:PAPERS").get(key, key)
+    return citation
+
+
+def held_attacks(attack: Attack) -> Iterator[Attack]:
+    """An attack and those that its fields hold."""
+    from fedxray.attacks.base import Attack
+
+    yield attack
+    for field in fields(attack):  # type: ignore[arg-type]  # every attack is a dataclass
+        value = getattr(attack, field.name)
+        if isinstance(value, Attack):
+            yield from held_attacks(value)
+
+
+# A user's own code, named in a plan as "module:function"
+
+
+def reach(folder: Path) -> None:
+    """Let modules beside the plan be imported, after everything that is installed."""
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
+
+
+def from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str, kind: type) -> Any:
+    """The object that the user's function returns for these settings, which must be of that kind."""
+    reach(folder)
+    factory = load_factory(spec, argument)
+    _check_settings(factory, spec, settings, argument)
+    with users_code(argument, f"{spec} to return a {kind.__name__}"):
+        product = factory(**settings)
+    if not isinstance(product, kind):
+        raise BadInput(
+            argument,
+            expected=f"{spec} to return a {kind.__name__}",
+            got=type(product).__name__,
+            remedy=f"Return an instance of a subclass of {kind.__module__}.{kind.__name__}.",
+        )
+    return product
+
+
+def _check_settings(
+    factory: Callable[..., Any], spec: str, settings: Mapping[str, Any], argument: str
+) -> None:
+    """Refuse settings that the function does not take; a function without a readable signature is simply called."""
+    try:
+        inspect.signature(factory).bind(**settings)
+    except TypeError as error:
+        raise BadInput(
+            argument,
+            expected=f"{spec} to take the settings {', '.join(settings) or '(none)'}",
+            got=str(error),
+            remedy="Make the settings of the plan keyword arguments of the function.",
+        ) from error
+    except ValueError:
+        return
+
+
+def attack_from_factory(
+    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack"
+) -> Attack:
+    """A user's own attack, made by the function or class that the plan names."""
+    from fedxray.attacks.base import Attack
+
+    attack: Attack = from_factory(spec, settings, folder, f"{argument}.factory", Attack)
+    return attack
+
+
+def defence_from_factory(
+    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence"
+) -> Defence:
+    """A user's own defence, made by the function or class that the plan names."""
+    from fedxray.defences.base import Defence
+
+    defence: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
+    with users_code(f"{argument}.factory", f"{spec} to return a defence that describes itself"):
+        words = defence.describe()
+    if not isinstance(words, str):
+        raise BadInput(
+            f"{argument}.factory",
+            expected="describe() to return a text",
+            got=type(words).__name__,
+            remedy="Return one line.",
+        )
+    return defence

@@ -195,18 +195,20 @@ def list_names(
     ],
 ) -> None:
     """List attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions."""
-    from fedxray.cli.show import lines_of
+    from fedxray.cli.show import lines_of, warnings_of
 
     for line in lines_of(kind):
         _say(line)
+    _warn(warnings_of([kind]))
 
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="A name of `fedxray list`.")]) -> None:
     """Explain one name: what it does, its settings, what it needs."""
-    from fedxray.cli.show import page_of
+    from fedxray.cli.show import kinds_of, page_of, warnings_of
 
     _say(page_of(name))
+    _warn(warnings_of(kinds_of(name)))
 
 
 @data_app.command()
@@ -217,6 +219,12 @@ def get(name: Annotated[str, typer.Argument(help="A data set of `fedxray list da
     for file in fetch(name):
         typer.echo(file)
     typer.echo(f"{name} is ready.")
+
+
+def _warn(sentences: list[str]) -> None:
+    """Print warnings, each on one line of the standard error."""
+    for sentence in sentences:
+        print(f"fedxray: warning: {_harmless(sentence)}", file=sys.stderr)
 
 
 def _say(text: str) -> None:

@@ -47,7 +47,7 @@ def run_audit(
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
-    _tell_factories(plan)
+    _tell_imports(plan)
     if dry_run:
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
@@ -117,9 +117,20 @@ def compute_with_one_thread() -> None:
         os.environ.setdefault(name, "1")
 
 
-def _tell_factories(plan: Plan) -> None:
+def _tell_imports(plan: Plan) -> None:
+    """Print the code of other people that this plan runs, and the plug-ins that are ignored."""
+    from fedxray.cli.show import warnings_of
+    from fedxray.plugins import GROUPS
+
     for spec in plan.factories():
         print(f"fedxray: this plan imports {spec}", file=sys.stderr)
+    for plugin in plan.third_party():
+        line = "this plan uses the {kind} {name} (third-party, from {distribution} {version})".format(
+            **plugin
+        )
+        print(f"fedxray: {line}", file=sys.stderr)
+    for sentence in warnings_of(GROUPS):
+        print(f"fedxray: warning: {sentence}", file=sys.stderr)
 
 
 def _tell_understood(plan: Plan, where: TextIO) -> None:

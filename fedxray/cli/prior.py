@@ -15,7 +15,7 @@ from fedxray.audit.plan import read_plan
 from fedxray.audit.run.prepare import prepare
 from fedxray.cli.audit import compute_with_one_thread
 from fedxray.data import Dataset, load
-from fedxray.data.catalog import DATASETS, find_loader, options_of
+from fedxray.data.catalog import find_loader, names, options_of
 from fedxray.errors import BadInput
 from fedxray.restore.loading import known_among, record_hashes
 from fedxray.restore.training import Images
@@ -112,7 +112,7 @@ def images_of_data(data: str, *, size: int | None = None, part: str | None = Non
     given: dict[str, Any] = {
         name: value for name, value in (("size", size), ("part", part)) if value is not None
     }
-    if data in DATASETS:
+    if data in names():
         find_loader(data)
         for name in set(given) - set(options_of(data)):
             raise BadInput(

@@ -1,17 +1,29 @@
-"""`fedxray list` and `fedxray show`: the catalogue in words."""
+"""`fedxray list` and `fedxray show`: the catalogue in words.
+
+A list reads docstrings from source files and imports no attack, defence, data set or model: it is fast, and it shows a
+plug-in that cannot be imported as well. `show` imports the one that it explains.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from fedxray.audit import catalog
 from fedxray.audit.setting_words import sentence_on
 from fedxray.errors import BadInput, unknown_name
+
+# Kinds whose entries are "module:object" with a docstring.
+DOCUMENTED = ("attacks", "floors", "defences", "restorers", "models", "datasets")
 
 
 class Setting(NamedTuple):
@@ -26,42 +38,80 @@ class Setting(NamedTuple):
 def lines_of(kind: str) -> Iterator[str]:
     """One line for each name of a kind: the name, then what it is."""
     names = catalog.table(kind)
-    if not names:
-        planned = ", ".join(catalog.NOT_BUILT.get(kind, ())) or "none"
-        raise BadInput(
-            kind, expected="a kind that is built", got=kind, remedy=f"None is built yet (planned: {planned})."
-        )
     width = max(map(len, names)) + 2
     for name in names:
-        yield f"{name:<{width}}{_sentence(kind, name)}".rstrip()
+        yield f"{name:<{width}}{_sentence(kind, name)}{_origin(kind, name)}".rstrip()
+
+
+def warnings_of(kinds: Iterable[str]) -> list[str]:
+    """One sentence for each plug-in of these kinds that is ignored."""
+    return [sentence for kind in kinds for sentence in catalog.ignored_plugins(kind)]
+
+
+def kinds_of(name: str) -> list[str]:
+    """The kinds that have an entry of this name."""
+    kinds = [kind for kind in catalog.KINDS if name in catalog.table(kind)]
+    if not kinds:
+        raise unknown_name("name", name, {one for kind in catalog.KINDS for one in catalog.table(kind)})
+    return kinds
 
 
 def page_of(name: str) -> str:
     """Everything about one name: what it does, its settings with defaults, what it needs."""
-    homes = [kind for kind in catalog.KINDS if name in catalog.table(kind)]
-    if not homes:
-        planned = [kind for kind, names in catalog.NOT_BUILT.items() if name in names]
-        if planned:
-            catalog.check_name(planned[0], name, "name")
-        raise unknown_name("name", name, {one for kind in catalog.KINDS for one in catalog.table(kind)})
-    return "\n\n".join(_page(kind, name) for kind in homes)
+    return "\n\n".join(_page(kind, name) for kind in kinds_of(name))
 
 
 def _page(kind: str, name: str) -> str:
     entry = catalog.resolve(kind, name)
-    parts = [f"{name} ({catalog.SINGULAR[kind]})", _text(kind, entry)]
+    parts = [f"{name} ({catalog.SINGULAR[kind]}){_origin(kind, name)}", _text(kind, entry)]
     parts += [f"Settings:\n{settings}"] if (settings := _settings(kind, name)) else []
     parts += [facts] if kind in ("attacks", "floors") and (facts := _attack_facts(entry)) else []
     return "\n\n".join(part for part in parts if part)
 
 
 def _sentence(kind: str, name: str) -> str:
-    text = _text(kind, catalog.resolve(kind, name))
+    documented = kind in DOCUMENTED
+    text = _docstring(catalog.table(kind)[name]) if documented else _text(kind, catalog.resolve(kind, name))
     return " ".join(text.split("\n\n")[0].split())
 
 
+def _origin(kind: str, name: str) -> str:
+    """The package of a plug-in, in brackets; nothing for a built-in name."""
+    try:
+        plugin = catalog.plugin_of(kind, name)
+    except BadInput as error:  # two packages offer it
+        return f" (cannot be used: {error.got} offer it)"
+    return "" if plugin is None else f" ({plugin.source})"
+
+
+@cache
+def _docstring(spec: str) -> str:
+    """The docstring behind "module:name", read from the source file; empty where none can be read."""
+    module, _, name = spec.partition(":")
+    file = _source_file(module)
+    try:
+        tree = ast.parse(file.read_bytes()) if file is not None else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    documented = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return next((ast.get_docstring(node) or "" for node in documented if node.name == name), "")
+
+
+def _source_file(module: str) -> Path | None:
+    """The file of a module; unlike importlib.util.find_spec this does not import the packages around it."""
+    folders, origin = None, None
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(name, folders)
+        if spec is None:
+            return None
+        folders, origin = spec.submodule_search_locations, spec.origin
+    return Path(origin) if origin else None
+
+
 def _text(kind: str, entry: Any) -> str:
-    """What an entry says of itself: its docstring, or the words of a plain entry."""
+    """The description of an entry: its docstring, or the words of a plain entry."""
     if kind == "roles":
         return f"Sees {entry.sees}."
     if kind == "grants":
@@ -102,15 +152,18 @@ def settings_of(kind: str, name: str) -> list[Setting]:
 
 def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
     default = one.default if one.default is not MISSING else one.default_factory
-    told = one.metadata.get("told") or sentence_on(
-        kind, name, one.name
-    )  # a class may bring its own sentences
+    told = one.metadata.get("told") or _sentence_on(kind, name, one.name)
     return Setting(one.name, _type(hint), _default(default, MISSING), told)
 
 
 def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:
     default = _default(one.default, inspect.Parameter.empty)
-    return Setting(one.name, _type(hint), default, sentence_on(kind, name, one.name))
+    return Setting(one.name, _type(hint), default, _sentence_on(kind, name, one.name))
+
+
+def _sentence_on(kind: str, name: str, setting: str) -> str:
+    """The sentence of our tables about a setting; a plug-in may mean another thing by the same word."""
+    return sentence_on(kind, name, setting) if catalog.plugin_of(kind, name) is None else ""
 
 
 def _settings(kind: str, name: str) -> str:

@@ -1,4 +1,8 @@
-"""The table of data sets by name, and the one door through which all data enters."""
+"""The table of data sets by name, and `load`, through which all data enters.
+
+A data set is one function that returns a Dataset (its keyword arguments are its settings, its docstring is its
+description) and one line in DATASETS, or the entry point of an installed package in the group fedxray.datasets.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedxray import plugins
 from fedxray.data.checks import missing_file, shown
 from fedxray.data.dataset import Dataset
 from fedxray.data.schema import by_schema
-from fedxray.errors import BadInput, unknown_key, unknown_name
-from fedxray.lookup import load as load_named
+from fedxray.errors import BadInput, unknown_key
+from fedxray.lookup import users_code
 
 DATASETS: Mapping[str, str] = {
     "digits": "fedxray.data.bundled:digits",
@@ -51,14 +56,16 @@ def load(
 ) -> Dataset:
     """A data set of the catalogue by name, a user's own CSV file, image folder or NPZ file by path, or a schema's.
 
-    Arrays of an NPZ file that are `ready` are used as they are, without any scaling.
+    `target` and `sensitive` are raw column names; `categorical` columns are categories although they hold numbers;
+    `drop` leaves columns out; `scale_target` standardises a regression target. Arrays of an NPZ file that are `ready`
+    are used as they are, without any scaling. `seed` is for synthetic data; `options` are those of the loader.
     """
-    given_of = [one for one in (name, path, schema) if one is not None]
-    if len(given_of) != 1:
+    origins = [origin for origin in (name, path, schema) if origin is not None]
+    if len(origins) != 1:
         raise BadInput(
             "name",
             expected="either a name, a path or a schema",
-            got="several" if given_of else "none of them",
+            got="several" if origins else "none of them",
             remedy='Give name = "clinic" for a known data set, or path = "file.csv" for your own.',
         )
     given = {"target": target, "sensitive": sensitive, "scale_target": scale_target}
@@ -72,7 +79,8 @@ def load(
         if "seed" in inspect.signature(function).parameters:
             settings["seed"] = seed
         _check_settings(f"data set {name}", function, settings)
-        return function(**settings)
+        plugin = plugins.find("datasets", name, DATASETS, "data set")
+        return function(**settings) if plugin is None else _from_plugin(plugin, function, settings)
     if schema is not None:
         _check_settings(f"schema {shown(str(schema))}", by_schema, settings)
         return by_schema(Path(os.path.expanduser(str(schema))), seed=seed, **settings)
@@ -87,12 +95,27 @@ def options_of(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(find_loader(name)).parameters)
 
 
+def names() -> list[str]:
+    """Every data set that can be named: the built-in ones, then those of plug-ins."""
+    return list(plugins.table("datasets", DATASETS))
+
+
 def find_loader(name: str) -> Callable[..., Dataset]:
-    """The loader function of a data set."""
-    if name not in DATASETS:
-        raise unknown_name("data set", str(name), DATASETS)
-    found: Callable[..., Dataset] = load_named(DATASETS[name])
-    return found
+    """The loader function of a data set, built in or of a plug-in."""
+    loader: Callable[..., Dataset] = plugins.resolve("datasets", str(name), DATASETS, "data set")
+    return loader
+
+
+def _from_plugin(
+    plugin: plugins.Plugin, loader: Callable[..., Dataset], settings: Mapping[str, Any]
+) -> Dataset:
+    """The data set of a plug-in, whose own errors are reported with its file and line."""
+    expected = f"{plugin.name} of {plugin.package} to return a Dataset"
+    with users_code("data set", expected, plugins.REMEDY):
+        dataset = loader(**settings)
+    if not isinstance(dataset, Dataset):
+        raise BadInput("data set", expected=expected, got=type(dataset).__name__, remedy=plugins.REMEDY)
+    return dataset
 
 
 def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:

@@ -1,7 +1,11 @@
-"""Every metric by name: what it scores, which way is better for the attacker, and the margin of its verdict.
+"""Every metric by name: what it scores, the direction in which the attacker does better, and the margin of its verdict.
 
-The margin is the least difference to the floor that counts as a leak. Names with the suffix `_by_index`
-(images compared in the order given) or a paper's number (`psnr_002`, `ssim_004`) share the plain entry.
+The margin is the smallest gain over the floor that counts as a leak. Names with the suffix `_by_index`
+(images compared in the order given) or of a paper's variant (`psnr_002`, `ssim_004`) share the plain entry.
+
+The sentences here are the only ones: report and docs use them. A new metric is one function in a file of its own and
+one line here, with its "module:function" as `formula`: scoring then computes it for every guess of its kinds, and
+summary, gate and report use it.
 """
 
 from __future__ import annotations
@@ -15,14 +19,22 @@ from fedxray.errors import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric; `better` is the direction in which the attacker does better."""
+    """One metric; `better` is the direction in which the attacker does better.
+
+    `formula` names a function of the guess and the truth that returns a number, one value for each true record, or
+    None where nothing can be compared. Its two tensors are, by kind: attributes, numbers of categories or values
+    [records]; membership, scores and whether each record is a member [records]; sources, the named client [records]
+    and whether each client owns the record [records, clients]; images and rows, the guesses and the true ones;
+    labels, counts [classes]. Metrics without a formula are computed by the scoring of their kind.
+    """
 
     kinds: tuple[str, ...]
     better: Literal["up", "down"]
     margin: float
-    what: str
-    best: float | None  # the value of a perfect attack; None where there is no end
+    what: str  # a sentence for the report, the terminal and the docs
+    best: float | None  # the value of a perfect attack; None where it is unbounded
     per_example: bool = False  # whether the margin is a share of the examples in question
+    formula: str = ""  # "module:function"
 
     @property
     def down(self) -> bool:
@@ -30,64 +42,77 @@ class Metric:
         return self.better == "down"
 
 
-def _up(kinds: str, margin: float, what: str, best: float | None = 1.0) -> Metric:
-    return Metric(kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best)
+def _up(kinds: str, margin: float, what: str, best: float | None = 1.0, formula: str = "") -> Metric:
+    """A metric that grows with the leak; several kinds are separated by spaces."""
+    return Metric(
+        kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best, formula=formula
+    )
 
 
-def _down(kinds: str, margin: float, what: str) -> Metric:
-    return Metric(kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0)
+def _down(kinds: str, margin: float, what: str, formula: str = "") -> Metric:
+    """A metric that falls to 0 as the leak grows."""
+    return Metric(
+        kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0, formula=formula
+    )
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": _up("attributes sources", 0.05, "share of records told rightly"),
-    "balanced_accuracy": _up("attributes", 0.05, "mean over true categories of the share told rightly"),
-    "within_tolerance": _up("attributes", 0.05, "share of values told to within the tolerance"),
-    "auc": _up("membership", 0.05, "chance that a member scores above a non-member, ties half"),
+    "accuracy": _up("attributes sources", 0.05, "share of records inferred correctly"),
+    "balanced_accuracy": _up(
+        "attributes", 0.05, "mean over the true categories of the share of records inferred correctly"
+    ),
+    "within_tolerance": _up(
+        "attributes", 0.05, "share of values inferred within the tolerance (a tenth of the column's range)"
+    ),
+    "auc": _up("membership", 0.05, "ROC AUC, members vs non-members (0.5 = chance)"),
     "tpr_at_1pct_fpr": _up(
         "membership",
         0.05,
-        "share of members named before more than 1 % of non-members are "
-        "(fewer than 100 non-members: before the first one)",
+        "true-positive rate at a false-positive rate of 1 % "
+        "(with fewer than 100 non-members: at no false positive)",
     ),
     "psnr": _up(
         "images",
         1.0,
-        "dB per image, peak 1, unclipped, optimally matched, mean; psnr_002, psnr_004: as papers 002 (peak is the "
-        "original's largest value) and 004 (whole numbers, peak 255) reckon it",
+        "peak signal-to-noise ratio in dB, mean over optimally matched images, peak 1, unclipped; psnr_002 as in Song "
+        "et al. 2023 (the peak is the original's largest value), psnr_004 as in curious client, 2024 (whole numbers, "
+        "peak 255)",
         None,
     ),
     "ssim": _up(
         "images",
         0.05,
-        "structural similarity, Gaussian window 11, sigma 1.5, inside the image; ssim_002 and ssim_004 are those of "
-        "papers 002 and 004, once over the whole image",
+        "structural similarity, Gaussian window 11, sigma 1.5, inside the image; ssim_002 (Song et al. 2023) and "
+        "ssim_004 (curious client, 2024) use one window over the whole image",
     ),
     "mse": _down("images", 0.005, "mean squared error per image, pixels in 0..1"),
-    "rec": _up("images", 0.05, "share of images with a psnr above the data set's threshold"),
-    "retrieval": _up("images", 0.05, "share nearest to their original among it and up to 999 others"),
+    "rec": _up("images", 0.05, "share of images with a PSNR above the data set's threshold"),
+    "retrieval": _up(
+        "images", 0.05, "share of guesses that are nearer to their original than to up to 999 other images"
+    ),
     "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
     "class_ssim": _up(
         "class-images",
         0.05,
-        "ssim of a class's guessed image with the client's training images of that class, mean",
+        "mean SSIM of the guessed image of a class with the client's training images of that class",
     ),
     "class_psnr": _up(
         "class-images",
         1.0,
-        "psnr of a class's guessed image with the client's training images of that class, mean",
+        "mean PSNR of the guessed image of a class with the client's training images of that class",
         None,
     ),
     "label_error": Metric(
         kinds=("labels",),
         better="down",
         margin=0.05,
-        what="examples whose label is wrong: half the sum of count differences; the margin is a share of the examples",
+        what="number of wrong labels: half the sum of count differences over classes; the margin is a share of them",
         best=0.0,
         per_example=True,
     ),
     "label_accuracy": _up("labels", 0.05, "1 - label_error / examples"),
-    "values_recovered": _up("rows", 0.05, "share of values of matched rows told to within the tolerance"),
-    "zest": _up("model", 0.05, "likeness of two models' local explanations, -1..1"),
+    "values_recovered": _up("rows", 0.05, "share of values of matched rows recovered within the tolerance"),
+    "zest": _up("model", 0.05, "similarity of the local explanations of two models, -1..1"),
     "parameter_distance": _down("model", 0.05, "relative L2 distance of the parameters"),
     "training_loss": _down(
         "model",
@@ -95,14 +120,14 @@ METRICS: dict[str, Metric] = {
         "loss of the model on the client's training records; of a regression, in units of the targets' variance",
     ),
     "training_accuracy": _up(
-        "model", 0.05, "share of the client's training records that the model tells rightly"
+        "model", 0.05, "share of the client's training records that the model predicts correctly"
     ),
     "training_mape": _down(
         "model", 0.05, "mean relative error of the model on the client's training records"
     ),
 }
 PAPER_VARIANTS = ("psnr", "ssim")
-# The metric that speaks for a kind of evidence where one must.
+# The primary metric of a kind of evidence.
 MAIN_METRIC: dict[str, str] = {
     "attributes": "accuracy",
     "sources": "accuracy",
@@ -116,11 +141,10 @@ MAIN_METRIC: dict[str, str] = {
 
 
 def metric(name: str) -> Metric:
-    """The entry of a metric, also for a name with a suffix."""
+    """The entry of a metric by name, which may have a suffix; refused where it is unknown."""
     base = name.removesuffix("_by_index")
-    known = (
-        METRICS.get(re.sub(r"_\d{3}$", "", base)) if base.startswith(PAPER_VARIANTS) else METRICS.get(base)
-    )
-    if known is None or (base != name and "images" not in known.kinds):
+    plain = re.sub(r"_\d{3}$", "", base) if base.startswith(PAPER_VARIANTS) else base
+    entry = METRICS.get(plain)
+    if entry is None or (base != name and "images" not in entry.kinds):
         raise unknown_name("metric", name, METRICS)
-    return known
+    return entry

@@ -1,4 +1,8 @@
-"""Networks by name or from a user's own factory: a Space in, an nn.Module out."""
+"""Networks by name or from a user's own factory: a Space in, an nn.Module out.
+
+A network is one function of the Space that returns an nn.Module (its keyword arguments are its settings) and one line
+in MODELS, or the entry point of an installed package in the group fedxray.models.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedxray.models.factory import build, from_factory, settings_of
 
-# --- The networks that a plan can name, each as "module:function"; keyword arguments are the settings.
-
-
+# The built-in networks that a plan can name, each as "module:function".
 MODELS: dict[str, str] = {
     "linear": "fedxray.models.networks:linear",
     "mlp": "fedxray.models.networks:mlp",

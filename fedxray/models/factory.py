@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedxray import plugins
 from fedxray.data.checks import max_bytes, shown
 from fedxray.data.dataset import Space
-from fedxray.errors import BadInput, unknown_key, unknown_name
-from fedxray.lookup import load, load_factory, told, users_code
+from fedxray.errors import BadInput, unknown_key
+from fedxray.lookup import load_factory, told, users_code
 from fedxray.models import MODELS
 
 # --- Checks of the settings and spaces that the networks share.
@@ -107,10 +108,28 @@ def build(name: str, space: Space, *, generator: torch.Generator, **settings: An
         if setting not in known:
             raise unknown_key("model", setting, known, of=name)
     _check_outputs(space)
+    plugin = plugins.find("models", name, MODELS, "model")
+    if plugin is not None:
+        return _from_plugin(plugin, space, generator, settings)
     with torch.device("meta"):  # takes no memory and draws nothing
         check_parameters(_builder(name)(space, **settings))
     with own_surroundings(generator):
         model: nn.Module = _builder(name)(space, **settings)
+    return model
+
+
+def _from_plugin(
+    plugin: plugins.Plugin, space: Space, generator: torch.Generator, settings: Mapping[str, Any]
+) -> nn.Module:
+    """The network of a plug-in, tried out; its own errors are reported with its file and line."""
+    expected = f"{plugin.name} of {plugin.package} to return an nn.Module"
+    with own_surroundings(generator):
+        with users_code("model", expected, plugins.REMEDY):
+            model = _builder(plugin.name)(space, **settings)
+        if not isinstance(model, nn.Module):
+            raise BadInput("model", expected=expected, got=type(model).__name__, remedy=plugins.REMEDY)
+        _try_out(model, space, plugin.spec)
+    check_parameters(model)
     return model
 
 
@@ -158,9 +177,7 @@ def own_surroundings(generator: torch.Generator) -> Iterator[None]:
 
 
 def _builder(name: str) -> Callable[..., nn.Module]:
-    if name not in MODELS:
-        raise unknown_name("model", name, MODELS)
-    builder: Callable[..., nn.Module] = load(MODELS[name])
+    builder: Callable[..., nn.Module] = plugins.resolve("models", name, MODELS, "model")
     return builder
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from fedxray.report import words
 from fedxray.report.charts import Drawing, Line, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
-from fedxray.report.rows import Row, attack_names, plan_of, restorer_names, shown_rows
-from fedxray.report.words import attack_words, reason_words
+from fedxray.report.rows import Row, attack_facts, plan_of, restorer_names, shown_rows
+from fedxray.report.words import reason_words
 
 RESTORED = (
     "Its images were then restored by {}: what they show beyond the raw ones comes from a model of such images, "
@@ -71,20 +71,26 @@ def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in shown_rows(document):
         groups.setdefault((row["attack"], row["role"]), []).append(row)
-    names, columns = attack_names(document), secrets_of(document)
-    by = restorer_names(document)
+    columns, by = secrets_of(document), restorer_names(document)
     return [
         _section(
-            f"attack-{index}", rows, _about(names.get(attack, attack), by.get(attack)), columns.get(attack)
+            f"attack-{index}",
+            rows,
+            _about(attack_facts(document, attack), by.get(attack)),
+            columns.get(attack),
         )
         for index, ((attack, _), rows) in enumerate(groups.items())
     ]
 
 
-def _about(attack: str, restorer: str | None) -> str | None:
-    """What an attack says of itself, and what was done to its images afterwards."""
-    found = attack_words(attack)
-    return found if restorer is None or found is None else f"{found} {RESTORED.format(restorer)}"
+def _about(facts: Mapping[str, Any], restorer: str | None) -> str | None:
+    """The description of an attack, where it comes from if it is not built in, and what restored its images."""
+    about, source = facts.get("about"), facts.get("source", "built-in")
+    if not about:
+        return None
+    origin = "" if source == "built-in" else f"{words.capital(source)}."
+    restored = "" if restorer is None else RESTORED.format(restorer)
+    return " ".join(part for part in (about, origin, restored) if part)
 
 
 def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | None) -> AttackSection:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import label_of, parts, plans_of
+from fedxray.audit.judge.gate import plans_of
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import (
     NOT_KNOWN,
@@ -19,8 +19,8 @@ from fedxray.audit.recorded.describe import (
     whose,
 )
 from fedxray.report import words
-from fedxray.report.rows import Row, attack_names, deployed, plan_of, shown_rows, table
-from fedxray.report.words import NOBODY_KNOWS_WHOSE, attack_kind, doubt
+from fedxray.report.rows import Row, attack_facts, deployed, plan_of, shown_rows, table
+from fedxray.report.words import NOBODY_KNOWS_WHOSE, doubt
 
 # --- What a reader must know before the verdict, where the audit was not of simulated clients with given
 # data.
@@ -173,10 +173,9 @@ def learns(plan: Mapping[str, Any], cases: Cases) -> str:
     return "the class of each record" if known else ""
 
 
-def must_not_leak(plan: Mapping[str, Any], cases: Cases) -> str:
-    """What the attacks of a plan are after."""
-    names = {label_of(part): str(part.get("name")) for part in parts(plan, "attack")}
-    kinds = dict.fromkeys(attack_kind(names.get(str(case["attack"]), str(case["attack"]))) for case in cases)
+def must_not_leak(document: Mapping[str, Any], plan: Mapping[str, Any], cases: Cases) -> str:
+    """What the attacks of a plan try to infer."""
+    kinds = dict.fromkeys(attack_facts(document, str(case["attack"])).get("kind") for case in cases)
     column = sensitive_column(plan, cases)
     named = {"attributes": words.quoted(column) if column else "the sensitive column", **SECRETS}
     return "; ".join(named[kind] for kind in kinds if kind in named)
@@ -195,21 +194,21 @@ def standardised(cases: Cases) -> bool:
 
 def secrets_of(document: Mapping[str, Any]) -> dict[str, str]:
     """The column that each attack on an attribute is after, by the attack's label."""
-    names, found = attack_names(document), {}
+    found = {}
     for plan_name, plan in plans_of(document).items():
         cases = [case for case in document["cases"] if plan_of(case) == plan_name]
         column = sensitive_column(plan, cases)
         for attack in dict.fromkeys(case["attack"] for case in cases):
-            if column and attack_kind(names.get(attack, attack)) == "attributes":
+            if column and attack_facts(document, attack).get("kind") == "attributes":
                 found[attack] = column
     return found
 
 
 def secret_words(document: Mapping[str, Any]) -> dict[str, str]:
-    """What each attack finds out, by its label; nothing of attacks that nobody knows."""
-    names, columns = attack_names(document), secrets_of(document)
+    """What each attack infers, by its label; older results do not state it."""
+    columns = secrets_of(document)
     labels = dict.fromkeys(str(case["attack"]) for case in document["cases"])
-    kinds = {one: attack_kind(names.get(one, one)) or "" for one in labels}
+    kinds = {label: attack_facts(document, label).get("kind", "") for label in labels}
     named = {one: words.quoted(columns[one]) for one in labels if one in columns}
     return {one: SECRETS[kind] for one, kind in kinds.items() if kind in SECRETS} | named
 

@@ -13,7 +13,7 @@ from fedxray.audit.restoring import restored_title
 # plan's name.
 
 
-__all__ = ["attack_names", "deployed", "label", "parts", "plan_of", "plans_of", "restorer_names", "table"]
+__all__ = ["attack_facts", "deployed", "label", "parts", "plan_of", "plans_of", "restorer_names", "table"]
 
 Plan = Mapping[str, Any]
 
@@ -40,10 +40,10 @@ def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:
     }
 
 
-def attack_names(document: Mapping[str, Any]) -> dict[str, str]:
-    """The catalogue name behind each label of an attack, also of its restored versions."""
-    named = [part for part in _attacks(document) if part.get("name")]
-    return {title: str(part["name"]) for part in named for title in (label(part), *_restored(part))}
+def attack_facts(document: Mapping[str, Any], label: str) -> Mapping[str, Any]:
+    """Kind, description, paper and source of an attack by its label; empty in older results."""
+    facts: Mapping[str, Any] = (document.get("attacks") or {}).get(label, {})
+    return facts
 
 
 def restorer_names(document: Mapping[str, Any]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, whose
 from fedxray.report import overview, words
 from fedxray.report.attacks import not_negative
-from fedxray.report.rows import attack_names, plan_of, table
-from fedxray.report.words import attack_source
+from fedxray.report.rows import attack_facts, plan_of, table
 
 MOST_NAMED = 12
 
@@ -51,28 +49,37 @@ def _trained(plan: Mapping[str, Any]) -> str:
 def setups(document: Mapping[str, Any]) -> list[tuple[str | None, list[tuple[str, str]]]]:
     """What was audited, plan by plan: its name where there are several, then pairs of a word and its value."""
     return [
-        (name, _facts(plan, [case for case in document["cases"] if plan_of(case) == name]))
+        (name, _facts(document, plan, [case for case in document["cases"] if plan_of(case) == name]))
         for name, plan in plans_of(document).items()
     ]
 
 
-def _facts(plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _facts(
+    document: Mapping[str, Any], plan: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, str]]:
     data, model, federation = (table(plan, key) for key in ("data", "model", "federation"))
     facts = [
         ("Data", _joined(_source(data), _number(data, "clients", "client"))),
         *_recording(cases),
         ("Learns", overview.learns(plan, cases)),
-        ("Must not leak", overview.must_not_leak(plan, cases)),
+        ("Must not leak", overview.must_not_leak(document, plan, cases)),
         ("Split", _split(plan, cases)),
         ("Model", _joined(model.get("name") or model.get("factory"), _hidden(model))),
         ("Training", _training(federation)),
         ("Attacks", _names(case["attack"] for case in cases)),
         ("Seats", _names(words.role_words(case["role"]) for case in cases)),
         ("Defences", "; ".join(dict.fromkeys(_defence(plan, case["defence"]) for case in cases))),
+        ("Third-party code", _third_party(document)),
         ("Runs", _runs(plan, cases)),
         ("Size", f"{words.count(len(cases), 'case')} (one attack on one client in one run)"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _third_party(document: Mapping[str, Any]) -> str:
+    """The plug-ins that were used, each with its package."""
+    line = "{kind} {name} (from {distribution} {version})"
+    return ", ".join(line.format(**plugin) for plugin in document.get("third_party") or ())
 
 
 def _defence(plan: Mapping[str, Any], name: str) -> str:
@@ -289,37 +296,6 @@ def pretty(value: Any) -> str:
 # --- Where attacks, measures, defences and statistics come from, for the method notes of a report.
 
 
-# By what the header of an attack names: its authors with the year, or one of five papers by number.
-ATTACK_PAPERS: Mapping[str, str] = {
-    r"Zhu, Liu and Han 2019": "Zhu, Liu, Han: Deep Leakage from Gradients. NeurIPS 2019.",
-    r"Zhao(, Mopuri and Bilen| et al\.) 2020": "Zhao, Mopuri, Bilen: iDLG: Improved Deep Leakage from Gradients. "
-    "arXiv 2001.02610, 2020.",
-    r"Geiping": "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients: How easy is it to break privacy in "
-    "federated learning? NeurIPS 2020.",
-    r"Yin, Mallya": "Yin, Mallya, Vahdat, Alvarez, Kautz, Molchanov: See through Gradients: Image Batch Recovery via "
-    "GradInversion. CVPR 2021.",
-    r"TabLeak": "Vero, Balunović, Dimitrov, Vechev: TabLeak: Tabular Data Leakage in Federated Learning. ICML 2023.",
-    r"Dimitrov(, Balunović| et al)|papers? 001": "Dimitrov, Balunović, Konstantinov, Vechev: Data Leakage in "
-    "Federated Averaging. TMLR 2022.",
-    r"Geng et al": "Geng et al.: Towards General Deep Leakage in Federated Learning. arXiv 2110.09074, 2021.",
-    r"Ma et al": "Ma et al.: Instance-wise Batch Label Restoration via Gradients in Federated Learning. ICLR 2023.",
-    r"Lyu and Chen": "Lyu, Chen: A Novel Attribute Reconstruction Attack in Federated Learning. "
-    "arXiv 2108.06910, 2021.",
-    r"Yeom et al": "Yeom, Giacomelli, Fredrikson, Jha: Privacy Risk in Machine Learning: Analyzing the Connection to "
-    "Overfitting. CSF 2018.",
-    r"Fredrikson, Jha": "Fredrikson, Jha, Ristenpart: Model Inversion Attacks that Exploit Confidence Information and "
-    "Basic Countermeasures. CCS 2015.",
-    r"Hu et al": "Hu, Salcic, Sun, Dobbie, Zhang: Source Inference Attacks in Federated Learning. ICDM 2021.",
-    r"papers?[^.]{0,20}\b000": "Driouich, Xu, Neglia, Giroire, Thomas: Local Model Reconstruction Attacks in Federated "
-    "Learning and their Uses.",
-    r"Song, Wang and Zuazua|papers?[^.]{0,20}\b002": "Song, Wang, Zuazua: Approximate and Weighted Data Reconstruction "
-    "Attack in Federated Learning. arXiv 2308.06822, 2023.",
-    r"Xu, Hong, Huang": "Xu, Hong, Huang, Chen, Decouchant: AGIC: Approximate Gradient Inversion Attack on Federated "
-    "Learning. arXiv 2204.13784, 2022.",
-    r"papers?[^.]{0,20}\b003": "Diana, Marfoq, Xu, Neglia, Giroire, Thomas: Attribute Inference Attacks for Federated "
-    "Regression Tasks. AAAI 2025.",
-    r"papers?[^.]{0,20}\b004": "Federated Learning Nodes Can Reconstruct Peers' Image Data.",
-}
 METRIC_PAPERS: Mapping[str, str] = {
     "ssim": "Wang, Bovik, Sheikh, Simoncelli: Image Quality Assessment: From Error Visibility to Structural "
     "Similarity. IEEE Transactions on Image Processing 13, 2004.",
@@ -348,17 +324,12 @@ STATISTICS = (
 )
 
 
-def attack_papers(name: str) -> list[str]:
-    """The papers that the header of an attack in the catalogue names."""
-    text = attack_source(name)
-    return [paper for sign, paper in ATTACK_PAPERS.items() if re.search(sign, text)]
-
-
 def references(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Pairs of what was used and the papers behind it, as far as there are any."""
-    names, found = attack_names(document), []
+    found: list[tuple[str, list[str]]] = []
     for label in dict.fromkeys(case["attack"] for case in document["cases"]):
-        found.append((label, attack_papers(names.get(label, label))))
+        paper = attack_facts(document, label).get("paper")
+        found.append((label, [paper] if paper else []))
     defences = [
         str(part.get("name")) for plan in plans_of(document).values() for part in parts(plan, "defence")
     ]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup, escape
 
-from fedxray.audit.catalog import ATTACKS
 from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, printable
 
@@ -148,7 +144,15 @@ def metric_words(metric: str | None, column: str | None = None) -> str:
         return "not scored"
     if column is not None and metric in OF_COLUMN:
         return OF_COLUMN[metric].format(quoted(column))
-    return METRICS.get(base_metric(metric), metric)
+    return METRICS.get(base_metric(metric)) or _metric_line(metric) or metric
+
+
+def _metric_line(metric: str) -> str | None:
+    """The description of a metric in the table of metrics, for one that has no words of its own here."""
+    from fedxray.metrics.table import METRICS as TABLE
+
+    entry = TABLE.get(base_metric(metric))
+    return None if entry is None else entry.what
 
 
 def is_down(metric: str | None) -> bool:
@@ -456,51 +460,3 @@ def strong_text(text: str) -> Markup:
         Markup("**{}**").format(escaped(part)) if place % 2 else escaped(part)
         for place, part in enumerate(parts)
     )
-
-
-# --- What an attack says of itself, read from its source and never imported: reports must start fast and
-# run nothing.
-
-
-def attack_words(name: str) -> str | None:
-    """The first paragraph of the docstring of an attack in the catalogue; None for other names."""
-    found = _class_of(name)
-    text = "" if found is None else ast.get_docstring(found) or ""
-    return " ".join(text.split("\n\n")[0].split()) or None
-
-
-def attack_kind(name: str) -> str | None:
-    """What an attack in the catalogue finds out, as images or attributes; None for other names."""
-    found = _class_of(name)
-    for node in () if found is None else found.body:
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "kind" and node.value is not None:
-            return str(ast.literal_eval(node.value))
-    return None
-
-
-def attack_source(name: str) -> str:
-    """What the file of an attack in the catalogue says at its head, where its paper is named; empty for other names."""
-    written = _file_of(name)
-    return "" if written is None else ast.get_docstring(written) or ""
-
-
-@cache
-def _file_of(name: str) -> ast.Module | None:
-    """The file of an attack as it is written."""
-    if name not in ATTACKS:
-        return None
-    *folders, stem = ATTACKS[name].partition(":")[0].split(".")[1:]
-    return ast.parse(files("fedxray").joinpath(*folders, f"{stem}.py").read_text(encoding="utf-8"))
-
-
-@cache
-def _class_of(name: str) -> ast.ClassDef | None:
-    """The class of an attack as it is written."""
-    written = _file_of(name)
-    if written is None:
-        return None
-    wanted = ATTACKS[name].partition(":")[2]
-    for node in written.body:
-        if isinstance(node, ast.ClassDef) and node.name == wanted:
-            return node
-    return None

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedxray.audit.plan import Plan, load_arguments, make_plan, read_plan, split_arguments
-from fedxray.audit.plan.reference import SECTIONS, plan_reference
-from fedxray.audit.plan.schema import key_names, to_toml
+from fedxray.audit.plan.schema import to_toml
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 
@@ -318,19 +317,6 @@ def test_own_data_may_lie_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ):
         plan = make_plan(tiny(data=None) | {"data": {"path": path, "target": "y", "clients": 2}}, HERE)
         assert load_arguments(plan.data, plan.folder, 0)["path"] == place
-
-
-def test_the_reference_names_every_key() -> None:
-    page = plan_reference()
-    for title, section in (("## Top level", Plan), *SECTIONS):
-        chapter = page.partition(title if title.startswith("#") else f"## `{title}`")[2].partition("\n## ")[0]
-        for name in key_names(section):
-            assert f"| `{name}` |" in chapter, (title, name)
-
-
-def test_the_page_in_docs_is_what_the_code_writes() -> None:
-    page = HERE.parents[1] / "docs" / "plan.md"
-    assert page.read_text(encoding="utf-8") == plan_reference(), "write docs/plan.md again: make docs"
 
 
 def test_a_plan_in_the_home_of_nobody() -> None:

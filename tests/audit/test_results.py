@@ -36,7 +36,7 @@ def accepts(content: Any) -> bool:
 def test_the_document_fits_its_schema_and_the_schema_is_sound(made: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator.check_schema(results.schema())
     jsonschema.validate(made, results.schema(), cls=jsonschema.Draft202012Validator)
-    assert list(made) == ["format", "plan", "versions", "cases", "summary", "utility"]
+    assert list(made) == ["format", "plan", "versions", "cases", "summary", "utility", "attacks"]
     assert made["format"] == 1
     assert set(results.schema()["$defs"]["row"]["properties"]) == set(made["summary"][0])
 

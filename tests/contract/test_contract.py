@@ -56,7 +56,7 @@ def test_declares_what_it_is(attack: Attack) -> None:
     """Name, roles, grants, floors and controls are known names, and no oracle is declared."""
     assert attack.name in catalog.ATTACKS and attack.roles
     assert not any(name.startswith("oracle-") for name in declared_grants(attack)) or "oracle" in attack.name
-    assert set(attack.floors) <= {*catalog.FLOORS, *catalog.NOT_BUILT["floors"]}
+    assert set(attack.floors) <= {*catalog.FLOORS, "other-optimum"}
     assert set(attack.controls) <= {"held-out", "other-client", "global-model"}
 
 

@@ -48,7 +48,7 @@ def noisy(world: worlds.World, rounds: int) -> worlds.World:
 
 def noisy_world_of(attack: Attack, seed: int) -> worlds.World:
     """Linear models stand the noise of many rounds; others would diverge in the second, which is no answer either."""
-    return noisy(worlds.world_of(attack, seed), 20 if attack.name in worlds.ON_LINEAR else 1)
+    return noisy(worlds.world_of(attack, seed), 20 if worlds.on_linear(attack) else 1)
 
 
 @pytest.mark.parametrize(

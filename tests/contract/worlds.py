@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from fedxray.audit.run.comparisons import declared_grants, open_channel
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS
 from fedxray.data import load, split
 from fedxray.data.dataset import Dataset, Records, Space
+from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, in_dtype
@@ -30,8 +32,6 @@ from fedxray.seeds import fork
 
 CLIENTS = 3
 LETTERS = 10
-# Made for linear models, or judged by the distance to an optimum that only those have alone.
-ON_LINEAR = ("local-model-linear", "local-model-linear-forward", "local-model-active")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,26 +51,47 @@ def attacks() -> list[str]:
 def small(name: str) -> Attack:
     """The attack with the settings under which it is quick."""
     maker: Any = catalog.resolve("attacks", name)
-    made: Attack = maker(**maker.small)
-    return made
+    attack: Attack = maker(**maker.small)
+    return attack
 
 
 def world_of(attack: Attack, seed: int = 0, *, secure: bool = False) -> World:
-    """Images for attacks on them and on labels, a linear model for those on one, a table for all others."""
-    if attack.name in ON_LINEAR:
-        return linear_world(seed, secure=secure)
-    if attack.kind == "labels":
-        return label_world(seed, secure=secure)
-    if attack.kind == "rows":
-        return row_world(seed, secure=secure)
-    if attack.kind == "class-images":
-        return letter_world(seed, secure=secure)
-    return image_world(seed, secure=secure) if attack.kind == "images" else table_world(seed, secure=secure)
+    """The first world on whose view the attack does not refuse to run, those made for its kind first."""
+    return _maker_for(attack)(seed, secure=secure)
+
+
+def on_linear(attack: Attack) -> bool:
+    """Whether the world of an attack has a linear model."""
+    return _maker_for(attack) is linear_world
 
 
 def float32_world_of(attack: Attack) -> World:
-    """The same world with messages in float32."""
-    return linear_world(dtype="float32") if attack.name in ON_LINEAR else world_of(attack)
+    """The world of an attack with messages in float32."""
+    return linear_world(dtype="float32") if on_linear(attack) else world_of(attack)
+
+
+_makers: dict[str, Callable[..., World]] = {}  # by identity of the attack
+
+
+def _maker_for(attack: Attack) -> Callable[..., World]:
+    if attack.identity() not in _makers:
+        _makers[attack.identity()] = _first_that_fits(attack)
+    return _makers[attack.identity()]
+
+
+def _first_that_fits(attack: Attack) -> Callable[..., World]:
+    """The first world where `attack.check` passes the view of one of the attack's roles."""
+    made_for = FOR_ACTIVE if attack.kind == "model" and attack.roles[0] == "active-server" else FOR_KIND
+    reasons = []
+    for maker in dict.fromkeys((*made_for[attack.kind], *chain.from_iterable(FOR_KIND.values()))):
+        for role in attack.roles:
+            try:
+                attack.check(view_of(attack, maker(secure=role == "secure-aggregation"), role=role))
+            except (Refused, BadInput) as error:
+                reasons.append(f"{maker.__name__}, {role}: {error}")
+            else:
+                return maker
+    raise AssertionError(f"{attack.name} works on no world of the contract: {'; '.join(reasons)}")
 
 
 @functools.lru_cache(maxsize=8)
@@ -80,6 +101,15 @@ def table_world(seed: int = 0, *, secure: bool = False) -> World:
     model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[32])
     recipe = Recipe(loss="mse", learning_rate=0.05, epochs=5, batch_size=16)
     return _run(dataset, model, recipe, rounds=8, partition="as-given", seed=seed, secure=secure)
+
+
+@functools.lru_cache(maxsize=8)
+def class_world(seed: int = 0, *, secure: bool = False) -> World:
+    """Three clients with 40 digits each, whose classes they overfit for a few rounds."""
+    dataset = load("digits")
+    model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[64])
+    recipe = Recipe(loss="cross-entropy", learning_rate=0.1, epochs=10, batch_size=8)
+    return _run(dataset, model, recipe, rounds=4, partition="iid", seed=seed, limit=40, secure=secure)
 
 
 @functools.lru_cache(maxsize=8)
@@ -129,6 +159,22 @@ def letter_world(seed: int = 0, *, secure: bool = False) -> World:
     model = build("linear", dataset.space, generator=fork(seed, "model"))
     recipe = Recipe(loss="cross-entropy", learning_rate=0.1, epochs=20, batch_size=16)
     return _run(dataset, model, recipe, rounds=4, partition="as-given", seed=seed, secure=secure)
+
+
+# Worlds by the kind of guess, in the order in which they are tried; membership and sources have a regression and a
+# classification.
+FOR_KIND: dict[str, tuple[Callable[..., World], ...]] = {
+    "attributes": (table_world,),
+    "membership": (table_world, class_world),
+    "sources": (table_world, class_world),
+    "model": (table_world, linear_world),
+    "images": (image_world,),
+    "labels": (label_world,),
+    "rows": (row_world,),
+    "class-images": (letter_world,),
+}
+# An active attack steers its model to the client's own optimum, which only a linear model has alone.
+FOR_ACTIVE = {"model": (linear_world,)}
 
 
 def _digits(seed: int, *, images: int, secure: bool) -> World:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedxray.audit.catalog import attack_facts, make_attack
 from fedxray.audit.judge.results import document, write
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -218,6 +219,10 @@ def make_plan() -> dict[str, Any]:
     }
 
 
+PAPER = (
+    "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients: How easy is it to break privacy in federated "
+    "learning? NeurIPS 2020."
+)
 VERSIONS = {"fedxray": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "numpy": "2.4.6", "platform": "Linux"}
 
 
@@ -225,7 +230,9 @@ def make_document(cases: Sequence[dict[str, Any]] | None = None) -> dict[str, An
     """A whole results document."""
     ceilings = {"attribute-from-model": "local-model-oracle"}
     found = make_cases() if cases is None else cases
-    return document(make_plan(), VERSIONS, found, make_utility(), ceilings=ceilings)
+    attacks = {story.attack: attack_facts(make_attack(story.attack, {})) for story in STORIES}
+    attacks["inverting-gradients"]["paper"] = PAPER
+    return document(make_plan(), VERSIONS, found, make_utility(), ceilings=ceilings, attacks=attacks)
 
 
 def make_gallery() -> list[dict[str, Any]]:

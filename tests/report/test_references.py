@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
-from fedxray.audit.catalog import ATTACKS
-from fedxray.report.setup import attack_papers
-from fedxray.report.words import attack_source
+from fedxray.report.setup import references
+from tests.report.synthetic import STORIES, make_cases, make_document
 
 
-def test_an_attack_whose_header_names_a_preprint_cites_it() -> None:
-    named = {name: re.findall(r"arXiv (\d{4}\.\d{5})", attack_source(name)) for name in ATTACKS}
-    assert named["awa"] == ["2308.06822"] and named["agic"] == ["2204.13784"]
-    for name, numbers in named.items():
-        cited = " ".join(attack_papers(name))
-        assert all(number in cited for number in numbers), (name, cited)
+def test_the_paper_of_an_attack_comes_from_the_results() -> None:
+    document = make_document(make_cases(STORIES[2:3]))
+    document["attacks"]["membership-loss"]["paper"] = (
+        "Yeom et al.: Privacy Risk in Machine Learning. CSF 2018."
+    )
+    cited = dict(references(document))
+    assert cited["membership-loss"] == ["Yeom et al.: Privacy Risk in Machine Learning. CSF 2018."]
+    document["attacks"]["membership-loss"]["paper"] = None
+    assert "membership-loss" not in dict(references(document))
+    assert "dp-sgd" in cited and "intervals and verdicts" in cited

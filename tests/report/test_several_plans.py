@@ -12,7 +12,7 @@ from fedxray.audit.judge import results
 from fedxray.audit.judge.gate import plans_of
 from fedxray.report import build_report, summary_lines
 from fedxray.report.overview import defence_verdicts, worst_findings
-from fedxray.report.rows import attack_names, deployed
+from fedxray.report.rows import deployed
 from fedxray.report.setup import audited, tried
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
@@ -34,7 +34,6 @@ def joined() -> dict[str, Any]:
 def test_plans_are_told_apart(joined: dict[str, Any]) -> None:
     assert list(plans_of(joined)) == ["one", "two"]
     assert deployed(joined) == {("one", "dp-sgd"), ("two", "none")}
-    assert attack_names(joined)["membership-loss"] == "membership-loss"
     assert [name for name, _ in audited(joined)] == ["one", "two"]
     assert tried(joined).startswith(
         "Tried: 2 attacks, run by someone who reads the network links and the server"

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.catalog import ATTACKS, resolve
+from fedxray.audit.catalog import ATTACKS, attack_facts, make_attack
 from fedxray.audit.judge import results
 from fedxray.report import build_report, summary_lines
 from fedxray.report.attacks import attack_sections
 from fedxray.report.overview import SECRETS, secrets_of
 from fedxray.report.setup import setups, utility
-from fedxray.report.words import attack_kind, attack_words
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
 
@@ -82,12 +81,13 @@ def test_restored_sections_say_what_was_done(clinic: dict[str, Any], restore: An
     changed["plan"]["attack"] = [{"name": "attribute-from-model", "restore": restore}]
     for one in (*changed["cases"], *changed["summary"]):
         one["attack"] = label if one["attack"] == "attribute-from-model" else one["attack"]
+    changed["attacks"][label] = changed["attacks"].pop("attribute-from-model")
     plain, restored = attack_sections(clinic)[0].about, attack_sections(changed)[0].about
     assert plain and restored and restored.startswith(f"{plain} Its images were then restored by ddrm")
     assert secrets_of(changed) == {label: "smoker"}
     for broken in (3, [None], {"prior": "p"}, {"name": 3}):
         changed["plan"]["attack"] = [{"name": "attribute-from-model", "restore": broken}]
-        assert attack_sections(changed)[0].about is None
+        assert attack_sections(changed)[0].about == plain
 
 
 def test_a_label_of_its_own_changes_nothing(clinic: dict[str, Any]) -> None:
@@ -95,18 +95,36 @@ def test_a_label_of_its_own_changes_nothing(clinic: dict[str, Any]) -> None:
     changed["plan"]["attack"] = [{"name": "attribute-from-model", "label": "mine"}]
     for one in (*changed["cases"], *changed["summary"]):
         one["attack"] = "mine" if one["attack"] == "attribute-from-model" else one["attack"]
+    changed["attacks"]["mine"] = changed["attacks"].pop("attribute-from-model")
     assert secrets_of(changed) == {"mine": "smoker"}
 
 
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_every_attack_of_the_catalogue_says_its_kind_and_has_a_secret(name: str) -> None:
-    assert attack_kind(name) == resolve("attacks", name).kind
-    assert attack_kind(name) == "attributes" or attack_kind(name) in SECRETS
-    assert attack_words(name)
+    facts = attack_facts(make_attack(name, {}))
+    assert facts["kind"] == "attributes" or facts["kind"] in SECRETS
+    assert facts["about"] and facts["source"] == "built-in" and facts["name"] == name
 
 
-def test_names_that_nobody_knows_have_no_kind() -> None:
-    assert attack_kind("mine") is None and attack_words("mine") is None
+def test_older_results_without_facts_of_attacks_stay_readable(clinic: dict[str, Any], tmp_path: Path) -> None:
+    older = {key: value for key, value in clinic.items() if key != "attacks"}
+    results.validate(older)
+    assert attack_sections(older)[0].about is None and secrets_of(older) == {}
+    assert "Must not leak" not in facts(older)
+    results.write(older, tmp_path)
+    assert build_report(tmp_path).is_file()
+
+
+def test_third_party_code_is_marked(clinic: dict[str, Any]) -> None:
+    changed = copy.deepcopy(clinic)
+    changed["attacks"]["membership-loss"]["source"] = "third-party, from toys 1.2"
+    changed["third_party"] = [
+        {"kind": "attack", "name": "membership-loss", "distribution": "toys", "version": "1.2"}
+    ]
+    results.validate(changed)
+    assert str(attack_sections(changed)[1].about).endswith("Third-party, from toys 1.2.")
+    assert facts(changed)["Third-party code"] == "attack membership-loss (from toys 1.2)"
+    assert "Third-party code" not in facts(clinic)
 
 
 def test_one_gradient_is_not_called_an_epoch(clinic: dict[str, Any]) -> None:

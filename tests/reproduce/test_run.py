@@ -109,7 +109,9 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
     )
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, tmp_path / "cut", progress=stop)
-    assert run_module.told(tmp_path / "cut")["seconds"] == 7.0, "what was interrupted took time too"
+    assert run_module.summarise_history(tmp_path / "cut")["seconds"] == 7.0, (
+        "what was interrupted took time too"
+    )
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
@@ -208,16 +210,18 @@ def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
     told = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
     assert told == [("first", 3.0), ("second --resume", 0.0)] and first != second
     old = [{"command": "fedxray", "commit": None, "seconds": 2.0}]
-    (tmp_path / run_module.NAME).write_text(json.dumps(old))
+    (tmp_path / run_module.HISTORY).write_text(json.dumps(old))
     mark = run_module.begin(tmp_path, "third")
     run_module.end(tmp_path, mark, 4.0)
-    assert run_module.told(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
+    assert (
+        run_module.summarise_history(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
+    )
 
 
 def test_a_command_that_was_given_again_is_told_once(tmp_path: Path) -> None:
     for name in ("first", "second", "second"):
         run_module.begin(tmp_path, name)
-    assert run_module.told(tmp_path)["command"] == "first && second --resume"
+    assert run_module.summarise_history(tmp_path)["command"] == "first && second --resume"
 
 
 def test_a_page_is_written_again_without_running_anything(tmp_path: Path) -> None:

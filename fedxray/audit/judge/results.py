@@ -45,17 +45,21 @@ def document(
     ceilings: Mapping[str, str] | None = None,
     expected: Mapping[str, Sequence[str]] | None = None,
     power: Sequence[Mapping[str, Any]] = (),
+    attacks: Mapping[str, Mapping[str, Any]] | None = None,
+    third_party: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the results of an audit as plain values, checked against the schema.
 
-    `power` are the rows of its power checks; `ceilings` and `expected` are those of `summarise`.
+    `power` holds the rows of its power checks, `attacks` by label what a report states about each attack,
+    `third_party` the plug-ins that the plan uses; `ceilings` and `expected` are the summary's.
     """
     from fedxray.audit.judge.summary import summarise
     from fedxray.audit.run.power import powers
 
     rows = summarise(cases, ceilings=ceilings, expected=expected, power=powers(power))
     parts = {"plan": plan, "versions": versions, "cases": cases, "summary": rows, "utility": utility}
-    parts |= {"power": power} if power else {}
+    optional = {"power": power, "attacks": attacks, "third_party": third_party}
+    parts |= {key: value for key, value in optional.items() if value}
     content = {"format": FORMAT, **{key: plain(value, key) for key, value in parts.items()}}
     validate(content)
     return content

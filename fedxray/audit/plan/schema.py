@@ -527,6 +527,24 @@ class Plan(Section):
         named = [part.factory for part in parts]
         return list(dict.fromkeys(spec for spec in named if spec))
 
+    def third_party(self) -> list[dict[str, str]]:
+        """Every plug-in that this plan uses: its kind and name, and the package that offers it with its version."""
+        attacks = [part.make(self._folder) for part in self.attack if part.factory is None]
+        used = [("attacks", held.name) for attack in attacks for held in catalog.held_attacks(attack)]
+        used += [("defences", name) for part in self.defence for name in (part.name or "").split("+")]
+        used += [("datasets", self.data.name or ""), ("models", self.model.name or "")]
+        found = [(kind, catalog.plugin_of(kind, name)) for kind, name in dict.fromkeys(used)]
+        return [
+            {
+                "kind": catalog.SINGULAR[kind],
+                "name": plugin.name,
+                "distribution": plugin.distribution,
+                "version": plugin.version,
+            }
+            for kind, plugin in found
+            if plugin is not None
+        ]
+
     def to_document(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON, with defaults filled in; `from_document` reads it back."""
         document = _plain(self)

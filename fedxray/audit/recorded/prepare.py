@@ -503,7 +503,7 @@ def works(context: CaseContext) -> bool:
 def _still_working(context: CaseContext) -> str:
     """Return the attacks of the catalogue that work on this recording as it is, from any passive role."""
     working = []
-    for name in catalog.ATTACKS:
+    for name in catalog.ATTACKS:  # not of plug-ins, which only a plan may import
         attack = catalog.make_attack(name, {})
         seats = [role for role in attack.roles if role not in ("active-server", "curious-client")]
         part = AttackPart(name=name, role=seats[0]) if seats else None

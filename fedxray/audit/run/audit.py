@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import tomllib
 from collections import Counter
@@ -127,13 +128,15 @@ def run_audit(
 
 
 def digest_of_inputs(plan: Plan) -> str | None:
-    """Return a digest of the user's own files (records, priors, recording); None where the plan names none."""
+    """Return a digest of the user's own files and plug-ins; None where the plan names none."""
     path = own_path(plan.data, plan.folder) or schema_path(plan.data, plan.folder)
     records = None if path is None else content_digest(path)
     priors = folders_of_priors(plan.attacks)
     if priors:
         digests = " ".join([str(records), *map(content_digest, priors)])
         records = hashlib.sha256(digests.encode()).hexdigest()
+    if plugins := plan.third_party():
+        records = hashlib.sha256(f"{records} {json.dumps(plugins)}".encode()).hexdigest()
     if plan.transcript is None:
         return records
     from fedxray.audit.recorded.prepare import chosen_of
@@ -375,6 +378,9 @@ def join(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "format": documents[0]["format"],
         "plan": {"name": KIND, "plans": [document["plan"] for document in documents]},
         "versions": documents[0]["versions"],
+        "attacks": {
+            label: facts for document in documents for label, facts in document.get("attacks", {}).items()
+        },
     }
     for rows in ("cases", "summary", "utility", "power"):
         joined[rows] = [

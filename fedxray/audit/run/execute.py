@@ -18,6 +18,7 @@ from typing import Any
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
 from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import promise_kept, utility_of, utility_rows, worst_promise, write_promises
@@ -441,7 +442,8 @@ def results_document(
     shown = [
         {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
     ]
-    kinds = {part.title: part.make(plan.folder).kind for part in plan.attacks}
+    attacks = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
+    kinds = {title: attack.kind for title, (attack, _) in attacks.items()}
     return results.document(
         plan.to_document(),
         versions(),
@@ -450,6 +452,8 @@ def results_document(
         ceilings=oracles_of(kinds, shown),
         expected=metrics_of_the_lost(kinds, shown),
         power=power,
+        attacks={title: attack_facts(attack, factory) for title, (attack, factory) in attacks.items()},
+        third_party=plan.third_party(),
     )
 
 

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+
+from fedxray.errors import BadInput
+from fedxray.lookup import load, load_factory, users_code
+
+
+def test_names_and_names_inside_names() -> None:
+    assert load("collections:OrderedDict") is OrderedDict
+    assert load("collections:OrderedDict.fromkeys")("a") == {"a": None}
+    assert load_factory("collections:OrderedDict", "x") is OrderedDict
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("no-colon", '"module:function", got'),
+        (":build", '"module:function", got'),
+        ("collections:", '"module:function", got'),
+        ("package_that_is_not_there:build", "beside the plan.*PYTHONPATH"),
+        ("collections:Ordered", "a function Ordered in collections, got nothing of that name"),
+        ("collections:OrderedDict.x.y", "nothing of that name"),
+        ("string:digits", "a function digits in string, got str"),
+    ],
+)
+def test_a_bad_factory_is_refused_in_one_wording(spec: str, words: str) -> None:
+    with pytest.raises(BadInput, match=f"^attack.factory: .*{words}"):
+        load_factory(spec, "attack.factory")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def build(:", r"SyntaxError: .*\(in .*own_code\.py:1\)"),
+        ("x = 1\n1 / 0", r"ZeroDivisionError: division by zero \(in .*own_code\.py:2\)"),
+        ("import sys\nsys.exit('bye')", r"SystemExit: bye \(in .*own_code\.py:2\)"),
+        ("import absent_package", r"without an error, got .*'absent_package' \(in .*own_code\.py:1\)"),
+        ("import json\njson.loads('{')", r"JSONDecodeError: .*\(in .*own_code\.py:2\)"),
+    ],
+)
+def test_an_error_inside_a_users_module_is_reported_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+) -> None:
+    (tmp_path / "own_code.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BadInput, match=f"^attack.factory: .*{words}"):
+        load_factory("own_code:build", "attack.factory")
+
+
+def test_an_interrupt_and_a_message_for_the_user_go_through() -> None:
+    with pytest.raises(KeyboardInterrupt), users_code("x", "y"):
+        raise KeyboardInterrupt
+    with pytest.raises(BadInput, match=r"^mine: "), users_code("x", "y"):
+        raise BadInput("mine", expected="a", got="b", remedy="c")
