@@ -91,10 +91,10 @@ def test_a_recorded_audit_from_the_command_line(
     monkeypatch.setattr("sys.argv", arguments)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr()
-    assert ended.value.code == 0, told.err
-    assert "recording   client side, node 101, 3 rounds (0 to 2)" in told.err
-    assert "fits        the training lowered the loss on these records in 3 of 3 rounds" in told.err
+    reported = capsys.readouterr()
+    assert ended.value.code == 0, reported.err
+    assert "recording   client side, node 101, 3 rounds (0 to 2)" in reported.err
+    assert "fits        the training lowered the loss on these records in 3 of 3 rounds" in reported.err
     report = (tmp_path / "out" / "report.html").read_text()
     assert "A recording is one run, and this score has no interval over its records." in report
 
@@ -125,7 +125,7 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"seeds": [0, 1]}, "seeds: expected one seed, since a recording is one run"),
         ({"defence": [{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}]}, "the defence that was in use"),
@@ -149,8 +149,8 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
         ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected what a recording tells"),
     ],
 )  # fmt: skip
-def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], told: str) -> None:
-    assert told in refusal(place, document(**copy.deepcopy(changes)))
+def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], reported: str) -> None:
+    assert reported in refusal(place, document(**copy.deepcopy(changes)))
 
 
 def test_a_plan_without_records_of_the_node(place: Path) -> None:
@@ -176,9 +176,11 @@ def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
         make_plan(tiny(data={"node": 3}), place)
 
 
-def test_several_nodes_of_a_server_must_be_told_apart(place: Path) -> None:
-    told = refusal(place, document("server"))
-    assert "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in told
+def test_several_nodes_of_a_server_must_be_distinguished(place: Path) -> None:
+    reported = refusal(place, document("server"))
+    assert (
+        "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in reported
+    )
 
 
 def recipe(place: Path, **changes: Any) -> Any:
@@ -186,10 +188,10 @@ def recipe(place: Path, **changes: Any) -> Any:
     return known_recipe(plan, chosen_of(plan))
 
 
-def test_the_recipe_is_given_or_heard_or_missing(place: Path) -> None:
-    heard = recipe(place)
-    assert (heard.part.learning_rate, heard.part.epochs) == (0.05, 5)
-    assert heard.sent == ("epochs", "learning_rate") and heard.missing == ("batch_size", "optimizer")
+def test_the_recipe_is_given_or_sent_or_missing(place: Path) -> None:
+    progress = recipe(place)
+    assert (progress.part.learning_rate, progress.part.epochs) == (0.05, 5)
+    assert progress.sent == ("epochs", "learning_rate") and progress.missing == ("batch_size", "optimizer")
     assert recipe(place, federation={"batch_size": 32}, transcript={"optimizer": "sgd"}).missing == ()
     assert recipe(place, federation={"learning_rate": 0.05}).sent == ("epochs",)
     assert recipe(place, federation={"algorithm": "fedsgd"}).missing == ()
@@ -213,7 +215,7 @@ DIGITS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("federation", "transcript", "told"),
+    ("federation", "transcript", "reported"),
     [
         ({}, {"optimizer": "sgd"}, "federation.epochs: expected how many epochs the node trains in a round"),
         ({"epochs": 1, "batch_size": 4}, {"optimizer": "sgd"}, "federation.learning_rate: expected the learning rate"),
@@ -222,11 +224,11 @@ DIGITS: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_an_inversion_must_know_how_the_node_trains(
-    place: Path, federation: dict[str, Any], transcript: dict[str, Any], told: str
+    place: Path, federation: dict[str, Any], transcript: dict[str, Any], reported: str
 ) -> None:
     found = {**DIGITS, "federation": federation, "transcript": {"path": "digits", **transcript}}
     message = refusal(images(place), found)
-    assert told in message
+    assert reported in message
     working = message.rpartition("Attacks that work without: ")[2]
     assert "membership-loss" in working and "last-returned" in working
     assert "inverting-gradients" not in working and "attribute-from-model" not in working
@@ -301,7 +303,7 @@ def test_records_that_were_not_trained_on_are_doubted(place: Path) -> None:
     )
 
 
-def test_what_came_after_the_recorder_is_told(tmp_path: Path) -> None:
+def test_what_came_after_the_recorder_is_reported(tmp_path: Path) -> None:
     plan = make_plan(BASE, tmp_path)
     record_simulation(plan, tmp_path / "client", [1], outside=("LocalDpMod",), inside=("clip",))
     lines = understood(prepare(make_plan(document(), tmp_path), "none", 0))
@@ -316,7 +318,7 @@ def test_secure_aggregation_leaves_only_sums(place: Path, tmp_path: Path) -> Non
     assert run_audit(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
 
 
-def test_what_is_not_in_a_recording_is_told_everywhere(
+def test_what_is_not_in_a_recording_is_reported_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A stop of the recorder, a gap in the rounds, a damaged message and an unknown place: terminal and report."""
@@ -334,8 +336,8 @@ def test_what_is_not_in_a_recording_is_told_everywhere(
     monkeypatch.setattr("sys.argv", arguments)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr()
-    assert ended.value.code == 0, told.err
+    reported = capsys.readouterr()
+    assert ended.value.code == 0, reported.err
     report = html.unescape((tmp_path / "out" / "report.html").read_text())
     for text in (
         "client side, node 101, 2 rounds (0, 2)",
@@ -345,16 +347,16 @@ def test_what_is_not_in_a_recording_is_told_everywhere(
         f"essage left out: 1 (message {trained[1].name}: damaged or cut-off content",
     ):
         words = text.partition(": ")[2] if text[0].islower() and ": " in text else text
-        assert text in " ".join(told.err.split()), "before the audit"
-        assert text in " ".join(told.out.split()), "after it"
+        assert text in " ".join(reported.err.split()), "before the audit"
+        assert text in " ".join(reported.out.split()), "after it"
         assert words in report
     assert (
         '<p class="note" role="note"><strong>Node 101, recorded by the node itself, rounds 0, 2.</strong>'
         in report
     )
-    assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in told.out
+    assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in reported.out
     assert "The recording is not whole." in report and "Where the recorder stood is not known." in report
     assert (
-        "\x1b" not in told.err + told.out + report
+        "\x1b" not in reported.err + reported.out + report
         and "<b>left" not in (tmp_path / "out" / "report.html").read_text()
     )
