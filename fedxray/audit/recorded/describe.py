@@ -1,4 +1,4 @@
-"""How complete a recording is and where it was made: as facts of the ledger, and in words for terminal and report."""
+"""Completeness and origin of a recording: as facts of the ledger, and in words for terminal and report."""
 
 from __future__ import annotations
 
