@@ -267,7 +267,7 @@ def test_a_case_that_was_altered_is_refused(store: Store, content: str) -> None:
     _, _, cases = planned()
     write_failed_case(store, cases[0], "killed")
     (store.private / "cases" / f"{cases[0].id}.json").write_text(content)
-    with pytest.raises(BadInput, match=r"\.json.*Remove this file and go on with --resume"):
+    with pytest.raises(BadInput, match=r"\.json.*Remove this file and continue with --resume"):
         store.read_case(cases[0].id)
 
 

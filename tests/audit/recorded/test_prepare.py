@@ -144,9 +144,9 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
         ({"path": "nowhere"}, "expected a recording with recording.json, got none"),
         ({"transcript": {"optimiser": "sgd"}}, "Did you mean optimizer?"),
         ({"attack": [{"name": "source-majority"}]}, "records of another client"),
-        ({"attack": [{**ATTACKS[0], "grants": ["batch-labels"]}]}, "in which order the node used its records"),
-        ({"attack": [{**ATTACKS[0], "grants": ["oracle-order"]}]}, "is in no message, got 'oracle-order'. Leave"),
-        ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected what a recording tells"),
+        ({"attack": [{**ATTACKS[0], "grants": ["batch-labels"]}]}, "no message holds the order of the node's records"),
+        ({"attack": [{**ATTACKS[0], "grants": ["oracle-order"]}]}, "of the node's records, got 'oracle-order'. Leave"),
+        ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected a grant that a recording holds"),
     ],
 )  # fmt: skip
 def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], reported: str) -> None:
@@ -158,7 +158,7 @@ def test_a_plan_without_records_of_the_node(place: Path) -> None:
     del found["data"]
     message = refusal(place, found)
     assert "data: expected the node's own records" in message
-    assert "nothing can be scored; `fedxray import show FOLDER` tells what a recording holds" in message
+    assert "nothing can be scored; `fedxray import show FOLDER` lists what a recording holds" in message
 
 
 def test_a_plan_without_the_network(place: Path) -> None:
@@ -285,7 +285,7 @@ def test_own_arrays_must_say_what_they_are(place: Path) -> None:
     assert "data.holdout: expected no share" in refusal(place, base)
     base["data"] = {"path": "node.npz", "ready": True}
     base["transcript"]["examples"] = "any"
-    assert "held-out records to tell members from" in refusal(place, base)
+    assert "held-out records as non-members" in refusal(place, base)
 
 
 def test_records_that_were_not_trained_on_are_doubted(place: Path) -> None:
