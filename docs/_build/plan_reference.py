@@ -33,7 +33,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 # Settings of what a table names that are worth a line of their own.
 WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
     DataPart: (
-        ("column", "a raw column", "by-column: the column that says who holds a record"),
+        ("column", "a raw column", "by-column: the column that names the holder of a record"),
         ("size", "a whole number, or [height, width]", "own images: pixels to which all are resized"),
         ("ready", "true or false", "own .npz: whether x is what the network gets, so that nothing is scaled"),
         (
@@ -44,7 +44,7 @@ WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
         (
             "use",
             "a column or array",
-            "says of each record train, holdout or public; beside [transcript], without it all were "
+            "marks each record as train, holdout or public; beside [transcript], without it all were "
             "trained on; in a simulation with an array client, whose each record is",
         ),
     )

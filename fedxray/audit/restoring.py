@@ -1,4 +1,4 @@
-"""Restorers of a plan: how they are named, which prior they get, and that no prior has seen an audited client.
+"""Restorers of a plan: their labels, their priors, and the check that no prior has seen an audited client.
 
 An `[[attack]]` with `restore` counts as several: the raw one under its own label, and one for each restorer under
 `label+restorer`. So raw and restored scores always stand side by side, with the same floors and the same controls,
@@ -28,52 +28,52 @@ KIND_OF_PRIOR = {"Diffusion": "diffusion", "RestoringNetwork": "network"}
 
 
 def raw_and_restored(part: AttackPart, folder: Path) -> list[AttackPart]:
-    """The attack without its restorers, then with each of them; relative paths of priors start at the folder."""
+    """Return the attack without its restorers, then with each; relative paths of priors start at the folder."""
     if part.restore is None:
         return [part]
-    found = [part.model_copy(update={"restore": None, "label": part.title})]
+    versions = [part.model_copy(update={"restore": None, "label": part.title})]
     for table in named(part.restore, f"attack {part.title}: restore"):
         label = restored_title(part.title, table)
         rest = {key: value for key, value in table.items() if key != "label"}
         if isinstance(rest.get("prior"), str) and os.path.isdir(folder / os.path.expanduser(rest["prior"])):
             rest["prior"] = str((folder / os.path.expanduser(rest["prior"])).absolute())
-        found.append(part.model_copy(update={"restore": rest, "label": label}))
-    return found
+        versions.append(part.model_copy(update={"restore": rest, "label": label}))
+    return versions
 
 
 def restored_title(title: str, table: Mapping[str, Any]) -> str:
-    """What rows of a restored attack are called."""
+    """Return the label of a restored attack."""
     return f"{title}+{table.get('label', table['name'])}"
 
 
 def folders_of_priors(parts: Iterable[AttackPart]) -> list[Path]:
-    """The folders of all priors that these attacks name, each once; a prior of the hub is pinned and has none."""
+    """Return the folders of all priors that these attacks name, each once; a pinned prior of the hub has none."""
     named = {str(part.restore.get("prior")) for part in parts if isinstance(part.restore, Mapping)}
-    return [Path(one) for one in sorted(named) if os.path.isdir(Path(one))]
+    return [Path(prior) for prior in sorted(named) if os.path.isdir(Path(prior))]
 
 
 def named(restore: Any, place: str) -> list[dict[str, Any]]:
-    """What a plan says of restorers, as tables with a name."""
-    found = []
-    for one in restore if isinstance(restore, list) and restore else [restore]:
-        table = {"name": one} if isinstance(one, str) else one
+    """Return the restorers of a plan as tables with a name."""
+    tables = []
+    for entry in restore if isinstance(restore, list) and restore else [restore]:
+        table = {"name": entry} if isinstance(entry, str) else entry
         if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
             raise BadInput(
                 place,
                 expected="the name of a restorer, a table with its name and prior, or a list of these",
-                got=repr(one),
+                got=repr(entry),
                 remedy='For instance restore = { name = "ddrm", prior = "priors/cifar10" }.',
             )
         if not isinstance(table.get("label", ""), str):
             raise BadInput(
                 f"{place}.label", expected="a text", got=repr(table["label"]), remedy="Leave it out."
             )
-        found.append(dict(table))
-    return found
+        tables.append(dict(table))
+    return tables
 
 
 def make_restorer(table: Mapping[str, Any], place: str) -> Restorer[Any]:
-    """The restorer of a table with its name."""
+    """Return the restorer of a table with its name."""
     from fedxray.audit import catalog
     from fedxray.audit.catalog import fill_fields
 
@@ -84,8 +84,8 @@ def make_restorer(table: Mapping[str, Any], place: str) -> Restorer[Any]:
 
     cls = catalog.resolve("restorers", table["name"], f"{place}.name")
     settings = {key: value for key, value in table.items() if key not in ("name", "label")}
-    made: Restorer[Any] = fill_fields(cls, settings, place, no_attack)
-    return made
+    restorer: Restorer[Any] = fill_fields(cls, settings, place, no_attack)
+    return restorer
 
 
 def restore(part: AttackPart, truth: Truth, raw: Evidence) -> Evidence:
@@ -106,7 +106,7 @@ def check_restoring(part: AttackPart, attack: Attack, space: Space) -> None:
     from fedxray.restore.base import check_evidence, check_shape
 
     restorer, prior = tools_of(part)
-    with _said_of(part):
+    with _naming(part):
         check_evidence(restorer.name, attack.kind)
         kind = KIND_OF_PRIOR.get(type(prior).__name__, "unknown")
         if kind not in restorer.needs:
@@ -121,15 +121,15 @@ def check_restoring(part: AttackPart, attack: Attack, space: Space) -> None:
 
 
 def tools_of(part: AttackPart) -> tuple[Restorer[Any], Shaped]:
-    """The restorer of a restored version and its prior, which is loaded once."""
-    with _said_of(part):
+    """Return the restorer of a restored version and its prior, which is loaded once."""
+    with _naming(part):
         restorer = make_restorer(part.restore, "restore")
         return restorer, _loaded(restorer.prior, restorer.revision)
 
 
 @contextmanager
-def _said_of(part: AttackPart) -> Iterator[None]:
-    """A block whose refusals name the attack of the plan that they belong to."""
+def _naming(part: AttackPart) -> Iterator[None]:
+    """Let refusals of the block name the attack of the plan."""
     try:
         yield
     except BadInput as error:
@@ -141,14 +141,14 @@ def check_unseen(part: AttackPart, prior: Shaped, space: Space, records: Iterabl
     """Refuse a prior that was trained on records of a client, held out or not."""
     from fedxray.restore.loading import check_overlap
 
-    for place, one in enumerate(records):
-        if len(one):
-            whose = f"a client ({place + 1}. of the lists of training and held-out records)"
-            check_overlap(f"attack {part.title}: restore.prior", prior.seen, space.to_pixels(one.x), whose)
+    for index, client in enumerate(records):
+        if len(client):
+            whose = f"a client ({index + 1}. of the lists of training and held-out records)"
+            check_overlap(f"attack {part.title}: restore.prior", prior.seen, space.to_pixels(client.x), whose)
 
 
 def restoring_facts(part: AttackPart) -> dict[str, Any]:
-    """What the ledger says of a restored result, nothing of a raw one."""
+    """Return what the ledger holds of a restored result, nothing for a raw one."""
     if part.restore is None:
         return {}
     restorer, prior = tools_of(part)

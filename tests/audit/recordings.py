@@ -28,7 +28,7 @@ def record_simulation(
             sent, reply = transcript.shelf.get(key["broadcast"]), transcript.shelf.get(key["reply"])
             back = {name: value + reply.params[name] for name, value in sent.params.items()}
             about = {"node": str(100 + client), "run": "1", "round": round + 1, "partition": client}
-            told = {"server-round": round + 1, **(config or {})}
+            reported = {"server-round": round + 1, **(config or {})}
             write_message(
                 folder,
                 Said(
@@ -36,7 +36,7 @@ def record_simulation(
                     sent=numpy(sent),
                     reply=numpy(Parts(back, reply.buffers)),
                     examples=len(truth.train[client]),
-                    config=told,
+                    config=reported,
                     **more,
                     **about,  # type: ignore[arg-type]
                 ),

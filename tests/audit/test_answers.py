@@ -62,9 +62,9 @@ def test_the_same_question_is_computed_once_and_another_anew(store: Store) -> No
     view, attack = view_with(linear([[1.0]]), table(1)), MembershipLoss()
     assert answers(store, none, view, attack)[1] == 1
     assert answers(store, none, view, attack)[1] == 0
-    told = replace(view, grants=Grants(names=("examples",), examples=3))
+    reported = replace(view, grants=Grants(names=("examples",), examples=3))
     for other in (
-        told,
+        reported,
         replace(view, target=1),
         replace(view, role="eavesdropper"),
         replace(view, observations=()),
@@ -141,7 +141,7 @@ def kept_models(folder: Path, *, backwards: bool) -> list[dict[str, bytes]]:
     return found
 
 
-def test_a_model_of_a_client_is_made_once_and_the_same_whoever_asks_first(tmp_path: Path) -> None:
+def test_a_model_of_a_client_is_made_once_and_the_same_for_any_order_of_cases(tmp_path: Path) -> None:
     forwards = kept_models(tmp_path / "forwards", backwards=False)
     assert [len(one) for one in forwards] == [
         3

@@ -34,7 +34,7 @@ def improvement(lowest: float, mean: np.ndarray, deviation: np.ndarray) -> np.nd
 
 @pytest.fixture
 def process(extra: Any) -> Any:
-    """The process that Optuna fits to what was seen, and the point that we are told to try."""
+    """The process that Optuna fits to what was seen, and the point that it asks for."""
     extra("optuna")
     with search._quiet():
         study = search._study(LINE, SEEN, seed=3)
@@ -114,11 +114,11 @@ def test_expected_improvement_is_what_it_is_called(extra: Any, mean: float) -> N
 
 def test_a_loss_that_is_no_number_counts_as_the_worst_so_far(extra: Any) -> None:
     extra("optuna")
-    told = [
+    reported = [
         [*SEEN[:-1], ({"x": 1.0}, loss)]
         for loss in (math.inf, max(loss for _, loss in SEEN[:-1]), min(loss for _, loss in SEEN[:-1]))
     ]
-    lost, worst, best = (search.improving_points(LINE, past, 2, 3) for past in told)
+    lost, worst, best = (search.improving_points(LINE, past, 2, 3) for past in reported)
     assert lost == worst != best
 
 

@@ -32,7 +32,7 @@ from fedxray.errors import BadInput
 from fedxray.lookup import load
 from fedxray.report.overview import CUT, REDUCED, notices
 from tests.audit.plans import tiny
-from tests.audit.test_engines import Heard, has_gone, task, timeless, wait_for
+from tests.audit.test_engines import ProgressLog, has_gone, task, timeless, wait_for
 
 SECONDS = {"inversion": 100.0, "membership": 0.0}
 
@@ -164,7 +164,7 @@ def test_a_budget_takes_its_share_and_says_so_and_a_resumed_audit_takes_the_same
 
 
 @pytest.mark.usefixtures("slow_clock")
-def test_an_audit_that_began_without_a_limit_goes_on_without(tmp_path: Path) -> None:
+def test_an_audit_that_began_without_a_limit_continues_without(tmp_path: Path) -> None:
     plan = make_plan(tiny(), tmp_path)
     assert "budget" not in run_audit(plan, tmp_path / "out").document
     with pytest.raises(BadInput, match="--budget: expected none, as when this audit began"):
@@ -172,7 +172,7 @@ def test_an_audit_that_began_without_a_limit_goes_on_without(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("slow_clock")
-def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
+def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(tiny(attack=[{"name": "membership-loss"}]), tmp_path)
@@ -192,9 +192,9 @@ def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
 
 @pytest.mark.usefixtures("slow_clock")
 def test_short_cases_go_first_on_a_clock(tmp_path: Path) -> None:
-    heard = Heard()
-    run_audit(make_plan(two_attacks(), tmp_path), tmp_path / "out", budget="1h", progress=heard)
-    kinds = [label.partition(".")[0] for _, _, label in heard.told]
+    log = ProgressLog()
+    run_audit(make_plan(two_attacks(), tmp_path), tmp_path / "out", budget="1h", progress=log)
+    kinds = [label.partition(".")[0] for _, _, label in log.calls]
     assert kinds[1:5] == ["membership-loss"] * 2 + ["tabular-inversion"] * 2
 
 
@@ -234,20 +234,20 @@ def test_what_ended_in_the_last_moment_is_kept(tmp_path: Path) -> None:
     assert {case["status"] for case in ended.document["cases"]} == {"ok"}
 
 
-def test_engines_stop_when_the_time_is_over(tmp_path: Path) -> None:
+def test_engines_stop_at_the_deadline(tmp_path: Path) -> None:
     begun = tmp_path / "a.began"
     with Processes(1) as engine:
         tasks = [task(tmp_path, "sleep", "a"), task(tmp_path, "note", "b")]
-        deaths = engine.run(tasks, Heard(), begun.exists)
-    assert [(one.task.label, one.reason, one.cut_off) for one in deaths] == [
+        failures = engine.run(tasks, ProgressLog(), begun.exists)
+    assert [(one.task.label, one.reason, one.cut_off) for one in failures] == [
         ("a", DEADLINE_PASSED, True),
         ("b", DEADLINE_PASSED, True),
     ]
     assert has_gone(int(wait_for(begun))) and not (tmp_path / "b.txt").exists()
     with Inline() as inline:
         over = (tmp_path / "c.txt").exists
-        deaths = inline.run([task(tmp_path, "note", name) for name in "cd"], Heard(), over)
-    assert [one.task.label for one in deaths] == ["d"]
+        failures = inline.run([task(tmp_path, "note", name) for name in "cd"], ProgressLog(), over)
+    assert [one.task.label for one in failures] == ["d"]
 
 
 def test_power_checks_are_counted_where_a_verdict_may_wait_for_one() -> None:

@@ -258,7 +258,7 @@ def test_a_factory_beside_the_plan_is_found(tmp_path: Path, monkeypatch: pytest.
         ("confused", {}, r"got TypeError: .*own_parts\.py:11\)"),
     ],
 )
-def test_whatever_a_users_factory_raises_is_told_with_its_place(
+def test_whatever_a_users_factory_raises_is_reported_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any], words: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))

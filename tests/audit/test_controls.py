@@ -42,7 +42,7 @@ def test_a_control_that_the_attack_does_not_have_is_refused(tmp_path: Path) -> N
         make_plan(attack(controls="held-out"), tmp_path)
 
 
-def test_a_spared_control_is_not_reckoned_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_spared_control_is_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda federation: 1.0)
     images = {
         "data": {"name": "digits", "clients": 2, "limit": 4},

@@ -35,41 +35,41 @@ def two_workers() -> Iterator[Processes]:
         yield engine
 
 
-class Heard:
-    """Progress as it was told."""
+class ProgressLog:
+    """Progress as it was reported."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int, str]] = []
+        self.calls: list[tuple[int, int, str]] = []
 
     def __call__(self, done: int, total: int, label: str) -> None:
-        self.told.append((done, total, label))
+        self.calls.append((done, total, label))
 
 
-def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+def test_a_signal_without_a_name_is_named_by_its_number() -> None:
     ended: Any = SimpleNamespace(join=lambda _: None, exitcode=-40)
     pipe: Any = None
     assert Worker(process=ended, pipe=pipe).exit_reason() == "its process was killed by signal 40"
 
 
 def test_inline_works_here_in_order_with_one_thread(tmp_path: Path) -> None:
-    heard = Heard()
+    progress = ProgressLog()
     torch.set_num_threads(2)
     try:
         with Inline() as engine:
-            assert engine.run([task(tmp_path, "count_threads", name) for name in "abc"], heard) == []
+            assert engine.run([task(tmp_path, "count_threads", name) for name in "abc"], progress) == []
         assert torch.get_num_threads() == 2, "put back"
     finally:
         torch.set_num_threads(1)
-    assert heard.told == [(1, 3, "a"), (2, 3, "b"), (3, 3, "c")]
+    assert progress.calls == [(1, 3, "a"), (2, 3, "b"), (3, 3, "c")]
     for name in "abc":
         assert (tmp_path / f"{name}.txt").read_text() == "[1]"
 
 
 def test_workers_do_every_task_once(tmp_path: Path, two_workers: Processes) -> None:
-    heard = Heard()
-    assert two_workers.run([task(tmp_path, "note", name) for name in "abcdef"], heard) == []
-    assert [(done, total) for done, total, _ in heard.told] == [(count, 6) for count in range(1, 7)]
-    assert sorted(label for _, _, label in heard.told) == list("abcdef")
+    progress = ProgressLog()
+    assert two_workers.run([task(tmp_path, "note", name) for name in "abcdef"], progress) == []
+    assert [(done, total) for done, total, _ in progress.calls] == [(count, 6) for count in range(1, 7)]
+    assert sorted(label for _, _, label in progress.calls) == list("abcdef")
     pids = {(tmp_path / f"{name}.txt").read_text() for name in "abcdef"}
     assert str(os.getpid()) not in pids and len(pids) <= 2
 
@@ -77,37 +77,37 @@ def test_workers_do_every_task_once(tmp_path: Path, two_workers: Processes) -> N
 def test_libraries_in_a_worker_have_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with Processes(1) as engine:
-        engine.run([task(tmp_path, "count_threads", "a")], Heard())
+        engine.run([task(tmp_path, "count_threads", "a")], ProgressLog())
     assert (tmp_path / "a.txt").read_text() == "[1]"
     assert os.environ["OMP_NUM_THREADS"] == "2", "put back"
 
 
 def test_no_tasks_start_no_workers() -> None:
     with Processes(2) as engine:
-        assert engine.run([], Heard()) == []
+        assert engine.run([], ProgressLog()) == []
         assert engine.workers == []
 
 
 def test_a_task_whose_worker_dies_is_tried_again_alone(tmp_path: Path, two_workers: Processes) -> None:
-    heard = Heard()
+    progress = ProgressLog()
     tasks = [task(tmp_path, "die", "a", times=1), *(task(tmp_path, "note", name) for name in "bc")]
-    assert two_workers.run(tasks, heard) == []
+    assert two_workers.run(tasks, progress) == []
     assert (tmp_path / "a.tries").read_text() == "2" and (tmp_path / "a.txt").exists()
-    assert heard.told[-1] == (3, 3, "a"), "it comes last"
+    assert progress.calls[-1] == (3, 3, "a"), "it comes last"
 
 
 def test_a_task_that_kills_two_workers_is_given_up_with_the_signal(
     tmp_path: Path, two_workers: Processes
 ) -> None:
-    heard = Heard()
+    progress = ProgressLog()
     tasks = [task(tmp_path, "die", "a", times=9), task(tmp_path, "leave", "b"), task(tmp_path, "note", "c")]
-    deaths = two_workers.run(tasks, heard)
-    assert {death.task.label: without_memory(death.reason) for death in deaths} == {
+    failures = two_workers.run(tasks, progress)
+    assert {failure.task.label: without_memory(failure.reason) for failure in failures} == {
         "a": "its process was killed by SIGKILL, also when tried again alone",
         "b": "its process ended with code 7, also when tried again alone",
     }
     assert (tmp_path / "a.tries").read_text() == "2" and (tmp_path / "c.txt").exists()
-    assert len(heard.told) == 3
+    assert len(progress.calls) == 3
 
 
 def without_memory(reason: str) -> str:
@@ -117,25 +117,25 @@ def without_memory(reason: str) -> str:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system tells nobody's memory")
 def test_a_task_that_dies_of_its_memory_is_given_up_with_the_peak(tmp_path: Path) -> None:
     with Processes(1) as engine:
-        deaths = engine.run([task(tmp_path, "swell", "a", megabytes=300)], Heard())
-    told = re.fullmatch(
+        failures = engine.run([task(tmp_path, "swell", "a", megabytes=300)], ProgressLog())
+    reported = re.fullmatch(
         r"its process was killed by SIGKILL \(it held up to (\d+) MB of memory\), also when tried again alone",
-        deaths[0].reason,
+        failures[0].reason,
     )
-    assert told and 300 < int(told[1]) < 600
+    assert reported and 300 < int(reported[1]) < 600
 
 
-def test_what_a_user_can_mend_stops_the_work_with_its_own_message(
+def test_what_a_user_can_fix_stops_the_work_with_its_own_message(
     tmp_path: Path, two_workers: Processes
 ) -> None:
     for engine in (Inline(), two_workers):
         with pytest.raises(BadInput, match=r"x: expected y, got z\. Fix it\."):
-            engine.run([task(tmp_path, "refuse", "a")], Heard())
+            engine.run([task(tmp_path, "refuse", "a")], ProgressLog())
 
 
 def test_leaving_the_block_ends_the_workers(tmp_path: Path) -> None:
     with Processes(1) as engine:
-        engine.run([task(tmp_path, "note", "a")], Heard())
+        engine.run([task(tmp_path, "note", "a")], ProgressLog())
         process = engine.workers[0].process
         assert process.is_alive()
     with pytest.raises(ValueError, match="closed"):

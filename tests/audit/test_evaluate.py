@@ -118,7 +118,7 @@ def test_controls_of_sources_by_hand(name: str) -> None:
     assert set(evaluate(alone).controls) == {"other-client"}
 
 
-def test_whoever_holds_the_records_in_question_has_no_held_out_control() -> None:
+def test_an_oracle_of_the_records_has_no_held_out_control() -> None:
     oracle = {
         **PLAIN,
         "model": {"name": "local-model-oracle", "steps": 20},
@@ -129,11 +129,15 @@ def test_whoever_holds_the_records_in_question_has_no_held_out_control() -> None
 
 
 def test_the_ledger_says_who_knows_what() -> None:
-    told = evaluate(context()).ledger
-    assert told["role"] == "server" and told["grants"] == ["public-attributes", "recipe"]
-    assert (told["target"], told["seats"], told["aware"], told["single_replies"]) == (1, [], None, 6)
-    assert told["sees"] == roles.ROLES["server"].sees and told["oracle"] is False
-    assert (told["sensitive"], told["target_column"], told["target_standardised"]) == ("smoker", "bill", True)
+    ledger = evaluate(context()).ledger
+    assert ledger["role"] == "server" and ledger["grants"] == ["public-attributes", "recipe"]
+    assert (ledger["target"], ledger["seats"], ledger["aware"], ledger["single_replies"]) == (1, [], None, 6)
+    assert ledger["sees"] == roles.ROLES["server"].sees and ledger["oracle"] is False
+    assert (ledger["sensitive"], ledger["target_column"], ledger["target_standardised"]) == (
+        "smoker",
+        "bill",
+        True,
+    )
 
 
 def test_without_held_out_or_public_records_there_is_no_such_control_or_floor() -> None:

@@ -60,7 +60,7 @@ def test_records_are_ranked_by_what_exposes_them(context: CaseContext) -> None:
     assert "rec" not in found  # hits and misses single nobody out
 
 
-def test_nobody_is_named_without_a_score(context: CaseContext) -> None:
+def test_no_record_is_named_without_a_score(context: CaseContext) -> None:
     assert exposed_records(context, images(context, psnr=[float("nan")] * 20)) == {}
     assert exposed_records(context, images(context, psnr=[1.0, 2.0])) == {}  # not about all of the records
     held = replace(images(context, psnr=[2.5] * 20), rows="holdout")

@@ -157,7 +157,7 @@ def test_the_digest_depends_on_every_value_and_not_on_the_folder() -> None:
         (tiny(seeds=[-1]), "seeds[0]", "at least 0"),
         (tiny(name="../escape"), "name", "letters, digits"),
         (tiny(sweep={"nonee": {"scale": [1]}}), "sweep.nonee", "a known name"),
-        (tiny(transcript={"path": "x"}), "federation.rounds", "the recording tells it"),
+        (tiny(transcript={"path": "x"}), "federation.rounds", "the recording gives it"),
         (gated(attack="x"), "gate[0].attack", "attribute-from-model"),
         (gated(metric="acuracy"), "gate[0].metric", "accuracy"),
         (gated(metric="mse"), "gate[0].metric", "over_floor"),
@@ -270,7 +270,7 @@ def test_sweeps_of_several_defences_add_up_and_near_values_have_labels_of_their_
     assert "at most 1000 combinations, got 1040" in str(error)
 
 
-def test_with_fedsgd_the_batch_is_told_to_be_everything() -> None:
+def test_with_fedsgd_the_batch_holds_all_examples() -> None:
     plan = make_plan(tiny(federation={"algorithm": "fedsgd", "epochs": 1}), HERE)
     assert plan.federation.batch_size == "all"
     assert make_plan(plan.to_document(), HERE).digest() == plan.digest()
@@ -319,6 +319,6 @@ def test_own_data_may_lie_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert load_arguments(plan.data, plan.folder, 0)["path"] == place
 
 
-def test_a_plan_in_the_home_of_nobody() -> None:
+def test_a_plan_in_the_home_of_an_unknown_user() -> None:
     with pytest.raises(BadInput, match="plan: expected a TOML file, got no file at ~no-such-user"):
         read_plan("~no-such-user/plan.toml")

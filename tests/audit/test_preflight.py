@@ -71,7 +71,7 @@ def test_what_needs_no_reply_of_one_client_may_start() -> None:
         )
 
 
-def test_members_cannot_be_told_without_held_out_records() -> None:
+def test_members_cannot_be_inferred_without_held_out_records() -> None:
     with pytest.raises(FedxrayError, match="holdout"):
         look(data={"holdout": 0.0}, attack=[{"name": "membership-loss"}])
 

@@ -42,10 +42,10 @@ def planned(**changes: Any) -> Any:
 def test_only_rounds_worked_count(tmp_path: Path) -> None:
     federation = prepare(planned(), "dp-sgd", 0).federation
     write_promises(tmp_path, federation, 0)
-    told = json.loads((tmp_path / PRIVACY).read_text())
-    assert [one["rounds"] for one in told] in ([1, 1], [2, 0], [0, 2])
-    assert all(one["epsilon"] == promised(federation, 0, one["rounds"])["epsilon"] for one in told)  # type: ignore[index]
-    assert [one["steps"] for one in told] == [one["rounds"] for one in told]
+    reported = json.loads((tmp_path / PRIVACY).read_text())
+    assert [one["rounds"] for one in reported] in ([1, 1], [2, 0], [0, 2])
+    assert all(one["epsilon"] == promised(federation, 0, one["rounds"])["epsilon"] for one in reported)  # type: ignore[index]
+    assert [one["steps"] for one in reported] == [one["rounds"] for one in reported]
 
 
 def test_rounds_spent_by_an_active_server_count_too(tmp_path: Path) -> None:
@@ -68,15 +68,15 @@ def test_without_a_promise_nothing_is_said(tmp_path: Path) -> None:
 def test_the_weakest_promise_is_the_largest_epsilon_or_none(tmp_path: Path) -> None:
     rest = {"delta": 1e-5, "noise_multiplier": 1.0, "rate": 1.0, "steps": 2, "rounds": 2, "accountant": "prv"}
 
-    def told(*epsilons: float | None) -> Path:
+    def reported(*epsilons: float | None) -> Path:
         folder = tmp_path / str(epsilons)
         folder.mkdir()
         kept = [{**rest, "note": "", "epsilon": one} for one in epsilons]
         (folder / PRIVACY).write_text(json.dumps(kept))
         return folder
 
-    assert (worst_promise([told(1.0, 3.0), told(2.0)]) or {})["epsilon"] == 3.0
-    assert (worst_promise([told(1.0, None)]) or {"epsilon": 0})["epsilon"] is None
+    assert (worst_promise([reported(1.0, 3.0), reported(2.0)]) or {})["epsilon"] == 3.0
+    assert (worst_promise([reported(1.0, None)]) or {"epsilon": 0})["epsilon"] is None
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", '[{"epsilon": 1.0}]', '[{"epsilon'])

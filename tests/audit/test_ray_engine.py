@@ -24,7 +24,7 @@ from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 from tests.audit.test_engines import (
     HERE,
-    Heard,
+    ProgressLog,
     has_gone,
     plan_for_both,
     task,
@@ -48,56 +48,56 @@ def cluster(extra: Callable[[str], ModuleType]) -> Iterator[RayCluster]:
 
 
 def test_hosts_do_every_task_once_with_one_thread(tmp_path: Path, cluster: RayCluster) -> None:
-    heard = Heard()
+    log = ProgressLog()
     tasks = [task(tmp_path, "note", name) for name in "abcde"] + [task(tmp_path, "count_threads", "f")]
-    assert cluster.run(tasks, heard) == []
-    assert [(done, total) for done, total, _ in heard.told] == [(count, 6) for count in range(1, 7)]
-    assert sorted(label for _, _, label in heard.told) == list("abcdef")
+    assert cluster.run(tasks, log) == []
+    assert [(done, total) for done, total, _ in log.calls] == [(count, 6) for count in range(1, 7)]
+    assert sorted(label for _, _, label in log.calls) == list("abcdef")
     assert len({(tmp_path / f"{name}.txt").read_text() for name in "abcde"}) <= 2
     assert (tmp_path / "f.txt").read_text() == "[1]"
-    assert cluster.run([], heard) == []
+    assert cluster.run([], log) == []
 
 
 def test_a_dead_worker_s_and_a_lost_host_s_tasks_are_tried_again(tmp_path: Path, cluster: RayCluster) -> None:
-    heard = Heard()
+    log = ProgressLog()
     tasks = [
         task(tmp_path, "lose_the_host", "a", times=2),
         task(tmp_path, "die", "b", times=1),
         task(tmp_path, "note", "c"),
     ]
-    assert cluster.run(tasks, heard) == []
+    assert cluster.run(tasks, log) == []
     assert (tmp_path / "a.tries").read_text() == "3" and (tmp_path / "b.tries").read_text() == "2"
-    assert all((tmp_path / f"{name}.txt").exists() for name in "abc") and len(heard.told) == 3
+    assert all((tmp_path / f"{name}.txt").exists() for name in "abc") and len(log.calls) == 3
 
 
-def test_a_poisoned_task_is_given_up_in_the_same_words_and_stops_nobody(
+def test_a_poisoned_task_is_given_up_in_the_same_words_and_stops_no_other(
     tmp_path: Path, cluster: RayCluster
 ) -> None:
-    heard = Heard()
+    log = ProgressLog()
     tasks = [task(tmp_path, "swell", "a", megabytes=200), task(tmp_path, "note", "b")]
-    (death,) = cluster.run(tasks, heard)
-    assert death.task.label == "a" and (tmp_path / "b.txt").exists() and len(heard.told) == 2
-    assert without_memory(death.reason) == "its process was killed by SIGKILL, also when tried again alone"
+    (failure,) = cluster.run(tasks, log)
+    assert failure.task.label == "a" and (tmp_path / "b.txt").exists() and len(log.calls) == 2
+    assert without_memory(failure.reason) == "its process was killed by SIGKILL, also when tried again alone"
     if Path("/proc/self/status").exists():
-        assert re.search(r"held up to [234]\d\d MB", death.reason)
+        assert re.search(r"held up to [234]\d\d MB", failure.reason)
 
 
-def test_what_a_user_can_mend_stops_the_work(tmp_path: Path, cluster: RayCluster) -> None:
+def test_what_a_user_can_fix_stops_the_work(tmp_path: Path, cluster: RayCluster) -> None:
     with pytest.raises(BadInput, match=r"x: expected y, got z\. Fix it\."):
-        cluster.run([task(tmp_path, "refuse", "a")], Heard())
+        cluster.run([task(tmp_path, "refuse", "a")], ProgressLog())
 
 
-def test_nothing_goes_on_when_the_time_is_over(tmp_path: Path, cluster: RayCluster) -> None:
+def test_nothing_continues_after_the_deadline(tmp_path: Path, cluster: RayCluster) -> None:
     begun = tmp_path / "a.began"
     tasks = [task(tmp_path, "sleep", "a"), task(tmp_path, "sleep", "b"), task(tmp_path, "note", "c")]
-    deaths = cluster.run(tasks, Heard(), begun.exists)
-    assert sorted(one.task.label for one in deaths) == list("abc") and all(one.cut_off for one in deaths)
+    failures = cluster.run(tasks, ProgressLog(), begun.exists)
+    assert sorted(one.task.label for one in failures) == list("abc") and all(one.cut_off for one in failures)
     assert has_gone(int(wait_for(begun)))
 
 
 def test_a_local_cluster_listens_to_this_computer_only(tmp_path: Path, cluster: RayCluster) -> None:
     ray = pytest.importorskip("ray")
-    cluster.run([task(tmp_path, "note", "a")], Heard())
+    cluster.run([task(tmp_path, "note", "a")], ProgressLog())
     port = int(ray.get_runtime_context().gcs_address.rpartition(":")[2])
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
     rows = [
@@ -131,7 +131,7 @@ def test_a_host_killed_in_the_middle_loses_nothing(tmp_path: Path, cluster: RayC
 @pytest.mark.slow
 def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: RayCluster) -> None:
     ray = pytest.importorskip("ray")
-    cluster.run([task(tmp_path, "note", "before")], Heard())
+    cluster.run([task(tmp_path, "note", "before")], ProgressLog())
     cluster._stop_hosts()
     write_toml(tmp_path / "plan.toml", tiny())
     address = ray.get_runtime_context().gcs_address
@@ -147,7 +147,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
     )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "out" / "results.json").is_file()
-    assert cluster.run([task(tmp_path, "note", "after")], Heard()) == []
+    assert cluster.run([task(tmp_path, "note", "after")], ProgressLog()) == []
 
 
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_plain_metrics_and_several_limits() -> None:
     assert chosen([row("weak", 0.0, mean_high=0.65)], [worth("weak", 0.9)], gates) == "weak"
 
 
-def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_told_with_that_doubt() -> None:
+def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_listed_with_that_doubt() -> None:
     rows = [
         row("weak", 0.0, verdict="inconclusive", reason=POWER_FAILED),
         row("strong", 0.0),

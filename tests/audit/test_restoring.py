@@ -91,7 +91,7 @@ def test_the_same_plan_gives_the_same_restored_scores(priors: Path, tmp_path: Pa
     assert [case["scores"] for case in first["cases"]] == [case["scores"] for case in again["cases"]]
 
 
-def test_an_audit_does_not_go_on_with_another_prior_under_the_same_name(tmp_path: Path) -> None:
+def test_an_audit_is_not_resumed_with_another_prior_under_the_same_name(tmp_path: Path) -> None:
     images = images_of_plan(write_toml(tmp_path / "plan.toml", document()))
     training = Training(kind="gan", steps=1, batch=4, width=8)
     train_prior(images, training, tmp_path / "p")
@@ -157,7 +157,7 @@ def test_records_of_another_seed_count_too(tmp_path: Path) -> None:
         preflight(make_plan(document(restore, seeds=[0, 1]), tmp_path))
 
 
-def test_images_of_a_plan_are_in_no_clients_hands(tmp_path: Path) -> None:
+def test_images_of_a_plan_belong_to_no_client(tmp_path: Path) -> None:
     plan = write_toml(tmp_path / "plan.toml", document(seeds=[0, 1, 2]))
     images = images_of_plan(plan)
     free = set(record_hashes(images.pixels))

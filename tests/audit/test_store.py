@@ -352,7 +352,7 @@ def small_plan() -> Any:
 
 
 @pytest.mark.parametrize("number", range(1, 13))
-def test_an_audit_killed_at_any_point_goes_on_to_the_same_results(
+def test_an_audit_killed_at_any_point_resumes_to_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, Any], number: int
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(number))

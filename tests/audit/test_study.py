@@ -79,7 +79,7 @@ def test_a_setting_is_either_set_or_searched() -> None:
     }
 
 
-def test_the_best_trial_is_the_answer_and_all_are_told() -> None:
+def test_the_best_trial_is_the_answer_and_all_are_listed() -> None:
     def run_one(attack: Any) -> Evidence:
         rate = attack.assumed_learning_rate
         return Evidence(
@@ -90,26 +90,28 @@ def test_the_best_trial_is_the_answer_and_all_are_told() -> None:
     found = best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0)))
     assert found.facts["chosen"] == {"assumed_learning_rate": pytest.approx(0.03)}
     assert found.tensors["inputs"].item() == pytest.approx(0.03)
-    told = found.facts["search"]
-    rates = [one["point"]["assumed_learning_rate"] for one in told["trials"]]
-    assert rates == pytest.approx([0.003, 0.003 * 10**0.5, 0.03, 0.3 / 10**0.5, 0.3]) and told["best"] == 2
+    reported = found.facts["search"]
+    rates = [one["point"]["assumed_learning_rate"] for one in reported["trials"]]
+    assert (
+        rates == pytest.approx([0.003, 0.003 * 10**0.5, 0.03, 0.3 / 10**0.5, 0.3]) and reported["best"] == 2
+    )
 
 
-def test_a_case_tells_all_trials_also_the_best_of_many() -> None:
+def test_a_case_lists_all_trials_also_the_best_of_many() -> None:
     """Readers of results look the best one up by its place."""
 
     def run_one(attack: Any) -> Evidence:
         return Evidence(kind="images", tensors={}, facts={"own_error": -attack.assumed_learning_rate})
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 300, "sampler": "grid"}, "search")
-    told = curve_facts(best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0))))[
-        "search"
-    ]
-    assert told["best"] == 299 and len(told["trials"]) == len(told["best_so_far"]) == 300
-    assert told["trials"][told["best"]]["point"] == {"assumed_learning_rate": pytest.approx(0.3)}
+    reported = curve_facts(
+        best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0)))
+    )["search"]
+    assert reported["best"] == 299 and len(reported["trials"]) == len(reported["best_so_far"]) == 300
+    assert reported["trials"][reported["best"]]["point"] == {"assumed_learning_rate": pytest.approx(0.3)}
 
 
-def test_trials_that_did_not_end_well_are_never_chosen() -> None:
+def test_trials_that_failed_are_never_chosen() -> None:
     def diverged(attack: Any) -> Evidence:
         return Evidence(kind="images", tensors={}, status="diverged", facts={"own_error": 0.0})
 
@@ -154,7 +156,7 @@ def test_labels_are_estimated_anew_for_every_number_of_images() -> None:
         assert len(found.tensors["labels"]) == count and found.facts["labels"] == "labels-dlf"
 
 
-def test_whoever_has_no_own_images_among_the_guesses_cannot_judge() -> None:
+def test_a_seat_without_own_images_among_the_guesses_cannot_judge() -> None:
     transcript, truth = run((2, 2), RECIPE)
     for attack, view in ((replace(ATTACK, own_share="subtract"), client_view(transcript, truth)),
                          (ATTACK, server_view(transcript, truth))):  # fmt: skip
@@ -162,7 +164,7 @@ def test_whoever_has_no_own_images_among_the_guesses_cannot_judge() -> None:
             search_settings(replace(attack, steps=2), view, generator=fork(0), ranges=RATE, trials=2)
 
 
-def test_an_audit_searches_and_tells_its_trials(tmp_path: Path) -> None:
+def test_an_audit_searches_and_lists_its_trials(tmp_path: Path) -> None:
     plan = make_plan(
         {
             "name": "unknown-rate",

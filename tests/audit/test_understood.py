@@ -13,7 +13,7 @@ from tests.audit.plans import tiny
 
 
 @pytest.mark.parametrize(("data", "unused"), [({}, 0), ({"limit": 5}, 54)])
-def test_records_that_nobody_got_are_told(tmp_path: Path, data: dict[str, Any], unused: int) -> None:
+def test_records_of_no_client_are_reported(tmp_path: Path, data: dict[str, Any], unused: int) -> None:
     plan = make_plan(tiny(data=data, attack=[{"name": "membership-loss"}]), tmp_path)
     prepared = prepare(plan, "none", 0)
     given = [*prepared.split.train, *prepared.split.holdout, prepared.split.public]

@@ -81,8 +81,8 @@ def test_rows_over_seeds_leave_out_lost_runs() -> None:
         ("dp", 0): {"loss": 5.0},
     }
     rows = utility_rows(["none", "dp", "lost"], [0, 1], found)
-    told = [(row["defence"], row["metric"], row["value"], row["n"]) for row in rows]
-    assert told == [
+    reported = [(row["defence"], row["metric"], row["value"], row["n"]) for row in rows]
+    assert reported == [
         ("none", "loss", 2.0, 2),
         ("none", "accuracy", pytest.approx(0.6), 2),
         ("dp", "loss", 5.0, 1),

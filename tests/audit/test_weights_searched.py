@@ -51,7 +51,7 @@ def test_a_trial_is_given_up_above_the_median_of_earlier_ones_at_the_same_step()
     assert trial_attack(awa, {"q_conv": 3.0}, (2, 6.0)) == replace(awa, q_conv=3.0, give_up=(2, 6.0))
 
 
-def test_a_trial_that_was_given_up_tells_its_loss_so_far_and_is_never_chosen() -> None:
+def test_a_trial_that_was_given_up_has_its_loss_so_far_and_is_never_chosen() -> None:
     limits = []
 
     def run_one(attack: Any) -> Evidence:
@@ -63,15 +63,15 @@ def test_a_trial_that_was_given_up_tells_its_loss_so_far_and_is_never_chosen() -
     study = study_of(Awa(steps=3), {"trials": 7, "batch": 5, "give_up": 0.5}, "search")
     found = best_answer(AttackSearch(attack=Awa(steps=3), study=study, run=run_one, generator=fork(0)))
     assert limits == [None] * 5 + [(2, 4.0)] * 2, "only trials of earlier batches count"
-    told = found.facts["search"]
-    assert [one.get("given_up", False) for one in told["trials"]] == [False] * 5 + [True] * 2
-    assert told["trials"][5]["loss"] == 1.0 and told["best"] < 5
-    losses = [one["loss"] for one in told["trials"][:5]]
-    assert told["best_so_far"] == [min(losses[: place + 1]) for place in range(5)] + [min(losses)] * 2
+    reported = found.facts["search"]
+    assert [one.get("given_up", False) for one in reported["trials"]] == [False] * 5 + [True] * 2
+    assert reported["trials"][5]["loss"] == 1.0 and reported["best"] < 5
+    losses = [one["loss"] for one in reported["trials"][:5]]
+    assert reported["best_so_far"] == [min(losses[: place + 1]) for place in range(5)] + [min(losses)] * 2
     assert (
-        told["give_up"] == 0.5
-        and told["judged_by"] == "own_loss"
-        and told["ranges"]["p_var"] == [0.0, 0.5, "linear"]
+        reported["give_up"] == 0.5
+        and reported["judged_by"] == "own_loss"
+        and reported["ranges"]["p_var"] == [0.0, 0.5, "linear"]
     )
 
 
@@ -98,8 +98,8 @@ def test_weights_are_searched_by_the_loss_without_weights_from_one_start(extra: 
     found = best_answer(AttackSearch(attack=attack, study=study, run=run_one, generator=fork(1)))
     assert len({answer.curve[0] for _, answer in answers}) == 1, "all start from the same inputs"
     plain = loss_of(view, y, preset="none")
-    for (_, answer), told in zip(answers, found.facts["search"]["trials"], strict=True):
-        assert told["loss"] == pytest.approx(plain({"inputs": answer.tensors["inputs"]}).item(), rel=1e-5)
+    for (_, answer), reported in zip(answers, found.facts["search"]["trials"], strict=True):
+        assert reported["loss"] == pytest.approx(plain({"inputs": answer.tensors["inputs"]}).item(), rel=1e-5)
     assert found.facts["chosen"] == found.facts["search"]["trials"][found.facts["search"]["best"]]["point"]
     settings = {"sampler": "gp", "trials": 6, "starts": 4, "batch": 2}
     again = search_settings(attack, view, generator=fork(1), **settings)

@@ -42,7 +42,7 @@ def test_only_what_applies_is_said(made: dict[str, Any], wanted: list[Any]) -> N
     [
         (BY_ITSELF, "recorded by the node itself"),
         (SAME, "proved by the node's own recording, which holds the same replies"),
-        (ON_WORD, "taken for the auditor's own on the user's word"),
+        (ON_WORD, "treated as the auditor's own on the user's word"),
     ],
 )
 def test_whose_node_it_is_comes_first(owner: str, ground: str) -> None:

@@ -1,4 +1,4 @@
-"""What one table of a plan cannot know alone: names of the catalogue, labels, references between tables."""
+"""Checks across the tables of a plan: names of the catalogue, labels, references, and the rules of FedSGD."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from fedxray.attacks.base import Attack
     from fedxray.audit.plan.schema import Plan
 
-# --- FedSGD in a plan: a round is one gradient of all examples, so there is nothing else to choose.
+# FedSGD: a round is one gradient of all examples, so epochs, batch size, momentum and shuffling are fixed
 
 
 FIXED = {"epochs": 1, "batch_size": "all", "momentum": 0.0, "shuffle": "epoch"}
 
 
 def for_gradients(document: dict[str, Any]) -> dict[str, Any]:
-    """The plan with what follows from fedsgd: one batch of all examples, so that results tell of no other."""
+    """Return the plan with what follows from fedsgd: one batch of all examples."""
     federation = document.get("federation")
     if "transcript" in document or not isinstance(federation, Mapping):
         return document
@@ -58,6 +58,9 @@ def check_one_gradient(federation: FederationPart) -> None:
             )
 
 
+# Checks of all tables
+
+
 MOST_POINTS = 1000  # of all sweeps together
 
 
@@ -72,10 +75,10 @@ def check_plan(plan: Plan) -> None:
     _check_model(plan.model)
     _check_federation(plan.federation)
     _check_sweeps(plan)
-    for place, defence in _places("defence", plan.defence):
-        _name_or_factory(place, defence)
-    for place, attack in _places("attack", plan.attack):
-        _check_attack(place, attack, plan)
+    for argument, defence in _numbered("defence", plan.defence):
+        _name_or_factory(argument, defence)
+    for argument, attack in _numbered("attack", plan.attack):
+        _check_attack(argument, attack, plan)
     for defence in plan.defences:
         if defence.factory is None:
             catalog.make_defence(str(defence.name), defence.settings, f"defence {defence.title}")
@@ -87,7 +90,7 @@ def check_plan(plan: Plan) -> None:
 
 def check_data(data: DataPart) -> None:
     """Refuse unknown data sets, partitions and settings."""
-    given = [one for one in (data.name, data.path, data.schema_file) if one is not None]
+    given = [source for source in (data.name, data.path, data.schema_file) if source is not None]
     if len(given) != 1:
         raise BadInput(
             "data.name",
@@ -139,7 +142,7 @@ def _check_federation(federation: FederationPart) -> None:
         )
     check_one_gradient(federation)
     if isinstance(federation.record, list):
-        late = [one for one in federation.record if one >= federation.rounds]
+        late = [round for round in federation.record if round >= federation.rounds]
         if late or not federation.record:
             raise BadInput(
                 "federation.record",
@@ -149,65 +152,65 @@ def _check_federation(federation: FederationPart) -> None:
             )
 
 
-def _name_or_factory(place: str, part: ModelPart | DefencePart | AttackPart) -> None:
+def _name_or_factory(argument: str, part: ModelPart | DefencePart | AttackPart) -> None:
     if (part.name is None) == (part.factory is None):
         got = "neither" if part.name is None else "both"
         raise BadInput(
-            f"{place}.name",
+            f"{argument}.name",
             expected="either a name or a factory",
             got=got,
             remedy="Give exactly one of them.",
         )
 
 
-def _check_attack(place: str, attack: AttackPart, plan: Plan) -> None:
-    _name_or_factory(place, attack)
-    catalog.check_name("roles", attack.role, f"{place}.role")
+def _check_attack(argument: str, attack: AttackPart, plan: Plan) -> None:
+    _name_or_factory(argument, attack)
+    catalog.check_name("roles", attack.role, f"{argument}.role")
     if attack.factory is None:
-        made = catalog.make_attack(str(attack.name), attack.settings, place)
-        check_controls(place, attack, made)
+        made = catalog.make_attack(str(attack.name), attack.settings, argument)
+        check_controls(argument, attack, made)
         if attack.search is not None:
             from fedxray.audit.run.search import study_of  # it imports torch, which a report does without
 
-            study_of(made, attack.search, f"{place}.search")
-    _check_grants(place, attack)
-    check_metrics(f"{place}.metrics", attack.metrics or ())
-    for table in [] if attack.restore is None else named(attack.restore, f"{place}.restore"):
-        make_restorer(table, f"{place}.restore")
+            study_of(made, attack.search, f"{argument}.search")
+    _check_grants(argument, attack)
+    check_metrics(f"{argument}.metrics", attack.metrics or ())
+    for table in [] if attack.restore is None else named(attack.restore, f"{argument}.restore"):
+        make_restorer(table, f"{argument}.restore")
     if attack.seat is not None and attack.role != "curious-client":
         raise BadInput(
-            f"{place}.seat",
+            f"{argument}.seat",
             expected='role = "curious-client"',
             got=f"role {attack.role!r}",
             remedy="Leave seat out.",
         )
-    beyond = [one for one in attack.seats if one >= plan.data.clients and plan.transcript is None]
+    beyond = [seat for seat in attack.seats if seat >= plan.data.clients and plan.transcript is None]
     twice = len(set(attack.seats)) < len(attack.seats)
     if beyond or twice or (attack.role == "curious-client" and not attack.seats):
         raise BadInput(
-            f"{place}.seat",
+            f"{argument}.seat",
             expected=f"clients from 0 to {plan.data.clients - 1}, each once",
             got=attack.seat,
             remedy="Name clients that exist, none twice.",
         )
     if isinstance(attack.rounds, list) and plan.transcript is None:
-        _check_rounds(f"{place}.rounds", attack.rounds, plan.federation)
+        _check_rounds(f"{argument}.rounds", attack.rounds, plan.federation)
 
 
-def check_controls(place: str, part: AttackPart, attack: Attack) -> None:
+def check_controls(argument: str, part: AttackPart, attack: Attack) -> None:
     """Refuse a control that the attack does not have."""
     for name in part.controls or ():
         if name not in attack.controls:
-            raise unknown_name(f"{place}.controls", name, attack.controls)
+            raise unknown_name(f"{argument}.controls", name, attack.controls)
 
 
-def _check_rounds(place: str, wanted: list[int], federation: FederationPart) -> None:
+def _check_rounds(argument: str, wanted: list[int], federation: FederationPart) -> None:
     """An attack can read recorded rounds only."""
     from fedxray.federation.setting import recorded_rounds
 
     if not wanted or max(wanted) >= federation.rounds:
         raise BadInput(
-            place,
+            argument,
             expected=f"rounds from 0 to {federation.rounds - 1}",
             got=wanted,
             remedy="Leave out what is beyond.",
@@ -218,7 +221,7 @@ def _check_rounds(place: str, wanted: list[int], federation: FederationPart) -> 
     kept = recorded_rounds(tuple(record) if isinstance(record, list) else record, federation.rounds)
     if not kept.issuperset(wanted):
         raise BadInput(
-            place,
+            argument,
             expected=f"recorded rounds ({_listed(sorted(kept))})",
             got=wanted,
             remedy='Ask for recorded ones, or set record = "all" in [federation].',
@@ -230,24 +233,24 @@ def _listed(rounds: list[int]) -> str:
     return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown
 
 
-def _check_grants(place: str, attack: AttackPart) -> None:
+def _check_grants(argument: str, attack: AttackPart) -> None:
     from fedxray.adversary.disclose import GRANTS
 
     for grant in attack.grants or ():
         if grant not in GRANTS:
-            raise unknown_name(f"{place}.grants", grant, GRANTS)
+            raise unknown_name(f"{argument}.grants", grant, GRANTS)
 
 
 def _check_sweeps(plan: Plan) -> None:
     labels = [part.title for part in plan.defence]
     points = 0
     for label, swept in plan.sweep.items():
-        place = f"sweep.{label}"
+        argument = f"sweep.{label}"
         if label not in labels:
-            raise unknown_name(place, label, labels)
+            raise unknown_name(argument, label, labels)
         if not swept:
             raise BadInput(
-                place,
+                argument,
                 expected="at least one key with a list",
                 got="none",
                 remedy="For instance scale = [0.1, 1.0].",
@@ -255,14 +258,14 @@ def _check_sweeps(plan: Plan) -> None:
         for name, values in swept.items():
             if name in key_names(DefencePart):
                 raise BadInput(
-                    f"{place}.{name}",
+                    f"{argument}.{name}",
                     expected="a setting of the defence",
                     got=name,
                     remedy="Sweep a setting, not a name or a label.",
                 )
             if not values:
                 raise BadInput(
-                    f"{place}.{name}",
+                    f"{argument}.{name}",
                     expected="a list with at least one value",
                     got=values,
                     remedy="Leave the key out.",
@@ -286,30 +289,31 @@ def _check_deployed(plan: Plan) -> None:
 
 
 def _check_gates(plan: Plan) -> None:
-    for place, gate in _places("gate", plan.gate):
+    for argument, gate in _numbered("gate", plan.gate):
         for name, given, known in (
             ("attack", gate.attack, [part.title for part in plan.attacks]),
             ("defence", gate.defence, [part.title for part in plan.defences]),
         ):
             if given is not None and given not in known:
-                raise unknown_name(f"{place}.{name}", given, known)
+                raise unknown_name(f"{argument}.{name}", given, known)
         if gate.role is not None:
-            catalog.check_name("roles", gate.role, f"{place}.role")
-        _check_gate_metric(f"{place}.metric", gate.metric)
+            catalog.check_name("roles", gate.role, f"{argument}.role")
+        _check_gate_metric(f"{argument}.metric", gate.metric)
 
 
-def _check_gate_metric(place: str, name: str) -> None:
+def _check_gate_metric(argument: str, name: str) -> None:
     """A limit is an upper one, so what is worse when smaller can only be limited as a difference."""
     from fedxray.metrics.table import METRICS, metric
 
-    plain = name.removesuffix("_over_floor")
+    base = name.removesuffix("_over_floor")
     try:
-        found = metric(plain)
+        limited = metric(base)
     except BadInput:
-        raise unknown_name(place, name, [*METRICS, *(f"{one}_over_floor" for one in METRICS)]) from None
-    if found.down and plain == name:
+        known = [*METRICS, *(f"{known_metric}_over_floor" for known_metric in METRICS)]
+        raise unknown_name(argument, name, known) from None
+    if limited.down and base == name:
         raise BadInput(
-            place, expected="a metric that grows with the leak", got=name, remedy=f"Use {name}_over_floor."
+            argument, expected="a metric that grows with the leak", got=name, remedy=f"Use {name}_over_floor."
         )
 
 
@@ -326,5 +330,5 @@ def _unique(what: str, labels: list[str]) -> None:
             )
 
 
-def _places(name: str, parts: list[Any]) -> list[tuple[str, Any]]:
+def _numbered(name: str, parts: list[Any]) -> list[tuple[str, Any]]:
     return [(f"{name}[{index}]", part) for index, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""From a TOML file to a checked plan; a refusal names the key, what was expected, what came, what to do."""
+"""From a TOML file to a checked plan; a refusal names the key, the expected and the given value, and a remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST = 1_000_000  # bytes of a plan
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The plan in a TOML file, checked against the catalogue; nothing of the user's is imported."""
+    """Return the plan in a TOML file, checked against the catalogue; none of the user's code is imported."""
     # Not Path.expanduser, which breaks on the home of a user who does not exist.
     file = Path(os.path.expanduser(path))
     text = _read(file)
@@ -33,7 +33,10 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def make_plan(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
-    """The plan in plain values, checked against the catalogue; `text` is how it was written, if it was."""
+    """Return the plan in plain values, checked against the catalogue.
+
+    Relative paths start at `folder`; `text` is the plan as it was written, if it was.
+    """
     _check_plain(document, "plan")
     document = for_gradients(for_schema(for_recording(document)))
     try:
@@ -70,7 +73,7 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
         return tomllib.loads(text.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise BadInput(
-            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Mend that line."
+            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that line."
         ) from None
     except UnicodeDecodeError as error:
         raise BadInput(
@@ -88,7 +91,7 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
         ) from None
     except ValueError as error:  # a date that is none, a number of too many digits
         raise BadInput(
-            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Mend that value."
+            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value."
         ) from None
 
 
@@ -126,9 +129,9 @@ def _check_plain(value: Any, place: str) -> None:
 
 
 def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadInput:
-    """The first complaint of pydantic in our words; unknown keys first, as they explain missing ones."""
-    found = error.errors(include_url=False)
-    worst = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    """Return the first error of pydantic as a refusal; unknown keys first, as they explain missing ones."""
+    errors = error.errors(include_url=False)
+    worst = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])
     place, value, there = _walk(document, worst["loc"], worst["type"] in ("extra_forbidden", "missing"))
     section, field = _declared(worst["loc"])
     if worst["type"] == "extra_forbidden":
@@ -143,15 +146,15 @@ def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadIn
     return BadInput(place, expected=expected, got=got, remedy=remedy)
 
 
-def _walk(document: Any, location: tuple[int | str, ...], whole: bool) -> tuple[str, Any, bool]:
-    """Path of a key as a plan writes it, its value, and whether it is there at all."""
+def _walk(document: Any, location: tuple[int | str, ...], to_end: bool) -> tuple[str, Any, bool]:
+    """Return the path of a key as a plan writes it, its value, and whether it is given at all."""
     place, value = "", document
     for step in location:
         if isinstance(value, Mapping) and step in value:
             place, value = f"{place}.{step}" if place else str(step), value[step]
         elif isinstance(value, list) and isinstance(step, int) and step < len(value):
             place, value = f"{place}[{step}]", value[step]
-        elif whole:
+        elif to_end:
             return (f"{place}.{step}" if place else str(step)), None, False
         else:  # pydantic adds the branch of a union to the path
             break
@@ -159,7 +162,7 @@ def _walk(document: Any, location: tuple[int | str, ...], whole: bool) -> tuple[
 
 
 def _declared(location: tuple[int | str, ...]) -> tuple[type[BaseModel], Any]:
-    """The section that a path lies in, and the key's declaration if it has one."""
+    """Return the section that a path lies in, and the key's declaration if it has one."""
     section: type[BaseModel] = Plan
     field = None
     for step in location:
@@ -180,14 +183,14 @@ def _section_inside(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        found = _section_inside(inner)
-        if found is not None:
-            return found
+        section = _section_inside(inner)
+        if section is not None:
+            return section
     return None
 
 
 def _home_of(name: str) -> str | None:
-    """The table of a plan that has a key of this name."""
+    """Return the table of a plan that has a key of this name."""
     for title, field in key_names(Plan).items():
         inner = _section_inside(field.annotation)
         if inner is not None and name in key_names(inner):

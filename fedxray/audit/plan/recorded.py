@@ -1,4 +1,4 @@
-"""What a plan may say beside [transcript]: one run of one node, with everything the recording tells left out."""
+"""Rules and defaults of a plan beside [transcript]: one run of one node, without what the recording holds itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fedxray.audit.plan.schema import Plan
 
 FELLOW_SEAT = 1  # of the fellow client that a transcript of a recording holds
-TOLD_BY_IT = ("rounds", "record", "participation")
-ASKED_AGAIN = "active-server"
+RECORDED = ("rounds", "record", "participation")  # keys of [federation] that the recording gives
+ACTIVE = "active-server"
 MOST_CANDIDATES = 40  # recipes that are tried
 # How a node is known to be the user's own.
 BY_ITSELF = "recorded by the node itself"
@@ -23,7 +23,7 @@ ON_WORD = "on the user's word"
 
 
 def for_recording(document: dict[str, Any]) -> dict[str, Any]:
-    """The plan with what follows from [transcript]: one client, and a fellow client's seat."""
+    """Return the plan with what follows from [transcript]: one client, and a fellow client's seat."""
     if not isinstance(document.get("transcript"), Mapping):
         return document
     if "data" not in document:
@@ -32,7 +32,7 @@ def for_recording(document: dict[str, Any]) -> dict[str, Any]:
             expected="the node's own records, against which guesses are scored",
             got="nothing",
             remedy='Add [data] with path = "..." to the plan. Without records nothing can be scored; '
-            "`fedxray import show FOLDER` tells what a recording holds.",
+            "`fedxray import show FOLDER` lists what a recording holds.",
         )
     if "model" not in document:
         raise BadInput(
@@ -41,17 +41,17 @@ def for_recording(document: dict[str, Any]) -> dict[str, Any]:
             got="nothing",
             remedy='Add [model] with factory = "module:function" to the plan.',
         )
-    found = dict(document)
+    changed = dict(document)
     if isinstance(document["data"], Mapping):
-        found["data"] = {"clients": 1, **document["data"]}
+        changed["data"] = {"clients": 1, **document["data"]}
     attacks = document.get("attack")
     if isinstance(attacks, list):
-        found["attack"] = [_with_seat(attack) for attack in attacks]
-    return found
+        changed["attack"] = [_with_seat(attack) for attack in attacks]
+    return changed
 
 
 def for_schema(document: dict[str, Any]) -> dict[str, Any]:
-    """The plan with what follows from [data] schema: records are made for each client."""
+    """Return the plan with what follows from [data] schema: records are generated for each client."""
     data = document.get("data")
     if not isinstance(data, Mapping) or "schema" not in data:
         return document
@@ -74,7 +74,7 @@ def check_recorded(plan: Plan) -> None:
             "seeds",
             expected="one seed, since a recording is one run",
             got=plan.seeds,
-            remedy="Leave seeds out; the same run taken several times would look like more evidence than it is.",
+            remedy="Leave seeds out; the same run repeated would look like more evidence than it is.",
         )
     if len(plan.defences) > 1:
         raise BadInput(
@@ -83,11 +83,11 @@ def check_recorded(plan: Plan) -> None:
             got=", ".join(part.title for part in plan.defences),
             remedy="Simulate the federation to compare defences.",
         )
-    for name in TOLD_BY_IT:
+    for name in RECORDED:
         if name in plan.federation.model_fields_set:
             raise BadInput(
                 f"federation.{name}",
-                expected="nothing: the recording tells it",
+                expected="nothing: the recording gives it",
                 got="a value",
                 remedy="Leave it out.",
             )
@@ -104,7 +104,7 @@ def check_recorded(plan: Plan) -> None:
 
 
 def _check_candidates(plan: Plan) -> None:
-    """Refuse candidates for what is given, and more of them than anybody would wait for."""
+    """Refuse candidates for what is given, and too many of them."""
     part = None if plan.transcript is None else plan.transcript.recipe
     grid = {} if part is None else part.grid
     for name in grid:
@@ -136,24 +136,24 @@ def _check_simulated(plan: Plan) -> None:
 
 def _check_attacks(plan: Plan) -> None:
     for attack in plan.attacks:
-        place = f"attack {attack.title}"
-        if attack.role == ASKED_AGAIN:
+        argument = f"attack {attack.title}"
+        if attack.role == ACTIVE:
             raise BadInput(
-                f"{place}: role",
-                expected="a seat that only listens: nobody can be asked again in a recording",
+                f"{argument}: role",
+                expected="a role that only listens: in a recording no client can be asked again",
                 got=repr(attack.role),
                 remedy="Simulate the federation for an active server.",
             )
         if attack.role == "curious-client" and attack.seats != (FELLOW_SEAT,):
             raise BadInput(
-                f"{place}: seat",
+                f"{argument}: seat",
                 expected="none: it is a fellow client that is sent the same models",
                 got=attack.seat,
                 remedy="Leave seat out.",
             )
         if attack.targets not in ("all", 1, [0]):
             raise BadInput(
-                f"{place}: targets",
+                f"{argument}: targets",
                 expected="the recording node alone: no other node's data is reconstructed from a live recording",
                 got=attack.targets,
                 remedy="Leave targets out.",
@@ -161,7 +161,7 @@ def _check_attacks(plan: Plan) -> None:
 
 
 def _check_records(plan: Plan) -> None:
-    """Whose records are trained on must be known, not drawn."""
+    """Refuse shares that are drawn: which records were trained on is a fact of a recording."""
     if plan.data.clients > 1:
         return
     for name in ("holdout", "public"):

@@ -1,4 +1,7 @@
-"""How a key of a plan is declared: its type, the values it takes in words, its default and what it means."""
+"""The tables and keys of a plan (`Plan`): their types, values in words, defaults and meaning; and a TOML writer.
+
+A plan is validated by pydantic. No dependency writes TOML, so `to_toml` does, for plans that were made in Python.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ REQUIRED: Any = ...
 
 
 def key(default: Any, values: str, about: str, **limits: Any) -> Any:
-    """A key with its default, the values it takes, and one sentence about it; limits are pydantic's."""
+    """Declare a key with its default, the values it takes, and one sentence about it; limits are pydantic's."""
     more: dict[str, JsonValue] = {"values": values}
     if isinstance(default, list | dict):
         return Field(
@@ -48,7 +51,7 @@ def key(default: Any, values: str, about: str, **limits: Any) -> Any:
 
 
 def values_of(field: FieldInfo) -> str:
-    """The values a key takes, in words."""
+    """Return the values a key takes, in words."""
     extra = field.json_schema_extra
     return str(extra["values"]) if isinstance(extra, dict) else "a valid value"
 
@@ -78,12 +81,12 @@ class OpenSection(Section):
 
 
 def key_names(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The keys of a section as a plan writes them."""
+    """Return the keys of a section as a plan writes them."""
     named = {field.alias or name: field for name, field in section.model_fields.items()}
     return {name: field for name, field in named.items() if not field.exclude}
 
 
-# --- The tables of a plan, key by key.
+# The tables of a plan, key by key
 
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -136,7 +139,7 @@ class DataPart(OpenSection):
     schema_file: str | None = key(
         None,
         "a TOML file",
-        "made-up records by a schema, the easiest case for an attacker; see the page on data",
+        "generated records by a schema, the easiest case for an attacker; see the page on data",
         alias="schema",
     )
     node: str | int | None = key(
@@ -153,7 +156,7 @@ class ModelPart(OpenSection):
     )
 
     def make(self, space: Space, generator: torch.Generator, folder: Path) -> nn.Module:
-        """The network with weights drawn from the generator."""
+        """Return the network with weights drawn from the generator."""
         from fedxray.models import build, from_factory
 
         if self.factory is not None:
@@ -217,7 +220,7 @@ class FederationPart(Section):
     )
 
     def recipe(self, loss: str) -> Recipe:
-        """The recipe that all clients share; `loss` is used where the plan names none."""
+        """Return the recipe that all clients share; `loss` is used where the plan names none."""
         from fedxray.federation.recipe import Recipe
 
         settings = {field.name: getattr(self, field.name) for field in fields(Recipe)}
@@ -245,11 +248,11 @@ class DefencePart(OpenSection):
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is defended."""
+        """Whether there is no defence."""
         return self.factory is None and self.name == "none"
 
     def make(self, folder: Path, argument: str = "defence") -> Defence:
-        """The defence itself."""
+        """Return the defence itself."""
         from fedxray.audit import catalog
 
         if self.factory is not None:
@@ -258,7 +261,7 @@ class DefencePart(OpenSection):
 
 
 class AttackPart(OpenSection):
-    """One attack from one seat; other keys are fields of the attack's class."""
+    """One attack from one role; other keys are fields of the attack's class."""
 
     name: str | None = key(None, "a name of `fedxray list attacks`", "the attack; or give `factory`")
     factory: Factory | None = key(
@@ -270,10 +273,12 @@ class AttackPart(OpenSection):
     role: str = key(
         "server",
         "server, eavesdropper, active-server, curious-client or secure-aggregation",
-        "the seat of the adversary",
+        "the position of the adversary",
     )
     grants: list[str] | None = key(
-        None, "a list of grants", "what the adversary is told; default: what the attack's paper assumes"
+        None,
+        "a list of grants",
+        "knowledge of the adversary beyond its role; default: what the attack's paper assumes",
     )
     targets: Literal["all"] | Count | list[Index] = key(
         "all", '"all", how many, or a list of clients', "the clients that are attacked"
@@ -324,7 +329,7 @@ class AttackPart(OpenSection):
         return (self.seat or 0,)
 
     def make(self, folder: Path, argument: str = "attack") -> Attack:
-        """The attack itself."""
+        """Return the attack itself."""
         from fedxray.audit import catalog
 
         if self.factory is not None:
@@ -336,7 +341,7 @@ class GatePart(Section):
     """One limit that a later `fedxray gate` checks."""
 
     attack: str = key(REQUIRED, "the label of an attack", "which attack")
-    role: str | None = key(None, "a role", "which seat; default: the worst of all")
+    role: str | None = key(None, "a role", "which role; default: the worst of all")
     defence: str | None = key(None, "the label of a defence", "which defence; default: the deployed one")
     metric: str = key(REQUIRED, "a metric, or a metric with _over_floor", "what is limited")
     limit: float = key(REQUIRED, "a number", "the largest value that passes")
@@ -344,7 +349,7 @@ class GatePart(Section):
 
 Sweep = dict[str, dict[str, list[Any]]]
 
-# --- The table [transcript] of a plan, key by key.
+# The table [transcript] of a plan, key by key
 
 
 Candidate = TypeVar("Candidate")
@@ -352,7 +357,7 @@ Candidates = Annotated[list[Candidate], Field(min_length=1, max_length=20)]
 
 
 class RecipePart(Section):
-    """Candidates for fields of the recipe that nobody tells; the one that explains the first reply best is taken."""
+    """Candidates for fields of the recipe that are not known; the one that explains the first reply best is used."""
 
     learning_rate: Candidates[Rate] | None = key(
         None, "a list of numbers above 0", "candidates for the learning rate"
@@ -387,7 +392,7 @@ class TranscriptPart(Section):
     optimizer: Literal["sgd", "adam", "other"] | None = key(
         None,
         '"sgd", "adam" or "other"',
-        "how the node trains, which no message tells; needed by attacks that replay the training",
+        "how the node trains, which no message holds; needed by attacks that replay the training",
     )
     examples: Literal["same", "any"] = key(
         "same",
@@ -407,13 +412,13 @@ class TranscriptPart(Section):
     widen: bool = key(False, "true or false", "whether half-precision arrays are read as they are")
 
 
-# --- Plain values as TOML, for a plan that was never written by hand.
+# Plain values as TOML
 
 
 def to_toml(document: Mapping[str, Any]) -> str:
-    """Texts, numbers, lists and tables as TOML that reads back as the same values."""
-    plain = {name: value for name, value in document.items() if not _headers(name, value)}
-    lines = _pairs(plain)
+    """Return texts, numbers, lists and tables as TOML that reads back as the same values."""
+    top = {name: value for name, value in document.items() if not _headers(name, value)}
+    lines = _pairs(top)
     for name, value in document.items():
         for header, table in _headers(name, value):
             lines += ["", header, *_pairs(table)]
@@ -421,11 +426,11 @@ def to_toml(document: Mapping[str, Any]) -> str:
 
 
 def _headers(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """The headers that a value is written under, with what stands below each; none for a plain value."""
+    """Return the headers that a value is written under, with the table below each; none for a plain value."""
     if isinstance(value, Mapping):
         return [(f"[{_key(name)}]", value)]
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        return [(f"[[{_key(name)}]]", one) for one in value]
+    if isinstance(value, list) and value and all(isinstance(table, Mapping) for table in value):
+        return [(f"[[{_key(name)}]]", table) for table in value]
     return []
 
 
@@ -441,12 +446,12 @@ def _spell(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(_pairs(value)) + " }" if value else "{}"
     if isinstance(value, list):
-        return "[" + ", ".join(_spell(one) for one in value) + "]"
+        return "[" + ", ".join(_spell(entry) for entry in value) + "]"
     # The texts of JSON are those of TOML, but for one control character and pairs of escapes.
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
 
 
-# --- A whole plan: the tables together, its axes, and its digest.
+# The plan: all tables, its axes, and its digest
 
 
 FORMAT = 1
@@ -484,7 +489,7 @@ class Plan(Section):
 
     @property
     def folder(self) -> Path:
-        """Where relative paths of the plan start, and where its own modules may lie."""
+        """The folder at which relative paths start, and in which the user's own modules may lie."""
         return self._folder
 
     @property
@@ -501,23 +506,23 @@ class Plan(Section):
     @cached_property
     def attacks(self) -> list[AttackPart]:
         """The attacks in the order of the plan, each followed by its restored versions."""
-        return [one for part in self.attack for one in raw_and_restored(part, self._folder)]
+        return [version for part in self.attack for version in raw_and_restored(part, self._folder)]
 
     def defence_of(self, label: str) -> DefencePart:
-        """The defence of that label."""
+        """Return the defence of that label."""
         return next(part for part in self.defences if part.title == label)
 
     def attack_of(self, label: str) -> AttackPart:
-        """The attack of that label."""
+        """Return the attack of that label."""
         return next(part for part in self.attacks if part.title == label)
 
     @property
     def clients(self) -> int:
-        """How many clients can be attacked: in a recording it is the node alone."""
+        """The number of clients that can be attacked: in a recording the node alone."""
         return self.data.clients if self.transcript is None else 1
 
     def factories(self) -> list[str]:
-        """Every function of the user's that this plan will import."""
+        """Return every function of the user's that this plan will import."""
         parts: list[ModelPart | DefencePart | AttackPart] = [self.model, *self.defence, *self.attack]
         named = [part.factory for part in parts]
         return list(dict.fromkeys(spec for spec in named if spec))
@@ -541,23 +546,23 @@ class Plan(Section):
         ]
 
     def to_document(self) -> dict[str, Any]:
-        """The plan as plain values for JSON, with defaults filled in; `from_document` reads it back."""
-        found = _plain(self)
-        if self.transcript is not None:  # what was not given is to be found in the recording
+        """Return the plan as plain values for JSON, with defaults filled in; `from_document` reads it back."""
+        document = _plain(self)
+        if self.transcript is not None:  # the recording gives what the plan does not
             given = self.federation.model_fields_set
-            found["federation"] = {
-                name: value for name, value in found["federation"].items() if name in given
+            document["federation"] = {
+                name: value for name, value in document["federation"].items() if name in given
             }
-        return found
+        return document
 
     def digest(self) -> str:
-        """A short text that is equal for equal plans."""
+        """Return a short text that is equal for equal plans."""
         text = json.dumps(self.to_document(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @staticmethod
     def from_document(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
-        """The plan that `to_document` wrote; its names were checked when it was read."""
+        """Return the plan that `to_document` wrote; its names were checked when it was read."""
         plan = Plan.model_validate(document)
         plan._folder, plan._text = folder.absolute(), text  # a worker may have another working directory
         return plan
@@ -576,42 +581,42 @@ class Plan(Section):
 
 
 def spell_value(value: Any) -> str:
-    """A swept value as it stands in a label: short, unless that would be another number."""
+    """Return a swept value as it stands in a label: short, unless that would be another number."""
     short = f"{value:g}" if isinstance(value, float) else str(value)
     return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
 def _plain(section: BaseModel) -> dict[str, Any]:
-    """A section as plain values, its settings beside its keys, absent ones left out."""
-    found: dict[str, Any] = {}
+    """Return a section as plain values, its settings beside its keys, absent ones left out."""
+    values: dict[str, Any] = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if field.exclude or value is None:
             continue
-        found[field.alias or name] = _plain_value(value)
+        values[field.alias or name] = _plain_value(value)
     if isinstance(section, OpenSection):
-        found.update(section.settings)
-    return found
+        values.update(section.settings)
+    return values
 
 
 def _plain_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _plain(value)
     if isinstance(value, list):
-        return [_plain_value(one) for one in value]
+        return [_plain_value(entry) for entry in value]
     return value
 
 
-# --- What a [data] table says to the loader of the data set and to the division among clients.
+# The arguments of a [data] table for the loader of the data set and for the split among clients
 
 
 def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
-    """Keyword arguments for `fedxray.data.load`."""
+    """Return keyword arguments for `fedxray.data.load`."""
     options = loader_options(data)
-    found = arguments(data, options)
-    if "clients" in options:  # made for a number of clients
-        found["clients"] = data.clients
-    return found | {
+    settings = arguments(data, options)
+    if "clients" in options:  # generated for a number of clients
+        settings["clients"] = data.clients
+    return settings | {
         "name": data.name,
         "path": own_path(data, folder),
         "schema": schema_path(data, folder),
@@ -625,18 +630,18 @@ def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def own_path(data: DataPart, folder: Path) -> Path | None:
-    """Where the user's own data lie, None for a named data set."""
+    """Return the path of the user's own data, None for a named data set."""
     # Not Path.expanduser, which breaks on the home of a user who does not exist.
     return None if data.path is None else (folder / os.path.expanduser(data.path)).absolute()
 
 
 def schema_path(data: DataPart, folder: Path) -> Path | None:
-    """Where the schema of made-up data lies, None for other data."""
+    """Return the path of the schema of generated data, None for other data."""
     return None if data.schema_file is None else (folder / os.path.expanduser(data.schema_file)).absolute()
 
 
 def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
-    """Keyword arguments for `fedxray.data.split`."""
+    """Return keyword arguments for `fedxray.data.split`."""
     return arguments(data, partition_options(data)) | {
         "clients": data.clients,
         "partition": data.partition,
@@ -648,12 +653,12 @@ def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
 
 
 def arguments(data: DataPart, wanted: set[str]) -> dict[str, Any]:
-    """The settings of a [data] table that are among the wanted ones."""
+    """Return the settings of a [data] table that are among the wanted ones."""
     return {name: value for name, value in data.settings.items() if name in wanted}
 
 
 def loader_options(data: DataPart) -> set[str]:
-    """Settings that the loader of this data set takes."""
+    """Return the settings that the loader of this data set takes."""
     if data.name is not None:
         return keywords(catalog.resolve("datasets", data.name, "data.name")) - {"seed"}
     if data.schema_file is not None:
@@ -669,7 +674,7 @@ def loader_options(data: DataPart) -> set[str]:
 
 
 def partition_options(data: DataPart) -> set[str]:
-    """Settings that this partition takes."""
+    """Return the settings that this partition takes."""
     from fedxray.data.partition import PARTITIONS
 
     if data.partition not in PARTITIONS:
@@ -678,6 +683,6 @@ def partition_options(data: DataPart) -> set[str]:
 
 
 def keywords(function: Any) -> set[str]:
-    """The keyword arguments of a function."""
+    """Return the names of the keyword-only arguments of a function."""
     parameters = inspect.signature(function).parameters.values()
-    return {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    return {parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}

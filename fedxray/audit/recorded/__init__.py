@@ -1,1 +1,1 @@
-"""Audits of a run that was recorded elsewhere: what is told about it, what can be learnt from it, what is missing."""
+"""Audits of a run that was recorded elsewhere: how it is read, which recipe it had, and what it lacks."""

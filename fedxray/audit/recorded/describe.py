@@ -1,4 +1,4 @@
-"""How whole a recording is and where it was made: as facts of the ledger, and in words for terminal and report."""
+"""Completeness and origin of a recording: as facts of the ledger, and in words for terminal and report."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ NOT_KNOWN = "not known, as the list of mods was not recognised"
 WHOSE = {
     BY_ITSELF: "recorded by the node itself",
     SAME: "proved by the node's own recording, which holds the same replies",
-    ON_WORD: "taken for the auditor's own on the user's word",
+    ON_WORD: "treated as the auditor's own on the user's word",
 }
-Told = Mapping[str, Any]
+RecordingFacts = Mapping[str, Any]
 
 
 def whole_facts(chosen: Chosen) -> dict[str, Any]:
-    """Rounds and replies that are missing, why the recorder stopped, what is left out, and mods around the recorder."""
-    messages = [heard for _, heard in sorted(chosen.trained.items())]
+    """Return missing rounds and replies, why the recorder stopped, what is left out, and mods around the recorder."""
+    messages = [message for _, message in sorted(chosen.trained.items())]
     unknown = chosen.recording.side == "client" and any(
-        heard.inside is None or heard.outside is None for heard in messages
+        message.inside is None or message.outside is None for message in messages
     )
     inside, outside = (
         list(dict.fromkeys(mod for mods in lists for mod in reversed(mods or ())))
-        for lists in ([heard.inside for heard in messages], [heard.outside for heard in messages])
+        for lists in ([message.inside for message in messages], [message.outside for message in messages])
     )
     return {
         "rounds_missing": [list(stretch) for stretch in chosen.missing],
         "unanswered": [
-            round for round, one in sorted(chosen.trained.items()) if one.reply is None and not one.secure
+            round
+            for round, message in sorted(chosen.trained.items())
+            if message.reply is None and not message.secure
         ],
         "stopped": list(chosen.recording.stops),
         "cut_off": len(chosen.lost),
@@ -44,78 +46,78 @@ def whole_facts(chosen: Chosen) -> dict[str, Any]:
     }
 
 
-def heading(told: Told) -> str:
-    """Whose recording it is, and which rounds it holds."""
-    rounds = list(told.get("rounds") or ())
+def heading(facts: RecordingFacts) -> str:
+    """Return the side and node of a recording, and the rounds that it holds."""
+    rounds = list(facts.get("rounds") or ())
     count = f"{len(rounds)} round{'' if len(rounds) == 1 else 's'}"
-    asked = "" if told.get("rounds_asked") is None else ", as the plan asks"
+    asked = "" if facts.get("rounds_asked") is None else ", as the plan asks"
     span = f" ({stretches(_runs(rounds))}{asked})" if rounds else ""
-    return printable(f"{told.get('side')} side, node {told.get('node')}, {count}{span}")
+    return printable(f"{facts.get('side')} side, node {facts.get('node')}, {count}{span}")
 
 
-def whose(told: Told) -> str:
-    """Which node it is, and on what ground it is taken for the auditor's own; empty where that was not noted."""
-    ground = WHOSE.get(str(told.get("owner")))
-    return "" if ground is None else printable(f"node {told.get('node')}, {ground}")
+def whose(facts: RecordingFacts) -> str:
+    """Return the node, and why it is treated as the auditor's own; empty where that was not noted."""
+    ground = WHOSE.get(str(facts.get("owner")))
+    return "" if ground is None else printable(f"node {facts.get('node')}, {ground}")
 
 
-def unlike(told: Told) -> str:
-    """That the records do not look like what was trained on; empty where they do, or where nothing came back."""
-    fell, rounds = told.get("learnt") or (0, 0)
+def unlike(facts: RecordingFacts) -> str:
+    """Return a warning where the records do not look like those trained on; empty where they do, or without replies."""
+    fell, rounds = facts.get("learnt") or (0, 0)
     seen = f"the loss on them fell in {fell} of {rounds} rounds"
     return f"These records do not look like what the node trained on: {seen}" if 2 * fell < rounds else ""
 
 
-def place(told: Told) -> str:
-    """Where the recorder stood between the training and the network; empty where there is no such place."""
-    if told.get("side") != "client":
-        return "at the server" if told.get("side") == "server" else ""
-    before, after = told.get("changed_before"), told.get("changed_after")
+def place(facts: RecordingFacts) -> str:
+    """Return where the recorder stood between the training and the network; empty where that is not known."""
+    if facts.get("side") != "client":
+        return "at the server" if facts.get("side") == "server" else ""
+    before, after = facts.get("changed_before"), facts.get("changed_after")
     if before is None or after is None:
         return NOT_KNOWN
     return printable(" > ".join(["training", *before, "recorder", *after, "network"]))
 
 
-def shortcomings(told: Told) -> list[tuple[str, str]]:
-    """What is not in the recording: a word for each, and what is to be said."""
-    missing, stopped = told.get("rounds_missing") or [], told.get("stopped") or []
-    lost = told.get("cut_off") or 0
-    found = []
+def shortcomings(facts: RecordingFacts) -> list[tuple[str, str]]:
+    """Return what is missing from the recording: a heading and a sentence each."""
+    missing, stopped = facts.get("rounds_missing") or [], facts.get("stopped") or []
+    lost = facts.get("cut_off") or 0
+    lines = []
     if missing:
         text = f"{stretches(missing)} (the first is 0): the node was not picked then, or was not recorded"
-        found.append(("rounds missing", text))
-    unanswered = told.get("unanswered")
+        lines.append(("rounds missing", text))
+    unanswered = facts.get("unanswered")
     if unanswered:
         text = f"{stretches(_runs(unanswered))}: nothing came back, or it was not recorded"
-        found.append(("replies missing", text))
+        lines.append(("replies missing", text))
     if stopped:
-        found.append(("recorder stopped", "; ".join(stopped[:SHOWN]) + _more(len(stopped))))
+        lines.append(("recorder stopped", "; ".join(stopped[:SHOWN]) + _more(len(stopped))))
     if lost:
-        named = "; ".join(told.get("left_out") or ())
-        found.append((f"message{'' if lost == 1 else 's'} left out", f"{lost} ({named}{_more(lost)})"))
-    return [(word, printable(text)) for word, text in found]
+        named = "; ".join(facts.get("left_out") or ())
+        lines.append((f"message{'' if lost == 1 else 's'} left out", f"{lost} ({named}{_more(lost)})"))
+    return [(word, printable(text)) for word, text in lines]
 
 
-def spoken(told: Told) -> str:
-    """Which rounds were recorded, in words."""
-    rounds = list(told.get("rounds") or ())
+def spoken(facts: RecordingFacts) -> str:
+    """Return the recorded rounds in words."""
+    rounds = list(facts.get("rounds") or ())
     return f"round{'' if len(rounds) == 1 else 's'} {stretches(_runs(rounds))}" if rounds else "no rounds"
 
 
 def stretches(pairs: Iterable[Sequence[int]]) -> str:
-    """First and last of each stretch of rounds."""
+    """Return the first and last of each stretch of rounds as text."""
     texts = [str(first) if first == last else f"{first} to {last}" for first, last in pairs]
     return ", ".join(texts[:10]) + (f", ... {texts[-1]}" if len(texts) > 10 else "")
 
 
-def recordings_of(document: Mapping[str, Any]) -> list[Told]:
-    """The recordings that the cases of a document come from, each once."""
-    found: list[Told] = []
+def recordings_of(document: Mapping[str, Any]) -> list[RecordingFacts]:
+    """Return the recordings that the cases of a document come from, each once."""
+    recordings: list[RecordingFacts] = []
     for case in document["cases"]:
-        told = case["ledger"].get("recording")
-        if isinstance(told, Mapping) and told not in found:
-            found.append(told)
-    return found
+        facts = case["ledger"].get("recording")
+        if isinstance(facts, Mapping) and facts not in recordings:
+            recordings.append(facts)
+    return recordings
 
 
 def _runs(rounds: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,4 +1,7 @@
-"""From a plan with [transcript] to the recorded run: its messages, the node's own records, and the recipe."""
+"""From a plan with [transcript] to the recorded run: owner, layers, the node's records, the recipe, and refusals.
+
+The last section lists what a recording holds, for `fedxray import show`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart, Plan, split_arguments
 from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
 from fedxray.audit.recorded.describe import whole_facts
-from fedxray.audit.recorded.recipe import Search, Told, find_recipe, listed, span, told_recipe
+from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed, span
 from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.data import Dataset, Split, split
@@ -41,12 +44,14 @@ from fedxray.losses import default_loss, example_loss
 from fedxray.params import Params
 from fedxray.seeds import fork
 
-# --- Layers of the plan's network that a recording does not train: whether it holds them, and whether they
-# stood still.
+# Layers of the plan's network that a recording does not train: whether it holds them, and whether they changed
 
 
 def layer_facts(chosen: Chosen, model: nn.Module) -> dict[str, Any]:
-    """Names of values that no message holds, which are then those of the plan's network, and of those that moved."""
+    """Return the names of values that no message holds, and of frozen parameters that changed.
+
+    Values that no message holds are those of the plan's network.
+    """
     first = chosen.recording.forms(chosen.trained[chosen.rounds[0]].sent)
     there = named(first, model)
     return {
@@ -56,33 +61,34 @@ def layer_facts(chosen: Chosen, model: nn.Module) -> dict[str, Any]:
 
 
 def _moved(chosen: Chosen, model: nn.Module) -> list[str]:
-    """Parameters that the plan's network does not train and that are not the same in all messages."""
+    """Return parameters that the plan's network does not train but that differ between messages."""
     if all(value.requires_grad for value in model.parameters()):
         return []
-    messages = [heard for round, heard in sorted(chosen.trained.items())]
-    files = [kept for heard in messages for kept in (heard.sent, heard.reply) if kept is not None]
-    begin, *others = list({kept.sha256: kept for kept in files}.values())
+    messages = [message for _, message in sorted(chosen.trained.items())]
+    files = [file for message in messages for file in (message.sent, message.reply) if file is not None]
+    begin, *others = list({file.sha256: file for file in files}.values())
     still = frozen(chosen.recording.arrays(begin), model)
-    found: set[str] = set()
-    for kept in others:
-        now = frozen(chosen.recording.arrays(kept), model)
-        # One that is only rounded, as some nodes do with what they send, stood still.
-        found |= {name for name, value in now.items() if not torch.equal(still[name].to(value.dtype), value)}
-    return [name for name in still if name in found]
+    changed: set[str] = set()
+    for file in others:
+        now = frozen(chosen.recording.arrays(file), model)
+        # A value that is only rounded, as some nodes do with what they send, has not changed.
+        changed |= {
+            name for name, value in now.items() if not torch.equal(still[name].to(value.dtype), value)
+        }
+    return [name for name in still if name in changed]
 
 
-# --- Whose node is audited: a node's own recording speaks for itself, a server's holds the messages of
-# many.
+# The owner of the audited node
 #
-# Other participants' data is never reconstructed from a live recording. In a server's recording the plan's
-# node is taken as one's own if the node's own recording, which holds no other node, is given and has the
-# same replies to the bit in several rounds; otherwise on the user's word, which the ledger and the report
-# say, and only where the records that were given look like those that it trained on. Imported checkpoints,
-# and what several nodes recorded into one folder, are one's own on the user's word too.
+# Other participants' data is never reconstructed from a live recording. A recording of the node itself holds its own
+# messages. In a server's recording the plan's node is treated as the user's own if its own recording, which holds no
+# other node, is given and has the same replies to the bit in several rounds; otherwise on the user's word, which
+# ledger and report state, and only where the given records look like those that it trained on. Imported checkpoints,
+# and what several nodes recorded into one folder, are the user's own on the user's word too.
 
 
 def owner_of(plan: Plan, chosen: Chosen) -> str:
-    """How it is known that the node is the user's own; refused where its own recording says otherwise."""
+    """Return how it is known that the node is the user's own; refused where its own recording contradicts it."""
     assert plan.transcript is not None
     if plan.transcript.own is None:
         alone = chosen.recording.side == "client" and len(chosen.recording.nodes()) == 1
@@ -101,21 +107,23 @@ def owner_of(plan: Plan, chosen: Chosen) -> str:
 
 
 def _check_same(own: Recording, chosen: Chosen, folder: Path) -> int:
-    """In how many rounds both hold the same reply of the node, at least one; refused where one is another."""
+    """Return in how many rounds both hold the same reply of the node, at least one; refused where one differs."""
     if own.side != "client":
         raise _bad("a recording of the node's own side", f"one of the side {own.side} in {folder.name}")
-    runs = {heard.run for heard in chosen.trained.values()}
+    runs = {message.run for message in chosen.trained.values()}
     mine = {
-        (heard.round, heard.reply.sha256)
-        for heard in own.messages
-        if heard.what == "train" and heard.reply is not None and heard.node == chosen.node
-        if heard.run in runs or "" in (heard.run, *runs)  # a framework may not tell it
+        (message.round, message.reply.sha256)
+        for message in own.messages
+        if message.what == "train" and message.reply is not None and message.node == chosen.node
+        if message.run in runs or "" in (message.run, *runs)  # a framework may not record it
     }
     theirs = {
-        (heard.round, heard.reply.sha256) for heard in chosen.trained.values() if heard.reply is not None
+        (message.round, message.reply.sha256)
+        for message in chosen.trained.values()
+        if message.reply is not None
     }
     rounds = {round for round, _ in mine}
-    common = {one for one in theirs if one[0] in rounds}
+    common = {reply for reply in theirs if reply[0] in rounds}
     if not common:
         raise _bad(f"replies of node {chosen.node} in the same run and rounds", "none of them")
     wrong = sorted(common - mine, key=str)
@@ -126,7 +134,7 @@ def _check_same(own: Recording, chosen: Chosen, folder: Path) -> int:
 
 
 def check_word(node: str, fell: int, rounds: int) -> None:
-    """Refuse records that do not look like those of a node which only the user's word says is theirs."""
+    """Refuse records that do not look like those of a node that is the user's on their word alone."""
     if 2 * fell < rounds:
         raise BadInput(
             "data",
@@ -142,11 +150,14 @@ def _bad(expected: str, got: str) -> BadInput:
     return BadInput("transcript.own", expected=expected, got=got, remedy=remedy)
 
 
-MOST_TRIED = 10  # rounds
+# The recorded run as a federation of the node alone
+
+
+MOST_TRIED = 10  # rounds whose loss is computed
 
 
 def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
-    """The recorded run as a federation of the node alone."""
+    """Return the recorded run as a federation of the node alone."""
     chosen = chosen_of(plan)
     with keys_of_data():
         dataset = load_data(plan, seed)
@@ -156,7 +167,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     assert plan.transcript is not None
     check_fit(chosen, model, widen=plan.transcript.widen)
     owner = owner_of(plan, chosen)
-    told = told_recipe(plan, chosen)
+    known = known_recipe(plan, chosen)
 
     def records(index: torch.Tensor) -> Records:
         return Records(dataset.x[index], dataset.y[index])
@@ -167,7 +178,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
         holdout=(records(parts.holdout[0]),),
         public=records(parts.public),
         model=with_frozen(model, chosen),
-        recipe=told.part.recipe(default_loss(dataset.space.target)),
+        recipe=known.part.recipe(default_loss(dataset.space.target)),
         rounds=chosen.rounds[-1] + 1,
         defence=plan.defence_of(defence).make(plan.folder),
         secure_aggregation=hidden(plan, chosen),
@@ -175,27 +186,28 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     )
     cast = in_dtype(federation, plan.federation.dtype)
     _check_examples(plan, chosen, len(parts.train[0]))
-    facts = facts_of(chosen, told) | layer_facts(chosen, model)
+    facts = facts_of(chosen, known) | layer_facts(chosen, model)
     counts = [len(parts.train[0]), len(parts.holdout[0]), len(parts.public)]
     facts |= {"rounds_asked": plan.transcript.rounds, "owner": owner, "records": counts}
     prepared = Prepared(dataset=dataset, split=parts, federation=cast, seed=seed, recorded=facts)
-    found = _with_found_recipe(plan, prepared)
-    return replace(found, recorded={**(found.recorded or {}), "learnt": list(rounds_learnt(plan, found))})
+    prepared = _with_searched_recipe(plan, prepared)
+    learnt = list(rounds_learnt(plan, prepared))
+    return replace(prepared, recorded={**(prepared.recorded or {}), "learnt": learnt})
 
 
-def _with_found_recipe(plan: Plan, prepared: Prepared) -> Prepared:
-    """The same with candidates of the plan judged, where they are all that is missing."""
+def _with_searched_recipe(plan: Plan, prepared: Prepared) -> Prepared:
+    """Search the plan's candidates for missing fields of the recipe, where these are all that is missing."""
     assert plan.transcript is not None and prepared.recorded is not None
     grid = {} if plan.transcript.recipe is None else plan.transcript.recipe.grid
     missing = [name for name in prepared.recorded["recipe_missing"] if name not in grid]
     if not grid or missing:
         return prepared
     key = (plan.digest(), chosen_of(plan).recording.digest(), prepared.seed)
-    if key not in _found:  # a process prepares the same run several times
-        _found.clear()
+    if key not in _searched:  # a process prepares the same run several times
+        _searched.clear()
         transcript = recorded_transcript(plan, prepared)
-        _found[key] = find_recipe(transcript, prepared.federation.recipe, grid, prepared.seed)
-    search = _found[key]
+        _searched[key] = find_recipe(transcript, prepared.federation.recipe, grid, prepared.seed)
+    search = _searched[key]
     recipe = replace(prepared.federation.recipe, **search.chosen)
     facts = {**prepared.recorded, "recipe_searched": search.facts()}
     if search.chosen:
@@ -203,11 +215,11 @@ def _with_found_recipe(plan: Plan, prepared: Prepared) -> Prepared:
     return replace(prepared, federation=replace(prepared.federation, recipe=recipe), recorded=facts)
 
 
-_found: dict[tuple[str, str, int], Search] = {}
+_searched: dict[tuple[str, str, int], RecipeSearch] = {}
 
 
 def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:
-    """What was said, as the plan's network sees it."""
+    """Return the recorded messages as a transcript of the plan's network."""
     assert plan.transcript is not None
     federation = prepared.federation
     return transcribe(
@@ -222,12 +234,12 @@ def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:
 
 
 def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
-    """In how many of the last recorded rounds the node's training lowered the loss on its records, and of how many.
+    """Return in how many of the last recorded rounds training lowered the loss on the node's records, and of how many.
 
-    Records that were not trained on, or not as the network got them, show here before any attack is run.
+    Records that were not trained on, or in another encoding, show here before any attack is run.
     """
     transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(prepared.seed)
-    replies = [one for one in transcript.messages if one.what == "reply"][-MOST_TRIED:]
+    replies = [message for message in transcript.messages if message.what == "reply"][-MOST_TRIED:]
     fell, records = 0, truth.train[0]
     for reply in replies:
         sent, back = transcript.shelf.get(f"sent/{reply.round}"), transcript.shelf.get(reply.parts)
@@ -246,30 +258,33 @@ def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
 
 
 def _short_step(params: Params, direction: Params) -> float:
-    """How far to follow a gradient so that the network moves by a thousandth of its own size."""
+    """Return the step along a gradient that moves the network by a thousandth of its own norm."""
     size, length = (
-        float(sum(value.double().square().sum() for value in one.values())) for one in (params, direction)
+        float(sum(value.double().square().sum() for value in values.values()))
+        for values in (params, direction)
     )
     return float(1e-3 * (size / length) ** 0.5) if length > 0 else 0.0
 
 
 def recording_path(plan: Plan) -> Path:
-    """Where the recording lies."""
+    """Return the path of the recording."""
     assert plan.transcript is not None
     return (plan.folder / os.path.expanduser(plan.transcript.path)).absolute()
 
 
 def chosen_of(plan: Plan) -> Chosen:
-    """The messages of the plan's node."""
+    """Return the messages of the plan's node."""
     assert plan.transcript is not None
     node, run = plan.data.node, plan.transcript.run
     recording = _read(str(recording_path(plan)), _stamp(recording_path(plan)))
-    whole = choose(recording, node=None if node is None else str(node), run=None if run is None else str(run))
-    return _of_rounds(whole, plan.transcript.rounds)
+    chosen = choose(
+        recording, node=None if node is None else str(node), run=None if run is None else str(run)
+    )
+    return _of_rounds(chosen, plan.transcript.rounds)
 
 
 def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
-    """Only what was said in the rounds that the plan asks for."""
+    """Return only the messages of the rounds that the plan asks for."""
     if asked is None:
         return chosen
     if isinstance(asked, str):
@@ -286,51 +301,51 @@ def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
         )
     return replace(
         chosen,
-        trained={round: one for round, one in chosen.trained.items() if round in wanted},
-        ended={round: one for round, one in chosen.ended.items() if round in wanted},
+        trained={round: message for round, message in chosen.trained.items() if round in wanted},
+        ended={round: message for round, message in chosen.ended.items() if round in wanted},
     )
 
 
 @functools.lru_cache(maxsize=2)
 def _read(path: str, stamp: tuple[int, ...]) -> Recording:
-    """The last recordings, by their path and how they were then."""
+    """Read a recording; the last two are cached by their path and state."""
     return read_recording(path)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """A mark that changes when messages, arrays or notes are added."""
-    places = [path, path / MESSAGES, path / ARRAYS]
-    return tuple(place.stat().st_mtime_ns for place in places if place.is_dir())
+    """Return a mark that changes when messages, arrays or notes are added."""
+    folders = [path, path / MESSAGES, path / ARRAYS]
+    return tuple(folder.stat().st_mtime_ns for folder in folders if folder.is_dir())
 
 
 def hidden(plan: Plan, chosen: Chosen) -> bool:
-    """Whether single replies were hidden from the server."""
-    return plan.federation.secure_aggregation or any(heard.secure for heard in chosen.trained.values())
+    """Return whether single replies were hidden from the server."""
+    return plan.federation.secure_aggregation or any(message.secure for message in chosen.trained.values())
 
 
 def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
-    """Which records the node trained on, held out, and which belong to nobody."""
+    """Return which records the node trained on, held out, and which are public."""
     if USE in dataset.raw:
         train, held, public = rows_by_use(dataset.raw[USE])
         return Split(train=(train,), holdout=(held,), public=public, names=("",))
     if plan.data.clients == 1 and plan.data.path is not None:
         every = torch.arange(len(dataset), device="cpu")
         return Split(train=(every,), holdout=(every[:0],), public=every[:0], names=("",))
-    whole = split(dataset, **split_arguments(plan.data, seed))
+    parts = split(dataset, **split_arguments(plan.data, seed))
     client = _client(plan, chosen)
     return Split(
-        train=(whole.train[client],),
-        holdout=(whole.holdout[client],),
-        public=whole.public,
-        names=(whole.names[client],),
+        train=(parts.train[client],),
+        holdout=(parts.holdout[client],),
+        public=parts.public,
+        names=(parts.names[client],),
     )
 
 
 def _client(plan: Plan, chosen: Chosen) -> int:
-    """Which client of a divided data set the node was."""
+    """Return which client of a divided data set the node was."""
     assert plan.transcript is not None
     given = plan.transcript.client
-    noted = {heard.partition for heard in chosen.trained.values()} - {None}
+    noted = {message.partition for message in chosen.trained.values()} - {None}
     client = given if given is not None else next(iter(noted), None)
     if plan.data.clients == 1 and client is None:
         client = 0
@@ -346,9 +361,9 @@ def _client(plan: Plan, chosen: Chosen) -> int:
 
 
 def _check_examples(plan: Plan, chosen: Chosen, count: int) -> None:
-    """The records must be as many as the node said it trained on."""
+    """Refuse another number of records than the node reported."""
     assert plan.transcript is not None
-    reported = {heard.examples for heard in chosen.trained.values() if heard.examples is not None}
+    reported = {message.examples for message in chosen.trained.values() if message.examples is not None}
     if plan.transcript.examples == "same" and reported - {count}:
         raise BadInput(
             "data",
@@ -359,22 +374,21 @@ def _check_examples(plan: Plan, chosen: Chosen, count: int) -> None:
         )
 
 
-def facts_of(chosen: Chosen, told: Told) -> dict[str, Any]:
-    """What must be known of a recording to read its results."""
+def facts_of(chosen: Chosen, known: KnownRecipe) -> dict[str, Any]:
+    """Return the facts of a recording that the ledger holds."""
     return {
         "side": chosen.recording.side,
         "node": chosen.node,
         "rounds": chosen.rounds,
         **whole_facts(chosen),
-        "recipe_heard": list(told.heard),
-        "recipe_missing": list(told.missing),
-        "recipe_varied": dict(told.varied),
-        "recipe_doubted": dict(told.doubted),
+        "recipe_heard": list(known.sent),
+        "recipe_missing": list(known.missing),
+        "recipe_varied": dict(known.varied),
+        "recipe_doubted": dict(known.doubted),
     }
 
 
-# --- What is refused before a recording is audited: arrays that do not fit, rounds and recipes that it does
-# not hold.
+# Refusals before a recording is audited: owner, rounds, grants and recipes that it does not hold
 
 
 ABOUT: dict[str, tuple[str, str]] = {
@@ -394,12 +408,12 @@ OR_SEARCH = "Give it, or candidates in [transcript.recipe]. "
 
 
 def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
-    """The recorded transcript, refused by name where its node, rounds or recipe do not fit the plan."""
+    """Return the recorded transcript; refused by name where its node, rounds or recipe do not fit the plan."""
     chosen = chosen_of(plan)
     transcript = recorded_transcript(plan, prepared)
-    told = prepared.recorded or {}
-    if told["owner"] == ON_WORD:
-        check_word(chosen.node, *told["learnt"])
+    facts = prepared.recorded or {}
+    if facts["owner"] == ON_WORD:
+        check_word(chosen.node, *facts["learnt"])
     for part in plan.attacks:
         context = _context(plan, part, prepared, transcript)
         _check_rounds(part, chosen.rounds)
@@ -431,19 +445,19 @@ def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
 
 
 def _check_order(context: CaseContext) -> None:
-    """Refuse grants that would have to be made up."""
+    """Refuse grants that no recording holds."""
     for name in grant_names(context.part, context.attack, None):
         if name in OF_THE_ORDER:
             raise BadInput(
                 f"attack {context.part.title}: grants",
-                expected="what a recording tells; in which order the node used its records is in no message",
+                expected="a grant that a recording holds; no message holds the order of the node's records",
                 got=repr(name),
                 remedy="Leave it out, or simulate the federation.",
             )
 
 
 def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
-    """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
+    """Refuse an attack that only lacks the recipe, naming the field that is not known."""
     assert plan.transcript is not None
     asked = "recipe" in (context.part.grants or ())
     if not prepared.unknown or (not asked and works(context)) or not works(replace(context, unknown=())):
@@ -457,7 +471,7 @@ def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
         raise BadInput(
             place,
             expected=f"{about}, one for all rounds that are read; {context.part.title} needs the recipe",
-            got=varied or f"{doubted}, which cannot be",
+            got=varied or f"{doubted}, which is impossible",
             remedy=(
                 'Read the rounds of one value: rounds = "..." in [transcript]. ' if varied else "Give it. "
             )
@@ -468,7 +482,7 @@ def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
     given = plan.transcript.optimizer if missing[0] == "optimizer" else None
     raise BadInput(
         place,
-        expected=f"{about}; {context.part.title} needs the recipe, and the recording does not tell it",
+        expected=f"{about}; {context.part.title} needs the recipe, and the recording does not hold it",
         got=lost or ("nothing" if given is None else repr(given)),
         remedy=(
             "" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE and not lost else "Give it. "
@@ -478,7 +492,7 @@ def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
 
 
 def works(context: CaseContext) -> bool:
-    """Whether an attack finds all that it needs."""
+    """Return whether the needs of the attack are met."""
     try:
         context.attack.check(context.view(context.attack))
     except (Refused, BadInput):
@@ -487,26 +501,26 @@ def works(context: CaseContext) -> bool:
 
 
 def _still_working(context: CaseContext) -> str:
-    """Attacks of the catalogue that this recording can feed as it is, from any seat that only listens."""
-    found = []
+    """Return the attacks of the catalogue that work on this recording as it is, from any passive role."""
+    working = []
     for name in catalog.ATTACKS:  # not of plug-ins, which only a plan may import
         attack = catalog.make_attack(name, {})
         seats = [role for role in attack.roles if role not in ("active-server", "curious-client")]
         part = AttackPart(name=name, role=seats[0]) if seats else None
         oracle = any(grant.startswith("oracle-") for grant in attack.grants)
         if part is not None and not oracle and works(replace(context, part=part, attack=attack)):
-            found.append(name)
-    return ", ".join(found) or "none"
+            working.append(name)
+    return ", ".join(working) or "none"
 
 
-# --- What a recording holds, in lines for people; nothing is attacked, and no records are needed.
+# The contents of a recording in lines, for `fedxray import show`; nothing is attacked, no records are needed
 
 
 SHOWN = 12  # nodes, arrays and names
 
 
 def holdings(recording: Recording) -> list[str]:
-    """Side, runs, every node with its rounds and what it was told, and the arrays of a message."""
+    """Return lines on side, runs, every node with its rounds and what it was sent, and the arrays of a message."""
     facts = [("recording", f"{recording.side} side, {len(recording.messages)} messages")]
     runs = recording.runs()
     if len(runs) > 1:
@@ -515,8 +529,8 @@ def holdings(recording: Recording) -> list[str]:
     facts += [(f"node {node}", _node(messages)) for node, messages in list(nodes.items())[:SHOWN]]
     if len(nodes) > SHOWN:
         facts.append(("", f"and {len(nodes) - SHOWN} more nodes"))
-    told = list(dict.fromkeys(name for message in recording.messages for name in message.config))
-    facts.append(("told", some(told, SHOWN, nothing="nothing")))
+    sent = list(dict.fromkeys(name for message in recording.messages for name in message.config))
+    facts.append(("sent along", some(sent, SHOWN, nothing="nothing")))
     faults = [_fault(recording, message) for message in recording.messages]
     facts += _arrays(recording, faults)
     left = [*recording.cut, *(why for why in faults if why is not None)]
@@ -538,10 +552,10 @@ def _node(messages: Sequence[Heard]) -> str:
 
 
 def _fault(recording: Recording, message: Heard) -> str | None:
-    """Why one message cannot be used, None where it can."""
-    for kept in (message.sent, message.reply):
+    """Return why one message cannot be used, None where it can."""
+    for file in (message.sent, message.reply):
         try:
-            why = None if kept is None else recording.fault(kept)
+            why = None if file is None else recording.fault(file)
         except BadInput as problem:  # too large to be read
             why = f"{problem.got}; {problem.remedy}"
         if why is not None:
@@ -550,11 +564,11 @@ def _fault(recording: Recording, message: Heard) -> str | None:
 
 
 def _arrays(recording: Recording, faults: Sequence[str | None]) -> list[tuple[str, str]]:
-    """Names and shapes of the first model that can be used."""
-    whole = [message for message, why in zip(recording.messages, faults, strict=True) if why is None]
-    if not whole:
+    """Return names and shapes of the first model that can be used."""
+    usable = [message for message, why in zip(recording.messages, faults, strict=True) if why is None]
+    if not usable:
         return [("arrays", "none that can be used")]
-    forms = recording.forms(whole[0].sent)
+    forms = recording.forms(usable[0].sent)
     total = sum(math.prod(value.shape) for value in forms.values())
     facts = [("arrays", f"{len(forms)}, {total:,} numbers in all")]
     for name, value in list(forms.items())[:SHOWN]:

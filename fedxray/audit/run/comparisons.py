@@ -86,7 +86,7 @@ def inner_attacks(attack: Attack) -> list[Attack]:
     return [setting for setting in settings if isinstance(setting, Attack)]
 
 
-def check_inner_kinds(attack: Attack, place: str) -> None:
+def check_inner_kinds(attack: Attack, argument: str) -> None:
     """Refuse an inner attack that returns something else than its field is named for: a model, or labels."""
     for setting in fields(attack):  # type: ignore[arg-type]
         inner = getattr(attack, setting.name)
@@ -94,12 +94,12 @@ def check_inner_kinds(attack: Attack, place: str) -> None:
             continue
         if inner.kind != setting.name:
             raise BadInput(
-                f"{place}: {setting.name}",
+                f"{argument}: {setting.name}",
                 expected=f"an attack that gives {setting.name}",
                 got=f"{inner.name}, which gives {inner.kind}",
                 remedy="`fedxray list attacks` lists what each one gives.",
             )
-        check_inner_kinds(inner, f"{place}: {setting.name}")
+        check_inner_kinds(inner, f"{argument}: {setting.name}")
 
 
 def adapts(attack: Attack) -> bool:
@@ -147,7 +147,7 @@ def no_answers(view: View) -> Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseContext:
-    """What the attack, the floors and the controls of one case share: data, role, grants, stored answers."""
+    """The data, role, grants and stored answers that the attack, the floors and the controls of one case share."""
 
     part: AttackPart
     attack: Attack

@@ -65,7 +65,7 @@ class Estimate:
     planted: Mapping[str, Planted]  # by attack, where a verdict may wait for it
 
     def case_seconds(self, attack: str) -> float:
-        """Of one case of an attack."""
+        """Return the seconds of one case of an attack."""
         return self.fixed_seconds + self.optimising_seconds[attack]
 
 
@@ -101,9 +101,8 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
 
 
 def _training_seconds(federation: Federation, seconds: float) -> float:
-    steps: float = sum(federation.recipe.steps(len(records)) for records in federation.clients)
-    steps *= federation.participation
-    return federation.rounds * steps * seconds
+    steps = sum(federation.recipe.steps(len(records)) for records in federation.clients)
+    return federation.rounds * (steps * federation.participation) * seconds
 
 
 def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) -> dict[str, Planted]:
@@ -236,10 +235,10 @@ def check_priors(plan: Plan, prepared: Prepared) -> None:
     """Refuse a prior that has seen a record of any client under any seed of the plan."""
     parts = [part for part in plan.attacks if part.restore is not None]
     for seed in plan.seeds if parts else ():
-        one = prepared if seed == prepared.seed else prepare(plan, plan.defences[0].title, seed)
+        run = prepared if seed == prepared.seed else prepare(plan, plan.defences[0].title, seed)
         for part in parts:
-            held = (*one.federation.clients, *one.federation.holdout)
-            check_unseen(part, tools_of(part)[1], one.federation.space, held)
+            records = (*run.federation.clients, *run.federation.holdout)
+            check_unseen(part, tools_of(part)[1], run.federation.space, records)
 
 
 def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
@@ -264,8 +263,8 @@ def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
         record="all",
         defence=NoDefence(),
         clients=tuple(
-            replace(one, x=one.x[:REHEARSED_EXAMPLES], y=one.y[:REHEARSED_EXAMPLES])
-            for one in federation.clients
+            replace(records, x=records.x[:REHEARSED_EXAMPLES], y=records.y[:REHEARSED_EXAMPLES])
+            for records in federation.clients
         ),
         recipe=replace(federation.recipe, epochs=1, batch_size="all"),
     )
@@ -277,10 +276,10 @@ def _step_seconds(federation: Federation) -> float:
     """Return the seconds of one local step of the first client at its real batch size."""
     first = federation.clients[0]
     length = federation.recipe.batch_length(len(first))
-    one = replace(first, x=first.x[:length], y=first.y[:length])
+    batch = replace(first, x=first.x[:length], y=first.y[:length])
     short = replace(
         federation,
-        clients=(one,),
+        clients=(batch,),
         holdout=(),
         rounds=1,
         participation=1.0,

@@ -161,7 +161,7 @@ def ask(
     if study.sampler == "grid":
         return _grid(study.ranges, study.trials)[len(done) : len(done) + count]
     if study.sampler == "random" or len(done) < study.first():
-        return [_draw(study.ranges, fork(generator, "search", len(done) + place)) for place in range(count)]
+        return [_draw(study.ranges, fork(generator, "search", len(done) + index)) for index in range(count)]
     return recall(*_from_model(study.ranges, done, count, generator))
 
 
@@ -433,40 +433,40 @@ def _digits(loss: float) -> float | None:
 KEYS = ("trials", "sampler", "batch", "starts", "ranges", "give_up")
 
 
-def study_of(attack: Attack, table: Any, place: str) -> Study:
+def study_of(attack: Attack, table: Any, argument: str) -> Study:
     """Return the search that a plan asks for, or raise BadInput; ranges default to the attack's own."""
     if not attack.searched:
         raise BadInput(
-            place,
+            argument,
             expected="an attack with settings that can be searched",
             got=attack.name,
             remedy="`fedxray show NAME` lists them; leave search out.",
         )
     if not isinstance(table, Mapping):
         raise BadInput(
-            place, expected="a table", got=repr(table), remedy="For instance search = { trials = 16 }."
+            argument, expected="a table", got=repr(table), remedy="For instance search = { trials = 16 }."
         )
     for key in table:
         if key not in KEYS:
-            raise unknown_key(f"{place}.{key}", str(key), KEYS)
+            raise unknown_key(f"{argument}.{key}", str(key), KEYS)
     sampler = table.get("sampler", "random")
     if sampler not in SAMPLERS:
-        raise unknown_name(f"{place}.sampler", str(sampler), SAMPLERS)
+        raise unknown_name(f"{argument}.sampler", str(sampler), SAMPLERS)
     study = Study(
-        ranges=_ranges(attack, table.get("ranges"), f"{place}.ranges"),
-        trials=_count(table, "trials", 16, place),
+        ranges=_ranges(attack, table.get("ranges"), f"{argument}.ranges"),
+        trials=_count(table, "trials", 16, argument),
         sampler=sampler,
-        batch=_count(table, "batch", 8, place),
-        starts=_count(table, "starts", 10, place) if "starts" in table else None,
-        give_up=_share(table["give_up"], f"{place}.give_up") if "give_up" in table else None,
+        batch=_count(table, "batch", 8, argument),
+        starts=_count(table, "starts", 10, argument) if "starts" in table else None,
+        give_up=_share(table["give_up"], f"{argument}.give_up") if "give_up" in table else None,
     )
     try:
         check(study)
     except BadInput as error:
-        raise error.at(f"{place}.{error.argument}") from None
-    _check_not_set(attack, study, place)
-    _check_ends(attack, study, f"{place}.ranges")
-    _check_give_up(attack, study, f"{place}.give_up")
+        raise error.at(f"{argument}.{error.argument}") from None
+    _check_not_set(attack, study, argument)
+    _check_ends(attack, study, f"{argument}.ranges")
+    _check_give_up(attack, study, f"{argument}.give_up")
     return study
 
 
@@ -481,21 +481,21 @@ def judged_step(attack: Attack, share: float) -> int:
     return max(1, round(share * steps))
 
 
-def _check_not_set(attack: Attack, study: Study, place: str) -> None:
+def _check_not_set(attack: Attack, study: Study, argument: str) -> None:
     """Refuse a setting that the plan sets: the search would silently replace its value."""
     own = {field.name: field.default for field in fields(attack)}  # type: ignore[arg-type]
     for name in study.ranges:
         value = getattr(attack, name)
         if value != own[name]:
             raise BadInput(
-                place,
+                argument,
                 expected=f"{name} either set or searched",
                 got=f"{name} = {value!r} and a range of it",
                 remedy=f"Leave {name} out, or name under ranges only what is to be searched.",
             )
 
 
-def _check_ends(attack: Attack, study: Study, place: str) -> None:
+def _check_ends(attack: Attack, study: Study, argument: str) -> None:
     """Refuse ranges with an end that the attack does not take."""
     for name, (low, high, scale) in study.ranges.items():
         for value in (low, high):
@@ -503,28 +503,28 @@ def _check_ends(attack: Attack, study: Study, place: str) -> None:
                 with_point(attack, {name: int(value) if scale == "int" else value})
             except BadInput as error:
                 raise BadInput(
-                    f"{place}.{name}",
+                    f"{argument}.{name}",
                     expected=error.expected,
                     got=error.got,
                     remedy=f"`fedxray show {attack.name}` lists its own range.",
                 ) from None
 
 
-def _check_give_up(attack: Attack, study: Study, place: str) -> None:
+def _check_give_up(attack: Attack, study: Study, argument: str) -> None:
     """Refuse `give_up` for an attack that cannot end early, or at a step after which none is left."""
     if study.give_up is None:
         return
     known = _settings(attack)
     if "give_up" not in known or "steps" not in known:
         raise BadInput(
-            place,
+            argument,
             expected="an attack that can end early",
             got=attack.name,
             remedy="Leave give_up out of search.",
         )
     if known["give_up"] is not None:
         raise BadInput(
-            place,
+            argument,
             expected="an attack without a give_up of its own",
             got=f"give_up = {known['give_up']!r}",
             remedy="Leave one of them out.",
@@ -532,7 +532,7 @@ def _check_give_up(attack: Attack, study: Study, place: str) -> None:
     at = judged_step(attack, study.give_up)
     if at >= known["steps"]:
         raise BadInput(
-            place,
+            argument,
             expected=f"a share that leaves some of {known['steps']} steps",
             got=study.give_up,
             remedy="Take more steps, or leave give_up out.",
@@ -541,7 +541,7 @@ def _check_give_up(attack: Attack, study: Study, place: str) -> None:
         replace(attack, give_up=(at, 0.0))  # type: ignore[type-var]
     except BadInput as error:
         raise BadInput(
-            place,
+            argument,
             expected=f"{error.argument} = {error.expected}",
             got=error.got,
             remedy="Leave give_up out of search.",
@@ -552,24 +552,24 @@ def _settings(attack: Attack) -> dict[str, Any]:
     return {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
 
 
-def _ranges(attack: Attack, given: Any, place: str) -> Ranges:
+def _ranges(attack: Attack, given: Any, argument: str) -> Ranges:
     """Return the ranges of a plan, lists of lowest and highest; the attack declares how each is spaced."""
     if given is None:
         return cast(Ranges, dict(attack.searched))
     if not isinstance(given, Mapping) or not given:
         raise BadInput(
-            place, expected="a table of [lowest, highest]", got=repr(given), remedy="Leave it out."
+            argument, expected="a table of [lowest, highest]", got=repr(given), remedy="Leave it out."
         )
     ranges: dict[str, tuple[float, float, Scale]] = {}
     for name, value in given.items():
         if name not in attack.searched:
-            raise unknown_key(f"{place}.{name}", str(name), attack.searched, of=attack.name)
+            raise unknown_key(f"{argument}.{name}", str(name), attack.searched, of=attack.name)
         numbers = isinstance(value, list | tuple) and len(value) == 2 and all(
             isinstance(end, int | float) and not isinstance(end, bool) for end in value
         )  # fmt: skip
         if not numbers:
             raise BadInput(
-                f"{place}.{name}",
+                f"{argument}.{name}",
                 expected="[lowest, highest]",
                 got=repr(value),
                 remedy=f"Its default is [{attack.searched[name][0]:g}, {attack.searched[name][1]:g}].",
@@ -578,11 +578,11 @@ def _ranges(attack: Attack, given: Any, place: str) -> Ranges:
     return ranges
 
 
-def _count(table: Mapping[str, Any], key: str, otherwise: int, place: str) -> int:
+def _count(table: Mapping[str, Any], key: str, otherwise: int, argument: str) -> int:
     value = table.get(key, otherwise)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TRIALS:
         raise BadInput(
-            f"{place}.{key}",
+            f"{argument}.{key}",
             expected=f"a whole number from 1 to {MOST_TRIALS:,}",
             got=repr(value),
             remedy=f"Try {otherwise}.",
@@ -590,10 +590,10 @@ def _count(table: Mapping[str, Any], key: str, otherwise: int, place: str) -> in
     return value
 
 
-def _share(value: Any, place: str) -> float:
+def _share(value: Any, argument: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         raise BadInput(
-            place, expected="a share of the steps, between 0 and 1", got=repr(value), remedy="Try 0.5."
+            argument, expected="a share of the steps, between 0 and 1", got=repr(value), remedy="Try 0.5."
         )
     return float(value)
 
@@ -708,15 +708,15 @@ def early_stop(attack: Attack, study: Study, earlier: Sequence[Evidence]) -> tup
     return (steps, median(lowest)) if len(lowest) >= LEAST_EARLIER else None
 
 
-def example_trial(attack: Attack, table: Any, place: str) -> Attack:
+def example_trial(attack: Attack, table: Any, argument: str) -> Attack:
     """Return the attack as a trial would run it, for checks; the attack itself where nothing is searched."""
     if table is None:
         return attack
-    study = study_of(attack, table, place)
+    study = study_of(attack, table, argument)
     try:
         check_library(study)
     except BadInput as error:
-        raise error.at(f"{place}.{error.argument}") from None
+        raise error.at(f"{argument}.{error.argument}") from None
     return with_point(
         attack, {name: int(low) if scale == "int" else low for name, (low, _, scale) in study.ranges.items()}
     )

@@ -34,8 +34,10 @@ def recording(
         sides = [state, back]
         if by_position:
             sides = [{str(at): value for at, value in enumerate(side.values())} for side in sides]
-        told = Said(what="train", node="1", run="1", round=round, sent=sides[0], reply=sides[1], examples=12)
-        write_message(folder / "recording", told)
+        reported = Said(
+            what="train", node="1", run="1", round=round, sent=sides[0], reply=sides[1], examples=12
+        )
+        write_message(folder / "recording", reported)
 
 
 def state_of(model: nn.Module, *names: str) -> dict[str, Any]:
@@ -65,9 +67,9 @@ def plan(folder: Path, network: str, **transcript: Any) -> Plan:
 
 def facts(folder: Path, network: str = "half_frozen", **transcript: Any) -> tuple[Any, list[str], Any]:
     prepared = prepare(plan(folder, network, **transcript), "none", 0)
-    told = prepared.recorded or {}
+    reported = prepared.recorded or {}
     return (
-        (told["not_recorded"], told["frozen_changed"]),
+        (reported["not_recorded"], reported["frozen_changed"]),
         [line.strip() for line in understood(prepared)],
         prepared,
     )
@@ -91,7 +93,7 @@ def test_a_frozen_layer_of_another_shape_is_refused(tmp_path: Path) -> None:
         prepare(plan(tmp_path, "wider"), "none", 0)
 
 
-def test_a_frozen_layer_that_moves_is_told(tmp_path: Path) -> None:
+def test_a_frozen_layer_that_changes_is_reported(tmp_path: Path) -> None:
     state = state_of(half_frozen(SPACE))
     recording(tmp_path, [state, state | {"0.bias": state["0.bias"] + 1}])
     found, lines, _ = facts(tmp_path)
@@ -104,14 +106,14 @@ def test_rounding_is_no_move(tmp_path: Path) -> None:
     assert facts(tmp_path, widen=True)[0] == ([], [])
 
 
-def test_parameters_that_no_message_holds_are_told(tmp_path: Path) -> None:
+def test_parameters_that_no_message_holds_are_reported(tmp_path: Path) -> None:
     recording(tmp_path, [state_of(half_frozen(SPACE), "2.")])
     found, lines, _ = facts(tmp_path)
     assert found == (["0.weight", "0.bias"], [])
     assert "! no message holds 0.weight, 0.bias: [model] gives its own" in lines
 
 
-def test_statistics_that_no_message_holds_are_told(tmp_path: Path) -> None:
+def test_statistics_that_no_message_holds_are_reported(tmp_path: Path) -> None:
     recording(tmp_path, [state_of(normed(SPACE), "0.", "1.weight", "1.bias", "2.")])
     found, lines, _ = facts(tmp_path, "normed")
     assert found == (["1.running_mean", "1.running_var", "1.num_batches_tracked"], [])

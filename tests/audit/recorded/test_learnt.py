@@ -33,10 +33,10 @@ def test_a_short_way_along_a_gradient_lowers_the_loss_on_its_records(
     }
     open_folder(tmp_path / "recording", "client")
     for round in (1, 2, 3):
-        told = Said(
+        reported = Said(
             what="train", node="1", run="1", round=round, sent=state, reply=back, examples=8, config={}
         )
-        write_message(tmp_path / "recording", told)
+        write_message(tmp_path / "recording", reported)
     plan = make_plan(
         {
             "transcript": {"path": "recording", "optimizer": "sgd"},

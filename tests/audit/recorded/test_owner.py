@@ -78,7 +78,7 @@ def test_one_round_or_several_nodes_prove_little(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         (
             {"own": "node0"},
@@ -94,10 +94,10 @@ def test_one_round_or_several_nodes_prove_little(place: Path) -> None:
         ({"path": "node1", "node": None, "own": "node1"}, "expected a server's recording beside it"),
     ],
 )
-def test_another_nodes_recording_is_no_proof(place: Path, changes: dict[str, Any], told: str) -> None:
+def test_another_nodes_recording_is_no_proof(place: Path, changes: dict[str, Any], reported: str) -> None:
     with pytest.raises(BadInput) as caught:
         owner(place, **changes)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["server", "saved", "both"])

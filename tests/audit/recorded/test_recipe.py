@@ -10,7 +10,7 @@ import pytest
 
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded.prepare import chosen_of
-from fedxray.audit.recorded.recipe import told_recipe
+from fedxray.audit.recorded.recipe import known_recipe
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
@@ -65,16 +65,16 @@ def refusal(found: Plan) -> str:
 
 def test_a_schedule_is_refused_with_a_way_out(tmp_path: Path) -> None:
     recording(tmp_path, SCHEDULE)
-    told = "0.1 in rounds 0 to 1; 0.01 in round 2"
+    reported = "0.1 in rounds 0 to 1; 0.01 in round 2"
     message = refusal(plan(tmp_path, federation=KNOWN))
     assert "federation.learning_rate: expected the learning rate, one for all rounds that are read" in message
-    assert told in message and "in [transcript]" in message and "membership-loss" in message
+    assert reported in message and "in [transcript]" in message and "membership-loss" in message
     message = refusal(plan(tmp_path, federation={**KNOWN, "learning_rate": 0.1}))
-    assert told in message and 'rounds = "0 to 1" in [transcript]' in message
+    assert reported in message and 'rounds = "0 to 1" in [transcript]' in message
     message = refusal(plan(tmp_path, federation={**KNOWN, "learning_rate": 0.01}))
     assert "rounds = [2] in [transcript]" in message
     lines = understood(prepare(plan(tmp_path, attack={"name": "membership-loss"}), "none", 0))
-    assert any(f"! learning_rate changes: {told}" in line for line in lines)
+    assert any(f"! learning_rate changes: {reported}" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_the_rounds_of_one_rate_can_be_audited(
 ) -> None:
     recording(tmp_path, SCHEDULE)
     found = plan(tmp_path, federation=KNOWN, rounds=rounds)
-    told = told_recipe(found, chosen_of(found))
-    assert (told.part.learning_rate, told.missing, told.heard) == (rate, (), ("learning_rate",))
+    reported = known_recipe(found, chosen_of(found))
+    assert (reported.part.learning_rate, reported.missing, reported.sent) == (rate, (), ("learning_rate",))
     ended = run_audit(found, tmp_path / "out").document
     assert [case["status"] for case in ended["cases"]] == ["ok"], ended["cases"][0]["reason"]
     assert ended["cases"][0]["ledger"]["recording"]["rounds"] == read
@@ -97,10 +97,10 @@ def test_what_other_rounds_ended_with_is_not_read_either(tmp_path: Path) -> None
     recording(tmp_path, SCHEDULE)
     state = {name: value.numpy() for name, value in small(SPACE).state_dict().items()}
     for round in (1, 2, 3):
-        told = Said(
+        reported = Said(
             what="evaluate", node="1", run="1", round=round, sent=state, reply=None, examples=8, config={}
         )
-        write_message(tmp_path / "recording", told)
+        write_message(tmp_path / "recording", reported)
     assert set(chosen_of(plan(tmp_path, federation=KNOWN)).ended) == {0, 1, 2}
     assert set(chosen_of(plan(tmp_path, federation=KNOWN, rounds="0 to 0")).ended) == {0}
 
@@ -119,7 +119,7 @@ def test_rounds_are_a_list_or_a_span(tmp_path: Path, rounds: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "field", "told"),
+    ("config", "field", "reported"),
     [
         ({"epochs": 10**9}, "epochs", "1000000000 in round 0"),
         ({"epochs": 2.5}, "epochs", "2.5 in round 0"),
@@ -129,20 +129,20 @@ def test_rounds_are_a_list_or_a_span(tmp_path: Path, rounds: Any) -> None:
     ],
 )
 def test_what_cannot_be_is_not_believed(
-    tmp_path: Path, config: dict[str, Any], field: str, told: str
+    tmp_path: Path, config: dict[str, Any], field: str, reported: str
 ) -> None:
     """Where the plan gives the field, that is taken; otherwise it is missing and said to be doubted."""
     recording(tmp_path, [{"lr": 0.1, "epochs": 1, "batch-size": 4} | config])
     message = refusal(plan(tmp_path))
-    assert f"federation.{field}: expected" in message and f"got {told}, which cannot be" in message
+    assert f"federation.{field}: expected" in message and f"got {reported}, which is impossible" in message
     given: dict[str, Any] = {"epochs": 2, "learning_rate": 0.1, "momentum": 0.5}
     found = plan(tmp_path, federation={field: given[field]})
-    assert told_recipe(found, chosen_of(found)).missing == ()
+    assert known_recipe(found, chosen_of(found)).missing == ()
 
 
 def test_whole_numbers_may_come_with_a_point(tmp_path: Path) -> None:
     recording(tmp_path, [{"lr": 1, "epochs": 2.0, "batch-size": 4.0}])
     found = plan(tmp_path)
-    told = told_recipe(found, chosen_of(found)).part
-    assert (told.epochs, told.batch_size, told.learning_rate) == (2, 4, 1)
+    reported = known_recipe(found, chosen_of(found)).part
+    assert (reported.epochs, reported.batch_size, reported.learning_rate) == (2, 4, 1)
     preflight(found)

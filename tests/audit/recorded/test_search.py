@@ -1,4 +1,4 @@
-"""Recipes that nobody tells: the one that explains the reply best, and what is not told apart."""
+"""Recipes that are not known: the one that explains the reply best, and fields that are not distinguished."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KNOWN = {"epochs": 1, "batch_size": 4}
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("searched")
     record_simulation(make_plan(NODE, folder), folder / "quiet", [0])
-    record_simulation(make_plan(NODE, folder), folder / "told", [0], config={"lr": 0.1})
+    record_simulation(make_plan(NODE, folder), folder / "reported", [0], config={"lr": 0.1})
     return folder
 
 
@@ -50,9 +50,9 @@ def test_the_learning_rate_is_found(place: Path, monkeypatch: pytest.MonkeyPatch
     preflight(found)
     prepared = prepare(found, "none", 0)
     assert prepared.federation.recipe.learning_rate == 0.1 and prepared.unknown == ()
-    told = (prepared.recorded or {})["recipe_searched"]
-    assert told["chosen"] == {"learning_rate": 0.1} and told["alike"] == []
-    misfits = {one["learning_rate"]: one["misfit"] for one in told["tried"]}
+    reported = (prepared.recorded or {})["recipe_searched"]
+    assert reported["chosen"] == {"learning_rate": 0.1} and reported["alike"] == []
+    misfits = {one["learning_rate"]: one["misfit"] for one in reported["tried"]}
     assert misfits[0.1] < 0.6 * min(misfits[0.01], misfits[1.0])
     lines = understood(prepared)
     assert any("searched by the attacker's own loss: learning_rate 0.1 (best of 3)" in line for line in lines)
@@ -79,7 +79,7 @@ def test_nothing_is_searched_while_more_is_missing(place: Path) -> None:
         preflight(found)
 
 
-def test_a_search_that_comes_to_nothing_is_told(place: Path) -> None:
+def test_a_search_that_fails_is_reported(place: Path) -> None:
     """The number of examples is taken as unknown, so that nothing can be replayed."""
     found = plan(place, {"learning_rate": [0.01, 0.1]}, examples="any")
     prepared = prepare(found, "none", 0)
@@ -100,7 +100,7 @@ def judged(*losses: float) -> recorded_search.Search:
     )
 
 
-def test_what_is_not_told_apart_is_named() -> None:
+def test_fields_that_are_not_distinguished_are_named() -> None:
     """0.1 in two epochs against 0.2 in one: both fields are open; else only the one whose values fit alike."""
     assert judged(9.0, 1.0, 1.1, 9.0).alike == ("learning_rate", "epochs")
     assert judged(1.2, 1.0, 9.0, 9.0).alike == ("epochs",)
@@ -119,7 +119,7 @@ def test_points_are_tried_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "more", "told"),
+    ("grid", "more", "reported"),
     [
         ({}, {}, "transcript.recipe: expected from 1 to 40 candidates in all, got none"),
         ({"learning_rate": [0.1] * 20, "epochs": [1, 2, 3]}, {"federation": {}}, "candidates in all, got 60"),
@@ -127,12 +127,12 @@ def test_points_are_tried_in_their_order() -> None:
         ({"learning_rate": [0.1, -1.0]}, {}, "transcript.recipe.learning_rate[1]: expected a list of numbers above 0"),
         ({"momentum": [0.9]}, {}, "momentum"),
         ({"learning_rate": [0.1]}, {"federation": {"algorithm": "fedsgd"}}, "federation.algorithm = fedsgd beside it"),
-        ({"learning_rate": [0.1]}, {"path": "told"}, "nothing: the clients were told 0.1 in round 0"),
+        ({"learning_rate": [0.1]}, {"path": "reported"}, "nothing: the clients were sent 0.1 in round 0"),
     ],
 )  # fmt: skip
 def test_candidates_that_make_no_sense_are_refused(
-    place: Path, grid: dict[str, Any], more: dict[str, Any], told: str
+    place: Path, grid: dict[str, Any], more: dict[str, Any], reported: str
 ) -> None:
     with pytest.raises(BadInput) as caught:
         preflight(plan(place, grid, **more))
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

@@ -73,12 +73,12 @@ def test_the_outcome_is_the_same_with_any_number_of_workers(tmp_path: Path, extr
     one, two = (audited(plan(), tmp_path / f"of {jobs}", "processes", jobs) for jobs in (1, 2))
     assert timeless(here.document) == timeless(one.document) == timeless(two.document)
     assert kept(tmp_path / "inline") == kept(tmp_path / "of 1") == kept(tmp_path / "of 2")
-    told = here.document["cases"][0]["search"]
-    assert len(told["trials"]) == 12 and told["starts"] == 6
-    assert any(trial.get("given_up") for trial in told["trials"])
+    reported = here.document["cases"][0]["search"]
+    assert len(reported["trials"]) == 12 and reported["starts"] == 6
+    assert any(trial.get("given_up") for trial in reported["trials"])
 
 
-def test_a_killed_search_goes_on_without_trying_anything_twice(
+def test_a_killed_search_continues_without_trying_anything_twice(
     tmp_path: Path, extra: Any, begun: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extra("optuna")
@@ -146,7 +146,7 @@ def test_batches_come_in_order_and_starts_are_one() -> None:
     assert [len(batch) for batch in both] == [12, 6, 6], "cases go through their batches side by side"
 
 
-def test_a_trial_that_fails_is_told_by_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_fails_is_reported_by_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
     def broken(self: Awa, *rest: Any) -> Any:

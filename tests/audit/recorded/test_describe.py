@@ -67,8 +67,8 @@ def test_rounds_without_a_reply_are_said_unless_replies_are_hidden(tmp_path: Pat
 
 
 def test_long_lists_are_cut_short() -> None:
-    told = {"stopped": list("abcde"), "cut_off": 9, "left_out": ["x", "y", "z"]}
-    assert shortcomings(told) == [
+    reported = {"stopped": list("abcde"), "cut_off": 9, "left_out": ["x", "y", "z"]}
+    assert shortcomings(reported) == [
         ("recorder stopped", "a; b; c; and 2 more"),
         ("messages left out", "9 (x; y; z; and 6 more)"),
     ]
@@ -97,13 +97,13 @@ def test_where_the_recorder_stood(tmp_path: Path, side: str, messages: list[Any]
 
 
 def test_what_strangers_wrote_does_not_act_upon_a_terminal() -> None:
-    told = {**WHOLE, "node": "7\x1b[2J\n8", "changed_after": ["\x07mod"], "stopped": ["a\u202eb"]}
-    assert heading(told).startswith("client side, node 7\N{REPLACEMENT CHARACTER}[2J 8")
-    assert "\x07" not in place(told) and "\u202e" not in shortcomings(told)[0][1]
+    reported = {**WHOLE, "node": "7\x1b[2J\n8", "changed_after": ["\x07mod"], "stopped": ["a\u202eb"]}
+    assert heading(reported).startswith("client side, node 7\N{REPLACEMENT CHARACTER}[2J 8")
+    assert "\x07" not in place(reported) and "\u202e" not in shortcomings(reported)[0][1]
 
 
 def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
-    told = {
+    reported = {
         **WHOLE,
         "rounds_missing": [[3, 4]],
         "stopped": ["no space"],
@@ -112,8 +112,8 @@ def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
     }
     found = make_document()
     for case in found["cases"][1:]:
-        case["ledger"]["recording"] = dict(told)
-    assert recordings_of(found) == [told]
+        case["ledger"]["recording"] = dict(reported)
+    assert recordings_of(found) == [reported]
     lines = summary_lines(found)
     assert lines[1:6] == [
         "  recording: client side, node 7, 3 rounds (0 to 2); recorder: training > recorder > network",

@@ -12,7 +12,7 @@ import pytest
 
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded.prepare import chosen_of, rounds_learnt
-from fedxray.audit.recorded.recipe import told_recipe
+from fedxray.audit.recorded.recipe import known_recipe
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import learnt, understood
 from fedxray.audit.run.preflight import preflight
@@ -91,10 +91,10 @@ def test_a_recorded_audit_from_the_command_line(
     monkeypatch.setattr("sys.argv", arguments)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr()
-    assert ended.value.code == 0, told.err
-    assert "recording   client side, node 101, 3 rounds (0 to 2)" in told.err
-    assert "fits        the training lowered the loss on these records in 3 of 3 rounds" in told.err
+    reported = capsys.readouterr()
+    assert ended.value.code == 0, reported.err
+    assert "recording   client side, node 101, 3 rounds (0 to 2)" in reported.err
+    assert "fits        the training lowered the loss on these records in 3 of 3 rounds" in reported.err
     report = (tmp_path / "out" / "report.html").read_text()
     assert "A recording is one run, and this score has no interval over its records." in report
 
@@ -125,12 +125,12 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"seeds": [0, 1]}, "seeds: expected one seed, since a recording is one run"),
         ({"defence": [{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}]}, "the defence that was in use"),
-        ({"federation": {"rounds": 3}}, "federation.rounds: expected nothing: the recording tells it"),
-        ({"attack": [{"name": "local-model-active", "role": "active-server"}]}, "nobody can be asked again"),
+        ({"federation": {"rounds": 3}}, "federation.rounds: expected nothing: the recording gives it"),
+        ({"attack": [{"name": "local-model-active", "role": "active-server"}]}, "no client can be asked again"),
         ({"attack": [{**ATTACKS[2], "seat": 0}]}, "it is a fellow client that is sent the same models"),
         ({"attack": [{**ATTACKS[0], "targets": [1]}]}, "no other node's data is reconstructed"),
         ({"attack": [{**ATTACKS[0], "targets": 2}]}, "no other node's data is reconstructed"),
@@ -144,13 +144,13 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
         ({"path": "nowhere"}, "expected a recording with recording.json, got none"),
         ({"transcript": {"optimiser": "sgd"}}, "Did you mean optimizer?"),
         ({"attack": [{"name": "source-majority"}]}, "records of another client"),
-        ({"attack": [{**ATTACKS[0], "grants": ["batch-labels"]}]}, "in which order the node used its records"),
-        ({"attack": [{**ATTACKS[0], "grants": ["oracle-order"]}]}, "is in no message, got 'oracle-order'. Leave"),
-        ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected what a recording tells"),
+        ({"attack": [{**ATTACKS[0], "grants": ["batch-labels"]}]}, "no message holds the order of the node's records"),
+        ({"attack": [{**ATTACKS[0], "grants": ["oracle-order"]}]}, "of the node's records, got 'oracle-order'. Leave"),
+        ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected a grant that a recording holds"),
     ],
 )  # fmt: skip
-def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], told: str) -> None:
-    assert told in refusal(place, document(**copy.deepcopy(changes)))
+def test_what_a_recording_cannot_do_is_refused(place: Path, changes: dict[str, Any], reported: str) -> None:
+    assert reported in refusal(place, document(**copy.deepcopy(changes)))
 
 
 def test_a_plan_without_records_of_the_node(place: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_plan_without_records_of_the_node(place: Path) -> None:
     del found["data"]
     message = refusal(place, found)
     assert "data: expected the node's own records" in message
-    assert "nothing can be scored; `fedxray import show FOLDER` tells what a recording holds" in message
+    assert "nothing can be scored; `fedxray import show FOLDER` lists what a recording holds" in message
 
 
 def test_a_plan_without_the_network(place: Path) -> None:
@@ -176,24 +176,26 @@ def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
         make_plan(tiny(data={"node": 3}), place)
 
 
-def test_several_nodes_of_a_server_must_be_told_apart(place: Path) -> None:
-    told = refusal(place, document("server"))
-    assert "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in told
+def test_several_nodes_of_a_server_must_be_distinguished(place: Path) -> None:
+    reported = refusal(place, document("server"))
+    assert (
+        "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in reported
+    )
 
 
 def recipe(place: Path, **changes: Any) -> Any:
     plan = make_plan(document("server", data={"node": 101}, **changes), place)
-    return told_recipe(plan, chosen_of(plan))
+    return known_recipe(plan, chosen_of(plan))
 
 
-def test_the_recipe_is_given_or_heard_or_missing(place: Path) -> None:
-    heard = recipe(place)
-    assert (heard.part.learning_rate, heard.part.epochs) == (0.05, 5)
-    assert heard.heard == ("epochs", "learning_rate") and heard.missing == ("batch_size", "optimizer")
+def test_the_recipe_is_given_or_sent_or_missing(place: Path) -> None:
+    progress = recipe(place)
+    assert (progress.part.learning_rate, progress.part.epochs) == (0.05, 5)
+    assert progress.sent == ("epochs", "learning_rate") and progress.missing == ("batch_size", "optimizer")
     assert recipe(place, federation={"batch_size": 32}, transcript={"optimizer": "sgd"}).missing == ()
-    assert recipe(place, federation={"learning_rate": 0.05}).heard == ("epochs",)
+    assert recipe(place, federation={"learning_rate": 0.05}).sent == ("epochs",)
     assert recipe(place, federation={"algorithm": "fedsgd"}).missing == ()
-    with pytest.raises(BadInput, match=r"federation.epochs: expected what the clients were told: 5, got 3"):
+    with pytest.raises(BadInput, match=r"federation.epochs: expected what the clients were sent: 5, got 3"):
         recipe(place, federation={"epochs": 3})
 
 
@@ -213,7 +215,7 @@ DIGITS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("federation", "transcript", "told"),
+    ("federation", "transcript", "reported"),
     [
         ({}, {"optimizer": "sgd"}, "federation.epochs: expected how many epochs the node trains in a round"),
         ({"epochs": 1, "batch_size": 4}, {"optimizer": "sgd"}, "federation.learning_rate: expected the learning rate"),
@@ -222,11 +224,11 @@ DIGITS: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_an_inversion_must_know_how_the_node_trains(
-    place: Path, federation: dict[str, Any], transcript: dict[str, Any], told: str
+    place: Path, federation: dict[str, Any], transcript: dict[str, Any], reported: str
 ) -> None:
     found = {**DIGITS, "federation": federation, "transcript": {"path": "digits", **transcript}}
     message = refusal(images(place), found)
-    assert told in message
+    assert reported in message
     working = message.rpartition("Attacks that work without: ")[2]
     assert "membership-loss" in working and "last-returned" in working
     assert "inverting-gradients" not in working and "attribute-from-model" not in working
@@ -301,7 +303,7 @@ def test_records_that_were_not_trained_on_are_doubted(place: Path) -> None:
     )
 
 
-def test_what_came_after_the_recorder_is_told(tmp_path: Path) -> None:
+def test_what_came_after_the_recorder_is_reported(tmp_path: Path) -> None:
     plan = make_plan(BASE, tmp_path)
     record_simulation(plan, tmp_path / "client", [1], outside=("LocalDpMod",), inside=("clip",))
     lines = understood(prepare(make_plan(document(), tmp_path), "none", 0))
@@ -316,7 +318,7 @@ def test_secure_aggregation_leaves_only_sums(place: Path, tmp_path: Path) -> Non
     assert run_audit(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
 
 
-def test_what_is_not_in_a_recording_is_told_everywhere(
+def test_what_is_not_in_a_recording_is_reported_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A stop of the recorder, a gap in the rounds, a damaged message and an unknown place: terminal and report."""
@@ -334,8 +336,8 @@ def test_what_is_not_in_a_recording_is_told_everywhere(
     monkeypatch.setattr("sys.argv", arguments)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr()
-    assert ended.value.code == 0, told.err
+    reported = capsys.readouterr()
+    assert ended.value.code == 0, reported.err
     report = html.unescape((tmp_path / "out" / "report.html").read_text())
     for text in (
         "client side, node 101, 2 rounds (0, 2)",
@@ -345,16 +347,16 @@ def test_what_is_not_in_a_recording_is_told_everywhere(
         f"essage left out: 1 (message {trained[1].name}: damaged or cut-off content",
     ):
         words = text.partition(": ")[2] if text[0].islower() and ": " in text else text
-        assert text in " ".join(told.err.split()), "before the audit"
-        assert text in " ".join(told.out.split()), "after it"
+        assert text in " ".join(reported.err.split()), "before the audit"
+        assert text in " ".join(reported.out.split()), "after it"
         assert words in report
     assert (
         '<p class="note" role="note"><strong>Node 101, recorded by the node itself, rounds 0, 2.</strong>'
         in report
     )
-    assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in told.out
+    assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in reported.out
     assert "The recording is not whole." in report and "Where the recorder stood is not known." in report
     assert (
-        "\x1b" not in told.err + told.out + report
+        "\x1b" not in reported.err + reported.out + report
         and "<b>left" not in (tmp_path / "out" / "report.html").read_text()
     )

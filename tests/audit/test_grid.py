@@ -90,7 +90,7 @@ def test_ids_differ_in_every_part() -> None:
     assert len({case.id for case in cases}) == len(cases) and len({run.id for run in runs}) == len(runs)
 
 
-def test_a_grid_that_nobody_could_wait_for_is_refused_before_it_is_laid_out() -> None:
+def test_a_grid_of_too_many_cases_is_refused_before_it_is_laid_out() -> None:
     document = tiny(data={"clients": 100_000}, seeds=[0, 1, 2])
     with pytest.raises(BadInput, match="at most 200,000 cases in an audit, got 300,000"):
         expand(make_plan(document, Path()))

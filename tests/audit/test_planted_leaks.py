@@ -53,7 +53,7 @@ def test_network_recipe_and_rounds_stay_and_the_defence_goes() -> None:
     assert len(found.clients) == 6 and len(own.clients) == 2
 
 
-def test_a_planted_attribute_is_told_by_the_target_of_clients_and_by_nothing_in_public() -> None:
+def test_a_planted_attribute_follows_from_the_target_of_clients_and_from_nothing_in_public() -> None:
     plan = plan_of(data={"records": 200})
     found = planted(plan, "attributes")
     column = found.space.column("smoker")
@@ -71,7 +71,7 @@ def test_a_planted_attribute_is_told_by_the_target_of_clients_and_by_nothing_in_
     assert not torch.equal(found.clients[0].x, found.clients[2].x)  # one client's records, planted anew
 
 
-def test_planted_members_are_few_and_repeated_and_others_are_drawn_alike() -> None:
+def test_planted_members_are_few_and_repeated_and_others_are_drawn_in_the_same_way() -> None:
     plan = plan_of()
     found, own = planted(plan, "membership"), prepare(plan, "none", 0).federation
     for records in found.clients:
@@ -83,8 +83,8 @@ def test_planted_members_are_few_and_repeated_and_others_are_drawn_alike() -> No
 
 def test_planted_sources_have_a_target_of_their_own() -> None:
     found = planted(plan_of(), "sources")
-    told = [one.y.unique() for one in found.clients]
-    assert all(len(one) == 1 for one in told) and len({float(one) for one in told}) == len(told)
+    reported = [one.y.unique() for one in found.clients]
+    assert all(len(one) == 1 for one in reported) and len({float(one) for one in reported}) == len(reported)
 
 
 def test_planted_labels_are_rare_in_public() -> None:
@@ -161,7 +161,7 @@ def test_every_kind_of_attack_has_a_plant() -> None:
     assert set(CHANGES) == set(get_args(Kind))
 
 
-def test_a_planted_number_is_told_by_the_target_of_clients_alone() -> None:
+def test_a_planted_number_follows_from_the_target_of_clients_alone() -> None:
     found = planted(plan_of(data={"records": 200, "sensitive": "age"}), "attributes")
     place = found.space.column("age").positions[0]
 

@@ -85,7 +85,7 @@ def test_a_run_that_breaks_leaves_its_reason(
     assert words in (store.lost_run(runs[0].id) or {})["reason"] and not store.has_run(runs[0].id)
 
 
-def test_a_case_that_ends_well(store: Store) -> None:
+def test_a_case_that_succeeds(store: Store) -> None:
     plan, runs, cases = planned()
     execute_run(plan, store, runs[0])
     for case in cases:
@@ -267,7 +267,7 @@ def test_a_case_that_was_altered_is_refused(store: Store, content: str) -> None:
     _, _, cases = planned()
     write_failed_case(store, cases[0], "killed")
     (store.private / "cases" / f"{cases[0].id}.json").write_text(content)
-    with pytest.raises(BadInput, match=r"\.json.*Remove this file and go on with --resume"):
+    with pytest.raises(BadInput, match=r"\.json.*Remove this file and continue with --resume"):
         store.read_case(cases[0].id)
 
 
@@ -298,7 +298,7 @@ def test_ceilings_are_oracles_of_the_same_kind() -> None:
     assert oracles_of(kinds, [{**case, "oracle": False} for case in cases]) == {}
 
 
-def test_versions_are_told() -> None:
+def test_versions_are_reported() -> None:
     found = versions()
     assert found["torch"] == torch.__version__.split("+")[0] or found["torch"] == torch.__version__
     assert {"python", "platform", "fedxray", "numpy"} <= found.keys()

@@ -34,7 +34,7 @@ def federation(recipe: Recipe, sizes: tuple[int, ...] = (2, 5, 3)) -> Federation
     return Federation(space=LINEAR, clients=clients, model=model, recipe=recipe)
 
 
-def test_two_full_steps_of_a_quadratic_loss_are_told_exactly_by_the_lemma() -> None:
+def test_two_full_steps_of_a_quadratic_loss_are_given_exactly_by_the_lemma() -> None:
     whole = federation(FULL)
     off = how_far_off(whole, whole.clients)
     assert off.clients == 3 and off.leading == pytest.approx(off.simulated, rel=1e-6) and off.simulated > 1e-3
@@ -59,7 +59,7 @@ def test_where_batches_are_drawn_the_lemma_says_nothing() -> None:
     assert how_far_off(whole, whole.clients).simulated > 0
 
 
-def test_where_clients_of_other_sizes_count_alike_the_lemma_says_nothing() -> None:
+def test_where_clients_of_other_sizes_have_the_same_weight_the_lemma_does_not_apply() -> None:
     """Its one client weighs clients, the attacker's weighs records: even one step tells them apart."""
     uniform = replace(FULL, epochs=1, weighting="uniform")
     whole = federation(uniform)
@@ -79,7 +79,7 @@ def test_words() -> None:
     assert "one client" in spoken(SumError(clients=1, simulated=0.0, leading=0.0))
 
 
-def test_a_plan_is_told_of_every_attack_that_reads_sums(tmp_path: Path) -> None:
+def test_a_dry_run_lists_every_attack_that_reads_sums(tmp_path: Path) -> None:
     attack: dict[str, Any] = {
         "name": "curious-client",
         "grants": ["recipe", "examples", "labels"],
