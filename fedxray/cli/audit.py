@@ -79,12 +79,17 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
 
 def run_report(folder: Path, show_private: bool, figures: str = "svg") -> None:
     """Write the report, or the page of a reproduction, again and say where it is."""
+    from fedxray.audit.judge.results import RESULTS
     from fedxray.report import build_report
-    from fedxray.reproduce.run import is_reproduction, rebuild
 
-    if is_reproduction(folder):
-        print(rebuild(folder))
-        return
+    if not (
+        folder / RESULTS
+    ).is_file():  # only a reproduction has none; its code imports torch, a report does not
+        from fedxray.reproduce.run import is_reproduction, rebuild
+
+        if is_reproduction(folder):
+            print(rebuild(folder))
+            return
     formats = tuple(part.strip() for part in figures.split(",") if part.strip())
     print(build_report(folder, show_private=show_private, formats=formats))
 
