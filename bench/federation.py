@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedxray.defences.base import IDENTITY
-from fedxray.federation.cohort import Job, train_one, train_together
+from fedxray.federation.cohort import ClientJob, train_one, train_together
 from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.federation.stacked import stacked_layers
 from fedxray.params import element_count, parameters_of
@@ -32,12 +32,12 @@ CLASSES = 10
 
 def make_jobs(
     model: nn.Module, shape: tuple[int, ...], clients: int, examples: int, recipe: Recipe
-) -> list[Job]:
+) -> list[ClientJob]:
     jobs = []
     for client in range(clients):
         source = fork(0, "bench", client)
         jobs.append(
-            Job(
+            ClientJob(
                 client=client,
                 start=parameters_of(model),
                 buffers={},
@@ -51,7 +51,7 @@ def make_jobs(
     return jobs
 
 
-def with_loader(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+def with_loader(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[dict[str, Tensor]]:
     """The usual loop: for every client a module, an optimiser and a DataLoader."""
     found = []
     for job in jobs:
@@ -61,7 +61,7 @@ def with_loader(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[d
     return found
 
 
-def with_slices(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+def with_slices(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[dict[str, Tensor]]:
     """The lean loop: records put into order once, batches are slices."""
     found = []
     for job in jobs:
@@ -83,18 +83,18 @@ def _loop(model: nn.Module, batches: object) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in own.named_parameters()}
 
 
-def stacked(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+def stacked(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[dict[str, Tensor]]:
     layers = stacked_layers(model)
     assert layers is not None
     results = train_together(model, layers, jobs, recipe)
     return [_end(job, result.update) for job, result in zip(jobs, results, strict=True)]
 
 
-def alone(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[dict[str, Tensor]]:
+def alone(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[dict[str, Tensor]]:
     return [_end(job, train_one(model, job, recipe).update) for job in jobs]
 
 
-def _end(job: Job, update: dict[str, Tensor]) -> dict[str, Tensor]:
+def _end(job: ClientJob, update: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: job.start[name] + value for name, value in update.items()}
 
 

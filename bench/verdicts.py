@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedxray.audit.judge.summary import summarise
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.audit import conduct_with
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import Case, Run, planted_case
@@ -85,7 +85,7 @@ def null_audit(number: int, folder: Path) -> list[dict[str, Any]]:
     """The rows of an audit without any signal."""
     plan = plan_for(number, [{"factory": "verdicts:NoiseOnly", "label": "noise-only"}])
     with make_engine("inline", None) as workers:
-        rows: list[dict[str, Any]] = conduct_with(workers, plan, folder, power=False).document["summary"]
+        rows: list[dict[str, Any]] = run_audit(plan, folder, engine=workers, power=False).document["summary"]
     return rows
 
 
@@ -101,7 +101,7 @@ def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
     with open_store(folder, plan.digest()) as store:
         for seed in plan.seeds:
             run_id = next(case.run for case in cases if case.seed == seed)
-            execute_run(plan, Run(id=run_id, defence="none", seed=seed, plant=kind), store)
+            execute_run(plan, store, Run(id=run_id, defence="none", seed=seed, plant=kind))
         return summarise([_ended(plan, case, store) for case in cases])
 
 

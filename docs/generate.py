@@ -15,15 +15,17 @@ from typing import Any
 from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.audit import catalog
-from fedxray.audit.plan import plan_reference
 from fedxray.audit.setting_words import WORDS
 from fedxray.cli.show import Setting, default_grants, settings_of
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.base import REPRODUCTIONS
 from fedxray.reproduce.document import read as read_reproduction
-from fedxray.reproduce.lmra_page import choices
-from fedxray.reproduce.lmra_page import tables as local_models
 from fedxray.reproduce.pages import heading, sheets
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
+from lmra_page import choices
+from lmra_page import tables as local_models
+from plan_reference import plan_reference
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

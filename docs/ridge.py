@@ -1,7 +1,7 @@
 """Draws the trials of `curious-unknown-lr --row search-both` by rate and number of images: python docs/ridge.py FOLDER.
 
-FOLDER is the reproduction's. A dot is a trial of one of the runs, the darker the better the own images came back beside
-the best trial of the run; the line is where the rate over the number of images is the true one.
+FOLDER is the reproduction's. A dot is a trial of one of the runs, the darker the better its own images are
+reconstructed relative to the best trial of the run; on the line the rate over the number of images is the true one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fedxray.audit.judge.results import read_results
-from fedxray.reproduce.curious import SEARCHED, truth
+from fedxray.reproduce.curious import SEARCHED, true_settings
 
-QUOTIENT = "rate over images as in truth"
+QUOTIENT = "true rate over images"
 ROWS = {"search-both": "three local steps", "search-both-one-step": "one local step"}
 TARGET = Path(__file__).resolve().parent / "images" / "curious-ridge.png"
 
@@ -37,7 +37,7 @@ def draw(folder: Path) -> None:
     figure = Figure(figsize=(4.6 * len(rows), 3.8), dpi=110, layout="constrained")
     for place, (row, title) in enumerate(rows.items(), 1):
         results = read_results(folder / row)
-        trials, true = trials_of(results), truth(results["plan"])
+        trials, true = trials_of(results), true_settings(results["plan"])
         images, rate = true["assumed_examples"], true["assumed_learning_rate"]
         axes = figure.add_subplot(1, len(rows), place)
         span = [images / 2, 2 * images]
@@ -52,7 +52,7 @@ def draw(folder: Path) -> None:
             vmax=4,
             s=22,
         )
-        axes.plot([images], [rate], "x", color="red", markersize=9, linestyle="none", label="the truth")
+        axes.plot([images], [rate], "x", color="red", markersize=9, linestyle="none", label="true values")
         axes.set(
             xscale="log",
             yscale="log",

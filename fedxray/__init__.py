@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedxray.adversary.view import View
     from fedxray.attacks.evidence import Evidence
     from fedxray.audit.plan import read_plan
-    from fedxray.audit.run.audit import conduct
+    from fedxray.audit.run.audit import run_audit
     from fedxray.data.catalog import load
     from fedxray.data.dataset import Dataset, Records, Space
     from fedxray.data.split import split
@@ -45,7 +45,6 @@ __all__ = [
     "__version__",
     "build",
     "build_report",
-    "conduct",
     "continue_run",
     "disclose",
     "fork",
@@ -53,6 +52,7 @@ __all__ = [
     "read_plan",
     "read_transcript",
     "roles",
+    "run_audit",
     "score",
     "simulate",
     "split",
@@ -75,7 +75,6 @@ _HOMES = {
     "View": "fedxray.adversary.view:View",
     "build": "fedxray.models.factory:build",
     "build_report": "fedxray.report.build:build_report",
-    "conduct": "fedxray.audit.run.audit:conduct",
     "continue_run": "fedxray.federation.round_loop:continue_run",
     "disclose": "fedxray.adversary.disclose:disclose",
     "fork": "fedxray.seeds:fork",
@@ -83,6 +82,7 @@ _HOMES = {
     "read_plan": "fedxray.audit.plan:read_plan",
     "read_transcript": "fedxray.federation.folder:read_transcript",
     "roles": "fedxray.adversary.roles",
+    "run_audit": "fedxray.audit.run.audit:run_audit",
     "score": "fedxray.metrics.scoring:score",
     "simulate": "fedxray.federation.round_loop:simulate",
     "split": "fedxray.data.split:split",

@@ -1,4 +1,8 @@
-"""Wording of messages about bad input: which argument, what was expected, what came, what to do."""
+"""Errors that a user can fix, and the checks and wording behind them.
+
+Every message has one shape: which argument, what was expected, what came, what to do. `BadInput` is wrong input,
+`Refused` an attack without the knowledge it needs, `Diverged` a training that left the finite numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +12,40 @@ from collections.abc import Iterable, Sequence, Set
 
 
 class FedxrayError(Exception):
-    """Something a user can mend; shown without a traceback."""
+    """An error that a user can fix; shown without a traceback."""
 
 
 class BadInput(FedxrayError):
     """An argument, key or file is not what was asked for."""
 
     def __init__(self, argument: str, *, expected: str, got: object, remedy: str) -> None:
-        """Say which argument, what was expected, what came and what to do."""
+        """Build the message from its four parts; `got` is turned into text."""
         self.argument, self.expected, self.got, self.remedy = argument, expected, str(got), remedy
         Exception.__init__(self, f"{argument}: expected {expected}, got {got}. {remedy}")
 
     def at(self, argument: str) -> BadInput:
-        """The same, said of a place that the user knows."""
+        """A copy about another argument, whose name the user knows."""
         return type(self)(argument, expected=self.expected, got=self.got, remedy=self.remedy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the four parts, so that the message survives a trip between processes."""
+        """Rebuild from the four parts, so that the message survives the way between processes."""
         return (_rebuild_bad_input, (type(self), self.argument, self.expected, self.got, self.remedy))
 
 
 class Diverged(BadInput):
-    """A training whose numbers left the finite ones: an outcome of these settings, found only by running them."""
+    """A training whose numbers became infinite or NaN: an outcome of its settings that only running them shows."""
 
 
 class Refused(FedxrayError):
-    """An attack cannot run from this seat: names the missing knowledge and what would give it."""
+    """An attack cannot run in this role: names the missing knowledge and what would give it."""
 
     def __init__(self, attack: str, *, missing: str, remedy: str) -> None:
-        """Say which attack, what it misses, and which role or grant would supply it."""
+        """Build the message: which attack, what it lacks, and which role or grant would supply it."""
         self.attack, self.missing, self.remedy = attack, missing, remedy
         Exception.__init__(self, f"{attack} cannot run: it needs {missing}. {remedy}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three parts, so that the message survives a trip between processes."""
+        """Rebuild from the three parts, so that the message survives the way between processes."""
         return (_rebuild_refused, (self.attack, self.missing, self.remedy))
 
 
@@ -54,13 +58,13 @@ def _rebuild_refused(attack: str, missing: str, remedy: str) -> Refused:
 
 
 def printable(text: str) -> str:
-    """Text of somebody else on one line, with nothing in it that a terminal or XML would act upon."""
+    """Untrusted text on one line, without any character that a terminal or XML would act upon."""
     flat = re.sub(r"\s+", " ", text)
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in flat)
 
 
 def unknown_name(argument: str, got: object, known: Iterable[str]) -> BadInput:
-    """A name that is not in a table, with the nearest ones offered."""
+    """The refusal of a name that is not in a table, with the nearest known names as the remedy."""
     remedy = _nearest(str(got), sorted(known), "names", 3, cutoff=0.5)
     return BadInput(argument, expected="a known name", got=repr(got), remedy=remedy)
 
@@ -68,7 +72,10 @@ def unknown_name(argument: str, got: object, known: Iterable[str]) -> BadInput:
 def unknown_key(
     argument: str, key: str, known: Iterable[str], *, of: str | None = None, home: str | None = None
 ) -> BadInput:
-    """A key or setting that nothing takes, with the nearest ones offered; `home` is the table that has it."""
+    """The refusal of an unknown key, with the nearest known keys as the remedy.
+
+    `of` names what has these settings; `home` is the table of the plan that the key belongs to, where there is one.
+    """
     names = sorted(known) if isinstance(known, Set) else list(known)
     expected = "a known key" if of is None else f"a setting of {of}"
     remedy = _nearest(key, names, "keys", 1, cutoff=0.6) if home is None else f"It belongs to [{home}]."
@@ -77,7 +84,7 @@ def unknown_key(
 
 
 def missing_extra(argument: str, library: str, extra: str, otherwise: str | None = None) -> BadInput:
-    """A library that is installed only on demand, with how to get it; `otherwise` is what does without it."""
+    """The refusal where an optional library is missing, with how to install it; `otherwise` is an alternative."""
     remedy = f"In the project's folder: .venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"
     remedy += "." if otherwise is None else f"; or {otherwise}."
     return BadInput(argument, expected=f"{library} to be installed", got="none", remedy=remedy)
@@ -89,21 +96,21 @@ def _nearest(got: str, names: list[str], what: str, most: int, *, cutoff: float)
 
 
 def some(names: Sequence[str], most: int = 5, *, between: str = ", ", nothing: str = "none") -> str:
-    """The first of many names, and how many more there are."""
+    """At most `most` of the names, joined by `between`, and the number of those left out; `nothing` for none."""
     if len(names) <= most:
         return between.join(names) or nothing
     return f"{between.join(names[:most])}{between if between != ', ' else ' '}and {len(names) - most} more"
 
 
 def check_one_of(argument: str, value: object, known: Sequence[str]) -> None:
-    """Refuse a word that is none of the known ones."""
+    """Refuse a value that is not among the known words."""
     if value not in known:
         raise BadInput(argument, expected=" or ".join(known), got=repr(value), remedy=f"Try {known[0]!r}.")
 
 
 def check_whole(argument: str, value: object, *, least: int, usual: int, most: int | None = None) -> None:
-    """Refuse what is no whole number of this range."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+    """Refuse a value that is no whole number from `least` to `most`; `usual` is offered as the remedy."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         upper = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise BadInput(argument, expected=f"a whole number {upper}", got=repr(value), remedy=f"Try {usual}.")

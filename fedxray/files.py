@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all (temporary name, fsync, rename), and JSON that is read strictly."""
+"""Files: written completely or not at all, JSON read strictly, and points at which tests kill the process.
+
+A file is written under a temporary name, brought to the disk and renamed, so that a reader never sees a part of it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,17 @@ from typing import Any
 
 from fedxray.errors import BadInput, FedxrayError
 
-TEMPORARY = ".part-"  # how the name of an unfinished file or folder begins
-FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+TEMPORARY = ".part-"  # start of the name of an unfinished file or folder
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # disk, file size limit, quota
 LARGEST = 2**30  # bytes of a JSON file that is read
 MOST_DIGITS = 300  # of a whole number, so that it fits into a float
-CHECK = "Check that this is the right file, and that it is whole."
+CHECK = "Check that this is the right file, and that it is complete."
+
+# Writing
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether this is a name that we give to what is being written; a user's own `.part-thesis` is none."""
+    """Whether this is a temporary name of `write_whole`; a user's own `.part-thesis` is not."""
     return re.fullmatch(re.escape(TEMPORARY) + "[0-9a-f]{32}", name) is not None
 
 
@@ -34,7 +39,7 @@ class NoSpaceError(FedxrayError):
 
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
-    """Say plainly that there is no space left, in place of the system's error."""
+    """Turn the system's error for a full disk into a `NoSpaceError` that names `what` could not be written."""
     try:
         yield
     except OSError as error:
@@ -42,12 +47,12 @@ def room_for(what: str) -> Iterator[None]:
             raise
         raise NoSpaceError(
             f"no space left for {what} ({error.strerror}). Nothing half-written was kept. "
-            "Free some space and try again; an audit goes on with --resume."
+            "Free some space and try again; an audit is continued with --resume."
         ) from error
 
 
 def nothing_more(point: str) -> None:
-    """Do nothing at a point of writing a file."""
+    """Do nothing: the default of the callback of `write_whole`."""
 
 
 def write_whole(
@@ -58,9 +63,10 @@ def write_whole(
     *,
     lasting: bool = True,
 ) -> None:
-    """Put a file in place under its name only when all of it is written; `at` hears of every point.
+    """Write a file under a temporary name and rename it when it is complete; `what` is its name in messages.
 
-    A lasting one is on the disk when this returns; another may be lost or torn if the machine itself stops.
+    `at` is called with the name of every point passed, so that tests can stop the process there. With `lasting` the
+    file is on the disk when this returns; without, it may be lost or incomplete if the machine itself stops.
     """
     part = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     try:
@@ -80,7 +86,7 @@ def write_whole(
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last, on systems where a folder can be opened."""
+    """Bring renames in a folder to the disk, on systems where a folder can be opened."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -91,18 +97,24 @@ def sync_folder(folder: Path) -> None:
 
 def sync_tree(folder: Path) -> None:
     """Bring every file and folder below a folder to the disk."""
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
-            handle = os.open(Path(place, name), os.O_RDONLY)
+            handle = os.open(Path(parent, name), os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        sync_folder(Path(place))
+        sync_folder(Path(parent))
+
+
+# Reading JSON
 
 
 def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, most: int = LARGEST) -> Any:
-    """The value of a JSON file: UTF-8, no name twice in an object, only finite numbers, no endless nesting."""
+    """The value of a JSON file: UTF-8, no name twice in an object, only finite numbers, no endless nesting.
+
+    A refusal is about `argument` (default: the path) and offers `remedy`; `most` is the largest size in bytes.
+    """
 
     def refused(expected: str, got: str) -> BadInput:
         short = got if len(got) <= 300 else f"{got[:297]}..."
@@ -121,36 +133,36 @@ def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, m
             parse_int=_whole,
         )
     except RecursionError as problem:
-        raise refused("a whole JSON file", "values nested without end") from problem
+        raise refused("a complete JSON file", "values nested without end") from problem
     except UnicodeDecodeError as problem:
         got = f"bytes that are not text at position {problem.start}"
-        raise refused("a whole JSON file", got) from problem
+        raise refused("a complete JSON file", got) from problem
     except ValueError as problem:
-        raise refused("a whole JSON file", f"damaged or cut-off content ({problem})") from problem
+        raise refused("a complete JSON file", f"damaged or cut-off content ({problem})") from problem
     except OSError as problem:
         raise refused("a readable file", str(problem)) from problem
 
 
 def read_object(path: Path, *, remedy: str = CHECK) -> dict[str, Any]:
-    """The same for a file that must hold an object."""
-    found = read_json(path, remedy=remedy)
-    if not isinstance(found, dict):
-        raise BadInput(str(path), expected="a JSON object", got=type(found).__name__, remedy=remedy)
-    return found
+    """The object of a JSON file, read as `read_json` does; refused where it holds another value."""
+    value = read_json(path, remedy=remedy)
+    if not isinstance(value, dict):
+        raise BadInput(str(path), expected="a JSON object", got=type(value).__name__, remedy=remedy)
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("the same name twice in one object")
-    return found
+    return members
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
-        raise ValueError(f"{text[:40]} is beyond every number")
-    return found
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is beyond the range of numbers")
+    return number
 
 
 def _whole(text: str) -> int:
@@ -163,8 +175,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-# --- Numbered points at which a test can kill the process, to prove that an audit survives it.
-
+# Kill points: numbered places at which a test kills the process, to prove that an audit survives it
 
 VARIABLE = "FEDXRAY_FAULT"  # the number of the point that kills; unset outside tests
 POINTS = (
@@ -184,6 +195,6 @@ POINTS = (
 
 
 def fault(point: str) -> None:
-    """Die here at once, without any clean-up, if this point is armed."""
+    """Kill the process here, without any clean-up, if FEDXRAY_FAULT holds the number of this point."""
     if point in POINTS and os.environ.get(VARIABLE) == str(POINTS.index(point) + 1):
         os.kill(os.getpid(), signal.SIGKILL)

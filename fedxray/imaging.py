@@ -1,8 +1,7 @@
-"""How alike images are, which guess belongs to which original; pixels in 0..1, [n, channels, height, width].
+"""Similarity of images and matching of guesses to originals; pixels in 0..1, [n, channels, height, width].
 
-No value is ever NaN or infinite: PSNR is held within -100..100 dB, so that equal images do not make a mean
-infinite, and a guess that is not finite counts as the worst there is (PSNR -100, MSE 1e10, SSIM -1, never
-retrieved).
+No value is ever NaN or infinite: PSNR is clamped to -100..100 dB, so that equal images do not make a mean
+infinite, and a guess that is not finite gets the worst value (PSNR -100, MSE 1e10, SSIM -1, never retrieved).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OTHERS = 999  # most images that retrieval compares with, beside the original
 def mse(guess: Tensor, truth: Tensor) -> Tensor:
     """Mean squared error of each image, guess and truth [n, ...]; shape [n]."""
     _check_same_shape(guess, truth)
-    return _held(((guess - truth) ** 2).flatten(1).mean(1))
+    return _capped(((guess - truth) ** 2).flatten(1).mean(1))
 
 
 def psnr(guess: Tensor, truth: Tensor) -> Tensor:
@@ -37,11 +36,11 @@ def pairwise_psnr(guesses: Tensor, truths: Tensor) -> Tensor:
     if guesses.shape[1:] != truths.shape[1:]:
         raise _wrong_shape("guesses", f"images of shape {list(truths.shape[1:])}", guesses)
     pixels = math.prod(truths.shape[1:])
-    return _decibels(_held(_distances(guesses.flatten(1), truths.flatten(1)) ** 2 / pixels))
+    return _decibels(_capped(_distances(guesses.flatten(1), truths.flatten(1)) ** 2 / pixels))
 
 
 def ssim(guess: Tensor, truth: Tensor) -> Tensor:
-    """Structural similarity of each image, mean over channels and window places inside the image; shape [n].
+    """Structural similarity of each image, mean over channels and window positions inside the image; shape [n].
 
     The window is Gaussian, 11 pixels with sigma 1.5, or the largest odd one that fits into a smaller image.
     """
@@ -50,16 +49,16 @@ def ssim(guess: Tensor, truth: Tensor) -> Tensor:
         raise _wrong_shape("guess", "shape [n, channels, height, width]", guess)
     if guess.numel() == 0:
         return guess.new_zeros(len(guess))
-    # Variances are differences of squares: float32 would lose them where a guess left 0..1 far behind.
+    # Variances are differences of squares: float32 would lose them where a guess is far outside 0..1.
     a, b = guess.double(), truth.double()
     window = _gaussian_window(min(a.shape[-2:]), a)
-    mean_a, mean_b = _blur(a, window), _blur(b, window)
+    mean_a, mean_b = _blur(a, window), _blur(b, window)  # each [n, channels, h - window + 1, w - window + 1]
     var_a, var_b = _blur(a * a, window) - mean_a**2, _blur(b * b, window) - mean_b**2
     covariance = _blur(a * b, window) - mean_a * mean_b
-    c1, c2 = 0.01**2, 0.03**2
-    likeness = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
-    likeness = likeness / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
-    value = likeness.flatten(1).mean(1).nan_to_num(nan=SSIM_WORST, posinf=SSIM_WORST, neginf=SSIM_WORST)
+    c1, c2 = 0.01**2, 0.03**2  # of Wang et al. (2004), for a range of 1
+    similarity = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    similarity = similarity / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
+    value = similarity.flatten(1).mean(1).nan_to_num(nan=SSIM_WORST, posinf=SSIM_WORST, neginf=SSIM_WORST)
     return value.clamp(-1.0, 1.0).to(torch.promote_types(guess.dtype, truth.dtype))
 
 
@@ -72,10 +71,10 @@ def assignment(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def match(guesses: Tensor, truths: Tensor) -> Tensor:
-    """For each truth its guess in the matching with the largest total PSNR, -1 for none; shape [t]."""
+    """The index of the guess of each truth in the matching with the largest total PSNR, -1 for none; shape [t]."""
     rows, columns = assignment(pairwise_psnr(guesses, truths))
-    found = torch.full((len(truths),), -1, dtype=torch.int64, device=truths.device)
-    return found.index_put((columns,), rows)
+    unmatched = torch.full((len(truths),), -1, dtype=torch.int64, device=truths.device)
+    return unmatched.index_put((columns,), rows)
 
 
 def retrieved(guess: Tensor, truth: Tensor, others: Tensor) -> Tensor:
@@ -89,18 +88,20 @@ def retrieved(guess: Tensor, truth: Tensor, others: Tensor) -> Tensor:
     flat = guess.flatten(1)
     # The same routine measures both, so that a copy of the truth among the others is an exact tie.
     own = _distances(flat[:, None], truth.flatten(1)[:, None])[:, 0]  # [n, 1]
-    strangers = _distances(flat, others[:OTHERS].flatten(1))  # [n, m]
-    return torch.isfinite(own[:, 0]) & (own < strangers).all(1)
+    to_others = _distances(flat, others[:OTHERS].flatten(1))  # [n, m]
+    return torch.isfinite(own[:, 0]) & (own < to_others).all(1)
 
 
 def _distances(left: Tensor, right: Tensor) -> Tensor:
+    """Euclidean distances of all pairs, left [..., g, pixels] and right [..., t, pixels]; shape [..., g, t]."""
     # Without the matrix-product shortcut: that one cancels to noise for near-equal images. Nothing of size
     # [left, right, pixels] is built either way.
     dtype = torch.promote_types(left.dtype, right.dtype)
     return torch.cdist(left.to(dtype), right.to(dtype), compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _held(error: Tensor) -> Tensor:
+def _capped(error: Tensor) -> Tensor:
+    """Squared errors of at most MSE_CAP, which is also the value of what is not finite."""
     return error.nan_to_num(nan=MSE_CAP, posinf=MSE_CAP).clamp(max=MSE_CAP)
 
 
@@ -109,6 +110,7 @@ def _decibels(error: Tensor) -> Tensor:
 
 
 def _gaussian_window(side: int, like: Tensor) -> Tensor:
+    """Weights [size] that sum to 1; the size is 11, or the largest odd number up to `side`."""
     size = min(WINDOW, side - 1 + side % 2)
     offset = torch.arange(size, dtype=like.dtype, device=like.device) - size // 2
     weights = torch.exp(-(offset**2) / (2 * SIGMA**2))
@@ -116,12 +118,13 @@ def _gaussian_window(side: int, like: Tensor) -> Tensor:
 
 
 def _blur(images: Tensor, window: Tensor) -> Tensor:
+    """Windowed means over rows and columns; a border of half a window is lost on every side."""
     # As matrix products: for images of one channel these are several times faster than a convolution.
     return _band(images.shape[-2], window) @ images @ _band(images.shape[-1], window).T
 
 
 def _band(side: int, window: Tensor) -> Tensor:
-    """The matrix [side - size + 1, side] that holds the window at every place."""
+    """The matrix [side - size + 1, side] whose row i holds the window at position i."""
     return torch.eye(side, dtype=window.dtype, device=window.device).unfold(0, len(window), 1) @ window
 
 

@@ -1,4 +1,7 @@
-"""What a text "module:name" stands for: entries of our tables, and a user's own code."""
+"""Objects by their text "module:name": entries of the catalogue's tables, and a user's own code.
+
+Whatever a user's own code raises becomes a `BadInput` that names the file and line of that code.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ INSTALLED = tuple(
     str(Path(sysconfig.get_paths()[name], "_"))[:-1]
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
-LONGEST = 300  # characters of a stranger's message
+LONGEST = 300  # characters of a message from a user's code
 
 
 def load(spec: str) -> Any:
-    """What an entry of a table stands for, imported now; the name may have dots."""
+    """The object that "module:name" stands for, imported now; the name may have dots."""
     module, _, name = spec.partition(":")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def load_factory(spec: str, argument: str) -> Callable[..., Any]:
-    """A user's own function or class; an error inside the user's module is told with its place."""
+    """A user's own function or class; `argument` is the key that names it, used in the messages of refusals."""
     module, _, name = spec.partition(":")
     if not module or not name:
         remedy = 'For instance "my_code:build".'
@@ -39,12 +42,12 @@ def load_factory(spec: str, argument: str) -> Callable[..., Any]:
         _import(module, argument)
     expected, remedy = f"a function {name} in {module}", "Check the spelling after the colon."
     try:
-        found: Any = load(spec)
+        value: Any = load(spec)
     except AttributeError as error:
         raise BadInput(argument, expected=expected, got="nothing of that name", remedy=remedy) from error
-    if not callable(found):
-        raise BadInput(argument, expected=expected, got=type(found).__name__, remedy=remedy)
-    function: Callable[..., Any] = found
+    if not callable(value):
+        raise BadInput(argument, expected=expected, got=type(value).__name__, remedy=remedy)
+    function: Callable[..., Any] = value
     return function
 
 
@@ -63,10 +66,10 @@ def _import(module: str, argument: str) -> None:
 
 
 @contextmanager
-def users_code(argument: str, expected: str, remedy: str = "Mend it there.") -> Iterator[None]:
-    """Nothing but a user's own code runs in here, so whatever it raises is theirs to mend and is told with its place.
+def users_code(argument: str, expected: str, remedy: str = "Fix it there.") -> Iterator[None]:
+    """Turn whatever the user's own code in this block raises into a `BadInput` with the place of the error.
 
-    A stranger's code may raise anything, or leave with sys.exit, so everything is caught; Ctrl-C goes through.
+    Such code may raise anything, or leave with sys.exit, so everything is caught; Ctrl-C goes through.
     """
     try:
         yield
@@ -77,15 +80,15 @@ def users_code(argument: str, expected: str, remedy: str = "Mend it there.") -> 
 
 
 def told(error: BaseException) -> str:
-    """Type and message of a stranger's error, and the file and line of their code where it arose."""
+    """Type and message of an error in a user's code, and the file and line where it arose."""
     message = " ".join(str(error).split())
     short = message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
-    place = _place(error)
-    return f"{type(error).__name__}{': ' if short else ''}{short}{f' (in {place})' if place else ''}"
+    line = _line_of(error)
+    return f"{type(error).__name__}{': ' if short else ''}{short}{f' (in {line})' if line else ''}"
 
 
-def _place(error: BaseException) -> str:
-    """The last line of the user's own files, or else of a package they use; none of ours, none of Python's."""
+def _line_of(error: BaseException) -> str:
+    """File and line of the innermost frame in the user's own files, else in a package they use; never one of ours."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [

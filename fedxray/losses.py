@@ -1,4 +1,7 @@
-"""Loss of each example, by name; targets may be class numbers, class probabilities or real values."""
+"""Loss of each example, by name; targets may be class numbers, class probabilities or real values.
+
+All functions return one value per example; the caller takes the mean, so that padding can be left out of it.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def squared_error(output: Tensor, target: Tensor) -> Tensor:
 def squared_probability(output: Tensor, target: Tensor) -> Tensor:
     """Squared distance between softmax(logits) [n, classes] and the one-hot class; shape [n]."""
     probability = torch.softmax(output, dim=-1)
-    wanted = target if target.is_floating_point() else functional.one_hot(target, output.shape[-1])
-    return ((probability - wanted.to(probability.dtype)) ** 2).sum(-1)
+    one_hot = target if target.is_floating_point() else functional.one_hot(target, output.shape[-1])
+    return ((probability - one_hot.to(probability.dtype)) ** 2).sum(-1)
 
 
 LOSSES: dict[str, ExampleLoss] = {"cross-entropy": cross_entropy, "mse": squared_error}
@@ -44,5 +47,5 @@ def example_loss(name: str) -> ExampleLoss:
 
 
 def default_loss(target: str) -> str:
-    """The loss that goes with a kind of target."""
+    """The name of the loss for a kind of target, "classification" or "regression"."""
     return "cross-entropy" if target == "classification" else "mse"

@@ -1,4 +1,8 @@
-"""Ways to take one step downhill: frozen settings, new tensors out, what is remembered as plain tensors."""
+"""Optimisation: learning-rate schedules, optimisers as frozen settings, and the one loop that all attacks use.
+
+An optimiser (`Method`) holds settings only; the point and its memory are plain tensors by name, returned anew by every
+step. The loop (`minimise`) prints nothing, can be resumed from its state, and uses only the attacker's own loss.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +19,20 @@ from fedxray.errors import BadInput
 from fedxray.params import each, flatten, is_finite, unflatten
 from fedxray.progress import Report, Step, silent
 
-# --- How a learning rate changes on the way downhill.
+# Learning-rate schedules
 
 
 class Decay(ABC):
-    """How the learning rate changes on the way."""
+    """A schedule of the learning rate."""
 
     @abstractmethod
     def factor(self, step: int, steps: int) -> float:
-        """What the learning rate is multiplied by at this step, counted from 0, of so many."""
+        """The factor of the learning rate at a step, counted from 0, of `steps` in total."""
 
 
 @dataclass(frozen=True)
 class Constant(Decay):
-    """The same learning rate all the way."""
+    """A constant learning rate."""
 
     def factor(self, step: int, steps: int) -> float:
         """One."""
@@ -37,30 +41,30 @@ class Constant(Decay):
 
 @dataclass(frozen=True, kw_only=True)
 class Stairs(Decay):
-    """A smaller learning rate from certain shares of the way on; by default those of Inverting Gradients."""
+    """A learning rate that drops at shares `at` of the steps; by default as in Inverting Gradients."""
 
     at: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
     by: float = 0.1
 
     def factor(self, step: int, steps: int) -> float:
-        """`by` to the power of the shares passed."""
+        """`by` to the power of the number of drops so far."""
         return self.by ** sum(step >= share * steps for share in self.at)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Decay):
-    """Half a cosine from one down to `end`."""
+    """Half a cosine from 1 down to `end`."""
 
     end: float = 0.0
 
     def factor(self, step: int, steps: int) -> float:
-        """One at the start, `end` at the end."""
+        """1 at the first step, falling to `end`."""
         return self.end + (1 - self.end) * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Decay):
-    """Times `by` every so many steps, smoothly in between."""
+    """A factor `by` for every `every` steps, smoothly in between."""
 
     by: float
     every: int = 1
@@ -72,29 +76,31 @@ class Exponential(Decay):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp(Decay):
-    """A straight rise over the first steps, on top of another decay."""
+    """A linear rise over the first `over` steps, times another schedule."""
 
     over: int
     then: Decay = field(default_factory=Constant)
 
     def factor(self, step: int, steps: int) -> float:
-        """The other decay's factor, smaller in the first steps."""
+        """The factor of `then`, reduced in the first steps."""
         return min(1.0, (step + 1) / self.over) * self.then.factor(step, steps)
 
 
 @dataclass(frozen=True)
 class RiseAndFall(Decay):
-    """Up by one learning rate a step to the middle of the way, and down again."""
+    """A factor that rises by 1 in every step up to the middle, and falls again."""
 
     def factor(self, step: int, steps: int) -> float:
-        """One in the first and the last step, half of the steps in the middle."""
+        """1 in the first and the last step, half the number of steps in the middle."""
         return float(max(0, min(step + 1, steps - step)))
 
 
-Tensors = Mapping[str, Tensor]
-Moved = tuple[dict[str, Tensor], dict[str, Tensor]]  # the next point, and what to remember
+# Optimisers
 
-MOST_RATE = 1e6  # of a descent; as of a federation
+Tensors = Mapping[str, Tensor]
+Moved = tuple[dict[str, Tensor], dict[str, Tensor]]  # the next point, and the memory of the optimiser
+
+MOST_RATE = 1e6  # largest learning rate, as for a federation
 
 
 class Method(ABC):
@@ -106,16 +112,16 @@ class Method(ABC):
 
     @abstractmethod
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """What to remember before the first step."""
+        """The memory before the first step."""
 
     @abstractmethod
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
-        """The next point and what to remember; nothing given is changed."""
+        """The next point and memory after step `step`, counted from 0; no argument is changed in place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sgd(Method):
-    """Gradient descent, with momentum as torch has it."""
+    """Gradient descent, with momentum as in torch.optim.SGD."""
 
     steps: int
     lr: float
@@ -127,7 +133,7 @@ class Sgd(Method):
         check_settings(self)
 
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """No velocity yet."""
+        """Velocities of zero."""
         return _named("velocity", each(torch.zeros_like, point))
 
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
@@ -166,7 +172,7 @@ class Adam(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class SignedAdam(Method):
-    """Adam that is told only the sign of every entry of the gradient (Inverting Gradients)."""
+    """Adam on the sign of every entry of the gradient (Inverting Gradients)."""
 
     steps: int
     lr: float
@@ -192,7 +198,8 @@ class SignedAdam(Method):
 class Lbfgs(Method):
     """L-BFGS without a line search, as torch.optim.LBFGS takes its steps by default.
 
-    `reach` is the largest change of any entry in one step; longer steps are shortened.
+    `history` is the number of remembered pairs of moves and gradient changes; `reach` is the largest change of any
+    entry in one step, longer steps are shortened.
     """
 
     steps: int
@@ -201,8 +208,8 @@ class Lbfgs(Method):
     reach: float = math.inf
     decay: Decay = field(default_factory=Constant)
 
-    least_curvature: ClassVar[float] = 1e-10  # pairs below it are not remembered
-    least_descent: ClassVar[float] = 1e-9  # a direction that promises less is not followed
+    least_curvature: ClassVar[float] = 1e-10  # pairs with a smaller product are not remembered
+    least_descent: ClassVar[float] = 1e-9  # a direction with a smaller predicted decrease is not followed
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -215,32 +222,31 @@ class Lbfgs(Method):
             raise BadInput("reach", expected="a number above 0", got=repr(self.reach), remedy="Try 1.0.")
 
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """No point yet, [0, entries]; pairs of moves and changes, [entries] each, come one by one."""
+        """No point yet, shape [0, entries]; pairs of moves and gradient changes, [entries] each, are added later."""
         none = flatten(point)[None][:0]
         return {"point": none, "gradient": none}
 
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """One quasi-Newton step over all tensors at once."""
-        here, slope = flatten(point), flatten(gradient)
+        here, slope = flatten(point), flatten(gradient)  # each [entries]
         pairs = self._pairs(here, slope, memory)
         direction = -_inverse_hessian_times(slope, pairs)
         rate = self.lr * self.decay.factor(step, self.steps)
-        if step == 0:
+        if step == 0:  # there is no curvature yet to scale the step; torch divides by the L1 norm too
             rate *= min(1.0, 1.0 / max(float(slope.abs().sum()), 1e-300))
         if math.isfinite(self.reach):
             rate = min(rate, self.reach / max(float(direction.abs().max()), 1e-300))
         ahead = here + rate * direction if float(slope @ direction) <= -self.least_descent else here
-        kept = {"point": here[None], "gradient": slope[None]}
-        for place, (move, change) in enumerate(pairs):
-            kept |= {f"move/{place}": move, f"change/{place}": change}
-        return unflatten(ahead, point), kept
+        memory = {"point": here[None], "gradient": slope[None]}
+        for index, (move, change) in enumerate(pairs):
+            memory |= {f"move/{index}": move, f"change/{index}": change}
+        return unflatten(ahead, point), memory
 
     def _pairs(self, here: Tensor, slope: Tensor, memory: Tensors) -> list[tuple[Tensor, Tensor]]:
-        """The remembered pairs, oldest first, with the newest added; tensors are handed on, not copied."""
-        count = (
-            len(memory) - 1
-        ) // 2  # beside the point and its gradient; rounded up, to miss what is missing
-        names = [(f"move/{place}", f"change/{place}") for place in range(count)]
+        """The remembered pairs, oldest first, with the newest added; tensors are passed on, not copied."""
+        # Two entries are the point and its gradient; rounding up lets an incomplete pair be noticed below.
+        count = (len(memory) - 1) // 2
+        names = [(f"move/{index}", f"change/{index}") for index in range(count)]
         if any(name not in memory for both in names for name in both):
             remedy = "Resume with the method that the state came from."
             raise BadInput("state", expected="pairs of L-BFGS", got=", ".join(memory), remedy=remedy)
@@ -254,13 +260,13 @@ class Lbfgs(Method):
 
 
 def _inverse_hessian_times(slope: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """The two-loop recursion: inverse Hessian, known by pairs of [entries], times slope [entries]."""
+    """The inverse Hessian that the pairs describe, times slope [entries], by the two-loop recursion."""
     result, shares = slope, []
     curvatures = [float(move @ change) for move, change in pairs]
     for (move, change), curvature in zip(reversed(pairs), reversed(curvatures), strict=True):
         shares.append(float(move @ result) / curvature)
         result = torch.sub(result, change, alpha=shares[-1])
-    if pairs:
+    if pairs:  # the first Hessian is a multiple of the identity, scaled by the newest pair
         newest = pairs[-1][1]
         result = result * (curvatures[-1] / float(newest @ newest))
     for (move, change), curvature, share in zip(pairs, curvatures, reversed(shares), strict=True):
@@ -277,7 +283,7 @@ def _adam(
     betas: tuple[float, float],
     epsilon: float,
 ) -> Moved:
-    """Adam in the operations of torch.optim.Adam, so that both agree to the last bit."""
+    """One step of Adam by the same operations as torch.optim.Adam, so that both agree to the bit."""
     first = {
         name: torch.lerp(memory[f"first/{name}"], value, 1 - betas[0]) for name, value in gradient.items()
     }
@@ -285,6 +291,7 @@ def _adam(
         name: (memory[f"second/{name}"] * betas[1]).addcmul(value, value, value=1 - betas[1])
         for name, value in gradient.items()
     }
+    # Both moments start at zero; dividing by 1 - beta^t corrects that bias.
     size, root = rate / (1 - betas[0] ** (step + 1)), (1 - betas[1] ** (step + 1)) ** 0.5
     moved = {
         name: torch.addcdiv(value, first[name], (second[name].sqrt() / root).add(epsilon), value=-size)
@@ -302,7 +309,7 @@ def _named(what: str, tensors: Tensors) -> dict[str, Tensor]:
 
 
 def check_settings(method: Method) -> None:
-    """Refuse step counts and learning rates that cannot be meant."""
+    """Refuse step counts and learning rates out of range."""
     if isinstance(method.steps, bool) or not isinstance(method.steps, int) or method.steps < 1:
         raise BadInput(
             "steps", expected="a whole number of at least 1", got=repr(method.steps), remedy="Try 400."
@@ -312,36 +319,33 @@ def check_settings(method: Method) -> None:
         raise BadInput("lr", expected=expected, got=repr(method.lr), remedy="Try 0.1.")
 
 
-# --- The optimisation loop of all attacks: silent, resumable, guided by the attacker's own loss alone.
-
+# The optimisation loop
 
 Loss = Callable[[dict[str, Tensor]], Tensor]  # named tensors in, a scalar out
-Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]  # maps a point to the nearest valid one
 Keep = Literal["best", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changing:
-    """A loss that changes on the way, so that its values before `settled` steps cannot be compared."""
+    """A loss that changes during the descent: values before `settled` steps cannot be compared with later ones."""
 
-    at: Callable[
-        [dict[str, Tensor], int], Tensor
-    ]  # named tensors and the steps taken so far in, a scalar out
+    at: Callable[[dict[str, Tensor], int], Tensor]  # named tensors and steps taken so far in, a scalar out
     settled: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a minimisation ended; `curve` holds the loss at the start and after every step."""
+    """The end of a minimisation; `curve` holds the loss at the start and after every step."""
 
-    best: dict[str, Tensor]  # where the loss was lowest, of a changing one since it settled
+    best: dict[str, Tensor]  # the point of lowest loss; of a changing loss, since it settled
     last: dict[str, Tensor]  # the last point with a finite loss
-    best_loss: float  # infinite when not even the start had a finite one
+    best_loss: float  # infinite if not even the start had a finite loss
     curve: tuple[float, ...]
     status: Literal["ok", "diverged", "truncated"]
     reason: str
     steps: int  # steps taken in all, also before a resumption
-    state: dict[str, Tensor]  # all that is needed to go on
+    state: dict[str, Tensor]  # everything needed to resume
 
     def kept(self, keep: Keep) -> dict[str, Tensor]:
         """The best or the last point."""
@@ -378,11 +382,12 @@ def minimise(
     state: Tensors | None = None,
     what: str = "inversion",
 ) -> Outcome:
-    """Take the method's steps downhill from `start`, or go on from a `state`, with a projection after each.
+    """Take the method's steps from `start`, or resume from a `state`, and return the best and the last point.
 
-    The best point is the one of lowest loss; of a changing loss the latest one until it has settled. A loss or
-    gradient that is not finite ends it as "diverged", `budget` steps in this call, with more left, as "truncated".
-    The start itself is not projected.
+    `project` is applied after every step, not to the start itself. `budget` is the largest number of steps in this
+    call. `what` names the loop in the calls of `report`. The best point is the one of lowest loss; of a changing loss
+    the latest one until it has settled. A loss or gradient that is not finite ends it as "diverged", a budget that
+    runs out as "truncated".
     """
     point, settled = each(torch.detach, start), loss.settled if isinstance(loss, Changing) else 0
     walk = (
@@ -412,14 +417,14 @@ def minimise(
 
 @dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """Several minimisations and the one whose own loss, at the point that is kept, came out lowest."""
+    """Several minimisations and the index of the one with the lowest own loss at the point that is kept."""
 
     outcomes: tuple[Outcome, ...]
     chosen: int
 
     @property
     def outcome(self) -> Outcome:
-        """The chosen one."""
+        """The chosen minimisation."""
         return self.outcomes[self.chosen]
 
 
@@ -433,38 +438,42 @@ def restarts(
     what: str = "inversion",
     keep: Keep = "best",
 ) -> Restarts:
-    """Minimise from every start in turn and choose by the own loss of what is kept; the first wins a tie."""
+    """Minimise from every start in turn and choose by the own loss of the kept point; the first wins a tie.
+
+    `keep` says whether a minimisation is represented by its best or its last point.
+    """
     if not starts:
         raise BadInput(
             "starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more."
         )
-    found = []
     total = len(starts) * method.steps
 
-    def shifted(place: int) -> Report:
-        return lambda step: report(Step(what, place * method.steps + step.done, total, step.loss))
+    def shifted(index: int) -> Report:
+        return lambda step: report(Step(what, index * method.steps + step.done, total, step.loss))
 
-    for place, start in enumerate(starts):
-        found.append(minimise(loss, start, method, report=shifted(place), project=project, what=what))
+    outcomes = [
+        minimise(loss, start, method, report=shifted(index), project=project, what=what)
+        for index, start in enumerate(starts)
+    ]
     settled = loss.settled if isinstance(loss, Changing) else 0
 
-    def rank(place: int) -> tuple[bool, float]:
-        return found[place].steps < settled, found[place].loss_of(keep)  # what never settled comes last
+    def rank(index: int) -> tuple[bool, float]:
+        return outcomes[index].steps < settled, outcomes[index].loss_of(keep)  # what never settled comes last
 
-    return Restarts(outcomes=tuple(found), chosen=min(range(len(found)), key=rank))
+    return Restarts(outcomes=tuple(outcomes), chosen=min(range(len(outcomes)), key=rank))
 
 
 def _slope(loss: Loss | Changing, walk: _Walk) -> tuple[float, dict[str, Tensor]]:
-    """The loss at the present point and its gradient; a tensor that the loss does not use has gradient zero."""
+    """The loss at the current point and its gradient; a tensor that the loss does not use has gradient zero."""
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in walk.point.items()}
         value = _measured(loss, leaves, walk.step)
-        found = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-    return float(value.detach()), dict(zip(leaves, found, strict=True))
+        gradient = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+    return float(value.detach()), dict(zip(leaves, gradient, strict=True))
 
 
 def _value(loss: Loss | Changing, walk: _Walk) -> float:
-    """The loss at the present point; gradients stay possible inside, since an inversion's loss is made of them."""
+    """The loss at the current point; gradients stay enabled, since the loss of an inversion is built from them."""
     with torch.enable_grad():
         return float(_measured(loss, each(torch.detach, walk.point), walk.step).detach())
 
@@ -474,7 +483,7 @@ def _measured(loss: Loss | Changing, point: dict[str, Tensor], step: int) -> Ten
 
 
 def _note(walk: _Walk, value: float, settled: int) -> str:
-    """Write down the loss at the present point; what is wrong with it, if anything."""
+    """Append the loss at the current point to the curve; returns what is wrong with it, or an empty text."""
     walk.curve.append(value)
     if not math.isfinite(value):
         return f"the loss was {value} after step {walk.step}"
@@ -498,7 +507,7 @@ def _outcome(walk: _Walk, status: Literal["ok", "diverged", "truncated"], reason
 
 
 def _pack(walk: _Walk) -> dict[str, Tensor]:
-    """The walk as plain tensors by name."""
+    """The minimisation so far as plain tensors by name."""
     groups = {"point": walk.point, "memory": walk.memory, "best": walk.best, "last": walk.last}
     packed = {
         f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()
@@ -509,7 +518,7 @@ def _pack(walk: _Walk) -> dict[str, Tensor]:
 
 
 def _unpack(state: Tensors, start: Tensors, method: Method, settled: int) -> _Walk:
-    """The walk that a state holds, refused when it belongs to other tensors or to another method."""
+    """The minimisation that a state holds, refused where it belongs to other tensors or to another method."""
     groups: dict[str, dict[str, Tensor]] = {"point": {}, "memory": {}, "best": {}, "last": {}}
     for name, value in state.items():
         group, _, rest = name.partition("/")
@@ -520,9 +529,9 @@ def _unpack(state: Tensors, start: Tensors, method: Method, settled: int) -> _Wa
             raise _foreign(f"a {group} of {_shapes(start)}", _shapes(groups[group]) or "nothing")
     missing = [name for name in ("curve", "step") if name not in state]
     missing += [f"memory/{name}" for name in method.fresh(start) if name not in groups["memory"]]
-    strange = sorted(groups.keys() - {"point", "memory", "best", "last"})
-    if missing or strange:
-        got = f"nothing called {missing[0]}" if missing else f"something called {strange[0]}"
+    unknown = sorted(groups.keys() - {"point", "memory", "best", "last"})
+    if missing or unknown:
+        got = f"nothing called {missing[0]}" if missing else f"something called {unknown[0]}"
         raise _foreign(f"a state of {type(method).__name__}", got)
     curve = state["curve"].tolist()
     finite = [value for value in curve if math.isfinite(value)]  # all but perhaps the last

@@ -1,4 +1,7 @@
-"""Named parameters and their algebra: plain dictionaries in, plain dictionaries out, nothing changed in place."""
+"""Named parameters and their algebra: plain dictionaries in, plain dictionaries out, nothing changed in place.
+
+Parameters are always addressed by name, never by position. Where two sets meet, both have the same names and shapes.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ Params = Mapping[str, Tensor]
 
 
 class Late(Mapping[str, Tensor]):
-    """Named tensors that are fetched when first asked for, so that a long record costs nothing until it is read."""
+    """Named tensors that are fetched when first asked for, so that a long transcript costs nothing until it is read."""
 
     def __init__(self, fetch: Callable[[], Params]) -> None:
-        """Keep how to fetch them."""
+        """Store the function that fetches them."""
         self._fetch = fetch
         self._held: Params | None = None
 
@@ -34,7 +37,7 @@ class Late(Mapping[str, Tensor]):
         return iter(self._all())
 
     def __len__(self) -> int:
-        """How many tensors there are."""
+        """Number of tensors."""
         return len(self._all())
 
 
@@ -139,7 +142,7 @@ def is_finite(params: Params) -> bool:
 
 
 def _all_finite(value: Tensor) -> bool:
-    """Whether every entry is finite; the extremes tell, since NaN passes through them, and are quick to find."""
+    """Whether every entry is finite: minimum and maximum are enough, since both become NaN if any entry is."""
     if not value.numel() or not value.is_floating_point():
         return True
     low, high = torch.aminmax(value.detach())

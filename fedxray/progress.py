@@ -1,4 +1,4 @@
-"""Progress as a callback: loops are silent and say how far they are to whoever asked."""
+"""Progress as a callback: loops print nothing and call a `Report` after every step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a loop: what runs, how many steps are done of how many, and its own loss if it has one."""
+    """Progress of a loop: its name, the steps done, the steps in total, and its own loss if it has one."""
 
     what: str
     done: int
@@ -17,11 +17,11 @@ class Step:
 
 
 class Report(Protocol):
-    """Whoever wants to hear of progress."""
+    """A function that is called with the progress of a loop."""
 
     def __call__(self, step: Step) -> None:
-        """Take note of one step."""
+        """Called after every step."""
 
 
 def silent(step: Step) -> None:
-    """Hear nothing."""
+    """Ignore the progress: the default report."""

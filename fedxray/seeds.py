@@ -1,4 +1,7 @@
-"""Random generators forked by name, so that a draw depends on what it is for and not on what came before."""
+"""Random generators forked by name, so that a draw depends on its purpose and not on earlier draws.
+
+`spell` turns settings into canonical text; names of classes and fields go into it, so they are part of every seed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from torch import Tensor
 
 
 def fork(root: int | torch.Generator, *names: object) -> torch.Generator:
-    """A fresh CPU generator that depends only on the root's seed and the names."""
+    """A fresh CPU generator that depends only on the root's seed and the names, which say what it is for."""
     return torch.Generator(device="cpu").manual_seed(derive_seed(root, *names))
 
 
@@ -35,24 +38,24 @@ def spell(value: Any) -> str:
         inside = {field.name: getattr(value, field.name) for field in fields(value)}
         return f"{type(value).__name__}{spell(inside)}"
     if isinstance(value, Tensor):
-        body = value.detach().cpu().contiguous()
-        digest = hashlib.sha256(body.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
-        return f"tensor({tuple(body.shape)},{body.dtype},{digest})"
+        plain = value.detach().cpu().contiguous()
+        digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
+        return f"tensor({tuple(plain.shape)},{plain.dtype},{digest})"
     raise TypeError(f"a setting must be made of plain values, got {type(value).__name__}")
 
 
 def normal_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Standard normal draws on the CPU, then moved to the tensor's device and dtype."""
+    """Standard normal draws of the tensor's shape, made on the CPU, then moved to the tensor's device and dtype."""
     drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32, device="cpu")
     return drawn.to(device=tensor.device, dtype=tensor.dtype)
 
 
 def uniform_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform draws from [0, 1) on the CPU, then moved to the tensor's device and dtype."""
+    """Uniform draws from [0, 1) of the tensor's shape, made on the CPU, then moved to the tensor's device and dtype."""
     drawn = torch.rand(tensor.shape, generator=generator, dtype=torch.float32, device="cpu")
     return drawn.to(device=tensor.device, dtype=tensor.dtype)
 
 
 def permutation(count: int, generator: torch.Generator) -> Tensor:
-    """A random order of 0..count-1 on the CPU."""
+    """A random order of 0..count-1 on the CPU, shape [count] int64."""
     return torch.randperm(count, generator=generator, device="cpu")

@@ -1,4 +1,8 @@
-"""The papers' bounds as functions, with the corrections that checking them brought."""
+"""The papers' bounds as functions, with the corrections that checking them brought.
+
+Four parts: attribute inference from a linear model; a client's work in federated least squares as an affine map; a
+client whose model takes d messages to determine; several clients against one client with all their records.
+"""
 
 from __future__ import annotations
 
@@ -12,55 +16,59 @@ from torch import Tensor
 from fedxray.errors import BadInput
 from fedxray.params import Params, add, scaled, subtract, weighted_mean
 
-# --- How well an attribute can be told from a linear model (papers 003 Prop. 1 and 000 Prop. 4).
+# Attribute inference from a linear model (Diana et al. 2025, Prop. 1; Driouich et al., Prop. 4)
 
 
 def accuracy_bound(error: float, weight: float, *, low: float = 0.0, high: float = 1.0) -> float:
-    """The least share of records whose attribute (low or high) a linear model tells: 1 - 4 E / (w (high - low))^2.
+    """Lower bound on the share of records inferred correctly with a linear model: 1 - 4 E / (w (high - low))^2.
 
-    `error` is the model's mean squared error on these records, `weight` its weight of the attribute. A record is
-    told wrongly only if its residual is at least half of what the attribute moves the prediction. The papers have
-    the values 0 and 1; however the model was found does not matter. No less than 0.
+    `error` is the model's mean squared error on these records, `weight` its weight of the attribute, whose values are
+    `low` and `high` (0 and 1 in the papers). A record is inferred wrongly only if its residual is at least half of the
+    change that the attribute makes in the prediction. It does not matter how the model was obtained. At least 0.
     """
     if error < 0:
-        raise BadInput("error", expected="a mean squared error of at least 0", got=error, remedy="Mend it.")
+        raise BadInput(
+            "error",
+            expected="a mean squared error of at least 0",
+            got=error,
+            remedy="Give the mean of squares.",
+        )
     moved = (weight * (high - low)) ** 2
     return max(0.0, 1.0 - 4.0 * error / moved) if moved > 0 else 0.0
 
 
 def nearer_value(rest: Tensor, weight: float, *, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """The papers' two steps: solve for the attribute, then take the nearer value; ties go to `high`.
+    """The inferred attribute [records] by the papers' two steps: solve for it, then take the nearer value.
 
-    `rest` [records] is the target minus the prediction from all other columns.
+    `rest` [records] is the target minus the prediction from all other columns; a tie gives `high`.
     """
     solved = rest / weight
     return torch.where(solved < (low + high) / 2, torch.full_like(rest, low), torch.full_like(rest, high))
 
 
-# --- A client's work in federated least squares as an affine map, and how well messages fix it (papers 000
-# and 003).
+# A client's work in federated least squares as an affine map (Driouich et al.; Diana et al. 2025)
 #
-# The loss is |X theta - y|^2 / m and H = X'X. So many steps at learning rate eta take theta to theta - W (theta
-# - theta*) with W = I - (I - 2 eta H / m)^steps. Full batches take one step per epoch; with mini-batches of b
-# the papers count steps = E ceil(m / b) and put the rest into noise.
+# The loss is |X theta - y|^2 / m and H = X'X. After `steps` steps at learning rate eta, theta becomes
+# theta - W (theta - theta*) with W = I - (I - 2 eta H / m)^steps. Full batches take one step per epoch; with
+# mini-batches of b the papers count steps = E ceil(m / b) and treat the rest as noise.
 #
-# Corrections: Lemma 1 of 000 (W is invertible) is false for no step, and for an even number of them when an
-# eigenvalue of 2 eta H / m is 2; the last line of its Prop. 3 drops a factor d inside the logarithm, which
+# Corrections: Lemma 1 of Driouich et al. (W is invertible) is false for zero steps, and for an even number of steps
+# when an eigenvalue of 2 eta H / m is 2; the last line of their Prop. 3 drops a factor d inside the logarithm, which
 # is kept here.
 
 
 def messages_needed(parameters: int) -> int:
-    """Messages that fix a least squares model of so many parameters (bias included): one more than those."""
+    """Number of messages that determine a least squares model: one more than its parameters, bias included."""
     return parameters + 1
 
 
 def local_steps(examples: int, batch_size: int, epochs: int) -> int:
-    """E ceil(m / b)."""
+    """Local steps of one round: E ceil(m / b)."""
     return epochs * -(-examples // batch_size)
 
 
 def update_matrix(x: Tensor, *, learning_rate: float, steps: int) -> Tensor:
-    """W [d, d] of a client with design matrix x [m, d] that takes so many full-batch steps."""
+    """W [d, d] of a client with design matrix x [m, d] that takes `steps` full-batch steps."""
     eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     power: Tensor = torch.linalg.matrix_power(eye - 2 * learning_rate / len(x) * x.T @ x, steps)
     return eye - power
@@ -73,12 +81,12 @@ def update_eigenvalues(x: Tensor, *, learning_rate: float, steps: int) -> Tensor
 
 
 def map_fixes_optimum(x: Tensor, *, learning_rate: float, steps: int, tolerance: float = 1e-9) -> bool:
-    """Whether W is invertible, so that the client's optimum is the only model she leaves unchanged."""
+    """Whether W is invertible, so that the client's optimum is the only model that its work leaves unchanged."""
     return bool((update_eigenvalues(x, learning_rate=learning_rate, steps=steps).abs() > tolerance).all())
 
 
 def noise_variance(*, learning_rate: float, sigma: float, steps: int) -> float:
-    """The most variance of an entry of a reply, eta^2 sigma^2 steps, for eta up to m / (2 lambda_max(H))."""
+    """Upper bound on the variance of an entry of a reply, eta^2 sigma^2 steps, for eta up to m / (2 lambda_max(H))."""
     return (learning_rate * sigma) ** 2 * steps
 
 
@@ -94,11 +102,11 @@ def forward_error_bound(
     optimum_norm: float,
     delta: float,
 ) -> float:
-    """Eq. 26 of 000: the most distance to the optimum, with probability at least 1 - delta.
+    """Upper bound on the distance to the optimum, with probability at least 1 - delta (Driouich et al., Eq. 26).
 
-    For W-form fits with each row on messages of its own. `least_eigenvalue` is that of Theta_in' Theta_in / n,
-    `least_update` that of W. It holds once the messages are many enough to keep the fitted W invertible
-    (`forward_bound_holds`).
+    For fits of W in which each row uses messages of its own. `sigma` is the noise of a gradient entry,
+    `least_eigenvalue` the smallest eigenvalue of Theta_in' Theta_in / n, `least_update` that of W, `optimum_norm` the
+    norm of theta*. It holds once there are enough messages to keep the fitted W invertible (`forward_bound_holds`).
     """
     _check_bound(parameters, messages, least_eigenvalue, delta)
     inner = steps * (parameters + 1 + math.log(2 * parameters / delta)) / (messages * least_eigenvalue)
@@ -116,7 +124,7 @@ def forward_bound_holds(
     least_update: float,
     delta: float,
 ) -> bool:
-    """Whether there are messages enough for Eq. 26: the error of W is at most half its least eigenvalue."""
+    """Whether there are enough messages for Eq. 26: the error of W is at most half its smallest eigenvalue."""
     _check_bound(parameters, messages, least_eigenvalue, delta)
     spread = noise_variance(learning_rate=learning_rate, sigma=sigma, steps=steps) * parameters**2
     share = (parameters + 1 + math.log(2 * parameters / delta)) / (messages * least_eigenvalue)
@@ -133,9 +141,9 @@ def error_order(
     least_eigenvalue: float,
     delta: float,
 ) -> float:
-    """Theorem 1 of 003 without its unstated constant: the order of Alg. 2's error, with probability 1 - delta.
+    """Order of the error of Alg. 2, with probability 1 - delta (Diana et al. 2025, Theorem 1 without its constant).
 
-    `least_eigenvalue` is that of Theta_out' Theta_out / n, not Theta_in as in 000.
+    `least_eigenvalue` is that of Theta_out' Theta_out / n, not Theta_in as in Driouich et al.
     """
     _check_bound(parameters, messages, least_eigenvalue, delta)
     inner = parameters * steps * (parameters + 1 + math.log(2 * parameters / delta))
@@ -145,7 +153,9 @@ def error_order(
 def _check_bound(parameters: int, messages: int, least_eigenvalue: float, delta: float) -> None:
     if messages <= parameters:
         expected = f"more than {parameters} messages for {parameters} parameters"
-        raise BadInput("messages", expected=expected, got=messages, remedy="No fewer can fix the model.")
+        raise BadInput(
+            "messages", expected=expected, got=messages, remedy="Fewer cannot determine the model."
+        )
     if not least_eigenvalue > 0:
         expected, remedy = "an eigenvalue above 0", "The messages must differ in every direction."
         raise BadInput("least_eigenvalue", expected=expected, got=least_eigenvalue, remedy=remedy)
@@ -153,15 +163,15 @@ def _check_bound(parameters: int, messages: int, least_eigenvalue: float, delta:
         raise BadInput("delta", expected="a probability above 0 and below 1", got=delta, remedy="Try 0.05.")
 
 
-# --- A client whose model no adversary can know before d messages (papers 000 Prop. 2 and 003 Prop. 3).
+# A client whose model takes d messages to determine (Driouich et al., Prop. 2; Diana et al. 2025, Prop. 3)
 #
-# From theta(0) = 0, with one full-batch step per round, the client's curvature hands each round's change on
-# to one more parameter, and the other clients (X = I, y = 0) only shrink it; so the last parameter's
-# curvature stays unseen for d - 1 rounds.
+# From theta(0) = 0, with one full-batch step per round, the client's curvature passes each round's change on to one
+# more parameter, and the other clients (X = I, y = 0) only shrink it; so the curvature of the last parameter stays
+# unseen for d - 1 rounds.
 #
-# Corrections: the matrix of 000's footnote 9 is the Cholesky factor L with H = L L', so the design matrix
-# is its transpose; after round t the client's model has t + 1 entries that are not zero and the server's,
-# before it, t (Eq. 24 is off by one).
+# Corrections: the matrix of footnote 9 of Driouich et al. is the Cholesky factor L with H = L L', so the design matrix
+# is its transpose; after round t the client's model has t + 1 entries that are not zero and the server's, before it, t
+# (Eq. 24 is off by one).
 
 
 def hard_curvature(parameters: int, *, like: Tensor) -> Tensor:
@@ -181,7 +191,7 @@ def hard_client(parameters: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def twin_client(parameters: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Records [d, d], [d] that no one can tell from the hard client's in the first d - 1 rounds: H without its end."""
+    """Records [d, d], [d] whose messages equal the hard client's in the first d - 1 rounds: H without its last row."""
     x, y = hard_client(parameters - 1, like=like)
     wide = torch.zeros(parameters, parameters, dtype=like.dtype, device=like.device)
     wide[:-1, :-1] = x
@@ -189,7 +199,7 @@ def twin_client(parameters: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def idle_client(parameters: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Any other client: x = I, y = 0."""
+    """Records [d, d], [d] of any other client: x = I, y = 0."""
     eye = torch.eye(parameters, dtype=like.dtype, device=like.device)
     return eye, torch.zeros_like(eye[0])
 
@@ -200,51 +210,48 @@ def hard_optimum(parameters: int, *, like: Tensor) -> Tensor:
     return 1 - steps / (parameters + 1)
 
 
-# --- How far the mean of several clients is from one client that holds all their records (paper 004,
-# appendix A, Lemma 1).
+# The mean of several clients against one client that holds all their records (curious client, appendix A, Lemma 1)
 #
 # Clients k with weights w_k (N_k / N) take tau full-batch steps of rate eta from W; g_k and J_k are gradient and
-# Hessian of client k's mean loss at W, g and J their weighted means. With
-#     delta(tau) = W_fed - W_single,
-# the mean of the clients' models minus the model of the one client:
+# Hessian of client k's mean loss at W, g and J their weighted means. delta(tau) = W_fed - W_single is the mean of the
+# clients' models minus the model of the one client:
 #     - tau = 1, a single client, or clients with equal records: delta = 0.
 #     - delta(2) = eta^2 sum_k w_k (J_k - J)(g_k - g), exactly where losses are quadratic.
 #     - In general delta(tau) = tau (tau - 1) / 2 of that, up to terms in eta^3.
-#     - Records drawn alike for all: E delta(tau) = tau (tau - 1) / 2 eta^2 (K - 1) / N Cov(J, g) in leading order.
-#       This is of the mean vector; E |delta| is larger than |E delta|.
+#     - Records drawn from one distribution: E delta(tau) = tau (tau - 1) / 2 eta^2 (K - 1) / N Cov(J, g) in leading
+#       order. This is the mean vector; E |delta| is larger than |E delta|.
 #
-# Corrections: Eq. 39 drops eta^2; Eq. 27 has N_k^2 where N^2 is meant; with the numbers that the text gives
-# (mu_J = 1000) the term in eta^2 is 0.54 times the one in eta^3, not 33.1 times: that follows from mu_J = 1
-# and from comparing delta(2) instead of three times it. So the leading term is not always the largest, see
-# `terms_at_three_steps`. And all of it asks for smooth losses: ReLU and max pooling have kinks which no
-# Hessian sees, and clients that part cross them. Then delta is larger than the leading term and falls more
-# slowly than eta^2.
+# Corrections: Eq. 39 drops eta^2; Eq. 27 has N_k^2 where N^2 is meant; with the numbers in the text (mu_J = 1000) the
+# term in eta^2 is 0.54 times the one in eta^3, not 33.1 times: that follows from mu_J = 1 and from comparing delta(2)
+# instead of three times it. So the leading term is not always the largest, see `terms_at_three_steps`. All of it
+# assumes smooth losses: ReLU and max pooling have kinks that no Hessian sees, and diverging clients cross them. Then
+# delta is larger than the leading term and falls more slowly than eta^2.
 
 
 Loss = Callable[[Params], Tensor]  # a client's mean loss over its records, a scalar
 
 
-def walked(start: Params, loss: Loss, rate: float, steps: int) -> dict[str, Tensor]:
-    """Parameters after so many full-batch steps."""
-    here = dict(start)
+def descended(start: Params, loss: Loss, rate: float, steps: int) -> dict[str, Tensor]:
+    """Parameters after `steps` full-batch steps."""
+    params = dict(start)
     for _ in range(steps):
-        here = add(here, gradient(loss, here), -rate)
-    return here
+        params = add(params, gradient(loss, params), -rate)
+    return params
 
 
 def divergence(
     start: Params, losses: Sequence[Loss], weights: Sequence[float], *, rate: float, steps: int
 ) -> dict[str, Tensor]:
-    """delta(steps) itself: all clients walk, and so does the one client whose loss is their weighted mean."""
+    """delta(steps) itself: every client descends, and so does the one client whose loss is their weighted mean."""
     _check(losses, weights, steps)
-    together = weighted_mean([walked(start, loss, rate, steps) for loss in losses], weights)
-    return subtract(together, walked(start, mean_loss(losses, weights), rate, steps))
+    together = weighted_mean([descended(start, loss, rate, steps) for loss in losses], weights)
+    return subtract(together, descended(start, mean_loss(losses, weights), rate, steps))
 
 
 def quadratic_divergence(
     start: Params, losses: Sequence[Loss], weights: Sequence[float], *, rate: float, steps: int
 ) -> dict[str, Tensor]:
-    """delta(steps) if every loss were its expansion to second order at `start`; exact for quadratic losses."""
+    """delta(steps) with every loss replaced by its second-order expansion at `start`; exact for quadratic losses."""
     _check(losses, weights, steps)
     moves = [_quadratic_move(start, loss, rate, steps) for loss in losses]
     return subtract(
@@ -255,24 +262,30 @@ def quadratic_divergence(
 def leading_divergence(
     start: Params, losses: Sequence[Loss], weights: Sequence[float], *, rate: float, steps: int
 ) -> dict[str, Tensor]:
-    """tau (tau - 1) / 2 eta^2 sum_k w_k (J_k - J)(g_k - g); J drops out, as the deviations of g_k sum to nothing."""
+    """The leading term of delta; J drops out of it, as the deviations g_k - g sum to zero."""
     _check(losses, weights, steps)
     slopes = [gradient(loss, start) for loss in losses]
     mean = weighted_mean(slopes, weights)
-    bent = [curved(loss, start, subtract(slope, mean)) for loss, slope in zip(losses, slopes, strict=True)]
-    return scaled(weighted_mean(bent, weights), rate**2 * steps * (steps - 1) / 2)
+    products = [
+        hessian_product(loss, start, subtract(slope, mean))
+        for loss, slope in zip(losses, slopes, strict=True)
+    ]
+    return scaled(weighted_mean(products, weights), rate**2 * steps * (steps - 1) / 2)
 
 
 def expected_divergence(
     covariance: Tensor, *, rate: float, steps: int, clients: int, examples: int
 ) -> Tensor:
-    """E delta in leading order for records drawn alike: Cov(J, g) = E[J g] - E[J] E[g] of one record, any shape."""
+    """E delta in leading order for records of one distribution, any shape.
+
+    `covariance` is Cov(J, g) = E[J g] - E[J] E[g] of one record, `examples` the records of all clients together.
+    """
     return covariance * (rate**2 * steps * (steps - 1) / 2 * (clients - 1) / examples)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments:
-    """Scalars that stand for the moments of gradient g and Hessian J of one record, as the paper weighs them."""
+class RecordMoments:
+    """Scalars in place of the moments of gradient g and Hessian J of one record, as the paper compares them."""
 
     slope: float  # mean of g
     curve: float  # mean of J
@@ -282,7 +295,7 @@ class Moments:
 
 
 def terms_at_three_steps(
-    moments: Moments, *, rate: float, clients: int, examples: int
+    moments: RecordMoments, *, rate: float, clients: int, examples: int
 ) -> tuple[float, float]:
     """The terms in eta^2 and in eta^3 of E delta(3) (Eq. 30), to be compared in size."""
     share = (clients - 1) / examples
@@ -296,17 +309,17 @@ def terms_at_three_steps(
 
 
 def gradient(loss: Loss, at: Params) -> dict[str, Tensor]:
-    """The gradient of a loss."""
+    """The gradient of a loss at `at`."""
     free = {name: value.detach().requires_grad_() for name, value in at.items()}
     with torch.enable_grad():
-        found = torch.autograd.grad(
+        slopes = torch.autograd.grad(
             loss(free), list(free.values()), allow_unused=True, materialize_grads=True
         )
-    return dict(zip(free, found, strict=True))
+    return dict(zip(free, slopes, strict=True))
 
 
-def curved(loss: Loss, at: Params, along: Params) -> dict[str, Tensor]:
-    """The Hessian of a loss times a vector."""
+def hessian_product(loss: Loss, at: Params, along: Params) -> dict[str, Tensor]:
+    """The Hessian of a loss at `at`, times the vector `along`."""
     free = {name: value.detach().requires_grad_() for name, value in at.items()}
     values = list(free.values())
     with torch.enable_grad():
@@ -314,27 +327,27 @@ def curved(loss: Loss, at: Params, along: Params) -> dict[str, Tensor]:
             loss(free), values, create_graph=True, allow_unused=True, materialize_grads=True
         )
         inner = torch.stack([(slope * along[name]).sum() for name, slope in zip(free, slopes, strict=True)])
-        found = torch.autograd.grad(inner.sum(), values, allow_unused=True, materialize_grads=True)
-    return dict(zip(free, found, strict=True))
+        products = torch.autograd.grad(inner.sum(), values, allow_unused=True, materialize_grads=True)
+    return dict(zip(free, products, strict=True))
 
 
 def mean_loss(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
-    """The loss of one client that holds all records."""
+    """The loss of one client that holds all records: the weighted mean of the clients' losses."""
     total = sum(weights)
     shares = [weight / total for weight in weights]
 
-    def loss(params: Params) -> Tensor:
-        return torch.stack([share * one(params) for share, one in zip(shares, losses, strict=True)]).sum()
+    def mean(params: Params) -> Tensor:
+        return torch.stack([share * loss(params) for share, loss in zip(shares, losses, strict=True)]).sum()
 
-    return loss
+    return mean
 
 
 def _quadratic_move(start: Params, loss: Loss, rate: float, steps: int) -> dict[str, Tensor]:
-    """- eta sum over u < steps of (I - eta J)^u g."""
+    """The move of a quadratic loss: - eta sum over u < steps of (I - eta J)^u g."""
     slope = gradient(loss, start)
     moved = scaled(slope, -rate)
     for _ in range(steps - 1):
-        slope = add(slope, curved(loss, start, slope), -rate)
+        slope = add(slope, hessian_product(loss, start, slope), -rate)
         moved = add(moved, slope, -rate)
     return moved
 
@@ -347,5 +360,5 @@ def _check(losses: Sequence[Loss], weights: Sequence[float], steps: int) -> None
             "weights",
             expected="one weight above 0 for every client",
             got=f"{len(weights)} weights of {len(losses)} clients",
-            remedy="Use how many records each holds.",
+            remedy="Use the number of records of each client.",
         )

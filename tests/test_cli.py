@@ -360,7 +360,7 @@ def test_a_failed_case_is_told_and_ends_with_4(
         raise ZeroDivisionError("somewhere deep")
 
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "_succeeded", broken)
+        patch.setattr(execute, "_described", broken)
         ended = fedxray("audit", plan, "--engine", "inline", "--out", "out")
     assert ended.code == 4 and "2 cases failed" in ended.err
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
@@ -499,12 +499,12 @@ def test_the_bar_shows_progress_only_to_someone_who_looks(
 def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
     from rich.progress import Progress
 
-    from fedxray.audit.run.audit import Meter as Weighing
+    from fedxray.audit.run.audit import WeightedProgress
     from fedxray.cli.audit import Meter
 
     bar = Progress(disable=True)
     meter = Meter(bar, bar.add_task("starting", total=None, count=""))
-    assert isinstance(meter, Weighing)
+    assert isinstance(meter, WeightedProgress)
     meter.weigh({"short": 1.0, "long": 9.0})
     meter(1, 2, "short")
     (line,) = bar.tasks

@@ -85,14 +85,28 @@ def test_every_package_folder_is_a_package() -> None:
     assert not [path.parent for path in PACKAGE if not (path.parent / "__init__.py").is_file()]
 
 
-def test_the_wheel_takes_every_data_file() -> None:
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    patterns = tools["setuptools"]["package-data"]["fedxray"]
-    taken = {path for pattern in patterns for path in (ROOT / "fedxray").glob(pattern)}
-    files = {
-        path for path in (ROOT / "fedxray").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+def test_the_wheel_takes_every_file_of_the_package() -> None:
+    # Hatchling takes whole folders but follows .gitignore, so no pattern of that may match a data file.
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert document["tool"]["hatch"]["build"]["targets"] == {
+        "wheel": {"packages": ["fedxray"]},
+        "sdist": document["tool"]["hatch"]["build"]["targets"]["sdist"],
     }
-    assert not files - taken - set(PACKAGE)
+    patterns = [line for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split() if line]
+    files = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "fedxray").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert files
+    assert not [path for path in files for pattern in patterns if path.match(pattern.strip("/"))]
+
+
+def test_types_reach_users_of_an_editable_install() -> None:
+    # An import hook, which other backends install, hides the package from type checkers; a plain path does not.
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert document["build-system"]["build-backend"] == "hatchling.build"
+    assert (ROOT / "fedxray" / "py.typed").is_file()
 
 
 def test_makefile_keeps_to_old_make_and_posix_tools() -> None:

@@ -16,7 +16,7 @@ def test_names_that_are_near_are_offered_and_otherwise_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "known", "more", "said"),
+    ("key", "known", "more", "words"),
     [
         (
             "roundz",
@@ -36,8 +36,8 @@ def test_names_that_are_near_are_offered_and_otherwise_all() -> None:
         ("z" * 500, ["a"], {}, f"'{'z' * 77}'..."),
     ],
 )
-def test_one_wording_for_unknown_keys(key: str, known: object, more: dict[str, str], said: str) -> None:
-    assert said in str(unknown_key("place", key, known, **more))  # type: ignore[arg-type]
+def test_one_wording_for_unknown_keys(key: str, known: object, more: dict[str, str], words: str) -> None:
+    assert words in str(unknown_key("place", key, known, **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_refusal_survives_the_way_between_processes(error: Exception) -> None:
     assert str(copy.copy(error)) == str(error) and type(copy.copy(error)) is type(error)
 
 
-def test_a_refusal_said_of_another_place_stays_what_it_is() -> None:
+def test_a_refusal_about_another_argument_keeps_its_type() -> None:
     moved = Diverged("rate", expected="b", got=3, remedy="c").at("attack[0].rate")
     assert type(moved) is Diverged and str(moved) == "attack[0].rate: expected b, got 3. c"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray import BadInput, Refused, build_report, conduct, fork, read_plan
+from fedxray import BadInput, Refused, build_report, fork, read_plan, run_audit
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.attacks import MembershipLoss
@@ -55,7 +55,7 @@ def audited(file: str, out: Path, seeds: list[int]) -> dict[str, Any]:
     if (folder / "make_data.py").exists():
         runpy.run_path(str(folder / "make_data.py"), run_name="__main__")
     document = tomllib.loads((EXAMPLES / file).read_text(encoding="utf-8"))
-    ended = conduct(make_plan({**document, "seeds": seeds, "name": "example"}, folder), out / "audit")
+    ended = run_audit(make_plan({**document, "seeds": seeds, "name": "example"}, folder), out / "audit")
     assert ended.failed == 0
     assert build_report(ended.folder).stat().st_size > 1000
     return ended.document

@@ -12,7 +12,7 @@ from fedxray.errors import BadInput
 from fedxray.files import NoSpaceError, read_json, read_object, room_for, write_whole
 
 
-def test_no_space_left_is_said_plainly() -> None:
+def test_no_space_left_is_reported_plainly() -> None:
     for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         with pytest.raises(NoSpaceError, match=r"no space left for the log.*--resume"), room_for("the log"):
             raise OSError(number, os.strerror(number))
@@ -20,7 +20,7 @@ def test_no_space_left_is_said_plainly() -> None:
         raise PermissionError(errno.EACCES, "no")
 
 
-def test_a_file_is_replaced_whole_and_every_point_is_heard_of(tmp_path: Path) -> None:
+def test_a_file_is_replaced_completely_and_every_point_is_reported(tmp_path: Path) -> None:
     path, heard = tmp_path / "a", list[tuple[str, bool]]()
     write_whole(path, b"old", "thing")
     write_whole(path, b"new", "thing", lambda point: heard.append((point, path.read_bytes() == b"new")))
@@ -42,7 +42,7 @@ def test_a_failed_write_keeps_the_old_file_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         (b"", "cut-off"),
         (b'{"a": 1', "cut-off"),
@@ -53,12 +53,12 @@ def test_a_failed_write_keeps_the_old_file_and_nothing_else(
         (b"[" * 200_000, "nested without end"),
         (b"9" * 5000, "cut-off"),
         (b"9" * 400, "too many digits"),
-        (b"[-1e400]", "beyond every number"),
+        (b"[-1e400]", "beyond the range"),
     ],
 )
-def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_invalid_json_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(BadInput, match=rf"a\.json.*{said}.*Ask again\."):
+    with pytest.raises(BadInput, match=rf"a\.json.*{words}.*Ask again\."):
         read_json(tmp_path / "a.json", remedy="Ask again.")
 
 

@@ -1,4 +1,4 @@
-"""Likeness of images against slow loops, scikit-image and the properties each must have."""
+"""Similarity of images against slow loops, scikit-image and the properties each must have."""
 
 from __future__ import annotations
 

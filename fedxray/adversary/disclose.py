@@ -1,4 +1,8 @@
-"""Hands an adversary exactly what the auditor names, copied out of the truth."""
+"""Disclosure: the grants that the auditor names, copied out of the truth for one adversary.
+
+This file and `metrics/scoring.py` are the only ones that may use `Truth`. What is granted in random order is drawn from
+the seed of the run by a name of its own, so that scoring can undo the order.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +19,38 @@ from fedxray.federation.truth import Truth, statistics_of_round
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
-# --- What the auditor tells by round: the order in which a client used its records, and what follows from
-# it.
+# Grants by round: the order in which a client used its records, and what follows from it
 
 
 def _rounds(truth: Truth, transcript: Transcript | None) -> Iterable[int]:
-    """All rounds of a run; of a recording those that it holds, since the number of its last is a stranger's word."""
+    """All rounds of a run; of a recording the rounds that it holds, since its highest round number is not trusted."""
     return range(truth.rounds) if transcript is None or not transcript.recorded else transcript.rounds()
 
 
 def _batch_labels(
     truth: Truth, client: int, transcript: Transcript | None
 ) -> dict[int, tuple[torch.Tensor, ...]]:
-    y, found = truth.train[client].y, {}
+    """By round, the labels of every local step."""
+    y, labels = truth.train[client].y, {}
     for round in _rounds(truth, transcript):
         schedule = truth.schedule(client, round)
-        found[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
-    return found
+        labels[round] = tuple(y[schedule.used(step)] for step in range(schedule.steps))
+    return labels
 
 
 def _bn_statistics(
     truth: Truth, client: int, transcript: Transcript | None
 ) -> dict[int, dict[str, torch.Tensor]]:
-    """By recorded round, from the model that the client was sent in it."""
+    """By recorded round, BatchNorm statistics along the client's training from the model that it was sent."""
     if transcript is None or not has_batch_norm(truth.model):
         expected = "for bn-statistics a network with BatchNorm and the transcript of its run"
         lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
         got, remedy = lacking if transcript is None else ("a network without BatchNorm", "Leave it out.")
         raise BadInput("grants", expected=expected, got=got, remedy=remedy)
     sent = {
-        one.round: one.parts for one in transcript.messages if (one.what, one.client) == ("broadcast", client)
+        message.round: message.parts
+        for message in transcript.messages
+        if (message.what, message.client) == ("broadcast", client)
     }
     records = truth.train[client]
     return {
@@ -56,6 +62,7 @@ def _bn_statistics(
 
 
 def _order(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, torch.Tensor]:
+    """By round, the schedule of batches [steps, batch]."""
     return {round: truth.schedule(client, round).index for round in _rounds(truth, transcript)}
 
 
@@ -69,20 +76,20 @@ Rows = Literal["train", "holdout"]
 
 GRANTS: dict[str, str] = {
     "recipe": "how clients train: epochs, batch size, learning rate, shuffling, weighting",
-    "examples": "how many examples the client holds",
-    "contributors": "which clients took part",
-    "defence": "which defence the clients use, with its settings",
+    "examples": "the number of examples of the client",
+    "contributors": "the clients that took part",
+    "defence": "the defence of the clients, with its settings",
     "labels": "the labels of the client's training records, in random order",
-    "label-counts": "how many records of each class the client holds",
+    "label-counts": "the client's number of records of each class",
     "batch-labels": "the labels of every local step",
     "public-attributes": "all columns but the sensitive one, and the target, of the client's training rows",
-    "target-records": "complete records, some of them from the client's training set, without saying which",
-    "source-records": "training records, half of them the client's and half of the others, without saying whose, "
-    "and how many of each client",
-    "own-data": "the records of the seat itself",
+    "target-records": "complete records, some of them from the client's training set; which ones is not stated",
+    "source-records": "training records, half of them the client's and half of others, with the number of records of "
+    "each client; whose record it is is not stated",
+    "own-data": "the records of the curious client itself",
     "public-records": "records of the same kind that belong to no client",
     "public-images": "images of the same kind that belong to no client",
-    "bn-statistics": "mean and variance of what enters every BatchNorm layer, for every batch of the client",
+    "bn-statistics": "mean and variance of the inputs of every BatchNorm layer, for every batch of the client",
     "oracle-records": "the client's training records themselves",
     "oracle-groups": "the training records of every client, grouped",
     "oracle-loss": "the loss of any model on the client's training records",
@@ -99,23 +106,17 @@ def disclose(
     rows: Rows = "train",
     transcript: Transcript | None = None,
 ) -> Grants:
-    """The named grants about one client (or about everyone but the seats), by value.
+    """The named grants about one target client (or about all clients but the colluding ones), by value.
 
-    With rows = "holdout" everything that describes records describes held-out ones instead: a control. Only
-    `bn-statistics` asks for the transcript, since they depend on the models that the client was sent.
+    `seats` are the colluding clients. With rows = "holdout" everything that describes records describes held-out ones
+    instead: a control. Only `bn-statistics` needs the transcript, since they depend on the models that the client was
+    sent.
     """
     values: dict[str, Any] = {}
     oracle: dict[str, Any] = {}
     for name in names:
         if name not in GRANTS:
             raise unknown_name("grants", name, GRANTS)
-        if name in _UNBUILT:
-            raise BadInput(
-                "grants",
-                expected="a grant that is built",
-                got=repr(name),
-                remedy="It belongs to attacks that are not built yet.",
-            )
         value = (
             BY_ROUND[name](truth, _single(name, client), transcript)
             if name in BY_ROUND
@@ -131,7 +132,7 @@ def disclose(
 def records_in_question(
     truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
 ) -> Records:
-    """The records an attack is about: one client's, or everyone's but the seats' where only sums are seen."""
+    """The records that an attack is about: one client's, or for sums those of all but the colluding clients."""
     source = truth.train if rows == "train" else truth.holdout
     if client is not None:
         return source[client]
@@ -141,16 +142,16 @@ def records_in_question(
 def membership_records(
     truth: Truth, client: int | None, seats: tuple[int, ...] = ()
 ) -> tuple[Records, torch.Tensor]:
-    """Members and non-members, mixed, and which is which (for scoring only), shape [records].
+    """Members and non-members in random order, and whether each is a member (for scoring only), [records] bool.
 
-    Non-members are held-out records of the same client: telling the two apart is not about the population.
+    Non-members are held-out records of the same client, so that a difference of populations does not help.
     """
     members = records_in_question(truth, client, seats, "train")
     others = records_in_question(truth, client, seats, "holdout")
     if not len(others):
         raise BadInput(
             "data.holdout",
-            expected="held-out records to tell members from",
+            expected="held-out records as non-members",
             got="none",
             remedy="Set holdout = 0.1 in [data].",
         )
@@ -159,63 +160,67 @@ def membership_records(
 
 
 def membership_order(truth: Truth, client: int | None, count: int) -> torch.Tensor:
-    """Where each record stood before the mixing: members first, in the client's own order; for scoring only."""
+    """The index of each record before mixing: members first, in the client's own order; for scoring only."""
     return permutation(count, fork(truth.seed, "membership", -1 if client is None else client))
 
 
 def source_records(
     truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
 ) -> tuple[SourceRecords, torch.Tensor]:
-    """One client's training records (or held-out ones) among as many of the others, and who owns each, for scoring.
+    """One client's training (or held-out) records among as many of the others, and the owners of each, for scoring.
 
     Owners are [records, clients] of bool, by content: a record that several clients hold has several. The others'
-    records are taken evenly from all of theirs, whatever the seed; without a client all records are in question.
+    records are spread evenly over all of theirs, for any seed; without a client all records are asked about.
     """
     held = truth.train if rows == "train" else truth.holdout
-    sizes = [0 if owner in seats else len(one) for owner, one in enumerate(held)]
+    sizes = [0 if owner in seats else len(records) for owner, records in enumerate(held)]
     holder = torch.arange(len(sizes), device="cpu").repeat_interleave(torch.tensor(sizes, device="cpu"))
     everyone = records_in_question(truth, None, seats, rows)
-    place = torch.arange(len(holder), device="cpu")
+    index = torch.arange(len(holder), device="cpu")
     if client is not None:
-        place = torch.cat([place[holder == client], _spread(place[holder != client], sizes[client])])
-    place = place[
-        permutation(len(place), fork(truth.seed, "sources", -1 if client is None else client, rows))
+        index = torch.cat([index[holder == client], _spread(index[holder != client], sizes[client])])
+    index = index[
+        permutation(len(index), fork(truth.seed, "sources", -1 if client is None else client, rows))
     ]
-    asked = everyone.take(place.to(everyone.x.device))
-    counts = torch.bincount(holder[place], minlength=len(sizes)).tolist()
+    asked = everyone.take(index.to(everyone.x.device))
+    counts = torch.bincount(holder[index], minlength=len(sizes)).tolist()
     return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, held)
 
 
-def _spread(places: torch.Tensor, count: int) -> torch.Tensor:
-    """So many of these places, evenly spread; all of them where there are fewer."""
-    if not len(places):
+def _spread(indices: torch.Tensor, count: int) -> torch.Tensor:
+    """At most `count` of these indices, evenly spread."""
+    if not len(indices):
         raise BadInput(
             "clients",
-            expected="records of another client to tell the target's from",
+            expected="records of another client beside the target's",
             got="none",
-            remedy="Take two clients or more.",
+            remedy="Use two clients or more.",
         )
-    count = min(count, len(places))
-    return places[torch.arange(count, device="cpu") * len(places) // max(count, 1)]
+    count = min(count, len(indices))
+    return indices[torch.arange(count, device="cpu") * len(indices) // max(count, 1)]
 
 
 def _owners(asked: Records, train: Sequence[Records]) -> torch.Tensor:
-    """Which client holds a record equal to each of these, shape [records, clients]."""
-    rows = [torch.cat([one.x.flatten(1), one.y[:, None].to(one.x.dtype)], 1) for one in (asked, *train)]
-    numbers = torch.unique(torch.cat(rows), dim=0, return_inverse=True)[1].split([len(one) for one in rows])
+    """Whether each client holds a record equal to each of these, bool [records, clients]."""
+    rows = [
+        torch.cat([records.x.flatten(1), records.y[:, None].to(records.x.dtype)], 1)
+        for records in (asked, *train)
+    ]
+    # Equal rows get equal numbers.
+    numbers = torch.unique(torch.cat(rows), dim=0, return_inverse=True)[1].split([len(part) for part in rows])
     return torch.stack([torch.isin(numbers[0], held) for held in numbers[1:]], 1)
 
 
 def attribute_rows(
     truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
 ) -> Records:
-    """The records in question in a drawn order, since the client's own would tell which of them shared a batch."""
+    """The records asked about in random order, since the client's own order would show which shared a batch."""
     records = records_in_question(truth, client, seats, rows)
     return records.take(attribute_order(truth, client, len(records), rows).to(records.x.device))
 
 
 def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "train") -> torch.Tensor:
-    """Where each of these records stands in the client's own order; for scoring only."""
+    """The index of each of these records in the client's own order; for scoring only."""
     return permutation(count, fork(truth.seed, "public order", -1 if client is None else client, rows))
 
 
@@ -266,7 +271,7 @@ def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Ro
     if not seats:
         raise BadInput(
             "grants",
-            expected="a curious client's seat for own-data",
+            expected="the role curious-client for own-data",
             got="another role",
             remedy='Use role = "curious-client", or leave own-data out.',
         )
@@ -278,12 +283,13 @@ def _single(grant: str, client: int | None) -> int:
         raise BadInput(
             "grants",
             expected=f"one target client for {grant}",
-            got="a seat that sees only sums",
-            remedy=f"Leave {grant} out, or take a role that sees single replies.",
+            got="a role that sees only sums",
+            remedy=f"Leave {grant} out, or choose a role that sees single replies.",
         )
     return client
 
 
+# Grants without a round: (truth, target client, colluding clients, rows) -> value
 _Give = Callable[[Truth, int | None, tuple[int, ...], Rows], Any]
 _GIVE: dict[str, _Give] = {
     "recipe": lambda truth, client, seats, rows: truth.recipe,
@@ -302,4 +308,3 @@ _GIVE: dict[str, _Give] = {
     "oracle-groups": lambda truth, client, seats, rows: truth.train,
     "oracle-loss": _oracle_loss,
 }
-_UNBUILT = frozenset(GRANTS) - frozenset(_GIVE) - frozenset(BY_ROUND)

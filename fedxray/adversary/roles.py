@@ -1,4 +1,7 @@
-"""The seats an adversary can take, and what each knows by itself."""
+"""The roles of an adversary: what each reads and knows by itself, and the view that follows from a transcript.
+
+A view is a filter: messages list their readers, and a role gets exactly those that it can read.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,46 @@ from dataclasses import dataclass, replace
 from fedxray.adversary.view import Channel, GlobalModel, Grants, Observation, Own, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_seat
+from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_reader
 from fedxray.params import Late
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a seat reads and knows by itself; everything else must be granted."""
+    """A role: what it reads and knows by itself; everything else must be granted."""
 
-    reader: str
-    sees: str  # in words, for the docs and the ledger
-    single_replies: bool
+    reader: str  # as messages list their readers
+    sees: str  # a sentence for the docs and the ledger
+    single_replies: bool  # whether it reads replies of single clients
     knows_contributors: bool
     knows_examples: bool
     active: bool = False
 
 
 ROLES: dict[str, Role] = {
-    "server": Role(SERVER, "every model sent, every reply, who took part, example counts", True, True, True),
+    "server": Role(
+        SERVER, "every model sent, every reply, the participants and their example counts", True, True, True
+    ),
     "eavesdropper": Role(
-        WIRE, "every model sent and every reply on the links, and whose link it is", True, True, False
+        WIRE,
+        "every model sent and every reply on the network, and to which client a link belongs",
+        True,
+        True,
+        False,
     ),
     "active-server": Role(
-        SERVER, "what a server sees, and it may change what it sends", True, True, True, active=True
+        SERVER,
+        "everything a server sees; it may also change the models that it sends",
+        True,
+        True,
+        True,
+        active=True,
     ),
     "curious-client": Role(
-        "client", "the global models it is sent, and its own records and updates", False, False, False
+        "client", "the global models it is sent, its own records and its own updates", False, False, False
     ),
     "secure-aggregation": Role(
-        SERVER, "the models sent and the sum of all replies, never a single one", False, False, False
+        SERVER, "the models sent and the sum of all replies, never a single reply", False, False, False
     ),
 }
 
@@ -46,14 +60,17 @@ ROLES: dict[str, Role] = {
 def server(
     transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None
 ) -> View:
-    """An honest but curious server that looks at one client."""
+    """The view of an honest-but-curious server on one target client.
+
+    `grants` is what the auditor discloses; `rounds` are the recorded rounds that are read (default: all).
+    """
     return _link_view(transcript, "server", client, grants, rounds)
 
 
 def eavesdropper(
     transcript: Transcript, *, client: int, grants: Grants | None = None, rounds: Sequence[int] | None = None
 ) -> View:
-    """Someone who reads the links and looks at one client."""
+    """The view of a network eavesdropper on one target client; arguments as in `server`."""
     return _link_view(transcript, "eavesdropper", client, grants, rounds)
 
 
@@ -65,7 +82,10 @@ def active_server(
     grants: Grants | None = None,
     rounds: Sequence[int] | None = None,
 ) -> View:
-    """A server that may change what it sends to one client, through a channel where the run can be continued."""
+    """The view of a server that may change what it sends to the target client.
+
+    `channel` lets it do so where the run can be continued; the other arguments are those of `server`.
+    """
     return replace(_link_view(transcript, "active-server", client, grants, rounds), channel=channel)
 
 
@@ -77,18 +97,21 @@ def curious_client(
     grants: Grants | None = None,
     rounds: Sequence[int] | None = None,
 ) -> View:
-    """One client, or several that pool what they have, looking at all others through the global models."""
-    seats = (seat,) if isinstance(seat, int) else tuple(seat)
-    _check_clients("seat", seats, transcript.clients)
-    readers = [client_seat(one) for one in seats]
+    """The view of one client, or of several colluding ones, on all others through the global models.
+
+    `seat` is the index of the curious client or clients, `own` their records in the same order.
+    """
+    colluding = (seat,) if isinstance(seat, int) else tuple(seat)
+    _check_clients("seat", colluding, transcript.clients)
+    readers = [client_reader(client) for client in colluding]
     models = _globals(transcript, [m for m in transcript.messages if m.readers.intersection(readers)], rounds)
     mine = tuple(
         Own(
-            client=one,
+            client=client,
             records=records,
-            observations=_replies(transcript, client_seat(one), (one,), rounds, examples=True),
+            observations=_replies(transcript, client_reader(client), (client,), rounds, examples=True),
         )
-        for one, records in zip(seats, own, strict=False)
+        for client, records in zip(colluding, own, strict=False)
     )
     return _view(transcript, "curious-client", None, _differences(models), models, grants, mine)
 
@@ -96,7 +119,7 @@ def curious_client(
 def secure_aggregation(
     transcript: Transcript, *, grants: Grants | None = None, rounds: Sequence[int] | None = None
 ) -> View:
-    """A server that learns only the sum of all replies."""
+    """The view of a server that learns only the sum of all replies."""
     readable = [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")]
     models = _globals(transcript, readable, rounds)
     return _view(transcript, "secure-aggregation", None, _sums(transcript, rounds), models, grants)
@@ -105,7 +128,7 @@ def secure_aggregation(
 def _link_view(
     transcript: Transcript, role: str, client: int, grants: Grants | None, rounds: Sequence[int] | None
 ) -> View:
-    """The view of a seat that reads single replies, where the protocol leaves them readable."""
+    """The view of a role that reads single replies, where secure aggregation does not hide them."""
     _check_clients("client", (client,), transcript.clients)
     facts = ROLES[role]
     everyone = range(transcript.clients)
@@ -146,35 +169,35 @@ def _replies(
     *,
     examples: bool,
 ) -> tuple[Observation, ...]:
-    """Single replies that this reader can see, paired with what that client was really sent."""
+    """Single replies that this reader can see, each with the model that the client was sent."""
     sent = {
         (m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers
     }
-    messages, found = _Fetching(transcript), []
+    messages, observations = _Fetching(transcript), []
     for message in transcript.readable_by(reader):
         if message.what != "reply" or message.client is None or message.client not in clients:
             continue
         if not _wanted(message, rounds):
             continue
-        start, back = sent[message.round, message.client].parts, message.parts
-        found.append(
+        start, reply = sent[message.round, message.client].parts, message.parts
+        observations.append(
             Observation(
                 round=message.round,
                 start=messages.params(start),
-                update=messages.params(back),
+                update=messages.params(reply),
                 kind=message.kind,
                 contributors=(message.client,),
                 examples=message.examples if examples else None,
                 buffers=messages.buffers(start),
-                buffers_after=messages.buffers(back),
+                buffers_after=messages.buffers(reply),
                 tampered=message.tampered,
             )
         )
-    return tuple(found)
+    return tuple(observations)
 
 
 def _sums(transcript: Transcript, rounds: Sequence[int] | None) -> tuple[Observation, ...]:
-    """The change of the global model in every round, which is all that a server under secure aggregation learns."""
+    """The change of the global model in every round: all that a server under secure aggregation learns."""
     models = _globals(
         transcript, [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")], rounds
     )
@@ -185,24 +208,23 @@ def _globals(
     transcript: Transcript, readable: Sequence[Message], rounds: Sequence[int] | None
 ) -> tuple[GlobalModel, ...]:
     """The untampered global models among these messages, one per round; an outcome is the start of the next round."""
-    places: dict[int, str] = {}
+    keys: dict[int, str] = {}  # by round
     for message in readable:
         if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
             continue
-        places[message.round + (message.what == "outcome")] = message.parts
+        keys[message.round + (message.what == "outcome")] = message.parts
     messages = _Fetching(transcript)
     return tuple(
-        GlobalModel(round, messages.params(key), messages.buffers(key))
-        for round, key in sorted(places.items())
+        GlobalModel(round, messages.params(key), messages.buffers(key)) for round, key in sorted(keys.items())
     )
 
 
 class _Fetching:
-    """The messages of one view, each fetched at most once and when first asked for, however often it is named."""
+    """The messages of one view, each fetched at most once, when it is first used."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._shelf = transcript.shelf
-        self._found: dict[str, tuple[Late, Late]] = {}
+        self._fetched: dict[str, tuple[Late, Late]] = {}
 
     def params(self, key: str) -> Late:
         """The parameters of one message."""
@@ -213,18 +235,18 @@ class _Fetching:
         return self._both(key)[1]
 
     def _both(self, key: str) -> tuple[Late, Late]:
-        if key not in self._found:
+        if key not in self._fetched:
             read = functools.cache(self._shelf.reader(key))
-            self._found[key] = Late(lambda: read().params), Late(lambda: read().buffers)
-        return self._found[key]
+            self._fetched[key] = Late(lambda: read().params), Late(lambda: read().buffers)
+        return self._fetched[key]
 
 
 def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
-    """Rounds of which both ends were seen, as updates of unknown contributors."""
-    found = []
+    """Rounds with both global models seen, as updates of unknown contributors."""
+    observations = []
     for before, after in itertools.pairwise(models):
         if after.round == before.round + 1:
-            found.append(
+            observations.append(
                 Observation(
                     round=before.round,
                     start=before.params,
@@ -236,7 +258,7 @@ def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
                     buffers_after=after.buffers,
                 )
             )
-    return tuple(found)
+    return tuple(observations)
 
 
 def _change(before: GlobalModel, after: GlobalModel) -> Late:
@@ -249,7 +271,7 @@ def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:
 
 def _check_clients(argument: str, clients: Sequence[int], count: int) -> None:
     for client in clients:
-        # What a client sent must not be taken out twice.
+        # The own update of a client must not be subtracted twice.
         if not 0 <= client < count or clients.count(client) > 1:
             raise BadInput(
                 argument,

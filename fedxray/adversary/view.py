@@ -1,4 +1,8 @@
-"""What one adversary holds: its observations, common knowledge of the task, and what it was granted."""
+"""The knowledge of one adversary: its observations, common knowledge of the task, and its grants.
+
+An attack gets a `View` and nothing else. A view holds no transcript, no seed and no truth beyond its grants, and
+neither it nor its parts show a tensor value in their `repr`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from fedxray.params import Params
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One round as this seat saw it: `update` is end minus start, the weighted mean over the contributors.
+    """One round as the adversary saw it: `update` is end minus start, the weighted mean over the contributors.
 
     For `kind` gradient the update is minus the gradient, which is end minus start at a learning rate of one.
     """
@@ -30,20 +34,29 @@ class Observation:
     start: Params
     update: Params
     kind: Literal["weights", "gradient"]
-    contributors: tuple[int, ...] | None  # None where the seat cannot know them
-    examples: int | None
+    contributors: tuple[int, ...] | None  # None where the role does not know them
+    examples: int | None  # of all contributors together; None where the role does not know it
     buffers: Params = field(default_factory=dict)  # at the start of the round
     buffers_after: Params = field(default_factory=dict)  # as returned, where they are shared
     tampered: bool = False
 
+    def __repr__(self) -> str:
+        """Round, kind and contributors; no tensor, and nothing is fetched."""
+        facts = f"round={self.round}, kind={self.kind!r}, contributors={self.contributors}"
+        return f"Observation({facts}, examples={self.examples}, tampered={self.tampered})"
+
 
 @dataclass(frozen=True)
 class GlobalModel:
-    """A global model as this seat saw it, at the start of `round` (or after the last one)."""
+    """A global model as the adversary saw it, at the start of `round` (or after the last one)."""
 
     round: int
     params: Params
     buffers: Params
+
+    def __repr__(self) -> str:
+        """The round; no tensor, and nothing is fetched."""
+        return f"GlobalModel(round={self.round})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +66,27 @@ class PublicAttributes:
     x: Tensor  # [records, ...], the sensitive positions hold 0
     y: Tensor  # [records]
 
+    def __repr__(self) -> str:
+        """Number of records; no value."""
+        return f"PublicAttributes({len(self.x)} of shape {list(self.x.shape[1:])})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRecords:
-    """Training records of several clients, mixed: whose is whose is the question."""
+    """Training records of several clients, mixed; the attack infers the client of each."""
 
     x: Tensor  # [records, ...]
     y: Tensor  # [records]
-    counts: tuple[int, ...]  # by client, how many of these records were taken from it
+    counts: tuple[int, ...]  # by client, the number of these records that were taken from it
+
+    def __repr__(self) -> str:
+        """Number of records; no value."""
+        return f"SourceRecords({len(self.x)} of shape {list(self.x.shape[1:])}, counts={self.counts})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossOracle:
-    """Tells the mean loss of any model on records that its holder may not look at."""
+    """The mean loss of any model on records that the adversary does not see."""
 
     records: Records
     loss: str
@@ -80,18 +101,18 @@ class LossOracle:
 
 @dataclass(frozen=True, kw_only=True)
 class Grants:
-    """What the auditor hands to this adversary, by value; None where nothing was granted."""
+    """The values that the auditor grants to this adversary; None where nothing was granted."""
 
     names: tuple[str, ...] = ()
     recipe: Recipe | None = None
     examples: int | None = None
     contributors: tuple[int, ...] | None = None
     defence: Defence | None = None
-    labels: Tensor | None = None  # [records] in an order of the auditor's choosing
+    labels: Tensor | None = None  # [records] in a random order
     label_counts: Tensor | None = None  # [classes]
     batch_labels: dict[int, tuple[Tensor, ...]] | None = None  # by round, labels of every local step
     public_attributes: PublicAttributes | None = None
-    target_records: Records | None = None  # members and others, mixed
+    target_records: Records | None = None  # members and non-members, mixed
     source_records: SourceRecords | None = None
     own_data: Records | None = None
     public_records: Records | None = None
@@ -100,15 +121,29 @@ class Grants:
     bn_statistics: dict[int, dict[str, Tensor]] | None = None
     oracle: dict[str, Any] = field(default_factory=dict)  # values of oracle-* grants by name
 
+    def __repr__(self) -> str:
+        """Names of the grants, with sizes; no value of a record or a label."""
+        return f"Grants({', '.join(self._described(name) for name in self.names)})"
+
+    def _described(self, name: str) -> str:
+        value = getattr(self, name.replace("-", "_"), None)
+        if isinstance(value, Tensor):
+            return f"{name}={list(value.shape)}"
+        if isinstance(value, Records | PublicAttributes | SourceRecords):
+            return f"{name}={len(value.x)} records"
+        return name
+
     @property
     def is_oracle(self) -> bool:
-        """Whether anything was granted that no adversary could have."""
+        """Whether a grant is an oracle's, which no real adversary has."""
         return any(name.startswith("oracle-") for name in self.names)
 
     def only(self, names: Sequence[str]) -> Grants:
-        """Those of these names, nothing else."""
+        """The grants of these names alone."""
         values = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("names", "oracle")
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if entry.name not in ("names", "oracle")
         }
         return Grants(
             names=tuple(name for name in self.names if name in names),
@@ -119,7 +154,7 @@ class Grants:
 
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """What a client's seat holds of its own."""
+    """The own records and updates of a curious client."""
 
     client: int
     records: Records
@@ -128,7 +163,7 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What an active server got for the rounds it spent: the replies, and the last state of its tampering."""
+    """The result of an active server's rounds: the replies, and the last state of its tamper."""
 
     observations: tuple[Observation, ...]
     state: Any
@@ -136,18 +171,18 @@ class Exchange:
 
 
 class Channel(Protocol):
-    """An active server's line to the clients; every call goes on from the same last round that was seen."""
+    """An active server's access to the clients; every call continues from the same last round that was seen."""
 
     def __call__(self, tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
-        """Send these clients what the tamper says for so many rounds."""
+        """Send these clients what the tamper returns, for `rounds` rounds, and return their replies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One adversary's whole knowledge; holds no transcript, no seed and no truth beyond its grants."""
+    """Everything that one adversary knows; holds no transcript, no seed and no truth beyond its grants."""
 
     role: str
-    target: int | None  # the client in question; None where the seat sees only sums
+    target: int | None  # the target client; None where the role sees only sums
     observations: tuple[Observation, ...]
     globals: tuple[GlobalModel, ...]
     model: nn.Module
@@ -155,52 +190,60 @@ class View:
     loss: str
     grants: Grants
     own: tuple[Own, ...] = ()
-    channel: Channel | None = None  # to send what it likes, where clients can still be asked
-    messages: bool = True  # False for floors, which work without any
+    channel: Channel | None = None  # to send clients any model, where the run can be continued
+    messages: bool = True  # False for floors, which use none
+
+    def __repr__(self) -> str:
+        """Role, target, numbers of observations and names of grants; no value."""
+        counts = f"observations={len(self.observations)}, globals={len(self.globals)}"
+        own = f", own={[client.client for client in self.own]}" if self.own else ""
+        return f"View({self.role!r}, target={self.target}, {counts}, grants={self.grants!r}{own})"
 
     @property
     def clients(self) -> tuple[int, ...]:
         """The clients of which single replies were seen."""
-        seen = {
-            one.contributors[0]
-            for one in self.observations
-            if one.contributors and len(one.contributors) == 1
+        replying = {
+            seen.contributors[0]
+            for seen in self.observations
+            if seen.contributors and len(seen.contributors) == 1
         }
-        return tuple(sorted(seen))
+        return tuple(sorted(replying))
 
     @property
     def active(self) -> bool:
-        """Whether this seat can send what it likes."""
+        """Whether the adversary can send clients any model."""
         return self.channel is not None
 
     def of(self, client: int) -> tuple[Observation, ...]:
         """The observations of one client's own replies, by round."""
-        return tuple(one for one in self.observations if one.contributors == (client,))
+        return tuple(seen for seen in self.observations if seen.contributors == (client,))
 
     def of_target(self) -> tuple[Observation, ...]:
-        """The observations about the client in question: its own replies, or sums that may hold it."""
+        """The observations about the target client: its own replies, or sums that may include it."""
         return self.observations if self.target is None else self.of(self.target)
 
     def without_messages(self) -> View:
-        """The same knowledge without anything that was sent: what a floor works from."""
+        """A copy without any message: the view of a floor."""
         return replace(
             self,
             observations=(),
             globals=(),
-            own=tuple(replace(one, observations=()) for one in self.own),
+            own=tuple(replace(client, observations=()) for client in self.own),
             channel=None,
             messages=False,
         )
 
     def ledger(self) -> dict[str, Any]:
-        """Who sits here, what was seen and what was granted, in plain values."""
+        """The attacker knowledge in plain values: role, what was seen and what was granted."""
         return {
             "role": self.role,
-            "rounds_seen": sorted({one.round for one in self.observations}),
+            "rounds_seen": sorted({seen.round for seen in self.observations}),
             "single_replies": sum(
-                one.contributors is not None and len(one.contributors) == 1 for one in self.observations
+                seen.contributors is not None and len(seen.contributors) == 1 for seen in self.observations
             ),
-            "sums": sum(one.contributors is None or len(one.contributors) > 1 for one in self.observations),
+            "sums": sum(
+                seen.contributors is None or len(seen.contributors) > 1 for seen in self.observations
+            ),
             "global_models": len(self.globals),
             "grants": sorted(self.grants.names),
             "oracle": self.grants.is_oracle,

@@ -1,4 +1,4 @@
-"""What an attack came up with, as plain tensors and facts that can be stored and scored."""
+"""Evidence: the result of an attack as plain tensors and facts, which can be stored and scored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Status = Literal["ok", "undetermined", "diverged", "truncated"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The guess of one attack, with how it ended and the attacker's own loss on the way."""
+    """The guess of one attack, its status, and the attacker's own loss by step."""
 
     kind: Kind
     tensors: dict[str, Tensor]
@@ -25,10 +25,15 @@ class Evidence:
     curve: tuple[float, ...] = ()  # the attacker's own loss by step
     facts: dict[str, Any] = field(
         default_factory=dict
-    )  # plain values worth telling: condition number, chosen round
+    )  # plain values to report: condition number, chosen round
     rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
-    target: int | None = None  # whose messages it read; None for sums over several clients
-    seats: tuple[int, ...] = ()  # the clients that made the attack
+    target: int | None = None  # the client whose messages it read; None for sums over several clients
+    seats: tuple[int, ...] = ()  # the colluding clients that made the attack
+
+    def __repr__(self) -> str:
+        """Kind, status and shapes of the tensors; no value."""
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in self.tensors.items())
+        return f"Evidence({self.kind!r}, status={self.status!r}, target={self.target}, tensors=[{shapes}])"
 
 
 def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evidence:
@@ -61,7 +66,7 @@ def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tenso
 
 
 def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> Evidence:
-    """Guessed encodings of the sensitive column, shape [records, positions], with how sure each guess is [records]."""
+    """Guessed encodings of the sensitive column, shape [records, positions], with margins of the guesses [records]."""
     tensors = {"codes": codes.detach()}
     if margins is not None:
         tensors["margins"] = margins.detach()
@@ -69,12 +74,12 @@ def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> 
 
 
 def of_membership(scores: Tensor, **more: Any) -> Evidence:
-    """How likely each granted record was trained on, larger is likelier, shape [records]."""
+    """A score of each granted record, larger for likelier members, shape [records]."""
     return Evidence(kind="membership", tensors={"scores": scores.detach()}, **more)
 
 
 def of_sources(owners: Tensor, **more: Any) -> Evidence:
-    """The client that each granted record is thought to be of, shape [records]."""
+    """The inferred client of each granted record, shape [records]."""
     return Evidence(kind="sources", tensors={"owners": owners.detach()}, **more)
 
 
@@ -92,7 +97,7 @@ def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evid
 
 
 def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
-    """One guessed input per class, shape [classes, channels, height, width], and which class it is of [classes]."""
+    """One guessed input per class, shape [classes, channels, height, width], with their classes [classes]."""
     return Evidence(
         kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more
     )

@@ -88,8 +88,8 @@ def make_restorer(table: Mapping[str, Any], place: str) -> Restorer[Any]:
     return made
 
 
-def restored(part: AttackPart, truth: Truth, raw: Evidence) -> Evidence:
-    """What the restorer of a part makes of raw evidence; only what everyone knows of the inputs goes in with it."""
+def restore(part: AttackPart, truth: Truth, raw: Evidence) -> Evidence:
+    """Return raw evidence after the restorer of a part, which gets only the public description of the inputs."""
     from fedxray.seeds import fork
 
     restorer, prior = tools_of(part)

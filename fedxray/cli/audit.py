@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from fedxray.audit.plan import Plan
-    from fedxray.audit.run.audit import Ended
+    from fedxray.audit.run.audit import Completed
     from fedxray.audit.run.engines import Progress
 
 FAILED, INTERRUPTED = 4, 130
@@ -52,11 +52,13 @@ def run_audit(
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _tell_understood(plan, sys.stderr)
-    from fedxray.audit.run.audit import conduct
+    from fedxray.audit.run import audit
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct(plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress)
+            ended = audit.run_audit(
+                plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress
+            )
     except KeyboardInterrupt:
         print(f"fedxray: interrupted; what is done is kept in {folder}, go on with --resume", file=sys.stderr)
         return INTERRUPTED
@@ -66,11 +68,11 @@ def run_audit(
 def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
     """Audit the shipped plans into one report; returns the exit code."""
     compute_with_one_thread()
-    from fedxray.audit.run.audit import conduct_demo
+    from fedxray.audit.run import audit
 
     try:
         with progress_bar(quiet) as progress:
-            ended = conduct_demo(out, engine=engine, jobs=jobs, progress=progress)
+            ended = audit.run_demo(out, engine=engine, jobs=jobs, progress=progress)
     except KeyboardInterrupt:
         print("fedxray: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -154,11 +156,11 @@ def _tell_understood(plan: Plan, where: TextIO) -> None:
 def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None) -> int:
     """How the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.run.audit import check_room, megabytes
-    from fedxray.audit.run.engines import hands_of, make_engine
+    from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
 
-    hands = hands_of(workers.engine, workers.jobs)
+    hands = worker_count(workers.engine, workers.jobs)
     with make_engine(workers.engine, workers.jobs, workers.address):
         needed = preflight(plan)
     seconds, power, lines = needed.seconds, needed.power_seconds, []
@@ -202,7 +204,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _tell_end(ended: Ended, quiet: bool) -> int:
+def _tell_end(ended: Completed, quiet: bool) -> int:
     from fedxray.report import build_report, print_summary
 
     report = build_report(ended.folder)

@@ -15,7 +15,7 @@ from fedxray.cli.audit import FAILED, INTERRUPTED, compute_with_one_thread, dura
 if TYPE_CHECKING:
     from fedxray.audit.run.engines import Progress
     from fedxray.reproduce.base import Request
-    from fedxray.reproduce.run import Job
+    from fedxray.reproduce.run import ReproductionJob
 
 
 def run_reproduction(
@@ -56,7 +56,7 @@ def run_reproduction(
     return 0
 
 
-def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
+def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
     """Cases, time and disk of every row, without running it."""
     from fedxray.audit.run.audit import megabytes
     from fedxray.audit.run.engines import cores, make_engine
@@ -69,7 +69,7 @@ def _print_needs(asked: Job, engine: str, jobs: int | None) -> int:
             needed = preflight(plan)
             about = f"about {duration(needed.seconds / hands)}, {megabytes(needed.bytes)}"
             print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
-    if asked.made.plan is None:
+    if asked.reproduction.plan is None:
         print("\n".join(f"{row:<24}measured directly, without an audit" for row in asked.rows))
     return 0
 

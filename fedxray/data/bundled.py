@@ -1,4 +1,4 @@
-"""Data sets that come with scikit-learn, so nothing is downloaded: digits and diabetes."""
+"""Data sets without a download: digits and diabetes of scikit-learn, the synthetic `clinic`, LEAF's synthetic task."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def digits(*, normalise: bool = False) -> Dataset:
 
 
 def diabetes(*, sensitive: str | None = "sex", scale_target: bool | None = None) -> Dataset:
-    """442 patients, ten columns, disease progression after one year (standardised unless told otherwise)."""
+    """442 patients, ten columns, disease progression after one year (standardised unless scale_target = false)."""
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
     names = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
-    raw: dict[str, NDArray[Any]] = {name: bunch.data[:, place] for place, name in enumerate(names)}
+    raw: dict[str, NDArray[Any]] = {name: bunch.data[:, index] for index, name in enumerate(names)}
     raw["progression"] = np.asarray(bunch.target, dtype=np.float64)
     return make_table(
         "diabetes",
@@ -53,8 +53,7 @@ def diabetes(*, sensitive: str | None = "sex", scale_target: bool | None = None)
     )
 
 
-# --- The synthetic table `clinic`: at each of several clinics, smoking changes the bill in another way.
-
+# The synthetic table `clinic`: smoking changes the bill differently at each clinic
 
 # name, mean, spread, effect of one spread on the bill
 MEASURES = (
@@ -120,8 +119,8 @@ def _visits(
     raw: dict[str, NDArray[Any]] = {}
     bill = np.zeros(len(owner))
     for name, mean, spread, effect in MEASURES:
-        shift = draw.normal(0.0, 0.3, clients)  # clinics see different patients
-        slope = effect + draw.normal(0.0, 0.05, clients)  # and bill a little differently
+        shift = draw.normal(0.0, 0.3, clients)  # the patients of clinics differ
+        slope = effect + draw.normal(0.0, 0.05, clients)  # and so do their bills, a little
         values = shift[owner] + draw.standard_normal(len(owner))
         raw[name] = np.round(mean + spread * values, 1)
         bill += slope[owner] * values
@@ -133,8 +132,7 @@ def _visits(
     return raw, bill
 
 
-# --- The synthetic task of LEAF (Caldas et al. 2018) as the paper on local model reconstruction uses it.
-
+# The synthetic task of LEAF (Caldas et al. 2018), as Driouich et al. (LMRA) use it
 
 Floats = NDArray[np.float64]
 
@@ -151,7 +149,7 @@ def leaf_synthetic(
 ) -> Dataset:
     """Gaussian features with a mean per client, and labels from a linear model per client.
 
-    LEAF has no binary column, which the paper needs: here the last of the `dims` columns is drawn from {0, 1}
+    LEAF has no binary column, which Driouich et al. need: here the last of the `dims` columns is drawn from {0, 1}
     with equal odds before the labels are made, so it enters them like any other. Draws follow LEAF's order
     (its README has seed 931231). `samples = 0` draws LEAF's own uneven client sizes.
     """
@@ -222,13 +220,13 @@ def _columns(x: NDArray[np.float32]) -> tuple[Column, ...]:
     last = x.shape[1] - 1
     numbers = tuple(
         Column(
-            name=f"x{place}",
+            name=f"x{index}",
             kind="continuous",
-            positions=(place,),
-            low=float(x[:, place].min()),
-            high=float(x[:, place].max()),
+            positions=(index,),
+            low=float(x[:, index].min()),
+            high=float(x[:, index].max()),
         )
-        for place in range(last)
+        for index in range(last)
     )
     binary = Column(
         name="attribute",

@@ -56,15 +56,16 @@ def load(
 ) -> Dataset:
     """A data set of the catalogue by name, a user's own CSV file, image folder or NPZ file by path, or a schema's.
 
-    Arrays of an NPZ file that are `ready` are used as they are, without any scaling. `seed` is for data sets that are
-    drawn; `options` are settings of the loader.
+    `target` and `sensitive` are raw column names; `categorical` columns are categories although they hold numbers;
+    `drop` leaves columns out; `scale_target` standardises a regression target. Arrays of an NPZ file that are `ready`
+    are used as they are, without any scaling. `seed` is for synthetic data; `options` are those of the loader.
     """
-    sources = [source for source in (name, path, schema) if source is not None]
-    if len(sources) != 1:
+    origins = [origin for origin in (name, path, schema) if origin is not None]
+    if len(origins) != 1:
         raise BadInput(
             "name",
             expected="either a name, a path or a schema",
-            got="several" if sources else "none of them",
+            got="several" if origins else "none of them",
             remedy='Give name = "clinic" for a known data set, or path = "file.csv" for your own.',
         )
     given = {"target": target, "sensitive": sensitive, "scale_target": scale_target}

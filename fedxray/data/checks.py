@@ -1,4 +1,7 @@
-"""Checks of single settings, so that a wrong one is refused by name before any work starts."""
+"""Checks of settings and files: a wrong one is refused by name before any work starts.
+
+No file, packed or unpacked, may be larger than FEDXRAY_MAX_BYTES (2 GiB unless set).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ MOST_NAMES = 20  # columns that a message lists
 
 
 def whole_number(argument: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """The value as an int within its range."""
+    """The value as an int from `least` to `most`, refused in the name of `argument` otherwise."""
     expected = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
     fits = isinstance(value, int) and not isinstance(value, bool)
     if not fits or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
@@ -27,13 +30,13 @@ def whole_number(argument: str, value: object, *, least: int = 1, most: int | No
 
 
 def number(argument: str, value: object, *, least: float, most: float, open_low: bool = False) -> float:
-    """The value as a finite float within its range."""
+    """The value as a finite float from `least` to `most`; `open_low` excludes `least` itself."""
     expected = f"a number from {least:g} to {most:g}" + (f", above {least:g}" if open_low else "")
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if good:
-        drawn = float(value)  # type: ignore[arg-type]
-        if least <= drawn <= most and not (open_low and drawn == least):
-            return drawn
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if is_number:
+        plain = float(value)  # type: ignore[arg-type]
+        if least <= plain <= most and not (open_low and plain == least):
+            return plain
     raise BadInput(argument, expected=expected, got=shown(value), remedy=f"Give {argument} such a number.")
 
 
@@ -64,7 +67,7 @@ def names(argument: str, value: object) -> tuple[str, ...]:
 
 
 def unknown_column(argument: str, got: object, file: str, columns: Sequence[str]) -> BadInput:
-    """A column that a table does not have, with the nearest names and, where they are few, all of them."""
+    """The refusal of a column that a table does not have, with the nearest names and, if they are few, all of them."""
     near = difflib.get_close_matches(str(got), columns, n=3, cutoff=0.5)
     hints = [f"Did you mean {' or '.join(near)}?"] if near else []
     if len(columns) <= MOST_NAMES or not near:
@@ -75,25 +78,24 @@ def unknown_column(argument: str, got: object, file: str, columns: Sequence[str]
 
 
 def plain_name(name: str) -> str:
-    """A file's name without characters that cannot be printed, as the name of a data set."""
+    """A file's name without characters that cannot be printed, at most 100 long: the name of a data set."""
     return "".join(character if character.isprintable() else "?" for character in name)[:100]
 
 
 def shown(value: object, longest: int = 80) -> str:
-    """A value as it may stand in a message: escaped and not too long."""
+    """A value as text for a message: escaped, and at most `longest` characters."""
     text = repr(value)
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-# --- Size caps: no file, packed or unpacked, may be larger than FEDXRAY_MAX_BYTES (2 GiB unless set).
-
+# Size caps
 
 DEFAULT_CAP = 2 * 1024**3
 CHUNK = 1024 * 1024
 
 
 def max_bytes() -> int:
-    """The cap in bytes."""
+    """The largest size of a file in bytes."""
     text = os.environ.get("FEDXRAY_MAX_BYTES", "").strip()
     if not text:
         return DEFAULT_CAP
@@ -108,7 +110,7 @@ def max_bytes() -> int:
 
 
 def check_size(what: str, size: int) -> None:
-    """Refuse a size above the cap."""
+    """Refuse a size above the cap; `what` names the file in the message."""
     cap = max_bytes()
     if size > cap:
         raise BadInput(

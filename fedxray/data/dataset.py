@@ -1,4 +1,8 @@
-"""What everyone in a federation knows about its inputs: shape, ranges, columns, candidate values."""
+"""Data sets and records: the space of inputs that a whole federation knows, the records themselves, and their use.
+
+`Space` and `Column` describe inputs without naming a record: shape, ranges, columns, candidate values. `Dataset` holds
+the encoded records, `Records` some of them. None of these shows a value of a record in its `repr`.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,11 @@ from fedxray.errors import BadInput, unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One raw column of a table and where it stands in x; a binary column is categorical with two values."""
+    """One raw column of a table and its positions in x; a binary column is categorical with two values."""
 
     name: str
     kind: Literal["continuous", "categorical"]
-    positions: tuple[int, ...]
+    positions: tuple[int, ...]  # indices of its entries in one input
     low: float = 0.0  # encoded range, continuous columns
     high: float = 1.0
     categories: tuple[str, ...] = ()
@@ -30,7 +34,7 @@ class Column:
 
     @property
     def tolerance(self) -> float:
-        """How near a guess of a continuous value must come to count: a tenth of the range."""
+        """The largest error of a guess of a continuous value that counts as correct: a tenth of the range."""
         return 0.1 * (self.high - self.low)
 
     def candidates(self, like: Tensor, grid: int = 0) -> Tensor:
@@ -54,15 +58,20 @@ class Space:
     mean: tuple[float, ...] = ()  # images: x = (pixel - mean) / std per channel, pixels in 0..1
     std: tuple[float, ...] = ()
     recognised_above: float = 20.0  # dB from which a reconstruction counts as recognised
-    target_mean: float = (
-        0.0  # regression: y = (raw target - target_mean) / target_std, constants of the whole data set
-    )
+    target_mean: float = 0.0  # regression: y = (raw target - mean) / std, constants of the whole data set
     target_std: float = 1.0
-    target_name: str | None = None  # tables: the raw column that is learnt
+    target_name: str | None = None  # tables: the raw name of the target column
+
+    def __repr__(self) -> str:
+        """Kind, shape, target and names of columns; ranges and categories are left out."""
+        shown = [f"{self.kind!r}", f"shape={list(self.shape)}", f"target={self.target!r}"]
+        shown += [f"classes={len(self.classes)}"] if self.classes else []
+        shown += [f"columns=[{', '.join(column.name for column in self.columns)}]"] if self.columns else []
+        return f"Space({', '.join(shown)})"
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model puts out: one per class, or one."""
+        """Number of outputs of a model: one per class, or one."""
         return len(self.classes) if self.target == "classification" else 1
 
     def column(self, name: str) -> Column:
@@ -87,8 +96,8 @@ class Space:
             return self.from_pixels(0 * ones[None])[0], self.from_pixels(ones[None])[0]
         low, high = -np.inf * ones, np.inf * ones
         for column in self.columns:
-            for place, position in enumerate(column.positions):
-                values = [code[place] for code in column.codes] or [column.low, column.high]
+            for index, position in enumerate(column.positions):
+                values = [code[index] for code in column.codes] or [column.low, column.high]
                 low[position], high[position] = min(values), max(values)
         return low, high
 
@@ -108,21 +117,23 @@ class Dataset:
     space: Space
     raw: Mapping[str, np.ndarray] = field(default_factory=dict)  # raw columns, as long as x
     owner: Tensor | None = None  # [records] int64: the natural client of a record (writer, airline, state)
-    owners: tuple[str, ...] = ()  # what owner 0, 1, ... are called, where they have names
+    owners: tuple[str, ...] = ()  # the names of owner 0, 1, ..., where they have any
     private: bool = False  # a user's own data: contents are never shown unless asked for
-    note: str = ""  # what a reader must know: synthetic, stand-in, source
+    note: str = ""  # for readers of a report: synthetic, stand-in, source
 
     def __len__(self) -> int:
         """Number of records."""
         return int(self.x.shape[0])
 
-
-# --- Some records as a client, an adversary or a judge holds them: inputs with their targets.
+    def __repr__(self) -> str:
+        """Name, sizes and names of columns; no value of a record."""
+        owners = "" if self.owner is None else f", owners={len(self.owners) or len(self.owner.unique())}"
+        return f"Dataset({self.name!r}, records={len(self)}, space={self.space!r}{owners})"
 
 
 @dataclass(frozen=True)
 class Records:
-    """Some records: inputs and targets."""
+    """Some records as a client, an adversary or the scoring holds them: inputs and targets."""
 
     x: Tensor  # [records, ...]
     y: Tensor  # [records]
@@ -131,47 +142,47 @@ class Records:
         """Number of records."""
         return int(self.x.shape[0])
 
+    def __repr__(self) -> str:
+        """Number of records and shape of one input; no value of a record."""
+        return f"Records({len(self)} of shape {list(self.x.shape[1:])})"
+
     def take(self, index: Tensor) -> Records:
-        """The records at these places."""
+        """The records at these indices [n], in their order."""
         return Records(self.x[index], self.y[index])
 
 
 def union(parts: tuple[Records, ...]) -> Records:
-    """All records of several parts in one."""
+    """The records of several parts in one, in their order."""
     return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 
-# --- What a node did with each record: trained on it, held it out, or it belongs to nobody.
+# The use of each record by a node: trained on, held out, or public (of no client)
 
-
-USE = "use of the record"  # its place among the raw columns
+USE = "use of the record"  # its name among the raw columns
 USES = ("train", "holdout", "public")
+SAY_USE = 'Say "train", "holdout" or "public" for each record.'
 
 
 def check_uses(path: Path, name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
-    """The values of such a column or array, one of three words each."""
+    """The values of a column or array of uses [count], refused where one is not a word of `USES`."""
     where = f"{name} of {shown(str(path), longest=400)}"
     if values.shape != (count,) or values.dtype.kind != "U":
         got = f"{values.dtype} of shape {values.shape}"
-        raise BadInput(where, expected=f"one word for each of {count} records", got=got, remedy=_remedy())
+        raise BadInput(where, expected=f"one word for each of {count} records", got=got, remedy=SAY_USE)
     for row in np.flatnonzero(~np.isin(values, USES))[:1]:
         raise BadInput(
             where,
             expected=f"one of {', '.join(USES)}",
             got=f"{shown(str(values[row]))} for record {row}",
-            remedy=_remedy(),
+            remedy=SAY_USE,
         )
     if not (values == "train").any():
-        raise BadInput(where, expected="records that were trained on", got="none", remedy=_remedy())
+        raise BadInput(where, expected="records that were trained on", got="none", remedy=SAY_USE)
     return values
 
 
-def _remedy() -> str:
-    return 'Say "train", "holdout" or "public" for each record.'
-
-
 def rows_by_use(use: NDArray[Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """The records to train on, held out, and of nobody, each [records] int64."""
+    """Indices of the records to train on, held out, and public, each [records] int64."""
     every = torch.arange(len(use), device="cpu")
     train, held, public = (every[torch.from_numpy(np.asarray(use == word))] for word in USES)
     return train, held, public

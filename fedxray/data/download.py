@@ -1,4 +1,8 @@
-"""Download of a data set into the cache: fetched under a temporary name, checked, then renamed."""
+"""Download of data sets into the cache: fetched under a temporary name, checked, then renamed.
+
+`fetch` downloads the files of `sources.SOURCES`; the builders below turn public files into the files that the loaders
+read, with the same records in the same order and types as the files of FEDXRAY_DATA.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from numpy.typing import NDArray
 from fedxray.data.catalog import load, names
 from fedxray.data.checks import CHUNK, check_size, read_bytes, shown, unpack
 from fedxray.data.pictures import CHARACTERS
-from fedxray.data.sources import SOURCES, Recipe, Source
+from fedxray.data.sources import SOURCES, Download, Source
 from fedxray.data.store import cache_folder
 from fedxray.errors import BadInput, unknown_name
 from fedxray.lookup import load as load_named
@@ -40,45 +44,49 @@ def fetch(name: str, *, report: Report = silent) -> list[Path]:
     if name not in known:
         raise unknown_name("data set", str(name), known)
     if name not in SOURCES:
-        load(name)  # made here or bundled; FEMNIST, which has no public file, says how to make it
+        load(name)  # synthetic or bundled; FEMNIST has no public file, its refusal says how to make it
         return []
-    recipe = SOURCES[name]
+    download = SOURCES[name]
     cache = cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".download-") as folder:
-            made = _make(name, recipe, Path(folder), report)
-            places = [_move(file, cache / place) for place, file in made.items()]
+            files = _make(name, download, Path(folder), report)
+            written = [_move(file, cache / target) for target, file in files.items()]
     except OSError as problem:
         raise BadInput(
             "FEDXRAY_CACHE",
             expected="a folder with room to write to",
             got=f"{type(problem).__name__}: {problem}",
-            remedy=f"Free {recipe.megabytes:g} MB there, or set FEDXRAY_CACHE to another folder.",
+            remedy=f"Free {download.megabytes:g} MB there, or set FEDXRAY_CACHE to another folder.",
         ) from problem
-    return places
+    return written
 
 
-def _make(name: str, recipe: Recipe, folder: Path, report: Report) -> dict[str, Path]:
-    """Everything under temporary names: {place in the cache: file}."""
+def _make(name: str, download: Download, folder: Path, report: Report) -> dict[str, Path]:
+    """The files under temporary names: {path in the cache: temporary file}."""
     files = []
-    for number, source in enumerate(recipe.sources):
+    for number, source in enumerate(download.sources):
         report(
-            Step(what=f"download {name} ({recipe.megabytes:g} MB)", done=number, total=len(recipe.sources))
+            Step(
+                what=f"download {name} ({download.megabytes:g} MB)", done=number, total=len(download.sources)
+            )
         )
         files.append(_download(name, source, folder / f"source-{number}"))
-    made = {source.saved: file for source, file in zip(recipe.sources, files, strict=True) if source.saved}
-    if recipe.build:
-        build: Callable[[list[Path]], Built] = load_named(recipe.build)
-        for number, (place, content) in enumerate(build(files).items()):
-            _check_fingerprint(name, recipe, place, content)
-            made[place] = _write(folder / f"built-{number}", content)
-    report(Step(what=f"download {name}", done=len(recipe.sources), total=len(recipe.sources)))
-    return made
+    results = {
+        source.saved: file for source, file in zip(download.sources, files, strict=True) if source.saved
+    }
+    if download.build:
+        build: Callable[[list[Path]], Built] = load_named(download.build)
+        for number, (target, content) in enumerate(build(files).items()):
+            _check_fingerprint(name, download, target, content)
+            results[target] = _write(folder / f"built-{number}", content)
+    report(Step(what=f"download {name}", done=len(download.sources), total=len(download.sources)))
+    return results
 
 
 def _download(name: str, source: Source, file: Path) -> Path:
-    """What the user put into the cache by hand, else the first address that answers with the right checksum."""
+    """A file that the user put into the cache by hand, else the first address that answers with the right checksum."""
     by_hand = cache_folder() / "downloads" / name / source.file
     problems = []
     for url in (by_hand.absolute().as_uri(), *source.urls) if by_hand.is_file() else source.urls:
@@ -100,7 +108,7 @@ def _download(name: str, source: Source, file: Path) -> Path:
 
 
 def _copy(url: str, file: Path) -> str:
-    """Copy an address to a file within the size cap; gives the sha256."""
+    """Copy an address to a file within the size cap; returns the SHA-256."""
     digest, total = hashlib.sha256(), 0
     request = urllib.request.Request(url, headers={"User-Agent": "fedxray"})
     with urllib.request.urlopen(request, timeout=60) as answer, file.open("wb") as stream:
@@ -116,21 +124,21 @@ def _copy(url: str, file: Path) -> str:
 
 
 def _check_fingerprint(
-    name: str, recipe: Recipe, place: str, content: Mapping[str, NDArray[Any]] | str
+    name: str, download: Download, target: str, content: Mapping[str, NDArray[Any]] | str
 ) -> None:
-    expected = (recipe.fingerprints or {}).get(place)
-    found = fingerprint(content)
-    if expected is not None and found != expected:
+    expected = (download.fingerprints or {}).get(target)
+    actual = fingerprint(content)
+    if expected is not None and actual != expected:
         raise BadInput(
             f"data set {name}",
             expected=f"content with fingerprint {expected}",
-            got=found,
+            got=actual,
             remedy="The public source has changed: put the original file into the folder that FEDXRAY_DATA names.",
         )
 
 
 def fingerprint(content: Mapping[str, NDArray[Any]] | str) -> str:
-    """A sha256 of text, or of all arrays with their names, types and shapes."""
+    """The SHA-256 of text, or of all arrays with their names, types and shapes."""
     digest = hashlib.sha256()
     if isinstance(content, str):
         digest.update(content.encode())
@@ -152,19 +160,17 @@ def _write(file: Path, content: Mapping[str, NDArray[Any]] | str) -> Path:
     return file
 
 
-def _move(file: Path, place: Path) -> Path:
-    """Into the cache, so that the place holds the whole file or none."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _move(file: Path, target: Path) -> Path:
+    """Move a file into the cache, so that the target is the complete file or does not exist."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
-    shutil.move(file, place.with_name(place.name + ".part"))
-    os.replace(place.with_name(place.name + ".part"), place)
-    return place
+    shutil.move(file, target.with_name(target.name + ".part"))
+    os.replace(target.with_name(target.name + ".part"), target)
+    return target
 
 
-# --- Data sets from their public files: the same records, in the same order and types, as the files of
-# FEDXRAY_DATA.
-
+# Builders: downloaded public files to {path in the cache: arrays or text}
 
 Arrays = dict[str, NDArray[Any]]
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -206,10 +212,10 @@ def mnist(files: list[Path]) -> dict[str, Arrays]:
 
 
 def mnist_by_writer(files: list[Path]) -> dict[str, Arrays]:
-    """All training digits of 200 random writers with at least 50."""
+    """All training digits of 200 random writers with at least 50 digits."""
     digits, writer = _digits(files[0]), _writers(files[1])
-    found, counts = np.unique(writer, return_counts=True)
-    chosen = np.random.default_rng(0).choice(found[counts >= 50], 200, replace=False)
+    every_writer, counts = np.unique(writer, return_counts=True)
+    chosen = np.random.default_rng(0).choice(every_writer[counts >= 50], 200, replace=False)
     index = np.flatnonzero(np.isin(writer, chosen)).astype(np.int32)
     arrays = {
         "x": digits["train-images-idx3-ubyte"][index],
@@ -346,17 +352,14 @@ def broken(file: Path, expected: str, got: object) -> BadInput:
     return BadInput(f"download {shown(file.name)}", expected=expected, got=got, remedy="Download it again.")
 
 
-# --- The stand-in for FEMNIST, drawn from the pen strokes of Chars74K: thin, dark on white, with a margin.
+# The stand-in for FEMNIST, drawn from the pen strokes of Chars74K: thin, dark on white, with a margin
 
-
-SIDE, LONGEST, PEN = (
-    28,
-    14.0,
-    0.5,
-)  # pixels: of the image, of the character's longer side, half the pen's width
+SIDE = 28  # pixels of the image
+LONGEST = 14.0  # pixels of the character's longer side
+PEN = 0.5  # pixels, half the width of the pen
 MARGIN = 5  # pixels that no ink can reach
 WRITERS = 55
-MEAN, STD = 0.957, 0.164  # of the whole set, in 0..1
+MEAN, STD = 0.957, 0.164  # of all pixels, in 0..1: what a correct drawing has
 
 
 def femnist_like(files: list[Path]) -> dict[str, Arrays]:

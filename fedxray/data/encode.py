@@ -1,4 +1,8 @@
-"""Encoding of raw columns: standardised numbers, and categories one-hot without the first."""
+"""Encoding of raw data: columns of a table as numbers, and arrays of pixels as images.
+
+Numbers are standardised, categories one-hot without the first; scaling constants are taken over the whole data set, so
+that they are a fact of the federation and name no client. Images are pixels in 0..1 with channels first.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,14 @@ Floats = NDArray[np.float64]
 
 
 def standardise(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Values [n, k] less their mean, over their deviation, and both [k]; a constant column becomes zero."""
+    """Values [n, k] minus their mean, divided by their deviation, and both [k]; a constant column becomes zero."""
     mean, spread = values.mean(axis=0), values.std(axis=0)
     spread = np.where(spread > 1e-12 * np.maximum(1.0, np.abs(mean)), spread, 1.0)
     return (values - mean) / spread, mean, spread
 
 
 def encode_continuous(name: str, values: Floats, position: int) -> tuple[NDArray[np.float32], Column]:
-    """A standardised number, [n, 1]."""
+    """A column of numbers, standardised, [n, 1]; `position` is its index in x."""
     encoded = scale_finite(name, values)[0][:, None]
     low, high = float(encoded.min()), float(encoded.max())
     return encoded, Column(name=name, kind="continuous", positions=(position,), low=low, high=high)
@@ -52,7 +56,11 @@ def scale_finite(
 def encode_categorical(
     name: str, values: NDArray[Any], position: int, *, keep_first: bool = False, scale: bool = True
 ) -> tuple[NDArray[np.float32], Column]:
-    """One-hot without the first category, standardised or 0 and 1, [n, categories - 1]; at least one column."""
+    """A column of categories, one-hot without the first, standardised or 0 and 1, [n, categories - 1].
+
+    `position` is the index of its first entry in x. At least one entry is left; `keep_first` keeps that of the first
+    category too where there are more than two.
+    """
     categories, index = distinct(values)
     dropped = 0 if keep_first and len(categories) > 2 else 1
     table = np.eye(len(categories), dtype=np.float64)[:, dropped:]  # [categories, positions]
@@ -75,11 +83,11 @@ def encode_categorical(
 
 
 def distinct(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
-    """The different values in order, and the place of each among them [n]; np.unique, but fast on text."""
-    found = values.tolist()
-    ordered = sorted(set(found))
-    place = {value: number for number, value in enumerate(ordered)}
-    return ordered, np.array([place[value] for value in found], dtype=np.int64)
+    """The distinct values in order, and the index of each value among them [n]; np.unique is slow on text."""
+    plain = values.tolist()
+    ordered = sorted(set(plain))
+    index = {value: number for number, value in enumerate(ordered)}
+    return ordered, np.array([index[value] for value in plain], dtype=np.int64)
 
 
 def spell_category(value: object) -> str:
@@ -131,7 +139,10 @@ def make_table(
     private: bool = False,
     note: str = "",
 ) -> Dataset:
-    """A table as the model gets it; scaling constants are taken over all records of the data set."""
+    """A table as the model gets it; scaling constants are taken over all records of the data set.
+
+    `raw` holds every column [n] by name, the target among them; `continuous` and `categorical` name the features.
+    """
     x, columns = encode_all(raw, continuous, categorical, keep_first=keep_first, unscaled=unscaled)
     y, classes, centre, spread = encode_target(raw[target], target, classification, scale_target)
     space = Space(
@@ -161,7 +172,7 @@ def make_table(
 def encode_target(
     values: NDArray[Any], target: str, classification: bool, scale_target: bool
 ) -> tuple[Tensor, tuple[str, ...], float, float]:
-    """Class numbers or values [n], class names, and the mean and deviation taken out of the target."""
+    """Class numbers or values [n], class names, and the mean and deviation by which the target was scaled."""
     if classification:
         if scale_target:
             raise BadInput(
@@ -182,7 +193,7 @@ def encode_target(
 
 
 def check_sensitive(sensitive: str | None, columns: Sequence[Column]) -> str | None:
-    """The sensitive column's raw name, refused where it is no feature or tells nothing."""
+    """The sensitive column's raw name, refused where it is no feature or has one value only."""
     if sensitive is None:
         return None
     for column in columns:
@@ -199,7 +210,7 @@ def check_sensitive(sensitive: str | None, columns: Sequence[Column]) -> str | N
     raise unknown_name("sensitive", sensitive, [column.name for column in columns])
 
 
-# --- Arrays of images as a data set: pixels in 0..1, channels first, resized and normalised where asked.
+# Images
 
 
 def make_images(
@@ -216,7 +227,10 @@ def make_images(
     private: bool = False,
     note: str = "",
 ) -> Dataset:
-    """Images [n, height, width] or [n, height, width, channels], bytes or floats in 0..1, as a data set."""
+    """Images [n, height, width] or [n, height, width, channels], bytes or floats in 0..1, as a data set.
+
+    `size` resizes them; `mean` and `std` per channel normalise them; `owner` [n] names the client of each image.
+    """
     x = as_channels_first(pixels)
     if size is not None:
         x = resize(x, image_size(size))
@@ -289,5 +303,5 @@ def number_owners(owner: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def name_owners(owner: NDArray[Any]) -> tuple[str, ...]:
-    """What the owners of `number_owners` are called, in their order."""
+    """The names of the owners of `number_owners`, in their order."""
     return tuple(plain_name(str(value)) for value in np.unique(owner))

@@ -1,4 +1,4 @@
-"""Whether a user's own file or folder of images is still the same: by content, and in short by sizes and times."""
+"""Fingerprints of a user's own file or folder of images: by content, and quickly by sizes and times."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def content_digest(path: Path) -> str:
     try:
         digest = hashlib.sha256()
         for file in _files(path):
-            whole = file == path
-            name = b"" if whole else os.fsencode(file.relative_to(path).as_posix())
+            is_file = file == path
+            name = b"" if is_file else os.fsencode(file.relative_to(path).as_posix())
             digest.update(b"%d:%s:%d:" % (len(name), name, file.stat().st_size))
             with file.open("rb") as stream:
                 while part := stream.read(CHUNK):
                     digest.update(part)
-                    if not whole:
+                    if not is_file:
                         break
         return digest.hexdigest()
     except (OSError, ValueError) as problem:
@@ -32,12 +32,12 @@ def content_digest(path: Path) -> str:
 
 
 def stamp(path: Path) -> Stamp:
-    """Sizes and times, which tell cheaply that a file may have changed while a program runs."""
+    """Names, sizes and times of the files: a cheap check whether one may have changed while a program runs."""
     try:
-        found = [(str(file), file.stat()) for file in _files(path)]
+        stats = [(str(file), file.stat()) for file in _files(path)]
     except (OSError, ValueError) as problem:
         raise unreadable(f"file {shown(str(path), longest=400)}", problem) from problem
-    return tuple((name, one.st_size, one.st_mtime_ns) for name, one in found)
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -47,10 +47,10 @@ def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for place, folders, names in os.walk(path):
+    for parent, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (
-            Path(place, name)
+            Path(parent, name)
             for name in sorted(names)
             if not name.startswith(".") and name.lower() not in IGNORED
         )

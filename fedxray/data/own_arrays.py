@@ -1,4 +1,8 @@
-"""NPZ files, a user's own with x, y and perhaps client: read without pickle, headers are not trusted."""
+"""A user's own NPZ file with x, y and optionally client: read without pickle, headers are not trusted.
+
+`own_npz` encodes the arrays like a table or images; `ready_npz` uses them exactly as a network got them, so that they
+are the records of a recording.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ from fedxray.data.encode import (
 from fedxray.errors import BadInput
 
 MOST_CLASSES = 10_000
-# What NumPy writes; matched instead of evaluated, because the text comes from a stranger.
+# What NumPy writes; matched instead of evaluated, because the file is not trusted.
 HEADER = re.compile(
     rb"\{'descr': '(?P<dtype>[<>|](b1|[iu][1248]|f[248]|U\d{1,6}))', 'fortran_order': (?P<order>True|False), "
     rb"'shape': \((?P<shape>|\d{1,18},|\d{1,18}(, \d{1,18}){1,7})\), \}\s*"
@@ -57,8 +61,8 @@ def _array_name(member: zipfile.ZipInfo, path: Path) -> str:
 
 
 def _read_array(content: bytes, path: Path) -> NDArray[Any]:
-    """One array from the bytes of an NPY file; no objects, and the size must be what the header says."""
-    width = 2 if content[6:8] == b"\x01\x00" else 4  # of the header's length, in format 1 and 2
+    """One array from the bytes of an NPY file; no objects, and its size must match the header."""
+    width = 2 if content[6:8] == b"\x01\x00" else 4  # bytes of the header's length, in format 1 and 2
     start = 8 + width
     end = start + int.from_bytes(content[8:start], "little")
     header = HEADER.fullmatch(content[start:end])
@@ -120,12 +124,12 @@ def _table(
     categorical: Sequence[str],
     scale_target: bool | None,
 ) -> Dataset:
-    columns = [f"x{place}" for place in range(x.shape[1])]
+    columns = [f"x{index}" for index in range(x.shape[1])]
     for name in names("categorical", categorical):
         if name not in columns:
             raise unknown_column("categorical", name, path.name, columns)
     raw: dict[str, NDArray[Any]] = {
-        name: x[:, place].astype(np.float64) for place, name in enumerate(columns)
+        name: x[:, index].astype(np.float64) for index, name in enumerate(columns)
     }
     grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
     classification = y.dtype.kind in "biuU"
@@ -165,15 +169,15 @@ def _pixels(path: Path, x: NDArray[Any]) -> NDArray[Any]:
 def _classes(path: Path, y: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     if y.dtype.kind not in "biuU":
         raise bad_npz(path, "whole numbers or text as classes in y", f"dtype {y.dtype}")
-    found, labels = np.unique(y, return_inverse=True)
-    spelled = tuple(spell_category(value) for value in found)
-    if not 2 <= len(found) <= MOST_CLASSES or not all(text.isprintable() for text in spelled):
-        raise bad_npz(path, f"2 to {MOST_CLASSES} printable classes in y", f"{len(found)}")
+    values, labels = np.unique(y, return_inverse=True)
+    spelled = tuple(spell_category(value) for value in values)
+    if not 2 <= len(values) <= MOST_CLASSES or not all(text.isprintable() for text in spelled):
+        raise bad_npz(path, f"2 to {MOST_CLASSES} printable classes in y", f"{len(values)}")
     return spelled, labels.astype(np.int64)
 
 
 def check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuse arrays that are no records, or not one for each record."""
+    """Refuse arrays whose shapes are not those of records, with one entry of y and client for each."""
     x = arrays["x"]
     if x.ndim not in (2, 3, 4) or x.dtype.kind == "U" or min(x.shape) < 1 or len(x) < 2:
         raise bad_npz(
@@ -199,11 +203,9 @@ def bad_npz(path: Path, expected: str, got: object) -> BadInput:
     return BadInput(f"file {shown(str(path), longest=400)}", expected=expected, got=got, remedy=remedy)
 
 
-# --- Own arrays as a network gets them: nothing is scaled, cut or renamed, so that they are those of a
-# recording.
+# Arrays as a network gets them: nothing is scaled, cut or renamed
 
-
-MOST_CODES = 1000  # different values of one group of positions
+MOST_CODES = 1000  # distinct values of one group of positions
 
 
 def ready_npz(
@@ -219,7 +221,8 @@ def ready_npz(
     """Arrays x [n, columns] or images [n, channels, height, width], and y, all used as they are.
 
     `groups` names positions of x that encode one raw column, as { region = [3, 4, 5] }; a table's other columns are
-    called x0, x1, ... `mean` and `std` say how images were normalised, so that pixels can be shown.
+    called x0, x1, ... `classes` is their number where not all occur in y; `mean` and `std` are the constants by which
+    images were normalised, so that pixels can be shown; `use` names an array of words of `USES`.
     """
     arrays = read_arrays(path)
     for needed in ("x", "y", *([use] if use else [])):
@@ -252,7 +255,7 @@ def _space(
     path: Path, x: NDArray[Any], y: NDArray[Any], sensitive: str | None,
     groups: Mapping[str, Sequence[int]] | None, classes: int | None, mean: Sequence[float], std: Sequence[float],
 ) -> Space:  # fmt: skip
-    """What the arrays say about their own kind."""
+    """The space that the arrays themselves describe."""
     classification = y.dtype.kind in "biu"
     if y.dtype.kind not in "biuf":
         raise bad_npz(path, "y as class numbers or as numbers", f"dtype {y.dtype}")
@@ -290,7 +293,7 @@ def _class_names(path: Path, y: NDArray[Any], classes: int | None) -> tuple[str,
 
 
 def _columns(x: NDArray[Any], groups: Mapping[str, Sequence[int]]) -> tuple[Column, ...]:
-    """One column per position, and one per group of positions; values that were seen are the candidates."""
+    """One column per position, and one per group of positions; values that occur are the candidates."""
     width, owner = x.shape[1], {}
     for name, positions in groups.items():
         for position in positions:
@@ -302,12 +305,12 @@ def _columns(x: NDArray[Any], groups: Mapping[str, Sequence[int]]) -> tuple[Colu
                     remedy="Count the columns of x from 0.",
                 )
             owner[position] = name
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for position in range(width):
         name = owner.get(position, f"x{position}")
-        if name not in found:
-            found[name] = _column(name, tuple(groups.get(name, (position,))), x, grouped=position in owner)
-    return tuple(found.values())
+        if name not in columns:
+            columns[name] = _column(name, tuple(groups.get(name, (position,))), x, grouped=position in owner)
+    return tuple(columns.values())
 
 
 def _column(name: str, positions: tuple[int, ...], x: NDArray[Any], *, grouped: bool) -> Column:

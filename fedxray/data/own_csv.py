@@ -19,7 +19,7 @@ from fedxray.data.encode import make_table
 from fedxray.errors import BadInput
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-MOST_CATEGORIES = 200  # of a text column that was not named under categorical
+MOST_CATEGORIES = 200  # of a text column that is not listed under categorical
 MOST_CLASSES = 100  # of a text target
 # 27,3 or 1.234,5 or 1,234.5: a number to people, but not to float().
 WITH_COMMA = re.compile(r"[+-]?((\d{1,3}([.' ]\d{3})+|\d*),\d+([eE][+-]?\d+)?|\d{1,3}(,\d{3})+(\.\d+)?)")
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)", re.
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The text of a CSV file, and on which line of it each row begins."""
+    """The text of a CSV file, and the line of the file on which each row begins."""
 
     header: list[str]
     rows: list[list[str]]
@@ -38,11 +38,11 @@ class Cells:
 
     def column(self, name: str) -> list[str]:
         """The texts of one column."""
-        place = self.header.index(name)
-        return [row[place].strip() for row in self.rows]
+        index = self.header.index(name)
+        return [row[index].strip() for row in self.rows]
 
     def where(self, row: int) -> str:
-        """The place of a row as an editor counts it."""
+        """The line of a row as an editor counts it."""
         return f"line {self.lines[row]} of the file"
 
 
@@ -58,7 +58,9 @@ def own_csv(
 ) -> Dataset:
     """The table in a CSV file with a header; numbers are standardised, text becomes categories.
 
-    `use` names a column that says what each record was used for; it is no feature.
+    `target` is predicted, `sensitive` is the column to protect, `categorical` lists columns that are categories
+    although they hold numbers, `drop` those to leave out. `use` names a column with the use of each record, which is
+    no feature.
     """
     cells = read_cells(path)
     as_category, dropped = names("categorical", categorical), names("drop", drop)
@@ -66,10 +68,10 @@ def own_csv(
         for name in listed:
             if name not in cells.header:
                 raise unknown_column(argument, name, path.name, cells.header)
-    kept = [name for name in cells.header if name not in dropped and name != use]
-    target = _check_columns(path.name, kept, dropped, target, sensitive)
-    raw = {name: _column(cells, name, name in as_category) for name in kept}
-    features = [name for name in kept if name != target]
+    columns = [name for name in cells.header if name not in dropped and name != use]
+    target = _check_columns(path.name, columns, dropped, target, sensitive)
+    raw = {name: _column(cells, name, name in as_category) for name in columns}
+    features = [name for name in columns if name != target]
     numbers = [name for name in features if not is_category(raw[name])]
     groups = [name for name in features if is_category(raw[name])]
     _check_width(raw, numbers, groups, as_category)
@@ -95,31 +97,33 @@ def read_cells(path: Path) -> Cells:
     text = _decode(path, read_bytes(path))
     first = text.split("\n", 1)[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
-    found: list[tuple[int, list[str]]] = []
+    numbered: list[tuple[int, list[str]]] = []  # line of the file and cells of each row
     begins = 1
     try:
         for row in reader:
             if row:
-                found.append((begins, row))
+                numbered.append((begins, row))
             begins = reader.line_num + 1
     except csv.Error as problem:
         remedy = "Check quotes and separators near that place."
         raise bad_csv(path, "a CSV file", f"{problem} on line {begins}", remedy) from problem
-    if len(found) < 3:
+    if len(numbered) < 3:
         raise bad_csv(
-            path, "a header and at least two rows", f"{len(found)} lines", "Check that this is the file."
+            path, "a header and at least two rows", f"{len(numbered)} lines", "Check that this is the file."
         )
-    header = [name.strip() for name in found[0][1]]
+    header = [name.strip() for name in numbered[0][1]]
     if "" in header:
         got = f"column {header.index('') + 1} without one"
-        remedy = "Name it or remove it; pandas writes such a column unless told to_csv(index=False)."
+        remedy = "Name it or remove it; pandas writes such a column unless to_csv gets index=False."
         raise bad_csv(path, "a name for every column", got, remedy)
     check_names("column name", header)
-    for line, row in found[1:]:
+    for line, row in numbered[1:]:
         if len(row) != len(header):
             got = f"{len(row)} on line {line} of the file"
             raise bad_csv(path, f"{len(header)} values on every line", got, "Correct that line.")
-    return Cells(header=header, rows=[row for _, row in found[1:]], lines=[line for line, _ in found[1:]])
+    return Cells(
+        header=header, rows=[row for _, row in numbered[1:]], lines=[line for line, _ in numbered[1:]]
+    )
 
 
 def _decode(path: Path, content: bytes) -> str:
@@ -136,7 +140,7 @@ def _decode(path: Path, content: bytes) -> str:
 
 
 def check_names(what: str, found: Sequence[str]) -> None:
-    """Refuse names that stand twice, are too long or hold characters that cannot be printed."""
+    """Refuse names that occur twice, are too long or cannot be printed; `what` describes them in messages."""
     seen: set[str] = set()
     for name in found:
         if name in seen:
@@ -154,22 +158,25 @@ def check_names(what: str, found: Sequence[str]) -> None:
 
 
 def _check_columns(
-    file: str, kept: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
+    file: str, columns: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
 ) -> str:
     if target is None:
         raise BadInput(
             "target",
             expected="the name of the column to predict",
             got="nothing",
-            remedy=f"The columns are: {', '.join(kept[:40])}.",
+            remedy=f"The columns are: {', '.join(columns[:40])}.",
         )
     for argument, name in (("target", target), ("sensitive", sensitive)):
         if name is not None and name in dropped:
             raise BadInput(
-                argument, expected="a column that is kept", got=shown(name), remedy="Take it out of drop."
+                argument,
+                expected="a column that is not dropped",
+                got=shown(name),
+                remedy="Take it out of drop.",
             )
-        if name is not None and name not in kept:
-            raise unknown_column(argument, name, file, kept)
+        if name is not None and name not in columns:
+            raise unknown_column(argument, name, file, columns)
     if target == sensitive:
         raise BadInput(
             "sensitive",
@@ -177,7 +184,7 @@ def _check_columns(
             got=shown(target),
             remedy="Choose another.",
         )
-    if len(kept) < 2:
+    if len(columns) < 2:
         raise BadInput(
             "drop", expected="at least one column beside the target", got="none", remedy="Drop fewer columns."
         )
@@ -213,7 +220,7 @@ def _column(table: Cells, name: str, as_category: bool) -> NDArray[Any]:
 
 
 def _refuse_commas(table: Cells, name: str, cells: list[str]) -> None:
-    """Refuse a column of numbers with commas or other signs, which would pass for categories in silence."""
+    """Refuse a column of numbers with commas or other signs, which would silently become categories."""
     odd = [row for row, cell in enumerate(cells) if as_numbers([cell]) is None]
     if all(WITH_COMMA.fullmatch(cells[row]) or _is_number_to_python(cells[row]) for row in odd):
         raise BadInput(
@@ -247,7 +254,7 @@ def is_category(values: NDArray[Any]) -> bool:
 def _check_width(
     raw: dict[str, NDArray[Any]], numbers: list[str], groups: list[str], named: Sequence[str]
 ) -> None:
-    """Refuse identifiers taken for categories, text that cannot be shown, and tables too wide to hold."""
+    """Refuse identifiers as categories, text that cannot be shown, and tables too wide for memory."""
     width = len(numbers)
     for name in groups:
         values = np.unique(raw[name])

@@ -1,4 +1,4 @@
-"""A user's own folder of images, one folder per class."""
+"""A user's own folder of images with one folder per class."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def own_images(path: Path, *, size: object = None) -> Dataset:
             got=f"{len(classes)} folders",
             remedy="Sort the images into folders named after their classes.",
         )
-    found = [(file, label) for label, name in enumerate(classes) for file in _files(path / name)]
-    pixels = _read_all([file for file, _ in found], None if size is None else image_size(size))
-    labels = np.array([label for _, label in found])
+    labelled = [(file, label) for label, name in enumerate(classes) for file in _files(path / name)]
+    pixels = _read_all([file for file, _ in labelled], None if size is None else image_size(size))
+    labels = np.array([label for _, label in labelled])
     return make_images(
         plain_name(path.name), pixels, labels, classes=classes, private=True, note="A user's own images."
     )
@@ -117,9 +117,8 @@ def _read_one(library: ModuleType, file: Path, size: tuple[int, int] | None, fil
     check_size(f"file {shown(str(file))}", file.stat().st_size)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # a large or odd image: its size is checked below, its values are bytes
+            # Pillow warns of large or odd images: the size is checked below, and values are bytes.
+            warnings.simplefilter("ignore")
             with library.open(file, formats=FORMATS) as image:
                 width, height = image.size
                 check_size(f"file {shown(str(file))}, unpacked", 4 * width * height)

@@ -1,4 +1,7 @@
-"""Ways to divide records among clients: each function gives one index tensor per client."""
+"""Partitions of records among clients by name: each function gives one index tensor per client.
+
+General ones first (iid, Dirichlet, by label, by column, as given, by sizes), then the papers' own divisions.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,22 @@ PARTITIONS: Mapping[str, str] = {
     "income-correlation": "fedxray.data.partition:income_correlation",
     "att-faces": "fedxray.data.partition:att_faces",
 }
-TARGET_BINS = 10  # a regression target is cut into this many equal groups where a split goes by label
+TARGET_BINS = 10  # groups of equal size of a regression target, where a partition goes by label
 ATTEMPTS = 100  # draws of a Dirichlet split before giving up on a client without records
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """What a partition function divides: these members of the data set among that many clients."""
+    """The task of a partition function: `members` of the data set are divided among `clients`."""
 
     dataset: Dataset
     members: Tensor  # [m] int64, sorted
     clients: int
-    least: int  # records that every client needs
+    least: int  # smallest number of records of a client
     seed: int
 
     def shuffled(self, *purpose: object) -> Tensor:
-        """The members in random order."""
+        """The members in a random order that depends only on the seed and the purpose, [m]."""
         return self.members[permutation(len(self.members), fork(self.seed, "split", *purpose))]
 
     def numbers(self, *purpose: object) -> np.random.Generator:
@@ -56,7 +59,7 @@ def iid(task: Division) -> list[Tensor]:
 
 
 def dirichlet(task: Division, *, alpha: float = 0.5) -> list[Tensor]:
-    """For every label, shares of the clients drawn from Dirichlet(alpha) (Hsu et al. 2019)."""
+    """For every label, the clients' shares drawn from Dirichlet(alpha) (Hsu et al. 2019); small alpha is uneven."""
     alpha = number("alpha", alpha, least=0.0, most=1e6, open_low=True)
     labels = labels_of(task.dataset)[task.members.numpy()]
     draw = task.numbers("dirichlet", alpha)
@@ -80,10 +83,10 @@ def _dirichlet_once(
     members = task.members.numpy()
     owner = np.zeros(len(members), dtype=np.int64)
     for label in np.unique(labels):
-        places = draw.permutation(np.flatnonzero(labels == label))
+        indices = draw.permutation(np.flatnonzero(labels == label))
         shares = draw.dirichlet(np.full(task.clients, alpha))
-        cuts = np.floor(np.cumsum(shares)[:-1] * len(places) + 0.5).astype(np.int64)
-        for client, chosen in enumerate(np.split(places, cuts)):
+        cuts = np.floor(np.cumsum(shares)[:-1] * len(indices) + 0.5).astype(np.int64)
+        for client, chosen in enumerate(np.split(indices, cuts)):
             owner[chosen] = client
     return [torch.from_numpy(members[owner == client]) for client in range(task.clients)]
 
@@ -126,9 +129,9 @@ def _groups_to_clients(task: Division, group: NDArray[np.int64], groups: int) ->
     client_of = np.arange(groups)
     if groups > task.clients:
         load = np.zeros(task.clients, dtype=np.int64)
-        for place in np.argsort(-sizes, kind="stable"):
-            client_of[place] = int(np.argmin(load))
-            load[client_of[place]] += sizes[place]
+        for number in np.argsort(-sizes, kind="stable"):
+            client_of[number] = int(np.argmin(load))
+            load[client_of[number]] += sizes[number]
     return [task.members[torch.from_numpy(client_of[group] == client)] for client in range(task.clients)]
 
 
@@ -137,7 +140,7 @@ def as_given(task: Division, *, owners: str = "first", minimum: int | None = Non
     if task.dataset.owner is None:
         raise BadInput(
             "partition",
-            expected="data that says whose each record is",
+            expected="data with an owner for each record",
             got=f"as-given for {task.dataset.name}",
             remedy="Use another partition, or an NPZ file with an array `client`.",
         )
@@ -145,14 +148,14 @@ def as_given(task: Division, *, owners: str = "first", minimum: int | None = Non
         raise unknown_name("owners", str(owners), ("first", "random"))
     least = max(task.least, whole_number("minimum", minimum) if minimum is not None else 1)
     mine = task.dataset.owner[task.members]
-    found, sizes = torch.unique(mine, return_counts=True)
-    able = found[sizes >= least]
+    every_owner, sizes = torch.unique(mine, return_counts=True)
+    able = every_owner[sizes >= least]
     if len(able) < task.clients:
         raise BadInput(
             "clients",
             expected=f"at most {len(able)}, the owners with {least} records or more",
             got=task.clients,
-            remedy=f"Use fewer clients or a smaller minimum; there are {len(found)} owners in all.",
+            remedy=f"Use fewer clients or a smaller minimum; there are {len(every_owner)} owners in all.",
         )
     if owners == "random":
         able = able[permutation(len(able), fork(task.seed, "split", "as-given"))]
@@ -179,18 +182,15 @@ def raw_column(dataset: Dataset, column: object) -> NDArray[Any]:
     return np.asarray(dataset.raw[column])
 
 
-# --- Clients that hold so many records each.
-
-
 def sizes_in_turn(task: Division, *, sizes: object = ()) -> list[Tensor]:
-    """A random order, cut into these sizes, which are repeated as often as there are clients; the rest has no use.
+    """A random order cut into these sizes, which are repeated for further clients; records left over have no use.
 
     The order does not depend on the sizes: divisions of equal total divide the same records.
     """
     if not isinstance(sizes, list | tuple) or not sizes:
         raise BadInput(
             "sizes",
-            expected="a list of how many records each client holds",
+            expected="a list of the number of records of each client",
             got=repr(sizes),
             remedy="For instance sizes = [21, 11]: every other client holds 11.",
         )
@@ -206,9 +206,7 @@ def sizes_in_turn(task: Division, *, sizes: object = ()) -> list[Tensor]:
     return list(task.shuffled("sizes")[: sum(wanted)].split(wanted))
 
 
-# --- The papers' own divisions: Adult by doctorate and age, incomes by correlation with sex, faces by
-# person.
-
+# The papers' own divisions
 
 AGES = (38, 52)  # doctors younger than the first, between both, older than the second
 
@@ -224,9 +222,9 @@ def adult_doctorate(task: Division, *, total: int = 12_300) -> list[Tensor]:
             "clients", expected="at least 4 for adult-doctorate", got=task.clients, remedy="The paper has 10."
         )
     order = task.shuffled("adult-doctorate")
-    places = order.numpy()
-    doctor = raw_column(task.dataset, "education")[places] == "Doctorate"
-    age = raw_column(task.dataset, "age")[places].astype(np.float64)
+    rows = order.numpy()
+    doctor = raw_column(task.dataset, "education")[rows] == "Doctorate"
+    age = raw_column(task.dataset, "age")[rows].astype(np.float64)
     groups = [
         doctor & (age < AGES[0]),
         doctor & (age >= AGES[0]) & (age <= AGES[1]),
@@ -255,11 +253,11 @@ def income_correlation(task: Division, *, heterogeneity: float = 0.4) -> list[Te
     order = task.shuffled("income-correlation")
     first_sex, rich = _sex_and_wealth(task)
     expected_pair = (first_sex == rich)[order.numpy()]  # rich of the first sex, poor of the other
-    alike, reverse = order[torch.from_numpy(expected_pair)], order[torch.from_numpy(~expected_pair)]
-    size = min(len(alike), len(reverse))
+    paired, reverse = order[torch.from_numpy(expected_pair)], order[torch.from_numpy(~expected_pair)]
+    size = min(len(paired), len(reverse))
     swap = round(mix * size)
-    first = torch.cat([reverse[swap:size], alike[:swap]])
-    second = torch.cat([alike[swap:size], reverse[:swap]])
+    first = torch.cat([reverse[swap:size], paired[:swap]])
+    second = torch.cat([paired[swap:size], reverse[:swap]])
     parts: list[Tensor] = []
     for name, group in (("first", first), ("second", second)):
         mixed = group[permutation(len(group), fork(task.seed, "split", "income-correlation", name))]
@@ -288,7 +286,7 @@ def _sex_and_wealth(task: Division) -> tuple[np.ndarray, np.ndarray]:
 
 
 def att_faces(task: Division) -> list[Tensor]:
-    """Every client has all pictures of its own people, and three or four random ones of each other person.
+    """Every client has all pictures of its own people, and three or four random pictures of each other person.
 
     So a picture is shared by several clients, as in the paper (40 people, 10 clients with 4 each).
     """

@@ -1,4 +1,4 @@
-"""Pictures: Fashion-MNIST, CIFAR-10, CIFAR-100, one ImageNet photo per class, AT&T faces."""
+"""Public images: Fashion-MNIST, CIFAR-10, CIFAR-100, ImageNet photos, AT&T faces, and handwriting by writer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def imagenet_sample(*, size: int = 64) -> Dataset:
         "imagenet-sample",
         arrays["x"],
         arrays["y"],
-        classes=[label_of[place] for place in range(1000)],
+        classes=[label_of[label] for label in range(1000)],
         size=size,
         note="One ImageNet photo per class (research use only), in the order of WordNet numbers.",
     )
@@ -98,12 +98,11 @@ def att_faces(*, size: object = (80, 70)) -> Dataset:
     )
 
 
-# --- Handwriting with known writers: MNIST, MNIST by writer, and a stand-in for FEMNIST.
-
+# Handwriting with known writers: MNIST, MNIST by writer, and a stand-in for FEMNIST
 
 DIGITS = tuple(str(digit) for digit in range(10))
 MNIST_MEAN, MNIST_STD = (0.1307,), (0.3081,)
-FEMNIST_MEAN, FEMNIST_STD = (0.9642384,), (0.1576784,)  # of the paper on FedAvg leakage
+FEMNIST_MEAN, FEMNIST_STD = (0.9642384,), (0.1576784,)  # of Dimitrov et al. 2022 (DLF)
 
 
 def mnist(*, part: str = "train", size: object = None, normalise: bool = True) -> Dataset:
@@ -141,8 +140,8 @@ def mnist_by_writer(*, size: object = None, normalise: bool = True) -> Dataset:
 
 def femnist_like(*, size: object = None, normalise: bool = True) -> Dataset:
     """62 characters by each of 55 writers, drawn like FEMNIST: thin, dark on white, with a margin."""
-    place = "chars74k_hnd/femnist_like_28x28.npz"
-    arrays = read_named_arrays("femnist-like", place, ("x", "y", "writer", "charmap"))
+    relative = "chars74k_hnd/femnist_like_28x28.npz"
+    arrays = read_named_arrays("femnist-like", relative, ("x", "y", "writer", "charmap"))
     return make_images(
         "femnist-like",
         arrays["x"],
@@ -156,8 +155,7 @@ def femnist_like(*, size: object = None, normalise: bool = True) -> Dataset:
     )
 
 
-# --- FEMNIST as LEAF writes it: JSON files of writers, which a user makes with LEAF's own script.
-
+# FEMNIST as LEAF writes it: JSON files of writers, which a user makes with LEAF's own script
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 HOW = (
@@ -197,27 +195,27 @@ def femnist(*, writers: int = 0, size: object = None, normalise: bool = True) ->
 
 
 def is_there() -> bool:
-    """Whether the user has made FEMNIST."""
-    return _found() is not None
+    """Whether the files of FEMNIST exist."""
+    return _leaf_folder() is not None
 
 
-def _found() -> tuple[Path, list[Path]] | None:
+def _leaf_folder() -> tuple[Path, list[Path]] | None:
     """The folder that holds LEAF's JSON files, and the files."""
     for folder in folders():
-        for place in (folder / "femnist" / "train", folder / "femnist"):
-            files = sorted(place.glob("*.json"))
+        for candidate in (folder / "femnist" / "train", folder / "femnist"):
+            files = sorted(candidate.glob("*.json"))
             if files:
-                return place, files
+                return candidate, files
     return None
 
 
 def _files() -> list[Path]:
-    found = _found()
-    if found is not None:
-        check_size(f"folder {shown(str(found[0]))}", sum(file.stat().st_size for file in found[1]))
-        return found[1]
-    places = " or ".join(str(folder / "femnist") for folder in folders())
-    raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {places}", remedy=HOW)
+    leaf = _leaf_folder()
+    if leaf is not None:
+        check_size(f"folder {shown(str(leaf[0]))}", sum(file.stat().st_size for file in leaf[1]))
+        return leaf[1]
+    candidates = " or ".join(str(folder / "femnist") for folder in folders())
+    raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {candidates}", remedy=HOW)
 
 
 def _writers(file: Path) -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Made-up records by a schema: the easiest case for an attacker that such columns, or such images, allow.
+"""Synthetic records by a schema: the easiest case for an attacker that such columns, or such images, allow.
 
 A schema is a TOML file: columns with ranges or values, one of them the target; or the shape and classes of images:
 
@@ -14,9 +14,9 @@ A schema is a TOML file: columns with ranges or values, one of them the target; 
     low = 0
     high = 50000
 
-Worst in three ways, all of them on purpose: the columns are independent, so that nothing can be filled in from the
-others; the secret changes the target strongly, and at every other client the other way round, so that a client's model
-must hold it; there is little noise. Images are smooth, of high contrast, and no two are alike.
+The worst case on purpose, in three ways: the columns are independent, so that none can be imputed from the others; the
+sensitive column changes the target strongly, with the opposite sign at every other client, so that a client's model
+must hold it; there is little noise. Images are smooth, of high contrast, and all different.
 """
 
 from __future__ import annotations
@@ -39,20 +39,19 @@ from fedxray.data.encode import make_images, make_table
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.seeds import derive_seed
 
-# --- The text of a schema: read where that ends soon, and what is wrong with a key in words.
-
+# Reading a schema: bounded in time, with refusals that name the key
 
 LARGEST = 100_000  # bytes of a schema
-MOST_DOTS = 100  # in one key: reading a key takes the square of its parts
+MOST_DOTS = 100  # in one key: parsing takes time quadratic in its parts
 _QUOTED = re.compile(
     r'#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL
 )
 
 
 def parse(content: bytes) -> dict[str, Any]:
-    """The tables of a TOML text; ValueError says why it is none."""
+    """The tables of a TOML text; raises ValueError with the reason where it is none."""
     text = content.decode("utf-8")
-    bare = _QUOTED.sub(lambda found: "" if found[0].startswith("#") else "q", text)
+    bare = _QUOTED.sub(lambda match: "" if match[0].startswith("#") else "q", text)
     keys = re.findall(r"[\w.\-]+", bare.replace(" ", "").replace("\t", ""))
     if max((key.count(".") for key in keys), default=0) > MOST_DOTS:
         raise ValueError(f"a key with more than {MOST_DOTS} dots")
@@ -60,14 +59,14 @@ def parse(content: bytes) -> dict[str, Any]:
 
 
 def bad_field(where: str, problem: ValidationError, known: dict[int, Iterable[str]], remedy: str) -> BadInput:
-    """The first thing that is wrong; `known` holds the keys of the whole (at 1) and of a column (at 3)."""
-    found = problem.errors(include_url=False, include_context=False)
-    # A misspelt key is missing too: tell the spelling.
-    first = min(found, key=lambda one: one["type"] != "extra_forbidden")
+    """The refusal for the first error; `known` holds the keys of the file (depth 1) and of a column (depth 3)."""
+    errors = problem.errors(include_url=False, include_context=False)
+    # A misspelt key is missing too: report the spelling first.
+    first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
     steps = [str(step) for step in first["loc"]]
     if first["type"] == "extra_forbidden":
-        place = ": ".join([where, ".".join(steps[:-1])]) if steps[:-1] else where
-        return unknown_key(place, steps[-1], known.get(len(steps), ()))
+        table = ": ".join([where, ".".join(steps[:-1])]) if steps[:-1] else where
+        return unknown_key(table, steps[-1], known.get(len(steps), ()))
     if first["type"] == "string_type" and steps[2:3] == ["values"]:
         written = f'"{first["input"]}"'[:80]
         return BadInput(
@@ -80,24 +79,24 @@ def bad_field(where: str, problem: ValidationError, known: dict[int, Iterable[st
     return BadInput(where, expected=expected, got=str(first["msg"]), remedy=remedy)
 
 
-SECRET_EFFECT = 2.0  # of the secret on the target, in deviations of what the other columns do to it
-NOISE = 0.1
+SECRET_EFFECT = 2.0  # of the sensitive column on the target, in deviations of the effect of all other columns
+NOISE = 0.1  # deviation of the target's noise, in the same unit
 LARGEST_NUMBER = 1e15  # up to which whole numbers are exact
 NARROWEST = 1e-9  # range of a column, against the size of its numbers
 WAVES = 3  # of a smooth image, along each side
 REMEDY = "docs/data.md shows what a schema holds."
-NOTE = "Made up by a schema: no person is in it, and what is usual in your data is not."
+NOTE = "Synthetic, drawn from a schema: no person is in it, and neither are the patterns of your data."
 
 Count = Annotated[int, Field(ge=2, le=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Strict(BaseModel):
+class _SchemaPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class ColumnForm(_Strict):
-    """One column: a range, or values with perhaps their shares."""
+class ColumnForm(_SchemaPart):
+    """One column: a range from `low` to `high`, or `values` with optional `shares`."""
 
     low: float | None = None
     high: float | None = None
@@ -106,8 +105,8 @@ class ColumnForm(_Strict):
     shares: list[Annotated[float, Field(gt=0)]] | None = None
 
 
-class TableForm(_Strict):
-    """A table of such columns, one of which is learned."""
+class TableForm(_SchemaPart):
+    """A table of columns, one of which is the target."""
 
     kind: Literal["table"] = "table"
     records: Count = 200
@@ -115,8 +114,8 @@ class TableForm(_Strict):
     columns: Annotated[dict[Name, ColumnForm], Field(min_length=2, max_length=10_000)]
 
 
-class ImageForm(_Strict):
-    """Images of one shape in so many classes."""
+class ImageForm(_SchemaPart):
+    """Images of one shape (channels, height, width) in a number of classes."""
 
     kind: Literal["image"]
     records: Count = 50
@@ -125,7 +124,7 @@ class ImageForm(_Strict):
 
 
 def by_schema(path: Path, *, clients: int = 1, sensitive: str | None = None, seed: int = 0) -> Dataset:
-    """`records` made-up records for each of so many clients."""
+    """Synthetic records of a schema file, as many as it states for each client."""
     form = read_schema(path)
     draw = np.random.default_rng(derive_seed(seed, "schema", clients, form.model_dump_json()))
     if isinstance(form, ImageForm):
@@ -149,8 +148,8 @@ def read_schema(path: Path) -> TableForm | ImageForm:
             else TableForm.model_validate(plain)
         )
     except ValidationError as problem:
-        whole = ImageForm if plain.get("kind") == "image" else TableForm
-        known: dict[int, Iterable[str]] = {1: whole.model_fields, 3: ColumnForm.model_fields}
+        form_class = ImageForm if plain.get("kind") == "image" else TableForm
+        known: dict[int, Iterable[str]] = {1: form_class.model_fields, 3: ColumnForm.model_fields}
         raise bad_field(_title(path), problem, known, REMEDY) from problem
     except (ValueError, RecursionError) as problem:
         raise _bad(path, "valid TOML in UTF-8", str(problem)) from problem
@@ -191,7 +190,7 @@ def _check_range(path: Path, name: str, low: float, high: float, whole: bool) ->
 
 @dataclass(frozen=True)
 class _Drawn:
-    """One column's values, and what they do to the target, mean 0 and deviation 1."""
+    """One column's values [n], and their effect on the target [n], with mean 0 and deviation 1."""
 
     raw: NDArray[Any]
     effect: NDArray[np.float64]
@@ -201,7 +200,7 @@ def _table(
     path: Path, form: TableForm, clients: int, sensitive: str | None, draw: np.random.Generator
 ) -> Dataset:
     count = form.records * clients
-    check_size("made-up table", count * sum(_bytes_of(column) for column in form.columns.values()))
+    check_size("synthetic table", count * sum(_bytes_of(column) for column in form.columns.values()))
     owner = np.repeat(np.arange(clients, dtype=np.int64), form.records)
     features = {name: column for name, column in form.columns.items() if name != form.target}
     for name, column in form.columns.items():
@@ -210,11 +209,11 @@ def _table(
     drawn = {name: _draw_column(column, count, draw) for name, column in features.items()}
     others = max(1, len(drawn) - (sensitive in drawn))
     effect = np.zeros(count)
-    for name, one in drawn.items():
+    for name, column_drawn in drawn.items():
         strength = SECRET_EFFECT * (1 - 2 * (owner % 2)) if name == sensitive else 1 / np.sqrt(others)
-        effect += strength * one.effect
+        effect += strength * column_drawn.effect
     effect += NOISE * draw.standard_normal(count)
-    raw = {name: one.raw for name, one in drawn.items()}
+    raw = {name: column_drawn.raw for name, column_drawn in drawn.items()}
     raw[form.target] = _target(form.columns[form.target], effect)
     groups = [name for name, column in features.items() if column.values is not None]
     return make_table(
@@ -232,20 +231,20 @@ def _table(
 
 
 def _bytes_of(column: ColumnForm) -> int:
-    """Of one record's value: as it was drawn, and with a number for each category when it is encoded."""
+    """Bytes of one record's value: as drawn, and with a number for each category when encoded."""
     values = column.values or ()
     return 16 + 4 * max((len(value) for value in values), default=0) + 8 * len(values)
 
 
 def _draw_column(column: ColumnForm, count: int, draw: np.random.Generator) -> _Drawn:
-    """Values evenly over a range, or by their shares; every value comes up."""
+    """Values drawn uniformly from a range, or by their shares; every value occurs."""
     if column.values is not None:
         shares = np.array(column.shares or [1.0] * len(column.values))
         shares = shares / shares.max()  # a sum of the largest numbers would be infinite
-        places = draw.choice(len(shares), size=count, p=shares / shares.sum())
-        # Each once, anywhere: at the same places in every column they would tell each other.
-        places[draw.permutation(count)[: len(shares)]] = np.arange(len(shares))
-        return _Drawn(np.array(column.values)[places], _standard(np.linspace(-1.0, 1.0, len(shares))[places]))
+        drawn = draw.choice(len(shares), size=count, p=shares / shares.sum())
+        # Each value once, at a random record: at fixed records the columns would not be independent.
+        drawn[draw.permutation(count)[: len(shares)]] = np.arange(len(shares))
+        return _Drawn(np.array(column.values)[drawn], _standard(np.linspace(-1.0, 1.0, len(shares))[drawn]))
     low, high = float(column.low or 0.0), float(column.high or 0.0)
     if not column.whole:
         values = draw.uniform(low, high, count)
@@ -256,17 +255,17 @@ def _draw_column(column: ColumnForm, count: int, draw: np.random.Generator) -> _
 
 
 def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With mean 0 and deviation 1 over the records that were drawn."""
-    found: NDArray[np.float64] = (values - values.mean()) / values.std()
-    return found
+    """The values scaled to mean 0 and deviation 1."""
+    scaled: NDArray[np.float64] = (values - values.mean()) / values.std()
+    return scaled
 
 
 def _target(column: ColumnForm, effect: NDArray[np.float64]) -> NDArray[Any]:
-    """The target in its range, or its classes by rank."""
+    """The target scaled to its range, or its classes by rank of the effect, [n]."""
     ranks = effect.argsort().argsort() / len(effect)
     if column.values is not None:
-        places = np.minimum((ranks * len(column.values)).astype(np.int64), len(column.values) - 1)
-        return np.array(column.values)[places]
+        index = np.minimum((ranks * len(column.values)).astype(np.int64), len(column.values) - 1)
+        return np.array(column.values)[index]
     low, high = float(column.low or 0.0), float(column.high or 0.0)
     scaled: NDArray[Any] = (effect - effect.min()) / (effect.max() - effect.min())
     spread: NDArray[Any] = low + (high - low) * scaled
@@ -274,12 +273,12 @@ def _target(column: ColumnForm, effect: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def _images(path: Path, form: ImageForm, clients: int, draw: np.random.Generator) -> Dataset:
-    """Smooth pictures: half of each is its class's pattern, half its own."""
+    """Smooth images: the mean of a pattern of the class and one of their own."""
     channels, height, width = form.shape
     count = form.records * clients
     if form.classes > count:
         raise _bad(path, f"a record for each of {form.classes} classes", f"{count} records")
-    check_size("made-up images", 8 * (count + form.classes) * channels * height * width)
+    check_size("synthetic images", 8 * (count + form.classes) * channels * height * width)
     labels = np.arange(count) % form.classes
     patterns = _smooth(form.classes, channels, height, width, draw)
     pixels = 0.5 * patterns[labels] + 0.5 * _smooth(count, channels, height, width, draw)
@@ -296,14 +295,14 @@ def _images(path: Path, form: ImageForm, clients: int, draw: np.random.Generator
 def _smooth(
     count: int, channels: int, height: int, width: int, draw: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Sums of a few waves, stretched to 0..1 for each picture, shape [count, channels, height, width]."""
+    """Random sums of a few cosine waves, scaled to 0..1 for each image, shape [count, channels, height, width]."""
     up = np.cos(np.pi * np.outer(np.arange(WAVES + 1), (np.arange(height) + 0.5) / height))
     across = np.cos(np.pi * np.outer(np.arange(WAVES + 1), (np.arange(width) + 0.5) / width))
     weights = draw.standard_normal((count, channels, WAVES + 1, WAVES + 1))
     waves = np.einsum("ncuv,uh,vw->nchw", weights, up, across)
     low, high = waves.min(axis=(1, 2, 3), keepdims=True), waves.max(axis=(1, 2, 3), keepdims=True)
-    found: NDArray[np.float64] = (waves - low) / np.maximum(high - low, 1e-9)
-    return found
+    scaled: NDArray[np.float64] = (waves - low) / np.maximum(high - low, 1e-9)
+    return scaled
 
 
 def _bad(path: Path, expected: str, got: str) -> BadInput:

@@ -1,4 +1,4 @@
-"""The table of public sources: where each data set can be downloaded, and how what comes is checked."""
+"""The table of public sources: where each data set can be downloaded, and how the content is checked."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Source:
     """One file to download; further addresses are tried in turn."""
 
     urls: tuple[str, ...]
-    sha256: str = ""  # of the file as it comes, where known
-    saved: str = ""  # place in the cache; empty if it is only read by the recipe's builder
-    named: str = ""  # file name where the address does not end in a telling one
+    sha256: str = ""  # of the downloaded file, where known
+    saved: str = ""  # path in the cache; empty if only the builder reads it
+    named: str = ""  # file name where the address does not end in one
 
     @property
     def file(self) -> str:
@@ -22,15 +22,14 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How one data set is made from its sources."""
+class Download:
+    """The sources of one data set and how it is built from them."""
 
     sources: tuple[Source, ...]
     megabytes: float
-    build: str = ""  # "module:function" from downloaded paths to {place in the cache: arrays or text}
-    fingerprints: Mapping[str, str] | None = (
-        None  # of the built content, where it is always the same to the bit
-    )
+    build: str = ""  # "module:function" from downloaded paths to {path in the cache: arrays or text}
+    # SHA-256 of the built content by its path, where it is always equal to the bit
+    fingerprints: Mapping[str, str] | None = None
 
 
 def _github(repository: str, commit: str, path: str) -> str:
@@ -56,8 +55,8 @@ _WRITERS = Source(
 )
 _FASHION = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 
-SOURCES: Mapping[str, Recipe] = {
-    "medical": Recipe(
+SOURCES: Mapping[str, Download] = {
+    "medical": Download(
         megabytes=0.1,
         sources=(
             Source(
@@ -73,7 +72,7 @@ SOURCES: Mapping[str, Recipe] = {
             ),
         ),
     ),
-    "adult": Recipe(
+    "adult": Download(
         megabytes=6,
         sources=(
             Source(
@@ -88,7 +87,7 @@ SOURCES: Mapping[str, Recipe] = {
             ),
         ),
     ),
-    "acs-income": Recipe(
+    "acs-income": Download(
         megabytes=3.3,
         sources=(
             Source(
@@ -116,7 +115,7 @@ SOURCES: Mapping[str, Recipe] = {
             "acs/acsincome_2018_ne.csv": "7ba5a023834a4db753a142666cc3286dad9265ba1c7af10d44ca8a01d42a533f"
         },
     ),
-    "att-faces": Recipe(
+    "att-faces": Download(
         megabytes=4.2,
         sources=tuple(
             Source(
@@ -131,7 +130,7 @@ SOURCES: Mapping[str, Recipe] = {
             "att_faces/att_faces.npz": "cb78a5a14f40fa94bf410f527204b5b0bc9559adc6928d5f5ba21a3f090d09b5"
         },
     ),
-    "mnist": Recipe(
+    "mnist": Download(
         megabytes=12,
         sources=(_MNIST, _WRITERS),
         build="fedxray.data.download:mnist",
@@ -139,7 +138,7 @@ SOURCES: Mapping[str, Recipe] = {
             "mnist/mnist_10k.npz": "515c166cc0e5c6d0ba2360c3366ccf8bf90d188258173e2c53ed43de7d1501ab"
         },
     ),
-    "mnist-by-writer": Recipe(
+    "mnist-by-writer": Download(
         megabytes=12,
         sources=(_MNIST, _WRITERS),
         build="fedxray.data.download:mnist_by_writer",
@@ -147,7 +146,7 @@ SOURCES: Mapping[str, Recipe] = {
             "mnist/mnist_by_writer_200.npz": "36ef16e92d8e578cbe8074f40fa9c10e77eab8632d216f53137263d37a4cee8b"
         },
     ),
-    "femnist-like": Recipe(
+    "femnist-like": Download(
         megabytes=3,
         sources=(
             Source(
@@ -163,7 +162,7 @@ SOURCES: Mapping[str, Recipe] = {
         ),
         build="fedxray.data.download:femnist_like",
     ),
-    "fashion-mnist": Recipe(
+    "fashion-mnist": Download(
         megabytes=31,
         sources=tuple(
             Source(
@@ -179,7 +178,7 @@ SOURCES: Mapping[str, Recipe] = {
             "fashion_mnist/fashion_mnist_5k.npz": "a5d024ec0677a479bf3a7996cdfa5f868ad3f66d9b44b905ca6806b946e48ff3"
         },
     ),
-    "cifar10": Recipe(
+    "cifar10": Download(
         megabytes=139,
         sources=(
             Source(
@@ -192,7 +191,7 @@ SOURCES: Mapping[str, Recipe] = {
             "cifar10/cifar10_5k.npz": "7bc1d26c1c50da62cd4590cbc1c870cfa927bef2ab6e07c8f08eaa9543d0246b"
         },
     ),
-    "cifar100": Recipe(
+    "cifar100": Download(
         megabytes=169,
         sources=(Source(urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",)),),
         build="fedxray.data.download:cifar100",
@@ -200,7 +199,7 @@ SOURCES: Mapping[str, Recipe] = {
             "cifar100/cifar100_2k.npz": "276f85385a825ed282dec872b4b15c43d5eeeb99d66275e56615af306d1ae8c2"
         },
     ),
-    "imagenet-sample": Recipe(
+    "imagenet-sample": Download(
         megabytes=104,
         sources=(
             Source(
@@ -213,7 +212,7 @@ SOURCES: Mapping[str, Recipe] = {
         ),
         build="fedxray.data.download:imagenet",
     ),
-    "flights": Recipe(
+    "flights": Download(
         megabytes=2.4,
         sources=(
             Source(
@@ -229,7 +228,7 @@ SOURCES: Mapping[str, Recipe] = {
             ),
         ),
     ),
-    "lpips": Recipe(
+    "lpips": Download(
         megabytes=235,
         sources=(
             Source(urls=("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth",)),

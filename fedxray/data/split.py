@@ -1,4 +1,8 @@
-"""The division of a data set: a public share, and for each client records to train on and to hold out."""
+"""The division of a data set: a public share, and for each client records to train on and to hold out.
+
+Order of draws: the public share first, then the partition of the rest among clients, then the held-out records of each
+client. So a larger `limit` only adds training records.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +23,23 @@ from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.lookup import load
 from fedxray.seeds import fork, permutation
 
-# --- What the clients of a split are called, where the data says so: the values of a column, or the owners'
-# names.
-
-
-MOST_VALUES = 5  # of one client that its name spells out
+MOST_VALUES = 5  # of a column that the name of one client lists
 
 
 def client_names(
     dataset: Dataset, partition: str, parts: Sequence[Tensor], column: object = None
 ) -> tuple[str, ...]:
-    """One name per client, empty where it has none; a range of numbers is counted, its ends are records' values."""
+    """One name per client, from the values of a column or the owners; empty where the data has none.
+
+    Ranges of numbers are numbered instead: their ends would be values of records.
+    """
     if partition == "by-column":
         values = raw_column(dataset, column)
         members = np.concatenate([part.numpy() for part in parts])
         if as_ranges(values[members], len(parts)):
-            return tuple(f"{column}, part {place} of {len(parts)}" for place in range(1, len(parts) + 1))
+            return tuple(f"{column}, part {number} of {len(parts)}" for number in range(1, len(parts) + 1))
         return tuple(
-            _joined([spell_category(one) for one in np.unique(values[part.numpy()])]) for part in parts
+            _joined([spell_category(value) for value in np.unique(values[part.numpy()])]) for part in parts
         )
     if partition == "as-given" and dataset.owner is not None and dataset.owners:
         return tuple(dataset.owners[int(dataset.owner[part[0]])] for part in parts)
@@ -50,13 +53,13 @@ def _joined(values: list[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Record numbers by use; no record has two uses, only `att-faces` gives one record to several clients."""
+    """Indices of records by use; no record has two uses, only `att-faces` gives one record to several clients."""
 
     train: tuple[Tensor, ...]  # one [records] int64 per client
-    holdout: tuple[Tensor, ...]  # one [records] int64 per client, trained on by nobody
+    holdout: tuple[Tensor, ...]  # one [records] int64 per client, never trained on
     public: Tensor  # [records] int64, belongs to no client
     names: tuple[str, ...] = ()  # one per client, empty where the data has none for it
-    dropped: int = 0  # records with no use, because of a limit or of a partition that leaves some out
+    dropped: int = 0  # records without a use: beyond a limit, or left out by the partition
 
 
 def split(
@@ -70,7 +73,11 @@ def split(
     seed: int,
     **options: Any,
 ) -> Split:
-    """Divide a data set; `limit` caps each client's training records, and a larger limit only adds some."""
+    """Divide a data set among clients.
+
+    `holdout` is the share of each client's records that is never trained on, `public` the share of all records that
+    goes to no client, `limit` the largest number of training records of a client. `options` are those of the partition.
+    """
     clients = whole_number("clients", clients)
     shares = share("holdout", holdout), share("public", public)
     if limit is not None:
@@ -95,7 +102,7 @@ def split(
 
 
 def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) -> Split:
-    """The uses that the data itself names, owner by owner: nothing is drawn, so every seed gets the same records."""
+    """The uses that the data itself states, owner by owner: nothing is drawn, so every seed gets the same records."""
     if dataset.owner is None or partition != "as-given":
         got = f"partition = {partition!r}" if dataset.owner is not None else "records without owners"
         raise BadInput(
@@ -114,11 +121,11 @@ def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) 
             remedy=f"Set clients = {len(owners)}.",
         )
     parts = [train[dataset.owner[train] == owner][:limit] for owner in owners]
-    kept = [held[dataset.owner[held] == owner] for owner in owners]
-    used = len(public) + sum(map(len, [*parts, *kept]))
+    held_out = [held[dataset.owner[held] == owner] for owner in owners]
+    used = len(public) + sum(map(len, [*parts, *held_out]))
     names = client_names(dataset, partition, parts, None)
     return Split(
-        train=tuple(parts), holdout=tuple(kept), public=public, names=names, dropped=len(dataset) - used
+        train=tuple(parts), holdout=tuple(held_out), public=public, names=names, dropped=len(dataset) - used
     )
 
 
@@ -159,7 +166,8 @@ def _take_holdout(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Training and held-out records of every client; a record held out by one is trained on by none."""
     ordered = [
-        part[permutation(len(part), fork(seed, "split", "client", place))] for place, part in enumerate(parts)
+        part[permutation(len(part), fork(seed, "split", "client", client))]
+        for client, part in enumerate(parts)
     ]
     taken = torch.empty(0, dtype=torch.int64, device="cpu")
     held: list[Tensor] = []

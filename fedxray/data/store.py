@@ -1,4 +1,7 @@
-"""Where data files are: the folder named by FEDXRAY_DATA, then the cache that `fedxray data get` fills."""
+"""Data files on disk: the folder named by FEDXRAY_DATA, then the cache that `fedxray data get` fills.
+
+Also the weights of LPIPS, which are found there, checked and never executed, or built from their sources.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def folders() -> list[Path]:
 
 
 def locate(name: str, relative: str, *, remedy: str = "") -> Path:
-    """The first place that holds a file of a data set, packed as .gz or not."""
+    """The first path that holds a file of a data set, packed as .gz or not; `remedy` replaces the usual one."""
     for folder in folders():
         for spelled in (relative, relative.removesuffix(".gz")):
             if (folder / spelled).exists():
@@ -78,23 +81,16 @@ def wrong_content(name: str, expected: str, got: object) -> BadInput:
     return BadInput(f"data set {name}", expected=expected, got=got, remedy=remedy)
 
 
-# --- The weights of LPIPS: found in the data folder or the cache, checked, never executed; or built from
-# their sources.
-
+# The weights of LPIPS
 
 PLACE = "lpips/lpips_alex_v0.1.npz"
 REMEDY = (
     "Run `fedxray data get lpips`, or put the file into a folder that FEDXRAY_DATA names; "
     "without it ask for psnr, ssim and retrieval."
 )
-CHANNELS = (
-    (3, 64, 11),
-    (64, 192, 5),
-    (192, 384, 3),
-    (384, 256, 3),
-    (256, 256, 3),
-)  # in, out, side of the kernel
-IN_ALEXNET = (0, 3, 6, 8, 10)  # places of the convolutions
+# Channels in, channels out and side of the kernel, by layer
+CHANNELS = ((3, 64, 11), (64, 192, 5), (192, 384, 3), (384, 256, 3), (256, 256, 3))
+IN_ALEXNET = (0, 3, 6, 8, 10)  # indices of the convolutions among its layers
 
 
 def lpips_weights(path: Path | None = None) -> dict[str, Tensor]:
@@ -104,26 +100,26 @@ def lpips_weights(path: Path | None = None) -> dict[str, Tensor]:
         raise BadInput("lpips", expected="a file of weights", got=f"no file {file}", remedy=REMEDY)
     arrays = read_arrays(file)
     for name, shape in shapes().items():
-        found = arrays.get(name)
-        if found is None or found.shape != shape or found.dtype != np.float32 or not np.isfinite(found).all():
+        array = arrays.get(name)
+        if array is None or array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
             raise BadInput(
                 f"lpips: {file}",
                 expected=f"an array {name} of shape {shape}, finite float32",
                 got="none"
-                if found is None
-                else f"shape {found.shape} of {found.dtype}, or values not finite",
+                if array is None
+                else f"shape {array.shape} of {array.dtype}, or values not finite",
                 remedy=REMEDY,
             )
     return {name: torch.from_numpy(arrays[name].copy()) for name in shapes()}
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """What the file must hold."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Names and shapes of the arrays that the file must hold."""
+    expected: dict[str, tuple[int, ...]] = {}
     for layer, (before, after, side) in enumerate(CHANNELS):
-        found |= {f"conv{layer}_w": (after, before, side, side), f"conv{layer}_b": (after,)}
-        found[f"lin{layer}"] = (after,)
-    return found
+        expected |= {f"conv{layer}_w": (after, before, side, side), f"conv{layer}_b": (after,)}
+        expected[f"lin{layer}"] = (after,)
+    return expected
 
 
 def build(files: Sequence[Path]) -> Mapping[str, Mapping[str, NDArray[Any]]]:
@@ -132,13 +128,13 @@ def build(files: Sequence[Path]) -> Mapping[str, Mapping[str, NDArray[Any]]]:
     with zipfile.ZipFile(files[1]) as wheel:
         linear = _tensors(wheel.read("lpips/weights/v0.1/alex.pth"))
     arrays = {}
-    for layer, place in enumerate(IN_ALEXNET):
-        arrays[f"conv{layer}_w"] = alexnet[f"features.{place}.weight"].numpy()
-        arrays[f"conv{layer}_b"] = alexnet[f"features.{place}.bias"].numpy()
+    for layer, index in enumerate(IN_ALEXNET):
+        arrays[f"conv{layer}_w"] = alexnet[f"features.{index}.weight"].numpy()
+        arrays[f"conv{layer}_b"] = alexnet[f"features.{index}.bias"].numpy()
         arrays[f"lin{layer}"] = linear[f"lin{layer}.model.1.weight"].flatten().numpy()
     return {PLACE: arrays}
 
 
 def _tensors(content: bytes) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return found
+    tensors: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return tensors

@@ -1,4 +1,4 @@
-"""Adult (UCI census income): whether a person earns more than 50,000 dollars a year."""
+"""Public tables: Adult (UCI census income), incomes of the American Community Survey, medical costs, flight prices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PARTS = {"train": ("adult.data",), "test": ("adult.test",), "all": ("adult.data"
 def adult(*, sensitive: str | None = "sex", part: str = "all", missing: str = "drop") -> Dataset:
     """Six numbers and seven groups as 53 standardised features; rows with an unknown value are left out.
 
-    The paper says 53 features without listing them; education in seven levels, no native country and a column
+    The paper states 53 features without listing them; education in seven levels, no native country and a column
     for every group (one for sex) add up to that number. `missing = "keep"` makes unknown a group of its own.
     """
     if part not in PARTS:
@@ -55,9 +55,8 @@ def adult(*, sensitive: str | None = "sex", part: str = "all", missing: str = "d
     for name in ADULT_NUMBERS:
         raw[name] = raw[name].astype(np.float64)
     raw["education"] = np.array([LEVELS.get(level, level) for level in raw["education"].tolist()])
-    raw["income"] = np.array(
-        [label.rstrip(".") for label in raw["income"].tolist()]
-    )  # the test file ends its labels so
+    # The test file ends its labels with a point.
+    raw["income"] = np.array([label.rstrip(".") for label in raw["income"].tolist()])
     return make_table(
         "adult",
         raw,
@@ -77,13 +76,11 @@ def _read(file: str) -> list[list[str]]:
     return [line for line in lines if len(line) == len(COLUMNS)]  # skips the comment on top of the test file
 
 
-# --- Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars.
+# Incomes of the American Community Survey by state, in dollars or as above 50,000 dollars
 #
-# Coded as in paper 003: numbers and sex are standardised, other groups are 0 and 1. No state with dollars
-# that comes along tells occupations, the widest column of the paper's table; `drawn_occupations` adds a
-# column of so many groups that are drawn at random and tell nothing, some common and most rare, where the
-# width of the table matters.
-
+# Encoded as in Diana et al. 2025 (AIA): numbers and sex are standardised, other groups are 0 and 1. No available state
+# with incomes in dollars has occupations, the widest column of the paper's table; `drawn_occupations` adds a column of
+# groups drawn at random, some common and most rare, where the width of the table matters. They carry no information.
 
 INCOME_NUMBERS = ("AGEP", "SCHL", "WKHP")
 INCOME_GROUPS = ("COW", "MAR", "OCCP", "RELP", "RAC1P", "SEX")
@@ -112,7 +109,8 @@ def acs_income(
 ) -> Dataset:
     """Income of people at work in one state: CT in dollars, NE above 50,000 or not, others from a file.
 
-    "all" takes every state whose file has dollars, each an owner; `share` keeps so much of every state.
+    "all" takes every state whose file has dollars, each an owner; `share` is the part of every state that is used, and
+    `drawn_occupations` the number of random groups to add.
     """
     if not isinstance(state, str) or not re.fullmatch("[A-Z]{2}|all", state):
         raise BadInput(
@@ -154,7 +152,7 @@ def acs_income(
 
 
 def _drawn(raw: dict[str, NDArray[Any]], groups: int) -> NDArray[np.int64]:
-    """Groups [n] that tell nothing, the k-th as common as k to the power -0.8."""
+    """Random groups [n], the k-th with a frequency proportional to k to the power -0.8."""
     if "OCCP" in raw:
         remedy = "Leave drawn_occupations out: the file has real ones."
         raise BadInput("drawn_occupations", expected="a state without occupations", got=groups, remedy=remedy)
@@ -167,12 +165,12 @@ def _drawn(raw: dict[str, NDArray[Any]], groups: int) -> NDArray[np.int64]:
 
 def states_in_dollars() -> list[str]:
     """The states of which the user has a file in the layout of folktables with incomes in dollars."""
-    found = set()
+    states = set()
     for folder in folders():
         for file in sorted((folder / "acs").glob("acsincome_2018_??.csv*")):
             if re.fullmatch(r"acsincome_2018_[a-z]{2}\.csv(\.gz)?", file.name) and _has_dollars(file):
-                found.add(file.name[len("acsincome_2018_") :][:2].upper())
-    return sorted(found)
+                states.add(file.name[len("acsincome_2018_") :][:2].upper())
+    return sorted(states)
 
 
 def _owner(parts: list[dict[str, NDArray[Any]]]) -> NDArray[np.int64]:
@@ -185,33 +183,33 @@ def _has_dollars(file: Path) -> bool:
 
 
 def _part(state: str, share: float) -> dict[str, NDArray[Any]]:
-    """One state, cut to a share in an order of its own."""
+    """A random share of the records of one state, the same for every seed."""
     raw = _connecticut() if state == "CT" else _folktables(state)
     count = len(raw["AGEP"])
-    kept = np.sort(permutation(count, fork(0, "acs-income", state)).numpy()[: max(1, round(share * count))])
-    return {name: values[kept] for name, values in raw.items()}
+    rows = np.sort(permutation(count, fork(0, "acs-income", state)).numpy()[: max(1, round(share * count))])
+    return {name: values[rows] for name, values in raw.items()}
 
 
 def _connecticut() -> dict[str, NDArray[Any]]:
     """People above 16 who work and earn more than 100 dollars, the definition of ACSIncome."""
-    found = read_table("acs-income", "acs/pums_ct_2018.csv.gz")
-    if not set(CONNECTICUT) <= set(found):
+    table = read_table("acs-income", "acs/pums_ct_2018.csv.gz")
+    if not set(CONNECTICUT) <= set(table):
         raise wrong_content("acs-income", f"columns {', '.join(CONNECTICUT)}", "fewer")
-    raw = {new: found[old] for old, new in CONNECTICUT.items()}
+    raw = {new: table[old] for old, new in CONNECTICUT.items()}
     age, hours, income = (raw[name].astype(np.float64) for name in ("AGEP", "WKHP", "PINCP"))
-    kept = (age > 16) & (hours > 0) & (income > 100)
-    return _distinct({name: values[kept] for name, values in raw.items()})
+    included = (age > 16) & (hours > 0) & (income > 100)
+    return _distinct({name: values[included] for name, values in raw.items()})
 
 
 def _folktables(state: str) -> dict[str, NDArray[Any]]:
     """A file in the layout of folktables' ACSIncome, with PINCP in dollars or PINCP_gt_50k."""
-    place = f"acs/acsincome_2018_{state.lower()}.csv.gz"
+    relative = f"acs/acsincome_2018_{state.lower()}.csv.gz"
     remedy = (
         ""
         if state == "NE"
-        else f"Make it with the package folktables and save it as {place}, or use CT or NE."
+        else f"Make it with the package folktables and save it as {relative}, or use CT or NE."
     )
-    raw = _distinct(read_table("acs-income", place, remedy=remedy))
+    raw = _distinct(read_table("acs-income", relative, remedy=remedy))
     raw.pop("POBP", None)
     if not {*INCOME_NUMBERS, *INCOME_GROUPS} <= set(raw) or not {"PINCP", "PINCP_gt_50k"} & set(raw):
         raise wrong_content(
@@ -223,14 +221,14 @@ def _folktables(state: str) -> dict[str, NDArray[Any]]:
 
 
 def _distinct(raw: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Only the first of equal rows."""
+    """The table without repeated rows: of equal rows the first stays."""
     first = list(
-        {row: place for place, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values()
+        {row: index for index, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values()
     )
     return {name: values[np.sort(first)] for name, values in raw.items()}
 
 
-# --- Medical costs (Lantz 2013): 1,338 simulated insurance records.
+# Medical costs (Lantz 2013): 1,338 simulated insurance records
 
 
 def medical(*, sensitive: str | None = "smoker", scale_target: bool | None = None) -> Dataset:
@@ -252,9 +250,7 @@ def medical(*, sensitive: str | None = "smoker", scale_target: bool | None = Non
     )
 
 
-# --- Flight prices in India: the stand-in for the private prices of the paper on local model
-# reconstruction.
-
+# Flight prices in India: the stand-in for the private prices of Driouich et al. (LMRA)
 
 ROWS = 300_153
 

@@ -1,4 +1,8 @@
-"""The clients of one round trained together where that pays, one by one otherwise."""
+"""The clients of one round, trained side by side where that is faster, one by one otherwise.
+
+Stacked clients share every step: parameters are [clients, ...], schedules are padded to [steps, clients, width]. A
+client with fewer steps or smaller batches gets padding of weight zero, and is frozen when it has no step left.
+"""
 
 from __future__ import annotations
 
@@ -15,51 +19,54 @@ from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.stacked import Layer, stacked_layers, stacked_objective
 from fedxray.params import Params, add, each, element_count, stack, subtract, unstack
 
-# Measured on one core (docs/performance.md): stacking gains while all of a step's parameters and activations stay
-# in the processor's caches, and loses up to half beyond that.
+# Measured on one core (docs/performance.md): stacking is faster while the parameters and activations of a step fit
+# into the processor's caches, and up to half slower beyond that.
 MOST_STACKED = 64  # clients side by side
 MOST_ENTRIES = 3_000_000  # parameters, all stacked clients together
 MOST_WORK = 60_000_000  # parameters times examples of a step, all stacked clients together
-LEAST_STACKED = 4  # a network of which fewer fit under these limits gains nothing
+LEAST_STACKED = 4  # a network of which fewer fit under these limits is not stacked
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """One client's work in one round: where it starts, on what, in which order."""
+class ClientJob:
+    """One client's work in one round: its initial weights, its records and the order in which it uses them."""
 
     client: int
-    start: Params
+    start: Params  # the model that the client was sent
     buffers: Params
-    x: Tensor
-    y: Tensor
+    x: Tensor  # [examples, ...]
+    y: Tensor  # [examples]
     schedule: Schedule
-    seams: Seams
-    generator: torch.Generator
+    seams: Seams  # hooks of the defence
+    generator: torch.Generator  # for the draws of the defence and of dropout
 
 
-def train(model: nn.Module, jobs: Sequence[Job], recipe: Recipe) -> list[LocalResult]:
-    """The result of every job, in the order given; which clients share a stack depends on their sizes alone."""
+def train(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> list[LocalResult]:
+    """The result of every job, in the order given; which clients are stacked depends on their sizes alone."""
     layers = stacked_layers(model) if stacking_pays(jobs) else None
     if layers is None:
         return [train_one(model, job, recipe) for job in jobs]
     return train_together(model, layers, jobs, recipe)
 
 
-def stacking_pays(jobs: Sequence[Job]) -> bool:
-    """Whether these clients may share steps and would gain by it: several of them, with little work in a step."""
+def stacking_pays(jobs: Sequence[ClientJob]) -> bool:
+    """Whether these clients may be stacked and are faster so: several of them, with little work in a step.
+
+    Buffers and hooks inside the steps belong to one client, so such clients are trained one by one.
+    """
     if len(jobs) < 2 or any(job.seams.inside_steps or job.buffers for job in jobs):
         return False
     return _most_side_by_side(jobs) >= LEAST_STACKED
 
 
-def _most_side_by_side(jobs: Sequence[Job]) -> int:
-    """How many of these clients may share a stack."""
+def _most_side_by_side(jobs: Sequence[ClientJob]) -> int:
+    """The largest number of these clients in one stack."""
     entries = max(1, element_count(jobs[0].start))
     work = entries * max(job.schedule.width for job in jobs)
     return min(MOST_STACKED, MOST_ENTRIES // entries, MOST_WORK // work)
 
 
-def train_one(model: nn.Module, job: Job, recipe: Recipe) -> LocalResult:
+def train_one(model: nn.Module, job: ClientJob, recipe: Recipe) -> LocalResult:
     """One client's work by itself."""
     batches = (Batch(x=job.x[used], y=job.y[used]) for used in job.schedule.rows())
     with _own_draws(job):
@@ -75,97 +82,103 @@ def train_one(model: nn.Module, job: Job, recipe: Recipe) -> LocalResult:
 
 
 @contextmanager
-def _own_draws(job: Job) -> Iterator[None]:
-    """Let dropout, which asks torch's global generator, draw from the job's seed, and put everything back."""
+def _own_draws(job: ClientJob) -> Iterator[None]:
+    """Seed torch's global generator, which dropout draws from, by the job, and restore it afterwards."""
     device = job.x.device
     devices = [] if device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=devices, device_type="cuda" if device.type == "cpu" else device.type):
         if devices:
             torch.manual_seed(job.generator.initial_seed())
-        else:  # not torch.manual_seed, which would reseed accelerators that are not put back here
+        else:  # not torch.manual_seed, which would reseed accelerators that are not restored here
             torch.default_generator.manual_seed(job.generator.initial_seed())
         yield
 
 
 def train_together(
-    model: nn.Module, layers: list[Layer], jobs: Sequence[Job], recipe: Recipe
+    model: nn.Module, layers: list[Layer], jobs: Sequence[ClientJob], recipe: Recipe
 ) -> list[LocalResult]:
     """The result of every job, with clients of similar length stacked side by side."""
     results: dict[int, LocalResult] = {}
     for group in _groups(jobs):
-        members = [jobs[place] for place in group]
-        outcome = (
+        members = [jobs[index] for index in group]
+        group_results = (
             [train_one(model, members[0], recipe)]
             if len(members) == 1
             else _train_group(layers, members, recipe)
         )
-        results.update(zip(group, outcome, strict=True))
-    return [results[place] for place in range(len(jobs))]
+        results.update(zip(group, group_results, strict=True))
+    return [results[index] for index in range(len(jobs))]
 
 
-def _groups(jobs: Sequence[Job]) -> list[list[int]]:
-    """Places of jobs that share a stack: similar step counts, longest first, within the limits."""
-    order = sorted(range(len(jobs)), key=lambda place: (-jobs[place].schedule.steps, place))
+def _groups(jobs: Sequence[ClientJob]) -> list[list[int]]:
+    """Indices of the jobs of each stack: at least half as many steps as its longest job, longest first."""
+    order = sorted(range(len(jobs)), key=lambda index: (-jobs[index].schedule.steps, index))
     most = max(1, _most_side_by_side(jobs))
     groups: list[list[int]] = []
-    for place in order:
+    for index in order:
         longest = jobs[groups[-1][0]].schedule.steps if groups else 0
-        if groups and len(groups[-1]) < most and 2 * jobs[place].schedule.steps >= longest:
-            groups[-1].append(place)
+        if groups and len(groups[-1]) < most and 2 * jobs[index].schedule.steps >= longest:
+            groups[-1].append(index)
         else:
-            groups.append([place])
+            groups.append([index])
     return groups
 
 
-def _train_group(layers: list[Layer], jobs: Sequence[Job], recipe: Recipe) -> list[LocalResult]:
-    """Several clients at once: stacked parameters, padded batches, zero weight for filling."""
-    entered = [_enter(job) for job in jobs]
-    starts = stack(entered)
+def _train_group(layers: list[Layer], jobs: Sequence[ClientJob], recipe: Recipe) -> list[LocalResult]:
+    """Several clients at once: stacked parameters, padded batches, zero weight for padding."""
+    origins = [_enter(job) for job in jobs]
+    starts = stack(origins)  # [clients, ...] by name
     evaluate = stacked_objective(layers, recipe.loss)
     result = local_update(starts, {}, _stacked_batches(jobs, starts), recipe, evaluate, seams=IDENTITY)
-    found = zip(jobs, entered, unstack(result.update), strict=True)
-    return [_leave(job, start, update, recipe) for job, start, update in found]
+    updates = unstack(result.update)
+    return [
+        _leave(job, origin, update, recipe)
+        for job, origin, update in zip(jobs, origins, updates, strict=True)
+    ]
 
 
-def _stacked_batches(jobs: Sequence[Job], starts: Params) -> Iterator[Batch]:
-    """The batches of all clients step by step, gathered from one table of everyone's records."""
+def _stacked_batches(jobs: Sequence[ClientJob], starts: Params) -> Iterator[Batch]:
+    """The batches of all clients step by step, x [clients, width, ...], taken from one table of all records."""
     steps = max(job.schedule.steps for job in jobs)
     width = max(job.schedule.width for job in jobs)
+    # [steps, clients, width], -1 is padding
     index = torch.stack([_padded(job.schedule.index, steps, width) for job in jobs], dim=1)
-    whole = bool((index >= 0).all())  # index: [steps, clients, width], -1 is filling
+    unpadded = bool((index >= 0).all())
     like = next(iter(starts.values()))
     weight = (index >= 0).to(device=like.device, dtype=like.dtype)
     sizes = torch.tensor([job.x.shape[0] for job in jobs], device=index.device, dtype=index.dtype)
+    # A client's own indices plus where its records begin in the table of all clients.
     rows = (index.clamp(min=0) + (sizes.cumsum(0) - sizes)[None, :, None]).to(like.device)
     x, y = torch.cat([job.x for job in jobs]), torch.cat([job.y for job in jobs])
     for step in range(steps):
         chosen = rows[step]
-        counts = None if whole else weight[step]
-        active = None if counts is None else counts.amax(-1)
+        counts = None if unpadded else weight[step]  # [clients, width]
+        active = None if counts is None else counts.amax(-1)  # [clients]
         yield Batch(x=x[chosen], y=y[chosen], weight=counts, active=active)
 
 
 def _padded(index: Tensor, steps: int, width: int) -> Tensor:
-    """A schedule with filling up to [steps, width]."""
+    """A schedule padded with -1 to [steps, width]."""
     full = torch.full((steps, width), -1, dtype=index.dtype, device=index.device)
     full[: index.shape[0], : index.shape[1]] = index
     return full
 
 
-def _enter(job: Job) -> Params:
+def _enter(job: ClientJob) -> Params:
+    """The model from which the client trains: what it was sent, after the incoming hook of its defence."""
     if job.seams.incoming is None:
         return job.start
     with _own_draws(job):
         return entered(job.seams, job.start, job.generator)
 
 
-def _leave(job: Job, entered: Params, update: dict[str, Tensor], recipe: Recipe) -> LocalResult:
-    """One client's reply; like its own round, it is measured from what the client was sent."""
+def _leave(job: ClientJob, origin: Params, update: dict[str, Tensor], recipe: Recipe) -> LocalResult:
+    """One client's reply, measured from the model that it was sent, as `local_update` does."""
     if job.seams.incoming and recipe.kind == "weights":
-        kept = add(update, subtract(entered, job.start))
+        reply = add(update, subtract(origin, job.start))
     else:
-        kept = each(torch.clone, update)
+        reply = each(torch.clone, update)  # a view of the stack would keep all clients' updates in memory
     if job.seams.outgoing is None:
-        return LocalResult(update=kept, buffers=dict(job.buffers))
-    with _own_draws(job):  # an own defence may draw as torch does, without the generator it is given
-        return LocalResult(update=sent(job.seams, kept, job.generator), buffers=dict(job.buffers))
+        return LocalResult(update=reply, buffers=dict(job.buffers))
+    with _own_draws(job):  # a user's own defence may draw from torch's global generator
+        return LocalResult(update=sent(job.seams, reply, job.generator), buffers=dict(job.buffers))

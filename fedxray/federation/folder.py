@@ -1,6 +1,6 @@
-"""A transcript as a folder: shards of tensors and a JSON index, written as the run goes on and read lazily.
+"""A transcript as a folder: shards of tensors and a JSON index, written during the run and read lazily.
 
-The index is written last, so a folder without one is a recording that was not finished. On opening, the index
+The index is written last, so a folder without one is an unfinished run. On opening, the index
 and the size of every shard are checked; a shard's SHA-256 is checked at its first use, so that opening a
 large recording costs nothing. Nothing in a folder is ever executed.
 """
@@ -24,20 +24,19 @@ from fedxray.data.checks import check_size, max_bytes
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation, participant_count, recorded_rounds
-from fedxray.federation.transcript import SERVER, WIRE, Message, Parts, Transcript, client_seat
+from fedxray.federation.transcript import SERVER, WIRE, Message, Parts, Transcript, client_reader
 from fedxray.files import read_json, room_for, write_whole
 from fedxray.losses import LOSSES
 from fedxray.params import Params, buffers_of, is_finite, parameters_of
 
-# --- The index of a transcript folder: its JSON form, and every check that needs no tensor.
-
+# The index: its JSON form, and every check that needs no tensor
 
 FORMAT = 1
 KIND = "fedxray transcript"
 INDEX = "transcript.json"
 MOST_INDEX_BYTES = 128 * 1024**2
 MOST_SHARD_BYTES = 256_000_000
-DTYPES = {  # names in a shard's header; nothing else is read
+DTYPES = {  # names in a shard's header; other types are refused
     "float16": "F16",
     "bfloat16": "BF16",
     "float32": "F32",
@@ -47,7 +46,7 @@ DTYPES = {  # names in a shard's header; nothing else is read
     "int64": "I64",
     "bool": "BOOL",
 }
-ASK_AGAIN = "Record the federation again, or ask for a whole copy."
+ASK_AGAIN = "Record the federation again, or ask for a complete copy."
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
@@ -55,21 +54,21 @@ Group = Literal["params", "buffers"]
 
 
 class Damaged(BadInput):
-    """A file of a transcript is not as it was written, or not of this federation."""
+    """A file of a transcript was altered or cut off, or belongs to another federation."""
 
 
-class _Strict(BaseModel):
+class _IndexPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class TensorForm(_Strict):
+class TensorForm(_IndexPart):
     """Shape and dtype of one tensor."""
 
     shape: Annotated[list[Count], Field(max_length=16)]
     dtype: Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "bool"]
 
 
-class Shard(_Strict):
+class Shard(_IndexPart):
     """One file of tensors: a plain name, its size and its SHA-256."""
 
     name: Annotated[str, Field(pattern=r"^tensors-[0-9]{5,9}\.safetensors$")]
@@ -77,15 +76,15 @@ class Shard(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Place(_Strict):
-    """Where the tensors of one key are: numbers of shards, and which groups were kept."""
+class TensorPlace(_IndexPart):
+    """The location of the tensors of one key: numbers of shards, and which groups are stored."""
 
     shards: Annotated[list[Count], Field(max_length=10_000)]
     holds: Annotated[list[Group], Field(max_length=2)]
 
 
-class MessageForm(_Strict):
-    """One message as it stands in the file."""
+class MessageForm(_IndexPart):
+    """One message in the file."""
 
     what: Literal["broadcast", "reply", "sum", "outcome", "state"]
     round: Count
@@ -98,8 +97,8 @@ class MessageForm(_Strict):
     tampered: bool = False
 
 
-class Index(_Strict):
-    """A whole index."""
+class Index(_IndexPart):
+    """The index of a folder."""
 
     kind: Literal["fedxray transcript"]
     format: Literal[1]
@@ -110,7 +109,7 @@ class Index(_Strict):
     params: dict[str, TensorForm]
     buffers: dict[str, TensorForm]
     shards: list[Shard]
-    places: dict[Key, Place]
+    places: dict[Key, TensorPlace]
     messages: list[MessageForm]
 
 
@@ -135,7 +134,7 @@ def _dtype_name(name: str, dtype: str) -> Any:
 
 
 def message_form(message: Message) -> dict[str, Any]:
-    """A message as plain values; what has its usual value is left out."""
+    """A message as plain values; default values are left out."""
     form = MessageForm(
         what=message.what,
         round=message.round,
@@ -166,7 +165,7 @@ def message_of(form: MessageForm) -> Message:
 
 
 def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> Damaged:
-    """The refusal of a file of a transcript."""
+    """The refusal of a file of a transcript, with its path; a long `got` is cut."""
     text = str(got)
     return Damaged(
         f"transcript {str(path)!r}",
@@ -177,7 +176,7 @@ def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> D
 
 
 def read_index(folder: Path, model: nn.Module) -> Index:
-    """The checked index of a transcript folder, which fits the model."""
+    """The index of a transcript folder, checked by itself and against the model."""
     path = folder / INDEX
     plain = _read(path)
     if not isinstance(plain, dict) or plain.get("kind") != KIND:
@@ -194,7 +193,7 @@ def read_index(folder: Path, model: nn.Module) -> Index:
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise broken(path, "a whole index", f"{where}: {first['msg']}") from problem
+        raise broken(path, "a complete index", f"{where}: {first['msg']}") from problem
     _check_against_model(path, index, model)
     _check_places(path, index)
     _check_messages(path, index)
@@ -202,7 +201,7 @@ def read_index(folder: Path, model: nn.Module) -> Index:
 
 
 def _read(path: Path) -> Any:
-    """The value of the index, which must be a plain file of bearable size."""
+    """The value of the index, which must be a plain file within the size cap."""
     try:
         plain, link = path.is_file(), path.is_symlink()
     except (OSError, ValueError) as problem:  # a name too long, or with a zero byte
@@ -218,21 +217,21 @@ def _check_against_model(path: Path, index: Index, model: nn.Module) -> None:
     """The names, shapes and dtypes of the recording must be the model's own."""
     if index.loss not in LOSSES:
         raise broken(path, f"a loss of {', '.join(LOSSES)}", repr(index.loss))
-    for what, told, wanted in (
+    for what, recorded, wanted in (
         ("parameters", index.params, forms(parameters_of(model))),
         ("buffers", index.buffers, forms(buffers_of(model))),
     ):
-        if told != wanted:
-            name = next(name for name in {**wanted, **told} if told.get(name) != wanted.get(name))
+        if recorded != wanted:
+            name = next(name for name in {**wanted, **recorded} if recorded.get(name) != wanted.get(name))
             raise broken(
                 path,
-                f"the {what} of the model: {name!r} {_told(wanted.get(name))}",
-                _told(told.get(name)),
+                f"the {what} of the model: {name!r} {_described(wanted.get(name))}",
+                _described(recorded.get(name)),
                 "Give the network that was trained.",
             )
 
 
-def _told(form: TensorForm | None) -> str:
+def _described(form: TensorForm | None) -> str:
     return "absent" if form is None else f"{form.dtype} {form.shape}"
 
 
@@ -246,14 +245,14 @@ def _check_places(path: Path, index: Index) -> None:
 
 
 def _check_messages(path: Path, index: Index) -> None:
-    seats = {SERVER, WIRE, *(client_seat(client) for client in range(index.clients))}
+    readers = {SERVER, WIRE, *(client_reader(client) for client in range(index.clients))}
     seen: set[tuple[str, int, int | None]] = set()
     sent = {(form.round, form.client): form for form in index.messages if form.what == "broadcast"}
     for form in index.messages:
-        problem = _problem(form, index.places, index.clients, seats)
+        problem = _problem(form, index.places, index.clients, readers)
         identity = (form.what, form.round, form.client)
         if identity in seen:
-            problem = "it is there twice"
+            problem = "it occurs twice"
         if form.what == "reply" and not _answers(form, sent.get((form.round, form.client))):
             problem = "its readers saw no broadcast to that client in that round"
         if problem:
@@ -262,11 +261,12 @@ def _check_messages(path: Path, index: Index) -> None:
 
 
 def _answers(reply: MessageForm, broadcast: MessageForm | None) -> bool:
+    """Whether every reader of a reply could also read the broadcast before it."""
     return broadcast is not None and set(reply.readers) <= set(broadcast.readers)
 
 
-def _problem(form: MessageForm, places: Mapping[str, Place], clients: int, seats: set[str]) -> str:
-    """What is wrong with one message, in words; empty if nothing."""
+def _problem(form: MessageForm, places: Mapping[str, TensorPlace], clients: int, readers: set[str]) -> str:
+    """The problem of one message as a text, empty if there is none; `readers` are all that the federation has."""
     if form.parts not in places:
         return f"its tensors {form.parts!r} are in no shard"
     if form.what != "state" and "params" not in places[form.parts].holds:
@@ -279,14 +279,13 @@ def _problem(form: MessageForm, places: Mapping[str, Place], clients: int, seats
         form.contributors
     ):
         return f"contributors beyond {clients} clients or named twice"
-    unknown = set(form.readers) - seats
-    return (
-        f"unknown reader {min(unknown)!r}" if unknown or len(set(form.readers)) != len(form.readers) else ""
-    )
+    unknown = set(form.readers) - readers
+    if unknown:
+        return f"unknown reader {min(unknown)!r}"
+    return "a reader listed twice" if len(set(form.readers)) != len(form.readers) else ""
 
 
-# --- Files of tensors: written whole or not at all, checked before use, a few of them mapped at a time.
-
+# Shards: files of tensors, checked before use, a few of them mapped at a time
 
 MOST_OPEN = 2  # shards mapped at the same time
 
@@ -295,7 +294,7 @@ class ShardReader:
     """The shards of one folder; each is checked by size and SHA-256 before its first use."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is opened yet."""
+        """Start with nothing opened."""
         self._folder = folder
         self._verified: set[str] = set()
         self._open: OrderedDict[str, tuple[Any, frozenset[str]]] = OrderedDict()
@@ -305,7 +304,7 @@ class ShardReader:
         return self._opened(shard)[1]
 
     def tensor(self, shard: Shard, name: str, form: TensorForm) -> Tensor:
-        """One tensor by itself, a copy, of that shape and dtype and finite."""
+        """A copy of one tensor, refused where it is not of that shape and dtype, or not finite."""
         handle, path = self._opened(shard)[0], self._folder / shard.name
         try:
             piece = handle.get_slice(name)
@@ -314,7 +313,7 @@ class ShardReader:
                 raise broken(path, f"{name!r} as {form.dtype} {form.shape}", f"{dtype} {shape}")
             value: Tensor = handle.get_tensor(name).clone()  # a copy, since the map goes away
         except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
-            raise broken(path, "a whole shard", problem) from problem
+            raise broken(path, "a complete shard", problem) from problem
         if not finite(value):
             raise broken(path, f"finite values in {name!r}", "infinite or NaN entries")
         return value
@@ -349,7 +348,7 @@ class ShardReader:
 
 
 def check_file(path: Path, shard: Shard) -> None:
-    """A shard must be a plain file of the size that the index tells, within the cap."""
+    """Refuse a shard that is no plain file of the size in the index, or above the size cap."""
     if path.is_symlink() or not path.is_file():
         raise broken(path, "a plain file", "a link" if path.is_symlink() else "no such file")
     size = path.stat().st_size
@@ -361,7 +360,7 @@ def check_file(path: Path, shard: Shard) -> None:
 
 
 def write_shard(folder: Path, number: int, tensors: Mapping[str, Tensor]) -> Shard:
-    """Write one shard and say what it is."""
+    """Write one shard and return its entry of the index."""
     name = f"tensors-{number:05d}.safetensors"
     content = save(dict(tensors))
     write_whole(folder / name, content, "tensors")
@@ -373,51 +372,55 @@ def finite(value: Tensor) -> bool:
     return is_finite({"": value})
 
 
-SHARD_BYTES = 64_000_000  # gathered in memory before a shard is written; a larger tensor gets its own shard
+# Writing and reading a folder
+
+SHARD_BYTES = 64_000_000  # collected in memory before a shard is written; a larger tensor gets its own shard
 MOST_TENSOR_BYTES = 250_000_000  # with its header it still fits a shard of the format
-TENSOR_OVERHEAD = 512  # what one more tensor costs besides its entries, in memory and in the shard's header
+TENSOR_OVERHEAD = 512  # bytes of a tensor besides its entries, in memory and in the shard's header
 
 _Forms = dict[str, dict[str, TensorForm]]  # group -> own name -> form
 _Wanted = dict[str, tuple[str, str, TensorForm]]  # name in the shard -> group, own name, form
 
 
 class FolderShelf:
-    """Tensors kept in a folder of shards; at most one shard's worth waits in memory."""
+    """Tensors stored in a folder of shards; at most one shard's worth waits in memory."""
 
     def __init__(self, path: str | Path, *, shard_bytes: int = SHARD_BYTES) -> None:
-        """Start a recording in a new or empty folder, readable by its owner alone."""
+        """Start a transcript in a new or empty folder, readable by its owner alone."""
         self.path = Path(path)
         self._shard_bytes = min(shard_bytes, MOST_TENSOR_BYTES)
         self._waiting: dict[str, Tensor] = {}
         self._waiting_bytes = 0
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, TensorPlace] = {}
         self._forms: dict[str, _Forms] = {}
-        self._known_forms: list[_Forms] = []  # most keys look alike and share one description
+        self._known_forms: list[_Forms] = []  # most keys have equal shapes and share one description
         self._shards: list[Shard] = []
         _make_folder(self.path)
         self._reader = ShardReader(self.path)
 
     def put(self, key: str, parts: Parts) -> None:
-        """Keep these tensors under a new key."""
+        """Store these tensors under a new key."""
         if key in self._places:
             remedy = "Put every key once."
-            raise BadInput("key", expected="a key that is not kept yet", got=repr(key), remedy=remedy)
+            raise BadInput("key", expected="a key that is not stored yet", got=repr(key), remedy=remedy)
         groups = {
-            group: kept for group, kept in (("params", parts.params), ("buffers", parts.buffers)) if kept
+            group: tensors
+            for group, tensors in (("params", parts.params), ("buffers", parts.buffers))
+            if tensors
         }
         shards = {
             self._add(_tensor_name(key, group, name), value)
             for group, tensors in groups.items()
             for name, value in tensors.items()
         }
-        self._places[key] = Place.model_validate({"shards": sorted(shards), "holds": list(groups)})
-        told = {group: forms(tensors) for group, tensors in groups.items()}
-        self._forms[key] = next((known for known in self._known_forms if known == told), told)
-        if self._forms[key] is told:
-            self._known_forms.append(told)
+        self._places[key] = TensorPlace.model_validate({"shards": sorted(shards), "holds": list(groups)})
+        own_forms = {group: forms(tensors) for group, tensors in groups.items()}
+        self._forms[key] = next((known for known in self._known_forms if known == own_forms), own_forms)
+        if self._forms[key] is own_forms:
+            self._known_forms.append(own_forms)
 
     def _add(self, name: str, value: Tensor) -> int:
-        """Let one tensor wait for its shard, and return that shard's number."""
+        """Queue one tensor for its shard, and return that shard's number."""
         size = value.numel() * value.element_size()
         if not finite(value):
             remedy = "Lower the learning rate."
@@ -433,28 +436,30 @@ class FolderShelf:
         return len(self._shards)
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """What fetches the tensors under that key; no message stands behind it, only this run's shards."""
+        """A function that fetches the tensors under that key; it holds no message, only this folder's shards."""
         return functools.partial(self.get, key)
 
     def get(self, key: str) -> Parts:
-        """The tensors under that key, whether they wait or are written."""
+        """The tensors under that key, whether queued or written."""
         wanted = _wanted(key, self._forms[key])
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for number in self._places[key].shards:
             if number == len(self._shards):
-                found.update({name: self._waiting[name].clone() for name in wanted if name in self._waiting})
+                tensors.update(
+                    {name: self._waiting[name].clone() for name in wanted if name in self._waiting}
+                )
             else:
-                found.update(_from_shard(self._reader, self._shards[number], wanted))
-        return _parts(found, wanted)
+                tensors.update(_from_shard(self._reader, self._shards[number], wanted))
+        return _parts(tensors, wanted)
 
     def flush(self) -> None:
-        """Write what waits as one shard."""
+        """Write the queued tensors as one shard."""
         if self._waiting:
             self._shards.append(write_shard(self.path, len(self._shards), self._waiting))
             self._waiting, self._waiting_bytes = {}, 0
 
     def finish(self, transcript: Transcript) -> None:
-        """Write what waits and then the index; the folder is a whole transcript from here on."""
+        """Write the queued tensors and then the index, which completes the folder."""
         self.flush()
         index = {
             "kind": KIND,
@@ -474,7 +479,7 @@ class FolderShelf:
 
 
 def write_transcript(transcript: Transcript, path: str | Path) -> None:
-    """Write a transcript to a folder; one that was recorded there only gets its index."""
+    """Write a transcript to a folder; one that is stored there already only gets its index."""
     shelf = transcript.shelf
     if not isinstance(shelf, FolderShelf) or shelf.path != Path(path):
         source, shelf = shelf, FolderShelf(path)
@@ -484,7 +489,7 @@ def write_transcript(transcript: Transcript, path: str | Path) -> None:
 
 
 def read_transcript(path: str | Path, *, model: nn.Module, space: Space) -> Transcript:
-    """The transcript in a folder, checked against the model; its tensors are read when asked for."""
+    """The transcript in a folder, checked against the model; its tensors are read when first used."""
     folder = Path(path)
     index = read_index(folder, model)
     for shard in index.shards:
@@ -502,7 +507,7 @@ def read_transcript(path: str | Path, *, model: nn.Module, space: Space) -> Tran
 
 
 class _FinishedShelf:
-    """The tensors of a finished folder, each of the model's shape and dtype and finite."""
+    """The tensors of a finished folder, each checked to be finite and of the model's shape and dtype."""
 
     def __init__(self, folder: Path, index: Index, model: nn.Module) -> None:
         self._folder, self._index, self._reader = folder, index, ShardReader(folder)
@@ -511,16 +516,17 @@ class _FinishedShelf:
     def put(self, key: str, parts: Parts) -> None:
         """Refuse, since a finished transcript does not change."""
         got, remedy = f"a finished one in {self._folder}", "Record into another folder."
-        raise BadInput("transcript", expected="a recording under way", got=got, remedy=remedy)
+        raise BadInput("transcript", expected="a transcript that is still written", got=got, remedy=remedy)
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """What fetches the tensors under that key; no message stands behind it, only this run's shards."""
+        """A function that fetches the tensors under that key; it holds no message, only this folder's shards."""
         return functools.partial(self.get, key)
 
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
         place = self._index.places[key]
-        wanted = _wanted(key, {group: told for group, told in self._forms.items() if group in place.holds})
+        stored: _Forms = {group: known for group, known in self._forms.items() if group in place.holds}
+        wanted = _wanted(key, stored)
         found: dict[str, Tensor] = {}
         for number in place.shards:
             found.update(_from_shard(self._reader, self._index.shards[number], wanted))
@@ -557,10 +563,10 @@ def _tensor_name(key: str, group: str, name: str) -> str:
     return f"{key}:{group}:{name}"
 
 
-def _wanted(key: str, told: _Forms) -> _Wanted:
+def _wanted(key: str, groups: _Forms) -> _Wanted:
     return {
         _tensor_name(key, group, name): (group, name, form)
-        for group, group_forms in told.items()
+        for group, group_forms in groups.items()
         for name, form in group_forms.items()
     }
 
@@ -577,14 +583,20 @@ def _plain(models: dict[str, Any]) -> dict[str, Any]:
 
 
 def transcript_bytes(federation: Federation) -> int:
-    """About how many bytes the folder of this run will take, rather more than less."""
+    """Estimate of the bytes of this run's folder, rather too large than too small."""
     params, buffers = parameters_of(federation.model), buffers_of(federation.model)
-    kept = recorded_rounds(federation.record, federation.rounds)
-    models = len(kept | {round + 1 for round in kept})
-    replies = len(kept) * participant_count(federation)
-    stacks = [(models, params), (models, buffers), (replies, params), (replies, buffers), (len(kept), params)]
+    rounds = recorded_rounds(federation.record, federation.rounds)
+    models = len(rounds | {round + 1 for round in rounds})
+    replies = len(rounds) * participant_count(federation)
+    stacks = [
+        (models, params),
+        (models, buffers),
+        (replies, params),
+        (replies, buffers),
+        (len(rounds), params),
+    ]
     tensors = sum(count * sum(map(_stored_bytes, group.items())) for count, group in stacks)
-    return tensors + 220 * (2 * replies + 2 * len(kept)) + 100 * (models + 2 * replies) + 2000
+    return tensors + 220 * (2 * replies + 2 * len(rounds)) + 100 * (models + 2 * replies) + 2000
 
 
 def _stored_bytes(named: tuple[str, Tensor]) -> int:

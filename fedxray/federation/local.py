@@ -1,4 +1,9 @@
-"""One client's work in one round: pure, differentiable, for one client or several stacked side by side."""
+"""One client's local training in one round: pure and differentiable, for one client or several stacked ones.
+
+`local_update` is the only client step of the project: the simulator, the stacked simulator and the replay of an attack
+all call it. Parameters are named tensors; stacked clients have one more leading dimension, [clients, ...], everywhere.
+A defence changes it at four hooks: the incoming model, a batch, the gradients of single examples, the outgoing update.
+"""
 
 from __future__ import annotations
 
@@ -18,51 +23,6 @@ from fedxray.federation.recipe import Recipe
 from fedxray.losses import example_loss
 from fedxray.params import Params, each, scaled, subtract
 
-# --- A differentiable piece of work that keeps only what went in, and is done again when its derivative is
-# asked for.
-
-
-# Tensors in, tensors out; the second argument says whether the result must be differentiable.
-Work = Callable[[Sequence[Tensor], bool], tuple[Tensor, ...]]
-
-
-def checkpointed(work: Work, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """What `work` makes of the tensors, with the same gradients (of first order), for the memory of one such piece."""
-    found: tuple[Tensor, ...] = _Checkpoint.apply(work, *tensors)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _Checkpoint(Function):
-    @staticmethod
-    def forward(ctx: Any, work: Work, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Do the work without a graph."""
-        ctx.work = work
-        ctx.save_for_backward(*tensors)
-        found = tuple(one.detach() for one in work([one.detach() for one in tensors], False))
-        ctx.mark_non_differentiable(*(one for one in found if not one.is_floating_point()))
-        return found
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        """Do it again with a graph, and go back through it."""
-        wanted = ctx.needs_input_grad[1:]
-        leaves = [
-            one.detach().requires_grad_(want) for one, want in zip(ctx.saved_tensors, wanted, strict=True)
-        ]
-        with torch.enable_grad():
-            found = ctx.work(leaves, True)
-        pairs = [(one, slope) for one, slope in zip(found, slopes, strict=True) if one.requires_grad]
-        slopes_in = iter(
-            torch.autograd.grad(
-                [one for one, _ in pairs],
-                [leaf for leaf, want in zip(leaves, wanted, strict=True) if want],
-                [slope for _, slope in pairs],
-                allow_unused=True,
-            )
-        )
-        return None, *(next(slopes_in) if want else None for want in wanted)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -70,20 +30,22 @@ class Batch:
 
     x: Tensor  # [examples, ...]
     y: Tensor  # [examples] or [examples, classes]
-    weight: Tensor | None = None  # [examples], 0 for filling; None means that every example counts
+    weight: Tensor | None = None  # [examples], 0 for padding; None means that every example counts
     active: Tensor | None = None  # stacked only, [clients]: 0 freezes a client that has no step left
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalResult:
-    """What came of a client's work: end minus start, or minus the gradient, and the buffers at the end."""
+    """The result of a client's work: end minus start, or minus the gradient, and the buffers at the end."""
 
     update: dict[str, Tensor]
     buffers: dict[str, Tensor]
-    kept: dict[str, Tensor] = field(default_factory=dict)  # parameters that never leave, as they are now
+    kept: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # parameters that never leave the client, at the end
 
 
-# Loss (summed over stacked clients) and new buffers for one batch.
+# Parameters, buffers and a batch in; the loss (summed over stacked clients, a scalar) and the new buffers out.
 Objective = Callable[[Params, Params, Batch], tuple[Tensor, dict[str, Tensor]]]
 
 
@@ -97,7 +59,7 @@ def objective(model: nn.Module, loss: str) -> Objective:
     measure, network, shared = example_loss(loss), in_train_mode(model), shares_tensors(model)
 
     def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
+        fresh = each(torch.clone, buffers)  # BatchNorm changes its buffers in place
         output = functional_call(network, ({**params, **fresh},), (batch.x,), tie_weights=shared)
         losses = measure(output, batch.y)
         return mean_loss(losses, batch.weight), fresh
@@ -106,13 +68,16 @@ def objective(model: nn.Module, loss: str) -> Objective:
 
 
 def shares_tensors(model: nn.Module) -> bool:
-    """Whether a parameter or buffer has several names; if not, a call can save itself the search for them."""
-    every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return len(every) > len({id(value) for _, value in every})
+    """Whether a parameter or buffer has several names; if not, a call need not search for them."""
+    every_name = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    return len(every_name) > len({id(value) for _, value in every_name})
 
 
 def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over the last dimension, counting only examples with weight."""
+    """Mean of losses [..., examples] over the examples, weighted by weight [..., examples] where given; shape [...]."""
     if weight is None:
         return losses.mean(-1)
     return (losses * weight).sum(-1) / weight.sum(-1).clamp(min=1)
@@ -120,10 +85,10 @@ def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Midway:
-    """A client between two local steps."""
+    """The state of a client between two local steps."""
 
     params: dict[str, Tensor]
-    velocity: dict[str, Tensor]  # nothing without momentum, or before the first step
+    velocity: dict[str, Tensor]  # empty without momentum, or before the first step
     buffers: dict[str, Tensor]
 
 
@@ -139,96 +104,108 @@ def local_update(
     keep_graph: bool = False,
     segment: int | None = None,
 ) -> LocalResult:
-    """Run the local steps from `start`; with `keep_graph` the result can be differentiated in the batches.
+    """Run the local steps from `start`, one for each batch, and return the reply of the client.
 
-    The update is always measured from `start`, what the client was sent, also where a defence changes the model that
-    came in. With `segment` no more than so many steps are in the graph at a time, at the price of doing them twice.
+    `evaluate` gives the loss of a batch (`objective`, or `stacked_objective` for stacked clients). `seams` are the
+    hooks of a defence, which draw from `generator`. With `keep_graph` the result can be differentiated with respect
+    to the batches and `start`; with `segment` at most that number of steps is in the graph at a time, and all but the
+    last segment are computed twice.
+
+    The update is always measured from `start`, the model that was sent, even where a defence changes what came in.
     """
     source = generator if generator is not None else torch.Generator(device="cpu")
     origin = entered(seams, start, source)
     params = origin if keep_graph else each(torch.detach, origin)
-    here = Midway(params=params, velocity={}, buffers=dict(buffers))
+    state = Midway(params=params, velocity={}, buffers=dict(buffers))
     work = _Round(
         origin=origin, recipe=recipe, evaluate=evaluate, seams=seams, source=source, states=[None, None]
     )
     if recipe.kind == "gradient":
-        for batch in batches:
+        for batch in batches:  # fedsgd: one batch with all examples, and no step of the client itself
             with torch.enable_grad():
-                gradient, held = work.gradient(here, batch, keep_graph)
+                gradient, buffers_after = work.gradient(state, batch, keep_graph)
+                # What a client keeps to itself it must train itself: the server never steps these parameters.
                 stepped = _step(params, gradient, recipe.learning_rate, None) if seams.kept else params
-                return _reply(scaled(gradient, -1.0), stepped, held, seams, source)
+                return _reply(scaled(gradient, -1.0), stepped, buffers_after, seams, source)
     if keep_graph and segment is not None:
-        assert seams is IDENTITY, "what is done twice must not draw"
+        assert seams is IDENTITY, "steps that are repeated must not draw"
         rest = list(batches)
         while len(rest) > segment:
-            here, rest = _walked_twice(work, here, rest[:segment]), rest[segment:]
-        batches = rest  # the last segment is the first to be differentiated, so its graph is kept
-    here = work.walk(here, batches, keep_graph)
+            state, rest = _steps_twice(work, state, rest[:segment]), rest[segment:]
+        batches = rest  # the last segment is differentiated first, so its graph is kept
+    state = work.steps(state, batches, keep_graph)
     with torch.enable_grad():
-        return _reply(subtract(here.params, start), here.params, here.buffers, seams, source)
+        return _reply(subtract(state.params, start), state.params, state.buffers, seams, source)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Round:
-    """What stays the same in all steps of a round, but for what a defence remembers."""
+    """Everything that is the same in all steps of a round; `states` is the memory of a defence, which changes."""
 
-    origin: Params
+    origin: Params  # the model after the incoming hook, to which fedprox pulls
     recipe: Recipe
     evaluate: Objective
     seams: Seams
     source: torch.Generator
-    states: list[object]
+    states: list[object]  # of the batch hook and of the gradients hook
 
     def gradient(
-        self, here: Midway, batch: Batch, keep_graph: bool
+        self, state: Midway, batch: Batch, keep_graph: bool
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The gradient of a batch, and the buffers after it."""
         return _gradient(
-            here.params, here.buffers, batch, self.evaluate, self.seams, self.source, self.states, keep_graph
+            state.params,
+            state.buffers,
+            batch,
+            self.evaluate,
+            self.seams,
+            self.source,
+            self.states,
+            keep_graph,
         )
 
-    def walk(self, here: Midway, batches: Iterable[Batch], keep_graph: bool) -> Midway:
-        """The client after these steps."""
+    def steps(self, state: Midway, batches: Iterable[Batch], keep_graph: bool) -> Midway:
+        """The state of the client after one step for each batch."""
         recipe = self.recipe
         with torch.enable_grad():
             for batch in batches:
-                gradient, held = self.gradient(here, batch, keep_graph)
-                if recipe.mu:
+                gradient, buffers = self.gradient(state, batch, keep_graph)
+                if recipe.mu:  # the gradient of fedprox's mu / 2 |params - origin|^2
                     gradient = {
-                        name: value + recipe.mu * (here.params[name] - self.origin[name])
+                        name: value + recipe.mu * (state.params[name] - self.origin[name])
                         for name, value in gradient.items()
                     }
-                if recipe.momentum:
-                    gradient = (
-                        _momentum(here.velocity, gradient, recipe.momentum) if here.velocity else gradient
-                    )
-                here = Midway(
-                    params=_step(here.params, gradient, recipe.learning_rate, batch.active),
+                if recipe.momentum and state.velocity:
+                    gradient = _momentum(state.velocity, gradient, recipe.momentum)
+                state = Midway(
+                    params=_step(state.params, gradient, recipe.learning_rate, batch.active),
                     velocity=gradient if recipe.momentum else {},
-                    buffers=held,
+                    buffers=buffers,
                 )
-        return here
+        return state
 
 
-def _walked_twice(work: _Round, here: Midway, batches: Sequence[Batch]) -> Midway:
-    """The client after these steps, of which nothing is kept: they are taken again to be differentiated."""
+def _steps_twice(work: _Round, state: Midway, batches: Sequence[Batch]) -> Midway:
+    """The state after these steps without their graph: they are repeated when they are differentiated."""
     steps = len(batches)
 
-    def walk(tensors: Sequence[Tensor], keep_graph: bool) -> tuple[Tensor, ...]:
+    def run(tensors: Sequence[Tensor], keep_graph: bool) -> tuple[Tensor, ...]:
         given = iter(tensors)
-        params = {name: next(given) for name in here.params}
-        velocity = {name: next(given) for name in here.velocity}
+        params = {name: next(given) for name in state.params}
+        velocity = {name: next(given) for name in state.velocity}
         x, y = ([next(given) for _ in range(steps)] for _ in range(2))
-        again = [replace(batch, x=x[place], y=y[place]) for place, batch in enumerate(batches)]
-        end = work.walk(Midway(params=params, velocity=velocity, buffers=here.buffers), again, keep_graph)
+        repeated = [replace(batch, x=x[step], y=y[step]) for step, batch in enumerate(batches)]
+        end = work.steps(
+            Midway(params=params, velocity=velocity, buffers=state.buffers), repeated, keep_graph
+        )
         return *end.params.values(), *end.velocity.values(), *end.buffers.values()
 
     inputs = [*(batch.x for batch in batches), *(batch.y for batch in batches)]
-    found = iter(checkpointed(walk, [*here.params.values(), *here.velocity.values(), *inputs]))
+    results = iter(checkpointed(run, [*state.params.values(), *state.velocity.values(), *inputs]))
     return Midway(
-        params={name: next(found) for name in here.params},
-        velocity={name: next(found) for name in (here.params if work.recipe.momentum else ())},
-        buffers={name: next(found).detach() for name in here.buffers},
+        params={name: next(results) for name in state.params},
+        velocity={name: next(results) for name in (state.params if work.recipe.momentum else ())},
+        buffers={name: next(results).detach() for name in state.buffers},
     )
 
 
@@ -242,7 +219,7 @@ def _gradient(
     states: list[object],
     keep_graph: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The gradient of one batch, through the defence's seams where it has any."""
+    """The gradient of one batch, through the hooks of a defence where it has any, and the buffers after it."""
     if seams.batch is not None:
         (x, y), states[0] = mixed(seams.batch, (batch.x, batch.y), states[0], generator)
         batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
@@ -253,8 +230,10 @@ def _gradient(
         for name, value in params.items()
     }
     loss, fresh = evaluate(leaves, buffers, batch)
-    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True)
-    return dict(zip(leaves, found, strict=True)), each(torch.detach, fresh)
+    gradient = torch.autograd.grad(
+        loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True
+    )
+    return dict(zip(leaves, gradient, strict=True)), each(torch.detach, fresh)
 
 
 def _through_examples(
@@ -266,7 +245,7 @@ def _through_examples(
     generator: torch.Generator,
     states: list[object],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The step's gradient built from per-example gradients, which a defence asked to see."""
+    """The gradient of a step built from per-example gradients, which the hook of a defence changes."""
     assert seams.gradients is not None
 
     def loss_of_one(inner: Params, x: Tensor, y: Tensor) -> Tensor:
@@ -275,10 +254,13 @@ def _through_examples(
     single = torch.func.grad(loss_of_one)
     weight = batch.x.new_ones(len(batch.x)) if batch.weight is None else batch.weight
     if len(batch.x):
-        found = vmap(single, in_dims=(None, 0, 0), randomness="different")(dict(params), batch.x, batch.y)
-    else:  # a batch drawn by chance may be empty
-        found = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
-    counted = {name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in found.items()}
+        # [examples, *parameter] by name
+        gradients = vmap(single, in_dims=(None, 0, 0), randomness="different")(dict(params), batch.x, batch.y)
+    else:  # a Poisson batch may be empty
+        gradients = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
+    counted = {
+        name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()
+    }
     value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
     value, states[1] = changed(seams.gradients, value, states[1], generator)
     return value.combined(), dict(buffers)
@@ -290,7 +272,7 @@ def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, 
 
 def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) -> dict[str, Tensor]:
     """Params - rate * gradient, where stacked clients without a step left stay where they are."""
-    if active is None:  # added, not subtracted: that takes one pass less to differentiate
+    if active is None:  # an addition takes one operation less to differentiate than a subtraction
         return {name: torch.add(value, gradient[name], alpha=-rate) for name, value in params.items()}
     return {
         name: value - rate * active.reshape(-1, *[1] * (value.dim() - 1)) * gradient[name]
@@ -305,8 +287,54 @@ def _reply(
     seams: Seams,
     generator: torch.Generator,
 ) -> LocalResult:
-    """What leaves and what stays: a parameter that is kept is sent as if it had not changed."""
+    """The reply of a client; a parameter that it keeps to itself is sent as if it had not changed."""
     kept = {name: params[name] for name in (seams.kept.params if seams.kept else ())}
     for name in kept:
         update[name] = torch.zeros_like(update[name])
     return LocalResult(update=sent(seams, update, generator), buffers=buffers, kept=kept)
+
+
+# Gradient checkpointing: work that stores only its inputs, and is repeated when its derivative is needed
+
+# Tensors in, tensors out; the second argument states whether the result must be differentiable.
+Work = Callable[[Sequence[Tensor], bool], tuple[Tensor, ...]]
+
+
+def checkpointed(work: Work, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The results of `work` on the tensors, with first-order gradients but without storing its graph."""
+    results: tuple[Tensor, ...] = _Checkpoint.apply(work, *tensors)  # type: ignore[no-untyped-call]
+    return results
+
+
+class _Checkpoint(Function):
+    @staticmethod
+    def forward(ctx: Any, work: Work, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Do the work without a graph."""
+        ctx.work = work
+        ctx.save_for_backward(*tensors)
+        results = tuple(result.detach() for result in work([tensor.detach() for tensor in tensors], False))
+        ctx.mark_non_differentiable(*(result for result in results if not result.is_floating_point()))
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        """Repeat the work with a graph, and differentiate through it."""
+        wanted = ctx.needs_input_grad[1:]
+        leaves = [
+            saved.detach().requires_grad_(want) for saved, want in zip(ctx.saved_tensors, wanted, strict=True)
+        ]
+        with torch.enable_grad():
+            results = ctx.work(leaves, True)
+        pairs = [
+            (result, slope) for result, slope in zip(results, slopes, strict=True) if result.requires_grad
+        ]
+        slopes_in = iter(
+            torch.autograd.grad(
+                [result for result, _ in pairs],
+                [leaf for leaf, want in zip(leaves, wanted, strict=True) if want],
+                [slope for _, slope in pairs],
+                allow_unused=True,
+            )
+        )
+        return None, *(next(slopes_in) if want else None for want in wanted)

@@ -1,4 +1,7 @@
-"""How a client trains and how the server averages: the settings both sides of a federation share."""
+"""The training recipe that clients and server share, and the schedule of batches that follows from it.
+
+A schedule is drawn outside the training, so that a round can be replayed exactly.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,20 @@ from fedxray.seeds import permutation
 class Recipe:
     """One federation's training recipe; `loss` is the name of a per-example loss.
 
-    With fedsgd a round is one gradient of all examples, whatever epochs, batch_size, momentum and shuffle say.
+    With fedsgd a round is one gradient of all examples, for any epochs, batch_size, momentum and shuffle.
     """
 
     algorithm: Literal["fedsgd", "fedavg", "fedprox"] = "fedavg"
-    epochs: int = 1
+    epochs: int = 1  # local epochs in one round
     batch_size: int | Literal["all"] = 32
     learning_rate: float = 0.01
     momentum: float = 0.0
-    mu: float = 0.0  # strength of fedprox's pull to the received model
-    shuffle: Literal["epoch", "once", "never"] = "epoch"
+    mu: float = 0.0  # strength of fedprox's penalty on the distance to the received model
+    shuffle: Literal["epoch", "once", "never"] = "epoch"  # when a client draws a new order of its examples
     loss: str = "cross-entropy"
-    weighting: Literal["examples", "uniform"] = "examples"
+    weighting: Literal["examples", "uniform"] = "examples"  # of the replies in the mean
     server_learning_rate: float = 1.0
-    batch_norm: Literal["shared", "local"] = "shared"
+    batch_norm: Literal["shared", "local"] = "shared"  # whether running statistics are sent
 
     def __post_init__(self) -> None:
         """Check every setting."""
@@ -60,7 +63,7 @@ class Recipe:
 
     @property
     def kind(self) -> Literal["weights", "gradient"]:
-        """What a client sends back: its change of weights, or one gradient."""
+        """The kind of a reply: a change of weights, or one gradient."""
         return "gradient" if self.algorithm == "fedsgd" else "weights"
 
     def batch_length(self, examples: int) -> int:
@@ -105,12 +108,12 @@ def client_weights(examples: Sequence[int], recipe: Recipe) -> list[float]:
     return [float(count) if recipe.weighting == "examples" else 1.0 for count in examples]
 
 
-# --- Which examples enter which local step: drawn outside the training, so that it can be replayed.
+# Schedules of batches
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Indices of the examples of every local step, shape [steps, batch]; -1 fills a smaller last batch."""
+    """Indices of the examples of every local step, shape [steps, batch]; -1 pads a smaller batch."""
 
     index: Tensor
 
@@ -125,12 +128,12 @@ class Schedule:
         return int(self.index.shape[1])
 
     def used(self, step: int) -> Tensor:
-        """Indices of one step without the filling."""
+        """Indices of one step without the padding, [examples]."""
         row = self.index[step]
         return row[row >= 0]
 
     def rows(self) -> Iterator[Tensor]:
-        """Indices step by step without the filling, which stands at the end of a row."""
+        """Indices step by step without the padding, which is at the end of a row."""
         for row, count in zip(self.index, (self.index >= 0).sum(1).tolist(), strict=True):
             yield row[:count]
 
@@ -151,9 +154,10 @@ def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> 
 
 
 def draw_by_chance(steps: int, examples: int, sampling: Sampling, generator: torch.Generator) -> Schedule:
-    """Poisson batches: in every step each example comes by itself with the same chance; a step may be empty.
+    """Poisson batches: every step includes each example independently at the same rate; a step may be empty.
 
-    In pairs, a fresh order of all examples is cut into pairs, and each pair comes by itself, its two side by side.
+    With pairs, a fresh order of all examples is cut into pairs, and each pair is included independently, its two
+    examples side by side.
     """
     drawn = []
     for _ in range(steps):
@@ -162,15 +166,15 @@ def draw_by_chance(steps: int, examples: int, sampling: Sampling, generator: tor
         chance = torch.rand(-(-examples // size), generator=generator, dtype=torch.float64, device="cpu")
         drawn.append(order[(chance < sampling.rate).repeat_interleave(size)[:examples]])
     width = max((len(row) for row in drawn), default=0)
-    return Schedule(torch.stack([_filled(row, width) for row in drawn]))
+    return Schedule(torch.stack([_padded(row, width) for row in drawn]))
 
 
-def _filled(row: Tensor, width: int) -> Tensor:
-    """A row with -1 at its end."""
-    filling = torch.full((width - row.numel(),), -1, dtype=row.dtype, device=row.device)
-    return torch.cat([row, filling])
+def _padded(row: Tensor, width: int) -> Tensor:
+    """A row padded with -1 to `width` entries."""
+    padding = torch.full((width - row.numel(),), -1, dtype=row.dtype, device=row.device)
+    return torch.cat([row, padding])
 
 
 def _cut(order: Tensor, length: int) -> Tensor:
-    """An order as rows of equal length, filled with -1 at the end, shape [batches, length]."""
-    return _filled(order, order.numel() + -order.numel() % length).reshape(-1, length)
+    """An order cut into rows of equal length, padded with -1 at the end, shape [batches, length]."""
+    return _padded(order, order.numel() + -order.numel() % length).reshape(-1, length)

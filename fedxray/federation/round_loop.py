@@ -1,4 +1,8 @@
-"""The round loop, written once: broadcast, local work, replies, aggregation, record."""
+"""The round loop of a federation, written once: broadcast, local training, replies, aggregation, recording.
+
+`simulate` runs a federation from the first round; `continue_run` continues a recorded run for the attacked clients of
+an active server. Both draw from generators forked by client and round, so a round does not depend on earlier draws.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import Tensor
 
 from fedxray.defences.base import Kept, Seams
 from fedxray.errors import BadInput, Diverged
-from fedxray.federation.cohort import Job, train
+from fedxray.federation.cohort import ClientJob, train
 from fedxray.federation.local import LocalResult, in_train_mode
 from fedxray.federation.recipe import Recipe, client_weights
 from fedxray.federation.setting import Federation, Recorded, in_dtype, participants, recorded_rounds
@@ -22,7 +26,7 @@ from fedxray.federation.transcript import (
     Parts,
     Shelf,
     Transcript,
-    client_seat,
+    client_reader,
     readers_of_broadcast,
     readers_of_outcome,
     readers_of_reply,
@@ -42,18 +46,18 @@ from fedxray.params import (
 from fedxray.progress import Report, Step, silent
 from fedxray.seeds import fork
 
-# --- How the server turns a round's replies into the next global model.
+# Aggregation: the replies of a round become the next global model
 
 
 def mean_update(updates: Sequence[Params], examples: Sequence[int], recipe: Recipe) -> dict[str, Tensor]:
-    """The weighted mean of the replies, by examples or uniformly."""
+    """The weighted mean of the replies, by number of examples or uniform."""
     return weighted_mean(updates, client_weights(examples, recipe))
 
 
 def mean_buffers(
     before: Params, after: Sequence[Params], examples: Sequence[int], recipe: Recipe, *, kept: bool = False
 ) -> dict[str, Tensor]:
-    """The next global buffers: the weighted mean where they are shared, otherwise what they were."""
+    """The next global buffers: the weighted mean of those returned, or unchanged where clients keep them."""
     if not before or kept or recipe.batch_norm == "local":
         return dict(before)
     return weighted_mean(after, client_weights(examples, recipe))
@@ -65,33 +69,33 @@ def apply_update(model: Params, mean: Params, recipe: Recipe) -> dict[str, Tenso
     return add(model, mean, rate)
 
 
-# --- Writes down what is said in a run: every message once, with its readers.
+# Recording: every message once, with its readers
 
 
 class Recorder:
-    """The messages of one run so far; their tensors go to the shelf."""
+    """The messages of one run so far; their tensors are stored on the shelf."""
 
     def __init__(self, federation: Federation, seed: int, shelf: Shelf) -> None:
-        """Nothing was said yet."""
+        """Start without messages."""
         self._federation, self._seed, self._shelf = federation, seed, shelf
         self._messages: list[Message] = []
         self._kept = federation.kept()
         self._written: set[str] = set()
 
     def exchange(self, round: int, client: int, sent: Parts, reply: LocalResult, *, tampered: bool) -> None:
-        """Record what one client was sent and what came back."""
+        """Record the model that one client was sent and its reply."""
         recipe = self._federation.recipe
-        place = f"sent/{round}/{client}" if tampered else f"global/{round}"
+        key = f"sent/{round}/{client}" if tampered else f"global/{round}"  # an honest model is stored once
         broadcast = Message(
             what="broadcast",
             round=round,
             client=client,
-            parts=self._put(place, sent),
+            parts=self._put(key, sent),
             readers=readers_of_broadcast(client),
             tampered=tampered,
         )
         shared = {} if self._kept.statistics else reply.buffers
-        answer = Message(
+        reply_message = Message(
             what="reply",
             round=round,
             client=client,
@@ -102,15 +106,15 @@ class Recorder:
             readers=readers_of_reply(client, self._federation.secure_aggregation),
             tampered=tampered,
         )
-        self._messages += [broadcast, answer]
+        self._messages += [broadcast, reply_message]
 
     def state(self, round: int, client: int, own: Parts) -> None:
-        """Record what never leaves a client; parameters that do are written as zeros."""
+        """Record parameters and buffers that never leave a client; parameters that do are stored as zeros."""
         like = parameters_of(self._federation.model) if own.params else {}
         params = {name: own.params.get(name, torch.zeros_like(value)) for name, value in like.items()}
-        place = self._put(f"state/{round}/{client}", Parts(params, own.buffers))
-        readers = frozenset({client_seat(client)})
-        self._messages.append(Message(what="state", round=round, client=client, parts=place, readers=readers))
+        key = self._put(f"state/{round}/{client}", Parts(params, own.buffers))
+        readers = frozenset({client_reader(client)})
+        self._messages.append(Message(what="state", round=round, client=client, parts=key, readers=readers))
 
     def ends(self, round: int, contributors: tuple[int, ...], mean: dict[str, Tensor], after: Parts) -> None:
         """Record the mean of the replies and the model that a round ended with."""
@@ -138,14 +142,14 @@ class Recorder:
         self._messages += [total, outcome]
 
     def _put(self, key: str, parts: Parts) -> str:
-        """Keep the tensors of a key the first time it comes, and return the key."""
+        """Store the tensors of a key the first time it occurs, and return the key."""
         if key not in self._written:
             self._shelf.put(key, parts)
             self._written.add(key)
         return key
 
     def transcript(self) -> Transcript:
-        """What was recorded so far."""
+        """The transcript of what was recorded so far."""
         federation = self._federation
         return Transcript(
             messages=tuple(self._messages),
@@ -158,10 +162,16 @@ class Recorder:
         )
 
 
+# The loop
+
+
 def simulate(
     federation: Federation, *, seed: int = 0, shelf: Shelf | None = None, report: Report = silent
 ) -> tuple[Transcript, Truth]:
-    """Run a federation from the model's own weights and record it; the model itself stays as it is."""
+    """Run a federation from the weights of its model and return its transcript and the truth behind it.
+
+    The model itself is not changed. `shelf` is where tensors are stored (default: in memory).
+    """
     run = _Run(federation, seed, shelf if shelf is not None else MemoryShelf())
     model = Parts(parameters_of(federation.model), buffers_of(federation.model))
     for round in range(federation.rounds):
@@ -172,7 +182,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class Branch:
-    """What an active server got: its own messages, the state of its tampering, and the rounds it spent."""
+    """The result of an active server: its own messages, the state of its tamper, and the client rounds it spent."""
 
     transcript: Transcript
     state: Any
@@ -191,10 +201,11 @@ def continue_run(
     shelf: Shelf | None = None,
     report: Report = silent,
 ) -> Branch:
-    """Go on from a recorded round for the attacked clients alone, with a server that tampers.
+    """Continue a recorded run for the attacked clients alone, with a server that tampers.
 
-    Tampered replies do not enter the aggregate, so what these clients are sent is the tamper's business from
-    here on; the honest model that it is shown stays the one after the recorded round.
+    `after` is the recorded round from which the branch starts, `rounds` the number of rounds to run. Tampered replies
+    do not enter the aggregate: the tamper alone decides what these clients are sent, and the honest model that it is
+    shown stays the one after the recorded round.
     """
     _check_branch(federation, transcript, clients)
     run = _Run(federation, seed, shelf if shelf is not None else MemoryShelf())
@@ -206,7 +217,7 @@ def continue_run(
         for client in clients:
             sent, state = tamper.send(state, round, client, model.params)
             starts[client] = Parts(_checked_sent(sent, model.params), model.buffers)
-        # Only the next round with its honest model is one that was run already, with its draws.
+        # Only the round after the branch point, with the honest model, is one of the recorded run, with its draws.
         known = step == 0 and all(same_values(start.params, model.params) for start in starts.values())
         replies = run.replies(round, starts, fresh=not known)
         run.write(round, starts, replies, tampered=True)
@@ -237,12 +248,12 @@ def _checked_sent(sent: dict[str, Tensor], like: Params) -> dict[str, Tensor]:
 
 
 def client_states(transcript: Transcript, kept: Kept, round: int) -> dict[int, Parts]:
-    """What every client kept to itself, as it was at the end of a round."""
-    found: dict[int, tuple[int, str]] = {}
+    """Parameters and buffers that every client kept to itself, as they were at the end of a round."""
+    latest: dict[int, tuple[int, str]] = {}  # client -> round and key
     for message in transcript.messages:
         if message.what == "state" and message.client is not None and message.round <= round:
-            found[message.client] = max(found.get(message.client, (-1, "")), (message.round, message.parts))
-    own = {client: transcript.shelf.get(parts) for client, (_, parts) in found.items()}
+            latest[message.client] = max(latest.get(message.client, (-1, "")), (message.round, message.parts))
+    own = {client: transcript.shelf.get(parts) for client, (_, parts) in latest.items()}
     return {
         client: Parts({name: parts.params[name] for name in kept.params}, parts.buffers)
         for client, parts in own.items()
@@ -250,7 +261,7 @@ def client_states(transcript: Transcript, kept: Kept, round: int) -> dict[int, P
 
 
 class _Run:
-    """The moving parts of one run: the recorder and what clients keep to themselves."""
+    """The state of one run: the recorder, and the parameters and buffers that clients keep to themselves."""
 
     def __init__(self, federation: Federation, seed: int, shelf: Shelf) -> None:
         self.federation, self.seed = federation, seed
@@ -260,10 +271,10 @@ class _Run:
         self._network = in_train_mode(federation.model)
         self._kept = recorded_rounds(federation.record, federation.rounds)
         self._seams: dict[int, Seams] = {}
-        self._unsaved: set[int] = set()  # clients whose own parts changed since they were recorded
+        self._unsaved: set[int] = set()  # clients whose own state changed since it was recorded
 
     def round(self, round: int, model: Parts) -> Parts:
-        """One honest round: the next global model."""
+        """Run one honest round and return the next global model."""
         federation, recipe = self.federation, self.federation.recipe
         starts = dict.fromkeys(participants(federation, self.seed, round), model)
         replies = self.replies(round, starts)
@@ -279,7 +290,7 @@ class _Run:
         return after
 
     def replies(self, round: int, starts: dict[int, Parts], *, fresh: bool = False) -> dict[int, LocalResult]:
-        """What the clients send back for what they were sent; with draws of its own where that is no honest round."""
+        """The replies of the clients to the models they were sent; `fresh` draws anew, for a tampered round."""
         jobs = [self._job(round, client, start, fresh) for client, start in starts.items()]
         results = train(self._network, jobs, self.federation.recipe)
         for job, result in zip(jobs, results, strict=True):
@@ -292,20 +303,20 @@ class _Run:
     def write(
         self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], *, tampered: bool
     ) -> None:
-        """Record a round's exchanges, and what every client keeps to itself where it changed."""
+        """Record the messages of a round, and the own state of every client where it changed."""
         for client, reply in replies.items():
             self.recorder.exchange(round, client, starts[client], reply, tampered=tampered)
         for client in sorted(self._unsaved):
             self.recorder.state(round, client, self.own[client])
         self._unsaved.clear()
 
-    def _job(self, round: int, client: int, start: Parts, fresh: bool) -> Job:
+    def _job(self, round: int, client: int, start: Parts, fresh: bool) -> ClientJob:
         records, recipe = self.federation.clients[client], self.federation.recipe
         seams = self._seams_of(client)
-        # A server that asks the same round twice must not get the same noise twice, or it could subtract it.
+        # A server that repeats a round must not get the same noise twice, or it could subtract it.
         asked = (start.params,) if fresh else ()
         own = self.own.get(client, Parts({}))
-        return Job(
+        return ClientJob(
             client=client,
             start={**start.params, **own.params},
             buffers=own.buffers or start.buffers,

@@ -1,4 +1,8 @@
-"""What defines a run but its seed, and who takes part in which round."""
+"""The federation: everything that defines a run except its seed, with its checks, and the participants of each round.
+
+What can be refused is refused before anything runs: records that do not fit the network, batches that BatchNorm cannot
+use, and defences that would fail in the first step.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedxray.data.dataset import Records, Space
 from fedxray.defences.base import Defence, Kept, Mixing, NoDefence, Seams, Work
 from fedxray.errors import BadInput, some, unknown_name
-from fedxray.federation.cohort import Job, train_one
+from fedxray.federation.cohort import ClientJob, train_one
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.truth import Truth, kept_of, work_of
-from fedxray.lookup import told
+from fedxray.lookup import told as describe_error
 from fedxray.params import buffers_of, parameters_of
 from fedxray.seeds import fork, permutation
 
-# --- What can be told before a federation runs: records that do not fit, batches that BatchNorm cannot
-# take.
+# Checks before a run
 
 
 def check_records(model: nn.Module, clients: Sequence[Records], holdout: Sequence[Records]) -> None:
-    """Every client needs examples of one shape, and of the network's own floating-point type."""
+    """Refuse clients without examples, of different shapes, or not of the network's floating-point type."""
     if not clients:
         raise BadInput("clients", expected="at least one client", got=0, remedy="Give clients = 2 or more.")
     if holdout and len(holdout) != len(clients):
@@ -56,17 +59,20 @@ def check_records(model: nn.Module, clients: Sequence[Records], holdout: Sequenc
 def check_batches(
     model: nn.Module, sample: Tensor, examples: Sequence[int], recipe: Recipe, mixing: Mixing = "none"
 ) -> None:
-    """Refuse a batch in which a BatchNorm layer would see a single value per channel."""
+    """Refuse a batch in which a BatchNorm layer would get a single value per channel.
+
+    `sample` [1, ...] is one input, `examples` the number of examples of each client.
+    """
     if not any(isinstance(module, _BatchNorm) for module in model.modules()):
         return
-    of = 2 if mixing == "pairs" else 1  # examples that become one
-    smallest = {client: -(-_smallest_batch(count, recipe) // of) for client, count in enumerate(examples)}
-    lonely = [client for client, length in smallest.items() if length == 1]
-    if not lonely:
+    merged = 2 if mixing == "pairs" else 1  # examples that become one
+    smallest = {client: -(-_smallest_batch(count, recipe) // merged) for client, count in enumerate(examples)}
+    with_single = [client for client, length in smallest.items() if length == 1]
+    if not with_single:
         return
     single = [name for name, values in values_per_channel(model, sample).items() if values == 1]
     if single:
-        count, first, after = examples[lonely[0]], lonely[0], " after mixing" if of > 1 else ""
+        count, first, after = examples[with_single[0]], with_single[0], " after mixing" if merged > 1 else ""
         raise BadInput(
             "batch_size",
             expected=f"batches of at least 2 examples{after} for BatchNorm layer {single[0]!r}",
@@ -81,13 +87,13 @@ def _smallest_batch(examples: int, recipe: Recipe) -> int:
 
 
 def values_per_channel(model: nn.Module, sample: Tensor) -> dict[str, int]:
-    """How many values of each channel one example (sample: [1, ...]) gives every BatchNorm layer, by name."""
+    """Values per channel that one example (sample: [1, ...]) gives to every BatchNorm layer, by its name."""
     trial = copy.deepcopy(model).eval()
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     def note(name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            found[name] = inputs[0].numel() // max(1, inputs[0].shape[1])
+            counts[name] = inputs[0].numel() // max(1, inputs[0].shape[1])
 
         return hook
 
@@ -96,11 +102,11 @@ def values_per_channel(model: nn.Module, sample: Tensor) -> dict[str, int]:
             module.register_forward_pre_hook(note(name))
     with torch.no_grad():
         trial(sample)
-    return found
+    return counts
 
 
 def check_seams(seams: object) -> Seams:
-    """The seams, if a defence gave any."""
+    """The hooks of a defence, refused where its method returned something else."""
     if isinstance(seams, Seams):
         return seams
     raise BadInput(
@@ -112,7 +118,7 @@ def check_seams(seams: object) -> Seams:
 
 
 def check_example_gradients(model: nn.Module, seams: Seams) -> None:
-    """Refuse a defence on single examples' gradients where BatchNorm mixes the examples of a batch."""
+    """Refuse a defence on the gradients of single examples where BatchNorm mixes the examples of a batch."""
     if seams.gradients is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
         raise BadInput(
             "defence",
@@ -123,7 +129,7 @@ def check_example_gradients(model: nn.Module, seams: Seams) -> None:
 
 
 def check_kept(model: nn.Module, seams: Seams) -> None:
-    """Refuse a defence that keeps what is not there: other parameters, or BatchNorm layers of a model without."""
+    """Refuse a defence that keeps parameters which are not trained, or BatchNorm layers of a model without them."""
     if seams.kept is None:
         return
     unknown = [name for name in seams.kept.params if name not in parameters_of(model)]
@@ -143,7 +149,9 @@ def check_kept(model: nn.Module, seams: Seams) -> None:
         )
 
 
-Recorded = Literal["all", "last"] | str | tuple[int, ...]
+# The federation
+
+Recorded = Literal["all", "last"] | str | tuple[int, ...]  # a plan's `record`: which rounds are kept
 DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -154,25 +162,25 @@ DTYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Federation:
-    """Everything that defines a run but its seed: who holds what, the network, the recipe, the protocol.
+    """Everything that defines a run except its seed: records, network, recipe, protocol.
 
-    Clients train the network in train mode, whatever mode it is handed over in, and leave it as it was.
+    Clients train the network in train mode, whatever its mode is, and do not change it.
     """
 
     space: Space
-    clients: tuple[Records, ...]
+    clients: tuple[Records, ...]  # training records by client
     model: nn.Module
     recipe: Recipe = field(default_factory=Recipe)
     rounds: int = 1
-    participation: float = 1.0
+    participation: float = 1.0  # share of the clients in every round
     defence: Defence = field(default_factory=NoDefence)
     secure_aggregation: bool = False
     record: Recorded = "all"
-    holdout: tuple[Records, ...] = ()
-    public: Records | None = None
+    holdout: tuple[Records, ...] = ()  # by client, never trained on; empty for none
+    public: Records | None = None  # of no client
 
     def __post_init__(self) -> None:
-        """Check what can be checked before anything runs."""
+        """Refuse what cannot run."""
         check_records(self.model, self.clients, self.holdout)
         if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1:
             expected, remedy = "a whole number of at least 1", "Try rounds = 10."
@@ -187,16 +195,30 @@ class Federation:
         check_example_gradients(self.model, seams)
         check_kept(self.model, seams)
 
+    @classmethod
+    def of(cls, truth: Truth) -> Federation:
+        """Return the federation of a run that was simulated, which can be continued."""
+        return cls(
+            space=truth.space,
+            clients=truth.train,
+            holdout=truth.holdout,
+            public=truth.public,
+            model=truth.model,
+            recipe=truth.recipe,
+            defence=truth.defence,
+            rounds=truth.rounds,
+        )
+
     def work(self, client: int) -> Work:
-        """What a defence may know of a client's job."""
+        """The facts about a client's work that a defence may use."""
         return work_of(len(self.clients[client]), self.recipe, self.rounds, self.space, self.model)
 
     def kept(self) -> Kept:
-        """What clients keep to themselves."""
+        """The parameters and statistics that clients keep to themselves."""
         return kept_of(self.defence, self.work(0), self.recipe)
 
     def truth(self, seed: int) -> Truth:
-        """What really happens in the run of this seed."""
+        """The truth behind the run of this seed, for disclosure and scoring."""
         empty = Records(self.clients[0].x[:0], self.clients[0].y[:0])
         return Truth(
             space=self.space,
@@ -212,7 +234,7 @@ class Federation:
 
 
 def in_dtype(federation: Federation, name: str) -> Federation:
-    """The same federation with network and records in another floating-point type."""
+    """A copy of the federation with network and records in the floating-point type of that name."""
     if name not in DTYPES:
         raise unknown_name("dtype", name, DTYPES)
     dtype = DTYPES[name]
@@ -230,7 +252,7 @@ def _cast(records: Records, dtype: torch.dtype) -> Records:
 
 
 def recorded_rounds(record: Recorded, rounds: int) -> set[int]:
-    """The rounds that a setting of `record` keeps; the last one is always kept."""
+    """The rounds that a value of `record` keeps; the last one is always kept."""
     if isinstance(record, tuple):
         if any(not 0 <= round < rounds for round in record):
             expected, remedy = f"rounds from 0 to {rounds - 1}", "Leave out what is beyond."
@@ -254,40 +276,39 @@ def participants(federation: Federation, seed: int, round: int) -> list[int]:
 
 
 def participant_count(federation: Federation) -> int:
-    """How many clients take part in every round, at least one."""
+    """Number of clients in every round, at least one."""
     return share_of(federation.participation, len(federation.clients))
 
 
 def share_of(participation: float, clients: int) -> int:
-    """How many of so many clients a share of them is, at least one."""
+    """The share `participation` of a number of clients, rounded, at least one."""
     return max(1, int(participation * clients + 0.5))
 
 
 def rounds_worked(federation: Federation, seed: int) -> list[int]:
-    """In how many rounds of the run each client takes part."""
-    found = [0] * len(federation.clients)
+    """Number of rounds of the run in which each client takes part, by client."""
+    counts = [0] * len(federation.clients)
     for round in range(federation.rounds):
         for client in participants(federation, seed, round):
-            found[client] += 1
-    return found
+            counts[client] += 1
+    return counts
 
 
-# --- A defence tried out before a run: one local step of the first client on a few of its examples.
+# A defence tried before a run: one local step of the first client on a few of its examples
 
-
-EXAMPLES = 4  # also in pairs more than one, which BatchNorm needs
+EXAMPLES = 4  # merged in pairs they are still two, which BatchNorm needs
 
 
 def try_defence(federation: Federation, *, own: bool) -> None:
-    """Refuse what would break in the first step: an own defence, or a network that has no gradients of examples.
+    """Refuse what would fail in the first step: a user's own defence, or a network without per-example gradients.
 
-    Errors of an own defence come through as they are, for the caller to tell whose they are.
+    `own` marks a user's own defence; its errors pass through unchanged, so that the caller can report their place.
     """
     seams = federation.defence.seams(federation.work(0))
     if not own and seams.gradients is None:
         return
     records = federation.clients[0]
-    job = Job(
+    job = ClientJob(
         client=0,
         start=parameters_of(federation.model),
         buffers=buffers_of(federation.model),
@@ -305,7 +326,7 @@ def try_defence(federation: Federation, *, own: bool) -> None:
         raise BadInput(
             "defence",
             expected="a network whose gradients can be taken example by example",
-            got=told(error),
+            got=describe_error(error),
             remedy="Leave out recurrent layers and running statistics (track_running_stats = False), "
             'or use a defence with at = "update".',
         ) from error

@@ -1,4 +1,4 @@
-"""What was said in a federation: messages with their readers, and the tensors they carry."""
+"""The transcript of a run: its messages with their readers, and the shelf that stores their tensors."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from torch import Tensor, nn
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 
-# --- Messages of a federation and who can read them.
-
+# Messages and their readers
 
 SERVER = "server"
-WIRE = "wire"  # whoever listens on the links
+WIRE = "wire"  # a network eavesdropper
 
 
-def client_seat(client: int) -> str:
+def client_reader(client: int) -> str:
     """The name of a client as a reader."""
     return f"client:{client}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One message: where its tensors are kept, whom it concerns, and who can read it.
+    """One message: the key of its tensors, the client it concerns, and who can read it.
 
-    `broadcast` is the model sent to a client, `reply` what the client returned, `sum` the weighted mean of a
-    round's replies, `outcome` the global model that a round ended with, `state` a client's own buffers that
-    never leave it.
+    `broadcast` is the model sent to a client, `reply` the client's update, `sum` the weighted mean of the replies of a
+    round, `outcome` the global model at the end of a round, `state` parameters and buffers that never leave a client.
     """
 
     what: Literal["broadcast", "reply", "sum", "outcome", "state"]
     round: int
     client: int | None  # None for a sum or an outcome
-    parts: str  # key of the tensors in the transcript's tensors
+    parts: str  # key of its tensors on the transcript's shelf
     kind: Literal["weights", "gradient"] = "weights"  # replies and sums
     examples: int | None = None
     contributors: tuple[int, ...] = ()
@@ -44,28 +42,31 @@ class Message:
 
 
 def readers_of_broadcast(client: int) -> frozenset[str]:
-    """The model sent to a client is seen by the server, that client and its link."""
-    return frozenset({SERVER, WIRE, client_seat(client)})
+    """Readers of the model sent to a client: the server, that client and an eavesdropper on its link."""
+    return frozenset({SERVER, WIRE, client_reader(client)})
 
 
 def readers_of_reply(client: int, secure_aggregation: bool) -> frozenset[str]:
-    """A reply is seen by the server and the link, unless secure aggregation masks it."""
-    own = {client_seat(client)}
+    """Readers of a reply: its client, and the server and an eavesdropper unless secure aggregation masks it."""
+    own = {client_reader(client)}
     return frozenset(own if secure_aggregation else own | {SERVER, WIRE})
 
 
 def readers_of_sum() -> frozenset[str]:
-    """The round's weighted mean is made by the server."""
+    """Readers of the weighted mean of a round: the server, which computes it."""
     return frozenset({SERVER})
 
 
 def readers_of_outcome(
     next_clients: tuple[int, ...], last: bool, everyone: tuple[int, ...]
 ) -> frozenset[str]:
-    """The new global model is seen by those it is sent to next; the final one is handed to everyone."""
-    told = everyone if last else next_clients
-    seats = {client_seat(client) for client in told}
-    return frozenset({SERVER} | seats | ({WIRE} if told else set()))
+    """Readers of a new global model: the server and the clients of the next round; the final one goes to everyone."""
+    recipients = everyone if last else next_clients
+    clients = {client_reader(client) for client in recipients}
+    return frozenset({SERVER} | clients | ({WIRE} if recipients else set()))
+
+
+# Tensors
 
 
 @dataclass(frozen=True)
@@ -75,40 +76,44 @@ class Parts:
     params: dict[str, Tensor]
     buffers: dict[str, Tensor] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Numbers of tensors; no value."""
+        return f"Parts(params={len(self.params)}, buffers={len(self.buffers)})"
+
 
 class Shelf(Protocol):
-    """Where tensors are kept by key: in memory, or in a folder of shards."""
+    """A store of tensors by key: in memory, or in a folder of shards."""
 
     def put(self, key: str, parts: Parts) -> None:
-        """Keep these tensors under that key."""
+        """Store these tensors under that key."""
 
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """What fetches the tensors under that key, to be handed to someone who may see no other."""
+        """A function that fetches the tensors under that key and gives access to no others."""
 
 
 class MemoryShelf:
-    """Tensors kept in memory, detached so that no graph is held."""
+    """Tensors stored in memory, detached so that no graph stays alive."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._kept: dict[str, Parts] = {}
+        self._stored: dict[str, Parts] = {}
 
     def put(self, key: str, parts: Parts) -> None:
-        """Keep copies of these tensors under that key."""
+        """Store copies of these tensors under that key."""
         params = {name: value.detach().clone() for name, value in parts.params.items()}
         buffers = {name: value.detach().clone() for name, value in parts.buffers.items()}
-        self._kept[key] = Parts(params, buffers)
+        self._stored[key] = Parts(params, buffers)
 
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
-        return self._kept[key]
+        return self._stored[key]
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """What hands out the tensors under that key and holds no others."""
-        parts = self._kept[key]
+        """A function that returns the tensors under that key and holds no others."""
+        parts = self._stored[key]
         return lambda: parts
 
 
@@ -123,7 +128,12 @@ class Transcript:
     loss: str
     clients: int
     secure_aggregation: bool = False
-    recorded: bool = False  # read from a live federation, so nobody can be asked again
+    recorded: bool = False  # read from a live federation, so no client can be asked again
+
+    def __repr__(self) -> str:
+        """Numbers of clients, rounds and messages; no tensor."""
+        counts = f"clients={self.clients}, rounds={len(self.rounds())}, messages={len(self.messages)}"
+        return f"Transcript({counts}, secure_aggregation={self.secure_aggregation}, recorded={self.recorded})"
 
     def of_round(self, round: int) -> list[Message]:
         """The messages of one round, in order."""
@@ -138,7 +148,7 @@ class Transcript:
         return [message for message in self.messages if reader in message.readers]
 
     def outcome(self, round: int) -> Message:
-        """The message with the global model that a round ended with."""
+        """The message with the global model at the end of a round."""
         for message in self.messages:
             if message.what == "outcome" and message.round == round:
                 return message

@@ -1,4 +1,4 @@
-"""What really happened: who held which records, used in which order; for disclosure and scoring only."""
+"""The truth behind a run: the records of every client and the order of their use; for disclosure and scoring only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from fedxray.models.inspect import batch_norm_layers, batch_statistics
 from fedxray.params import Params, each
 from fedxray.seeds import fork
 
+MOST_SHOWN = 10  # clients in a repr
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Truth:
-    """Everything an auditor knows and an adversary does not; compared by identity, so that it can key a cache."""
+    """Everything that an auditor knows and an adversary does not; compared by identity, so that it can key a cache."""
 
     space: Space
     model: nn.Module
@@ -31,12 +33,19 @@ class Truth:
     seed: int
     rounds: int
 
+    def __repr__(self) -> str:
+        """Numbers of records and names of the settings; no value of a record."""
+        sizes = ", ".join(str(len(records)) for records in self.train[:MOST_SHOWN])
+        sizes += ", ..." if len(self.train) > MOST_SHOWN else ""
+        defence = type(self.defence).__name__
+        return f"Truth(train=[{sizes}], public={len(self.public)}, rounds={self.rounds}, defence={defence})"
+
     def work(self, client: int) -> Work:
-        """What a defence may know of a client's job."""
+        """The facts about a client's work that a defence may use."""
         return work_of(len(self.train[client]), self.recipe, self.rounds, self.space, self.model)
 
     def kept(self) -> Kept:
-        """What clients keep to themselves."""
+        """The parameters and statistics that clients keep to themselves."""
         return kept_of(self.defence, self.work(0), self.recipe)
 
     def schedule(self, client: int, round: int) -> Schedule:
@@ -46,7 +55,7 @@ class Truth:
 
 
 def kept_of(defence: Defence, work: Work, recipe: Recipe) -> Kept:
-    """What clients keep to themselves, by the recipe or by the defence."""
+    """The parameters and statistics that clients keep to themselves, by the recipe or by the defence."""
     by_defence, local = defence.seams(work).kept, recipe.batch_norm == "local"
     if by_defence is None:
         return Kept(statistics=local)
@@ -54,7 +63,7 @@ def kept_of(defence: Defence, work: Work, recipe: Recipe) -> Kept:
 
 
 def work_of(examples: int, recipe: Recipe, rounds: int, space: Space, model: nn.Module) -> Work:
-    """The job of a client with so many examples."""
+    """The facts about the work of a client with that number of examples, for a defence."""
     norms = batch_norm_layers(model)
     return Work(
         examples=examples,
@@ -81,8 +90,8 @@ def client_schedule(
 ) -> Schedule:
     """The batches of one client in one round; an order drawn `once` is the same in every round.
 
-    Batches drawn by chance are drawn anew for what a tampering server sent: their chance is part of what a client
-    promises.
+    Poisson batches are drawn anew for the parameters `tampered` that a tampering server sent: a client's privacy
+    guarantee depends on their randomness.
     """
     if sampling is not None:
         return draw_by_chance(
@@ -92,22 +101,21 @@ def client_schedule(
     return draw_schedule(examples, recipe, fork(seed, "schedule", client, when))
 
 
-# --- The BatchNorm statistics of a client's batches along one round, which its running statistics are
-# averages of.
-
-
 def statistics_of_round(
     model: nn.Module, recipe: Recipe, records: Records, sent: Parts, schedule: Schedule
 ) -> dict[str, Tensor]:
-    """Mean and unbiased variance by layer for every local step, each [steps, channels], without any defence."""
+    """BatchNorm statistics of a client's batches in one round: mean and unbiased variance, each [steps, channels].
+
+    Keys are "<layer>.mean" and "<layer>.var"; the running statistics are averages of these. No defence is applied.
+    """
     statistics, evaluate = batch_statistics(model), objective(model, recipe.loss)
-    found: list[dict[str, Tensor]] = []
+    by_step: list[dict[str, Tensor]] = []
 
     def watched(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
-            found.append(each(torch.detach, statistics(params, buffers, batch.x)))
+            by_step.append(each(torch.detach, statistics(params, buffers, batch.x)))
         return evaluate(params, buffers, batch)
 
     batches = [Batch(x=records.x[used], y=records.y[used]) for used in schedule.rows()]
     local_update(sent.params, sent.buffers, batches, recipe, watched)
-    return {name: torch.stack([step[name] for step in found]) for name in found[0]}
+    return {name: torch.stack([step[name] for step in by_step]) for name in by_step[0]}

@@ -1,4 +1,7 @@
-"""How near a guessed model is to the true one, and how well it fits the client's records."""
+"""Scores of a guessed local model: distance of parameters, fit to the client's records, and Zest.
+
+Zest compares the local explanations of two models, so it needs inputs cut into segments.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,8 @@ from fedxray.losses import example_loss
 from fedxray.params import Params, same_shapes
 from fedxray.seeds import fork, uniform_like
 
-WORST_DISTANCE = (
-    1e10  # where the guess is not finite, or the truth is all zero and the guess is not; any loss
-)
+# Of a guess that is not finite, or of any guess but zero where the truth is all zero; also the largest loss.
+WORST_DISTANCE = 1e10
 
 
 def parameter_distance(guess: Params, truth: Params) -> float:
@@ -43,39 +45,38 @@ def distance_scores(guess: Params, truth: Params) -> dict[str, float]:
 
 
 def fit_scores(output: Tensor, y: Tensor, loss: str, space: Space, everyone: Tensor) -> dict[str, float]:
-    """How well a model with these outputs [n, outputs] fits the client's own records y [n].
+    """Loss, accuracy or relative error of a model with these outputs [n, outputs] on the client's own targets y [n].
 
-    Of a regression the loss is in units of the variance of everyone's targets, so that it does not depend on theirs.
+    The loss of a regression is divided by the variance of the targets of all clients (`everyone` [m]), so that it does
+    not depend on their unit.
     """
     if not len(y):
         return {}
     value = float(example_loss(loss)(output, y).double().mean())
     if space.target == "classification":
         hits = (output.argmax(-1) == y) & torch.isfinite(output).all(-1)
-        return {"training_loss": _held(value), "training_accuracy": float(hits.double().mean())}
-    found = {"training_loss": _held(value / (float(everyone.double().var(correction=0)) or 1.0))}
-    off = relative_error(output[:, 0], y, space)
-    return found if off is None else {**found, "training_mape": _held(off)}
+        return {"training_loss": _capped(value), "training_accuracy": float(hits.double().mean())}
+    scores = {"training_loss": _capped(value / (float(everyone.double().var(correction=0)) or 1.0))}
+    error = relative_error(output[:, 0], y, space)
+    return scores if error is None else {**scores, "training_mape": _capped(error)}
 
 
 def relative_error(guess: Tensor, y: Tensor, space: Space) -> float | None:
     """Mean of |guess - y| / y, both [n], in the units of the data; None unless all targets are above 0."""
-    raw, told = (one.double() * space.target_std + space.target_mean for one in (y, guess))
-    return float(((told - raw) / raw).abs().mean()) if bool((raw > 0).all()) else None
+    raw, guessed = (values.double() * space.target_std + space.target_mean for values in (y, guess))
+    return float(((guessed - raw) / raw).abs().mean()) if bool((raw > 0).all()) else None
 
 
-def _held(value: float) -> float:
-    """At most 1e10, which is also what is not finite."""
+def _capped(value: float) -> float:
+    """The value, or 1e10 where it is larger or not finite."""
     return min(value, WORST_DISTANCE) if math.isfinite(value) else WORST_DISTANCE
 
 
-# --- Which entries of an input belong together when it is explained: a column of a table, a patch of an
-# image.
+# Segments: entries of an input that are blanked together
 #
-# Tables: all entries that encode one column. Images: superpixels by quickshift with the settings of Zest
-# and LIME where scikit-image is installed (the extra `images`), else squares of a grid; a picture in which
-# quickshift finds fewer than four superpixels (a very small one) gets the grid too.
-
+# Tables: all entries that encode one column. Images: superpixels by quickshift with the settings of Zest and LIME where
+# scikit-image is installed (the extra `images`), otherwise squares of a grid; an image in which quickshift finds fewer
+# than four superpixels (a very small one) gets the grid too.
 
 Cut = Literal["auto", "quickshift", "grid"]
 CUTS = ("auto", "quickshift", "grid")
@@ -84,7 +85,10 @@ FEWEST = 4  # superpixels
 
 
 def segments_of(x: Tensor, space: Space, cut: Cut = "auto") -> Tensor:
-    """The number of the segment that each entry of x [n, *shape] is in, counted from 0; int64, same shape."""
+    """The number of the segment of each entry of x [n, *shape], counted from 0; int64, same shape.
+
+    `cut` chooses the segments of images: quickshift, a grid, or quickshift where it is installed ("auto").
+    """
     if cut not in CUTS:
         raise unknown_name("cut", cut, CUTS)
     if space.kind == "table":
@@ -92,18 +96,18 @@ def segments_of(x: Tensor, space: Space, cut: Cut = "auto") -> Tensor:
     grid = squares(space, x.device)
     if cut == "grid" or (cut == "auto" and find_spec("skimage") is None):
         return grid.expand(x.shape)
-    found = superpixels(space.to_pixels(x))[:, None].expand(x.shape)
-    enough = found.flatten(1).amax(1) + 1 >= FEWEST
-    return torch.where(enough.reshape(-1, 1, 1, 1), found, grid)
+    shifted = superpixels(space.to_pixels(x))[:, None].expand(x.shape)
+    enough = shifted.flatten(1).amax(1) + 1 >= FEWEST
+    return torch.where(enough.reshape(-1, 1, 1, 1), shifted, grid)
 
 
 def by_column(space: Space, device: torch.device) -> Tensor:
-    """The column of every entry of a table, shape [entries]; entries of no column stand alone."""
+    """The column of every entry of a table, shape [entries]; an entry of no column is a segment by itself."""
     (entries,) = space.shape
-    found = torch.arange(entries, dtype=torch.int64, device=device)
+    first = torch.arange(entries, dtype=torch.int64, device=device)  # of the column of each entry
     for column in space.columns:
-        found[list(column.positions)] = min(column.positions)
-    numbered: Tensor = torch.unique(found, return_inverse=True)[1]
+        first[list(column.positions)] = min(column.positions)
+    numbered: Tensor = torch.unique(first, return_inverse=True)[1]
     return numbered
 
 
@@ -124,41 +128,38 @@ def superpixels(pixels: Tensor) -> Tensor:
     import numpy as np
     from skimage.segmentation import quickshift
 
-    shown = pixels.detach().cpu().double().clamp(0, 1)
-    colours = shown if shown.shape[1] == 3 else shown.mean(1, keepdim=True).expand(-1, 3, -1, -1)
-    found = [
+    valid = pixels.detach().cpu().double().clamp(0, 1)
+    colours = valid if valid.shape[1] == 3 else valid.mean(1, keepdim=True).expand(-1, 3, -1, -1)
+    segments = [
         quickshift(image, kernel_size=4, max_dist=200, ratio=0.2, rng=0)
         for image in colours.permute(0, 2, 3, 1).numpy()
     ]
-    return torch.from_numpy(np.stack(found).astype(np.int64)).to(pixels.device)
+    return torch.from_numpy(np.stack(segments).astype(np.int64)).to(pixels.device)
 
 
-# --- Zest (Jia et al. 2022): two models are alike when they explain their answers alike.
+# Zest (Jia et al. 2022): two models are similar if their local explanations are
 #
-#     1. Take some records as references, and cut each into segments.
-#     2. Blank random segments of it, many times, and ask the model (first mask: nothing is blanked).
-#     3. Fit its answers by a linear function of the masks (LIME): one weight per segment and output.
-#     4. The weights of all references together are the model's signature; likeness is the cosine of two of them.
+#     1. Choose some records as references, and cut each into segments.
+#     2. Blank random segments of it, many times, and evaluate the model (the first mask blanks nothing).
+#     3. Fit its outputs by a linear function of the masks (LIME): one weight per segment and output.
+#     4. The weights of all references are the signature of the model; the score is the cosine of two signatures.
 #
-# As in the authors' code the fit is plain least squares without intercept, the answers are raw outputs and
-# both models see the same masks. Where we differ: the references are evenly spread over the given records,
-# not the first 128; there are five masks per segment, at least 200, not 1,000; references with equally many
-# segments share their masks, so that one factorisation serves them all. The authors blank with zero in
-# standardised inputs, which is the mean: so do we, for tables too. Classes are not aligned, since both
-# models name them alike.
+# As in the authors' code the fit is plain least squares without intercept, the outputs are raw, and both models get the
+# same masks. Where we differ: the references are evenly spread over the given records, not the first 128; there are
+# five masks per segment, at least 200, not 1,000; references with equally many segments share their masks, so that one
+# factorisation serves them all. The authors blank with zero in standardised inputs, which is the mean: so do we, also
+# for tables. Classes are not aligned, since both models use the same names for them.
 #
-# Likeness can be had by a model that is of no use, so read the loss and the accuracy on the client's
-# records beside it.
-
+# A useless model can have a high score, so read the loss and the accuracy on the client's records beside it.
 
 Answer = Callable[[Tensor], Tensor]  # inputs [n, *shape] to outputs [n, outputs]
 ENTRIES_AT_ONCE = 4_000_000  # numbers of blanked inputs held at a time
-WORST = -1.0  # likeness to a model whose answers are not finite
+WORST = -1.0  # similarity to a model whose outputs are not finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lime:
-    """How models are explained."""
+    """Settings of the explanations."""
 
     references: int = 128
     masks_per_segment: int = 5
@@ -177,11 +178,11 @@ class Lime:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What both models are asked: references with their segments, what blanks, and the masks."""
+    """The inputs on which both models are explained: references with their segments, the blank input, and the masks."""
 
     references: Tensor  # [references, *shape]
     segments: Tensor  # [references, *shape]
-    blank: Tensor  # [*shape]
+    blank: Tensor  # [*shape], the values of blanked segments
     masks: dict[int, Tensor]  # by number of segments: [masks, segments] of bool
     intercept: bool = False
 
@@ -189,7 +190,7 @@ class Question:
 def ask(
     x: Tensor, everyone: Tensor, space: Space, generator: torch.Generator, lime: Lime | None = None
 ) -> Question:
-    """The question about records x [n, *shape]; what is blanked takes the mean of everyone's records [m, *shape]."""
+    """The inputs for explanations of models on x [n, *shape]; blanks hold the mean of `everyone` [m, *shape]."""
     lime = lime or Lime()
     count = min(lime.references, len(x))
     references = x[torch.arange(count, device=x.device) * len(x) // max(count, 1)]
@@ -222,26 +223,29 @@ def signature(answer: Answer, question: Question) -> Tensor:
     if not len(question.references):
         return question.references.new_zeros(0, dtype=torch.float64)
     sizes = _sizes(question.segments)
-    found: dict[int, Tensor] = {}  # by place of the reference
+    weights_of: dict[int, Tensor] = {}  # by index of the reference, [segments * outputs]
     for size, masks in question.masks.items():
         solver = torch.linalg.pinv(_design(masks, question.intercept))  # [weights, masks]
-        places = [place for place, one in enumerate(sizes) if one == size]
+        members = [index for index, segments in enumerate(sizes) if segments == size]
         step = max(1, ENTRIES_AT_ONCE // (len(masks) * question.blank.numel()))
-        for first in range(0, len(places), step):
-            some = places[first : first + step]
-            said = answer(_blanked(question, some, masks)).double()
-            weights = solver @ said.unflatten(0, (len(some), len(masks)))  # [references, weights, outputs]
-            found.update(zip(some, weights[:, :size].flatten(1), strict=True))
-    return torch.cat([found[place] for place in range(len(sizes))])
+        for first in range(0, len(members), step):
+            chunk = members[first : first + step]
+            outputs = answer(_blanked(question, chunk, masks)).double()  # [references * masks, outputs]
+            weights = solver @ outputs.unflatten(
+                0, (len(chunk), len(masks))
+            )  # [references, weights, outputs]
+            weights_of.update(zip(chunk, weights[:, :size].flatten(1), strict=True))
+    return torch.cat([weights_of[index] for index in range(len(sizes))])
 
 
-def likeness(left: Tensor, right: Tensor) -> float:
+def similarity(left: Tensor, right: Tensor) -> float:
     """Cosine of two signatures, -1..1; 0 if one of them is zero, -1 if one is not finite, 1 if they are equal."""
     if not bool(torch.isfinite(left).all() and torch.isfinite(right).all()):
         return WORST
     if torch.equal(left, right):
         return 1.0
-    left, right = (one / one.abs().max().clamp(min=torch.finfo(one.dtype).tiny) for one in (left, right))
+    # Scaled by their largest entry first, so that the squares of the norm cannot overflow.
+    left, right = (row / row.abs().max().clamp(min=torch.finfo(row.dtype).tiny) for row in (left, right))
     sizes = left.norm() * right.norm()
     return 0.0 if float(sizes) == 0 else max(-1.0, min(1.0, float(left @ right / sizes)))
 
@@ -251,14 +255,14 @@ def _design(masks: Tensor, intercept: bool) -> Tensor:
     return torch.cat([numbers, torch.ones_like(numbers[:, :1])], 1) if intercept else numbers
 
 
-def _blanked(question: Question, places: list[int], masks: Tensor) -> Tensor:
+def _blanked(question: Question, chosen: list[int], masks: Tensor) -> Tensor:
     """Every chosen reference under every mask, shape [references * masks, *shape]."""
-    x, segments = question.references[places], question.segments[places]
+    x, segments = question.references[chosen], question.segments[chosen]
     kept = masks[:, segments]  # [masks, references, *shape]
     return torch.where(kept, x, question.blank).transpose(0, 1).flatten(0, 1)
 
 
 def _sizes(segments: Tensor) -> list[int]:
-    """How many segments each reference has."""
-    found: list[int] = (segments.flatten(1).amax(1) + 1).tolist()
-    return found
+    """Number of segments of each reference."""
+    counts: list[int] = (segments.flatten(1).amax(1) + 1).tolist()
+    return counts

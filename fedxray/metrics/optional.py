@@ -1,7 +1,7 @@
-"""Metrics that a plan asks for beyond the usual ones: LPIPS, whose weights are loaded here, and papers' variants.
+"""Optional metrics that a plan may request: LPIPS, whose weights are loaded here, and variants of papers.
 
-Images are matched by likeness unless a name ends in _by_index: then they are paired by their labels, and equal labels
-in turn.
+Images are matched by similarity unless a name ends in _by_index: then they are paired by their labels, and images of
+equal labels in order.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 LPIPS = "lpips"
 BY_INDEX = "_by_index"
-PLAIN_BY_INDEX = ("psnr", "ssim", "mse")  # of the usual metrics
+PLAIN_BY_INDEX = ("psnr", "ssim", "mse")  # usual metrics that have such a variant
 
 
 def check_metrics(place: str, wanted: Sequence[str]) -> None:
-    """Refuse a metric that is scored anyway, or unknown."""
+    """Refuse a metric that is not optional, or unknown; `place` is the key of the plan."""
     for name in wanted:
         if name not in extra_names():
             raise unknown_name(place, name, extra_names())
 
 
 def check_usable(place: str, wanted: Sequence[str], attack: str, kind: str, space: Space) -> None:
-    """Refuse what cannot be measured on this attack's guesses, or without weights, before anything starts."""
+    """Refuse metrics that cannot be computed for this attack's kind of evidence, or without weights, before a run."""
     if not wanted:
         return
     if kind != "images":
@@ -47,7 +47,7 @@ def check_usable(place: str, wanted: Sequence[str], attack: str, kind: str, spac
 
 
 def extra_names() -> list[str]:
-    """All that can be asked for."""
+    """The names of all optional metrics."""
     from fedxray.metrics.images import VARIANTS
 
     papers = [name for variants in VARIANTS.values() for name in variants]
@@ -55,7 +55,7 @@ def extra_names() -> list[str]:
 
 
 def scored_with(wanted: Sequence[str]) -> dict[str, Any]:
-    """What `score` must be given so that it measures these."""
+    """The arguments of `score` for these metrics."""
     variants = {name.removesuffix(BY_INDEX) for name in wanted} - {LPIPS, *PLAIN_BY_INDEX}
     return {
         "papers": tuple(sorted({name.rpartition("_")[2] for name in variants})),
@@ -66,7 +66,7 @@ def scored_with(wanted: Sequence[str]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def perceptual() -> Lpips:
-    """The real weights of LPIPS, read once."""
+    """LPIPS with its published weights, read once."""
     from fedxray.data.store import lpips_weights
     from fedxray.metrics.images import from_arrays
 

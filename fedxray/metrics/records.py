@@ -1,4 +1,7 @@
-"""How well a hidden attribute of each record was told; an undecided guess (-1 or NaN) is wrong."""
+"""Scores of guesses about records: attributes, label counts, membership, and rows of a table.
+
+An undecided guess (-1 or NaN) counts as wrong everywhere.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from fedxray.errors import BadInput
 from fedxray.imaging import assignment
 from fedxray.metrics.scores import Scores, from_records
 
+# Attributes
+
 
 def correct(guess: Tensor, truth: Tensor) -> Tensor:
     """1 where the guessed category is the true one, else 0, both [n]; shape [n] float32."""
@@ -21,7 +26,7 @@ def correct(guess: Tensor, truth: Tensor) -> Tensor:
 
 
 def balanced_accuracy(guess: Tensor, truth: Tensor) -> float | None:
-    """Mean over the true categories of the share told rightly, both [n]; None without records."""
+    """Mean over the true categories of the share inferred correctly, both [n]; None without records."""
     hits = correct(guess, truth).double()
     shares = [float(hits[truth == category].mean()) for category in sorted(set(truth.tolist()))]
     return sum(shares) / len(shares) if shares else None
@@ -36,7 +41,7 @@ def category_scores(guess: Tensor, truth: Tensor) -> Scores:
 
 
 def continuous_scores(guess: Tensor, truth: Tensor, *, tolerance: float) -> Scores:
-    """Share of values [n] told to within the tolerance, the edge included."""
+    """Share of values [n] inferred within the tolerance, the bound included."""
     _check_same_length(guess, truth)
     if not tolerance >= 0:
         remedy = "Give it in the unit of the attribute."
@@ -51,7 +56,7 @@ def _check_same_length(guess: Tensor, truth: Tensor) -> None:
         raise BadInput("guess", expected=f"shape {list(truth.shape)}", got=list(guess.shape), remedy=remedy)
 
 
-# --- How well the number of examples of each class was told.
+# Label counts
 
 
 def label_error(guess: Tensor, truth: Tensor) -> float:
@@ -78,15 +83,14 @@ def label_scores(guess: Tensor, truth: Tensor) -> Scores:
     return Scores(means={"label_error": label_error(guess, truth), **known}, records={})
 
 
-# --- How well members were told from non-members by a score that is larger for likelier members.
-#
-# A score that is NaN counts as the worst: lowest for a member, highest for a non-member.
+# Membership: scores are larger for likelier members; NaN is the lowest for a member, the highest for a non-member
 
 
 def auc(score: Tensor, member: Tensor) -> float:
-    """Chance that a member [n, member true] scores above a non-member, ties counted half."""
+    """ROC AUC of scores [n] for members [n] bool: probability that a member scores above a non-member, ties half."""
     inside, outside = _split(score, member)
     ordered = outside.sort().values
+    # Non-members below a member, plus non-members below or equal to it: twice the wins with ties counted half.
     below = torch.searchsorted(ordered, inside, right=False)
     not_above = torch.searchsorted(ordered, inside, right=True)
     wins = int(below.sum()) + int(not_above.sum())
@@ -96,7 +100,7 @@ def auc(score: Tensor, member: Tensor) -> float:
 def placements(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
     """For each member the share of non-members below it, for each non-member that of members above it, ties half.
 
-    Both have the auc as their mean; their spreads give its variance (DeLong).
+    The mean of either is the AUC; their variances give the variance of the AUC (DeLong).
     """
     inside, outside = _split(score, member)
     return _share_below(inside, outside), 1.0 - _share_below(outside, inside)
@@ -110,10 +114,10 @@ def _share_below(values: Tensor, others: Tensor) -> Tensor:
 
 
 def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
-    """Share of members named by the best threshold that names at most fpr of the non-members, ties in random order.
+    """True-positive rate at the threshold with a false-positive rate of at most `fpr`, ties in random order.
 
-    Blind guessing gives (allowed + 1) / (non-members + 1), where `allowed` non-members may be named: with few
-    non-members that is well above fpr, and equal scores for all give just that, so the floor is fair.
+    Guessing at random gives (allowed + 1) / (non-members + 1), where `allowed` is the number of false positives: with
+    few non-members that is well above fpr, and equal scores for all give exactly that, so the floor is fair.
     """
     inside, outside = _split(score, member)
     allowed = math.floor(fpr * len(outside) + 1e-9)  # 0.01 * 2900 is 28.999...
@@ -121,9 +125,10 @@ def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
         return 1.0
     limit = outside.sort(descending=True).values[allowed]
     above, level = int((inside > limit).sum()), int((inside == limit).sum())
-    left = allowed - int((outside > limit).sum())  # non-members at the limit that may still be named
-    named = above + level * (left + 1) / (int((outside == limit).sum()) + 1)
-    return named / len(inside)
+    left = allowed - int((outside > limit).sum())  # false positives still allowed at the limit itself
+    # With ties in random order, a member at the limit comes before the first non-member too many with this probability.
+    positives = above + level * (left + 1) / (int((outside == limit).sum()) + 1)
+    return positives / len(inside)
 
 
 def membership_scores(score: Tensor, member: Tensor) -> Scores:
@@ -152,37 +157,36 @@ def _check(score: Tensor, member: Tensor) -> None:
         raise BadInput("member", expected="score [n] and member [n] of bool", got=got, remedy=remedy)
 
 
-# --- How much of a client's rows was told: values of matched rows, each within its column's tolerance.
+# Rows of a table: values of matched rows, each within the tolerance of its column
 #
-# A number counts when it is off by at most the tolerance of its column (a tenth of the range), a category
-# when the nearest code is the true one. Each true row is compared with the guess that the matching with
-# most values told gives it; among equals the nearer rows are matched. A row without a guess has no value
-# told.
+# A number counts if its error is at most the tolerance of its column (a tenth of the range), a category if its nearest
+# code is the true one. The matching is the one with most values recovered; among equals the nearer rows are matched. A
+# row without a guess has no value recovered.
 
 
 def row_scores(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Scores:
-    """Share of values told of each true row, guess [g, width] matched to truth [t, width]."""
+    """Share of values recovered of each true row, guess [g, width] matched to truth [t, width]."""
     if guess.ndim != 2 or guess.shape[1:] != truth.shape[1:]:
         expected, remedy = f"rows of {truth.shape[-1]} numbers", "Give rows as the model gets them."
         raise BadInput("guess", expected=expected, got=list(guess.shape), remedy=remedy)
-    told = values_told(guess, truth, columns)  # [g, t, columns]
-    rows, places = assignment(told.sum(-1) + _nearness(guess, truth))
+    recovered = values_told(guess, truth, columns)  # [g, t, columns]
+    guesses, rows = assignment(recovered.sum(-1) + _nearness(guess, truth))
     shares = torch.zeros(len(truth), dtype=torch.float32, device=truth.device)
-    shares[places] = told[rows, places].to(torch.float32).mean(-1)
+    shares[rows] = recovered[guesses, rows].to(torch.float32).mean(-1)
     return from_records({"values_recovered": shares})
 
 
 def values_told(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Tensor:
-    """Whether each value of each true row is told by each guess; bool [g, t, columns]."""
-    found = []
+    """Whether each guess recovers each value of each true row; bool [g, t, columns]."""
+    by_column = []
     for column in columns:
-        mine, real = guess[:, list(column.positions)], truth[:, list(column.positions)]
+        guessed, real = guess[:, list(column.positions)], truth[:, list(column.positions)]
         if column.kind == "continuous":
-            found.append((mine[:, None, 0] - real[None, :, 0]).abs() <= column.tolerance)
+            by_column.append((guessed[:, None, 0] - real[None, :, 0]).abs() <= column.tolerance)
         else:
             codes = column.candidates(truth)
-            found.append(_category(mine, codes)[:, None] == _category(real, codes)[None])
-    return torch.stack(found, -1)
+            by_column.append(_category(guessed, codes)[:, None] == _category(real, codes)[None])
+    return torch.stack(by_column, -1)
 
 
 def _category(values: Tensor, codes: Tensor) -> Tensor:
@@ -192,6 +196,6 @@ def _category(values: Tensor, codes: Tensor) -> Tensor:
 
 
 def _nearness(guess: Tensor, truth: Tensor) -> Tensor:
-    """From 0 (far away, or not finite) to a value below one over the number of rows, [g, t]; decides among equals."""
+    """A tie-breaker of the matching, [g, t]: from 0 (far, or not finite) to less than one over the number of rows."""
     apart = ((guess[:, None].double() - truth[None].double()) ** 2).mean(-1)
     return torch.nan_to_num(1 / (1 + apart), nan=0.0) / (2 * max(1, len(truth)))

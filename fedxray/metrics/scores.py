@@ -1,4 +1,4 @@
-"""What every metric hands back: one number per metric, and its value for each true record."""
+"""The result of scoring: one number per metric, and its value for each true record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Scores of one guess; a metric that cannot be told (nothing to compare) is absent, never NaN."""
+    """Scores of one guess; a metric that is undefined (nothing to compare) is absent, never NaN."""
 
     means: Mapping[str, float]
     records: Mapping[str, Tensor]  # per metric [true records]; NaN where a record got no guess

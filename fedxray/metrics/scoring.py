@@ -1,4 +1,4 @@
-"""Evidence against the truth: the one place where the two meet."""
+"""Scoring: evidence is compared with the truth here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
 from fedxray.lookup import load
 from fedxray.metrics.images import Lpips, class_image_scores, image_scores, image_scores_by_index
-from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, likeness, signature
+from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import (
     balanced_accuracy,
     category_scores,
@@ -39,12 +39,12 @@ from fedxray.metrics.scores import Scores, from_records, mean_of
 from fedxray.metrics.table import METRICS
 from fedxray.seeds import fork
 
-MOST_OTHERS = 999  # candidates beside the original in a retrieval
+MOST_OTHERS = 999  # other images in a retrieval
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """Which records a guess is held against."""
+    """The records that a guess is compared with, and what is to be computed."""
 
     truth: Truth
     client: int | None
@@ -56,8 +56,8 @@ class _Question:
     by_index: bool
 
     def records(self) -> Records:
-        found = records_in_question(self.truth, self.client, self.seats, self.rows)
-        return Records(found.x[: self.limit], found.y[: self.limit])
+        records = records_in_question(self.truth, self.client, self.seats, self.rows)
+        return Records(records.x[: self.limit], records.y[: self.limit])
 
 
 def score(
@@ -74,14 +74,15 @@ def score(
 ) -> Scores:
     """Scores of a guess about one client's records; by default the client whose messages were read.
 
-    `limit` caps how many images or rows a set of reconstructions is held against; `papers` adds to the scores of images
-    the variants of those papers, as psnr_002, and the weights of `lpips` add that distance; `by_index` adds what
-    images score that are compared in the order of their labels, where they are as many as the records.
+    `seats` are the colluding clients, whose records are not asked about; rows = "holdout" compares with held-out
+    records. `limit` is the largest number of images or rows that reconstructions are compared with. For images,
+    `papers` adds the variants of those papers ("002": psnr_002), `lpips` adds that distance, and `by_index` adds the
+    scores of images paired by their labels instead of matched, where there are as many guesses as records.
     """
-    about = evidence.target if client is None else client
+    target = evidence.target if client is None else client
     question = _Question(
         truth=truth,
-        client=about,
+        client=target,
         seats=seats or evidence.seats,
         rows=rows,
         limit=limit,
@@ -94,26 +95,26 @@ def score(
             "evidence",
             expected=f"one of the kinds {', '.join(_BY_KIND)}",
             got=evidence.kind,
-            remedy="Scores of this kind are not built yet.",
+            remedy="Give the evidence of an attack.",
         )
     return _BY_KIND[evidence.kind](evidence, question)
 
 
 def other_optimum(truth: Truth, client: int) -> Evidence:
-    """The next client's own optimum as a guess of this one's: what a model of the wrong client is worth."""
-    found = local_optimum(truth, (client + 1) % len(truth.train))
-    return of_model(found.params, found.buffers)
+    """The optimum of the next client as a guess of this one's: a floor for guessed models."""
+    optimum = local_optimum(truth, (client + 1) % len(truth.train))
+    return of_model(optimum.params, optimum.buffers)
 
 
 def same_client_other_seed(truth: Truth, client: int) -> Scores:
-    """What the client's own optimum from another first model scores: more likeness than that cannot be asked for.
+    """Scores of the client's own optimum from other initial weights: a ceiling for guessed models.
 
-    Its parameters have no reason to be near, so their distance is left out.
+    Its parameters need not be near, so their distance is left out.
     """
-    found = local_optimum(truth, client, other_seed=True)
-    scores = score(of_model(found.params, found.buffers), truth, client=client)
+    optimum = local_optimum(truth, client, other_seed=True)
+    scores = score(of_model(optimum.params, optimum.buffers), truth, client=client)
     return replace(
-        scores, means={name: one for name, one in scores.means.items() if name != "parameter_distance"}
+        scores, means={name: value for name, value in scores.means.items() if name != "parameter_distance"}
     )
 
 
@@ -126,32 +127,32 @@ def _attributes(evidence: Evidence, asked: _Question) -> Scores:
         return _with_formulas("attributes", values, guess[:, 0], real[:, 0])
     codes = column.candidates(records.x)
     categories = _nearest(guess, codes), _nearest(real, codes)
-    found = _with_formulas("attributes", category_scores(*categories), *categories)
+    scores = _with_formulas("attributes", category_scores(*categories), *categories)
     if "codes_balanced" not in evidence.tensors:
-        return found
-    # A guess made for plain accuracy is no fair floor of the balanced one, so a floor may make two.
+        return scores
+    # A guess made for plain accuracy is no fair floor of the balanced one, so a floor may make two guesses.
     fair = balanced_accuracy(
         _nearest(evidence.tensors["codes_balanced"].to(records.x), codes), _nearest(real, codes)
     )
-    return found if fair is None else replace(found, means={**found.means, "balanced_accuracy": fair})
+    return scores if fair is None else replace(scores, means={**scores.means, "balanced_accuracy": fair})
 
 
 def _nearest(values: Tensor, codes: Tensor) -> Tensor:
     """The category of every encoding, shape [records]; -1 where a guess is not finite."""
-    found = (values[:, None] - codes[None]).abs().sum(-1).argmin(1)
-    return torch.where(torch.isfinite(values).all(1), found, -1)
+    nearest = (values[:, None] - codes[None]).abs().sum(-1).argmin(1)
+    return torch.where(torch.isfinite(values).all(1), nearest, -1)
 
 
 def _membership(evidence: Evidence, asked: _Question) -> Scores:
     _, inside = membership_records(asked.truth, asked.client, asked.seats)
-    found = evidence.tensors["scores"]
-    inside = inside.to(found.device)
-    scores = membership_scores(found, inside)
-    return _with_formulas("membership", scores, found, inside) if scores.means else scores
+    guess = evidence.tensors["scores"]
+    inside = inside.to(guess.device)
+    scores = membership_scores(guess, inside)
+    return _with_formulas("membership", scores, guess, inside) if scores.means else scores
 
 
 def _sources(evidence: Evidence, asked: _Question) -> Scores:
-    """Whether the named client owns each record; of a guess given as probabilities, how likely it does."""
+    """Whether the guessed client owns each record; for probabilities, the probability of its owners."""
     owners = source_records(asked.truth, asked.client, asked.seats, asked.rows)[1].to(torch.float32)
     if "probabilities" in evidence.tensors:
         return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
@@ -163,12 +164,11 @@ def _sources(evidence: Evidence, asked: _Question) -> Scores:
 def _images(evidence: Evidence, asked: _Question) -> Scores:
     space, records = asked.truth.space, asked.records()
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
-    if (
-        "own" in evidence.tensors
-    ):  # what a curious client takes for its own images is no guess about the others'
+    # Images that a curious client attributes to itself are no guess about the others'.
+    if "own" in evidence.tensors:
         guess = guess[~evidence.tensors["own"].to(guess.device)]
     real, others = space.to_pixels(records.x), space.to_pixels(_others(asked))
-    found = image_scores(
+    scores = image_scores(
         guess,
         real,
         recognised_above=space.recognised_above,
@@ -176,34 +176,34 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
         papers=asked.papers,
         lpips=asked.lpips,
     )
-    found = _with_formulas("images", found, guess, real)
+    scores = _with_formulas("images", scores, guess, real)
     if not asked.by_index or len(guess) != len(real):
-        return found
+        return scores
     in_order = image_scores_by_index(
-        guess[_places_by_label(evidence, records.y)],
+        guess[_guesses_by_label(evidence, records.y)],
         real,
         recognised_above=space.recognised_above,
         papers=asked.papers,
     )
     return Scores(
-        means={**found.means, **in_order.means},
-        records={**found.records, **in_order.records},
+        means={**scores.means, **in_order.means},
+        records={**scores.records, **in_order.records},
     )
 
 
-def _places_by_label(evidence: Evidence, labels: Tensor) -> Tensor:
-    """The guess that stands for each record [records] where nothing is matched by likeness.
+def _guesses_by_label(evidence: Evidence, labels: Tensor) -> Tensor:
+    """The index of the guess of each record [records] where images are not matched by similarity.
 
-    Labels are granted in an order of their own, so the order of guesses is that of their labels. Equal labels are
-    taken in turn; where guesses have other labels than the records, or none, they are taken as they come.
+    Labels are granted in random order, so guesses are ordered by their labels, those of equal labels in their order.
+    Where guesses have other labels than the records, or none, their own order is used.
     """
-    theirs = evidence.tensors.get("labels")
-    places = torch.arange(len(labels), device=labels.device)
-    if theirs is None or not torch.equal(theirs.to(labels).sort().values, labels.sort().values):
-        return places
-    found = torch.empty_like(places)
-    found[labels.argsort(stable=True)] = theirs.to(labels).argsort(stable=True)
-    return found
+    guessed = evidence.tensors.get("labels")
+    in_order = torch.arange(len(labels), device=labels.device)
+    if guessed is None or not torch.equal(guessed.to(labels).sort().values, labels.sort().values):
+        return in_order
+    by_label = torch.empty_like(in_order)
+    by_label[labels.argsort(stable=True)] = guessed.to(labels).argsort(stable=True)
+    return by_label
 
 
 def _class_images(evidence: Evidence, asked: _Question) -> Scores:
@@ -214,7 +214,7 @@ def _class_images(evidence: Evidence, asked: _Question) -> Scores:
 
 
 def _others(asked: _Question) -> Tensor:
-    """Images of the same data set that are not in question: public ones, held-out ones, then other clients'."""
+    """Images of the same data set that are not asked about: public ones, held-out ones, then other clients'."""
     truth, client = asked.truth, asked.client
     pools = [truth.public.x]
     for rows, source in (("holdout", truth.holdout), ("train", truth.train)):
@@ -248,7 +248,7 @@ def _model(evidence: Evidence, asked: _Question) -> Scores:
         **fit_scores(answer(records.x), records.y, truth.recipe.loss, truth.space, everyone),
     }
     if len(question.references):
-        means["zest"] = likeness(signature(answer, question), wanted)
+        means["zest"] = similarity(signature(answer, question), wanted)
     return Scores(means=means, records={})
 
 
@@ -256,7 +256,7 @@ _signatures: WeakKeyDictionary[Truth, dict[int, tuple[Question, Tensor]]] = Weak
 
 
 def _explained(truth: Truth, client: int) -> tuple[Question, Tensor]:
-    """How models of this client are explained, and the signature of its own optimum; made once."""
+    """The inputs for explanations of this client's models, and the signature of its optimum; computed once."""
     known = _signatures.setdefault(truth, {})
     if client not in known:
         best, everyone = local_optimum(truth, client), union(truth.train).x

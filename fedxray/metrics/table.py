@@ -1,10 +1,11 @@
-"""Every metric by name: what it scores, which way is better for the attacker, and the margin of its verdict.
+"""Every metric by name: what it scores, the direction in which the attacker does better, and the margin of its verdict.
 
 The margin is the smallest gain over the floor that counts as a leak. Names with the suffix `_by_index`
 (images compared in the order given) or of a paper's variant (`psnr_002`, `ssim_004`) share the plain entry.
 
-A new metric is one function in a file of its own and one line here, with its "module:function" as `formula`: scoring
-then computes it for every guess of its kinds, and summary, gate and report use it.
+The sentences here are the only ones: report and docs use them. A new metric is one function in a file of its own and
+one line here, with its "module:function" as `formula`: scoring then computes it for every guess of its kinds, and
+summary, gate and report use it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Metric:
     kinds: tuple[str, ...]
     better: Literal["up", "down"]
     margin: float
-    what: str  # what the number states, as part of a sentence
-    best: float | None  # the value of a perfect attack; None where there is no end
+    what: str  # a sentence for the report, the terminal and the docs
+    best: float | None  # the value of a perfect attack; None where it is unbounded
     per_example: bool = False  # whether the margin is a share of the examples in question
     formula: str = ""  # "module:function"
 
@@ -57,59 +58,60 @@ def _down(kinds: str, margin: float, what: str, formula: str = "") -> Metric:
 
 METRICS: dict[str, Metric] = {
     "accuracy": _up("attributes sources", 0.05, "share of records inferred correctly"),
-    "balanced_accuracy": _up("attributes", 0.05, "mean over true categories of the share inferred correctly"),
-    "within_tolerance": _up("attributes", 0.05, "share of values inferred to within the tolerance"),
-    "auc": _up(
-        "membership",
-        0.05,
-        "ROC AUC, members vs non-members (0.5 = chance), ties count half",
+    "balanced_accuracy": _up(
+        "attributes", 0.05, "mean over the true categories of the share of records inferred correctly"
     ),
+    "within_tolerance": _up(
+        "attributes", 0.05, "share of values inferred within the tolerance (a tenth of the column's range)"
+    ),
+    "auc": _up("membership", 0.05, "ROC AUC, members vs non-members (0.5 = chance)"),
     "tpr_at_1pct_fpr": _up(
         "membership",
         0.05,
-        "share of members identified at a false-positive rate of 1 % "
-        "(fewer than 100 non-members: before the first false positive)",
+        "true-positive rate at a false-positive rate of 1 % "
+        "(with fewer than 100 non-members: at no false positive)",
     ),
     "psnr": _up(
         "images",
         1.0,
-        "dB per image, peak 1, unclipped, optimally matched, mean; psnr_002 as in Song et al. 2023 (AWA; peak is the "
-        "original's largest value), psnr_004 as in curious client (2024; whole numbers, peak 255)",
+        "peak signal-to-noise ratio in dB, mean over optimally matched images, peak 1, unclipped; psnr_002 as in Song "
+        "et al. 2023 (the peak is the original's largest value), psnr_004 as in curious client, 2024 (whole numbers, "
+        "peak 255)",
         None,
     ),
     "ssim": _up(
         "images",
         0.05,
-        "structural similarity, Gaussian window 11, sigma 1.5, inside the image; ssim_002 as in Song et al. 2023 (AWA) "
-        "and ssim_004 as in curious client (2024), once over the whole image",
+        "structural similarity, Gaussian window 11, sigma 1.5, inside the image; ssim_002 (Song et al. 2023) and "
+        "ssim_004 (curious client, 2024) use one window over the whole image",
     ),
     "mse": _down("images", 0.005, "mean squared error per image, pixels in 0..1"),
-    "rec": _up("images", 0.05, "share of images with a psnr above the data set's threshold"),
-    "retrieval": _up("images", 0.05, "share nearest to their original among it and up to 999 others"),
+    "rec": _up("images", 0.05, "share of images with a PSNR above the data set's threshold"),
+    "retrieval": _up(
+        "images", 0.05, "share of guesses that are nearer to their original than to up to 999 other images"
+    ),
     "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
     "class_ssim": _up(
         "class-images",
         0.05,
-        "ssim of a class's guessed image with the client's training images of that class, mean",
+        "mean SSIM of the guessed image of a class with the client's training images of that class",
     ),
     "class_psnr": _up(
         "class-images",
         1.0,
-        "psnr of a class's guessed image with the client's training images of that class, mean",
+        "mean PSNR of the guessed image of a class with the client's training images of that class",
         None,
     ),
     "label_error": Metric(
         kinds=("labels",),
         better="down",
         margin=0.05,
-        what="examples whose label is wrong: half the sum of count differences; the margin is a share of the examples",
+        what="number of wrong labels: half the sum of count differences over classes; the margin is a share of them",
         best=0.0,
         per_example=True,
     ),
     "label_accuracy": _up("labels", 0.05, "1 - label_error / examples"),
-    "values_recovered": _up(
-        "rows", 0.05, "share of values of matched rows recovered to within the tolerance"
-    ),
+    "values_recovered": _up("rows", 0.05, "share of values of matched rows recovered within the tolerance"),
     "zest": _up("model", 0.05, "similarity of the local explanations of two models, -1..1"),
     "parameter_distance": _down("model", 0.05, "relative L2 distance of the parameters"),
     "training_loss": _down(
@@ -125,7 +127,7 @@ METRICS: dict[str, Metric] = {
     ),
 }
 PAPER_VARIANTS = ("psnr", "ssim")
-# The metric that represents a kind of evidence where one is needed.
+# The primary metric of a kind of evidence.
 MAIN_METRIC: dict[str, str] = {
     "attributes": "accuracy",
     "sources": "accuracy",
@@ -139,7 +141,7 @@ MAIN_METRIC: dict[str, str] = {
 
 
 def metric(name: str) -> Metric:
-    """The entry of a metric, also for a name with a suffix."""
+    """The entry of a metric by name, which may have a suffix; refused where it is unknown."""
     base = name.removesuffix("_by_index")
     plain = re.sub(r"_\d{3}$", "", base) if base.startswith(PAPER_VARIANTS) else base
     entry = METRICS.get(plain)

@@ -1,4 +1,7 @@
-"""The federation of two clients of Figure 2, and the attacks on it."""
+"""The federation of two clients of Figure 2 (Diana et al. 2025), and the attacks on it.
+
+Apart from the description in `aia` because it needs torch.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from fedxray.attacks.attributes.from_model import with_value
 from fedxray.attacks.evidence import model_params
 from fedxray.attacks.local_model.linear import LocalModelLinear
 from fedxray.attacks.predict import losses
-from fedxray.data.dataset import Column as TableColumn
-from fedxray.data.dataset import Records, Space
+from fedxray.data.dataset import Column, Records, Space
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, in_dtype
@@ -22,14 +24,14 @@ from fedxray.params import flatten, unflatten
 from fedxray.seeds import fork
 
 RECORDS, COLUMNS, ROUNDS = 2048, 10, 300
-READ = tuple(range(0, 240, 20))
+READ = tuple(range(0, 240, 20))  # twelve rounds: as many as there are weights, bias and a constant
 
 
-def attacked(seed: int, batch: int) -> list[tuple[str, int, dict[str, float]]]:
-    """By type and client, the share of attributes told rightly and the relative distance to the client's optimum."""
+def attack_toy(seed: int, batch: int) -> list[tuple[str, int, dict[str, float]]]:
+    """Return (kind, client, scores): the accuracy of attributes and the relative distance to the client's optimum."""
     clients = toy_records()
-    everyone = Records(torch.cat([one.x for one in clients]), torch.cat([one.y for one in clients]))
-    found = []
+    everyone = Records(torch.cat([own.x for own in clients]), torch.cat([own.y for own in clients]))
+    results = []
     for dtype in ("float32", "float64"):
         transcript, _ = simulate(toy_federation(clients, seed, batch, dtype), seed=seed)
         for client, own in enumerate(clients):
@@ -38,14 +40,14 @@ def attacked(seed: int, batch: int) -> list[tuple[str, int, dict[str, float]]]:
             kinds = [f"inverse-{dtype}", f"least-squares-{dtype}"]
             for kind in [*kinds, "last-returned"] if dtype == "float32" else kinds:
                 params = _model(view, kind)
-                far = float((flatten(params).double() - best).norm() / best.norm())
-                scores = {"accuracy": _accuracy(view, params, everyone), "parameter_distance": far}
-                found.append((kind, client, scores))
-    return found
+                distance = float((flatten(params).double() - best).norm() / best.norm())
+                scores = {"accuracy": _accuracy(view, params, everyone), "parameter_distance": distance}
+                results.append((kind, client, scores))
+    return results
 
 
 def toy_records() -> tuple[Records, Records]:
-    """Both clients' records in float32, the same for every seed, as in the notebook."""
+    """Return both clients' records in float32, the same for every seed, as in the notebook."""
     draw = fork(42, "toy")
     x = torch.rand(RECORDS, COLUMNS, generator=draw, dtype=torch.float64, device="cpu")
     x[:, -1] = (x[:, -1] > 0.5).double()
@@ -57,8 +59,8 @@ def toy_records() -> tuple[Records, Records]:
 
 
 def toy_federation(clients: tuple[Records, Records], seed: int, batch: int, dtype: str) -> Federation:
-    """Two clients with a linear model and batches in a fixed order."""
-    sensitive = TableColumn(
+    """Return two clients with a linear model and batches in a fixed order."""
+    sensitive = Column(
         name="s", kind="categorical", positions=(COLUMNS - 1,), categories=("0", "1"), codes=((0.0,), (1.0,))
     )
     space = Space(
@@ -73,8 +75,10 @@ def toy_federation(clients: tuple[Records, Records], seed: int, batch: int, dtyp
     recipe = Recipe(
         loss="mse", learning_rate=0.05 * batch / RECORDS, epochs=1, batch_size=batch, shuffle="never"
     )
-    made = Federation(space=space, clients=clients, model=model, recipe=recipe, rounds=ROUNDS, record=READ)
-    return in_dtype(made, dtype)
+    federation = Federation(
+        space=space, clients=clients, model=model, recipe=recipe, rounds=ROUNDS, record=READ
+    )
+    return in_dtype(federation, dtype)
 
 
 def _model(view: View, kind: str) -> dict[str, Tensor]:
@@ -87,12 +91,15 @@ def _model(view: View, kind: str) -> dict[str, Tensor]:
 
 
 def _by_inverse(view: View) -> dict[str, Tensor]:
-    """As the notebook has it: the square matrix of twelve messages inverted in the type of the messages."""
-    seen = view.of_target()
-    starts = torch.stack([flatten(one.start) for one in seen])
-    changes = -torch.stack([flatten({name: one.update[name] for name in one.start}) for one in seen])
-    square = torch.cat([changes, torch.ones_like(changes[:, :1])], 1)
-    return unflatten((torch.linalg.inv(square) @ starts)[-1], seen[0].start)
+    """Return the notebook's solution: the square matrix of twelve messages, inverted in their number type."""
+    messages = view.of_target()
+    starts = torch.stack([flatten(message.start) for message in messages])  # (12, 11)
+    changes = -torch.stack(
+        [flatten({name: message.update[name] for name in message.start}) for message in messages]
+    )
+    square = torch.cat([changes, torch.ones_like(changes[:, :1])], 1)  # (12, 12)
+    # start = change A + optimum for an affine map; the last row of the solution is the optimum
+    return unflatten((torch.linalg.inv(square) @ starts)[-1], messages[0].start)
 
 
 def _design(x: Tensor) -> Tensor:
@@ -100,12 +107,17 @@ def _design(x: Tensor) -> Tensor:
 
 
 def _accuracy(view: View, params: dict[str, Tensor], records: Records) -> float:
-    """Share of the records whose binary column is told rightly by the lower loss."""
+    """Return the share of the records whose binary column is inferred correctly by the lower loss."""
     like = next(iter(params.values()))
-    x, y, place = records.x.to(like.dtype), records.y.to(like.dtype), (COLUMNS - 1,)
+    x, y, position = records.x.to(like.dtype), records.y.to(like.dtype), (COLUMNS - 1,)
     fits = [
         losses(
-            view.model, params, {}, with_value(x, place, torch.full_like(x[0, :1], value)), y, squared_error
+            view.model,
+            params,
+            {},
+            with_value(x, position, torch.full_like(x[0, :1], value)),
+            y,
+            squared_error,
         )
         for value in (0.0, 1.0)
     ]

@@ -1,9 +1,14 @@
-"""What a reproduction is: a published table, the plans that make our version of it, and what to compare."""
+"""Descriptions of published tables and figures, and the list of those that can be reproduced.
+
+A `Reproduction` holds the rows and columns of one table, the published numbers, the plan of every row and the
+differences between columns that the paper reports. The tables of a paper are in the module of that name. Nothing here
+imports torch, so that listing all reproductions is quick.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,20 +19,20 @@ SCALES = ("small", "paper")
 Number = float | tuple[float, float]  # a published mean, or one with its published spread
 Published = Mapping[str, Mapping[str, Mapping[str, Number]]]  # row -> column -> metric -> number
 NOT_IN_TEXT = "not in our text"
-NO_TABLE = "none of its tables"  # the place of what the paper has not
+NO_TABLE = "none of its tables"  # `Paper.place` of what the paper does not have
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked for: the scale, how many clients and seeds instead of the scale's own numbers, and controls."""
+    """The options of a reproduction: its scale, the number of clients and seeds, and whether controls are run."""
 
     scale: str = "small"
-    clients: int | None = None
+    clients: int | None = None  # None: as many as the scale has
     seeds: int | None = None
-    controls: bool = True  # without them an attack runs once, not once more for every control
+    controls: bool = True  # False: an attack runs once, not once more for every control
 
     def __post_init__(self) -> None:
-        """Refuse an unknown scale and impossible numbers."""
+        """Refuse an unknown scale and numbers below 1."""
         if self.scale not in SCALES:
             raise unknown_name("--scale", self.scale, SCALES)
         for option, given in (("--clients", self.clients), ("--seeds", self.seeds)):
@@ -38,11 +43,11 @@ class Request:
 
     @property
     def is_small(self) -> bool:
-        """Whether minutes are to be enough."""
+        """Whether the small scale is asked for, which takes minutes."""
         return self.scale == "small"
 
     def pick_clients(self, *, small: int, paper: int, most: int | None = None) -> int:
-        """How many clients: as asked, else the scale's own number; `most` is what the data can supply."""
+        """Return the number of clients: as asked, else that of the scale; the data has at most `most`."""
         wanted = self.clients if self.clients is not None else small if self.is_small else paper
         if most is not None and wanted > most:
             if self.clients is None:
@@ -52,40 +57,40 @@ class Request:
         return wanted
 
     def pick_seeds(self, *, small: int = 1, paper: int = 1) -> list[int]:
-        """The seeds 0, 1, ...: as many as asked, else the scale's own number."""
+        """Return the seeds 0, 1, ...: as many as asked, else as many as the scale has."""
         return list(range(self.seeds if self.seeds is not None else small if self.is_small else paper))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of the table: one metric of one attack, by the label it has in the plans."""
+class TableColumn:
+    """A column of the table: one metric of one attack, by the label that the attack has in the plans."""
 
     attack: str
     metric: str
     title: str = ""  # default: the label
-    called: str = ""  # what the paper calls it
+    called: str = ""  # the paper's name for it
     defence: str = "none"
     aware: bool | None = None
 
     @property
     def name(self) -> str:
-        """The column without its metric, as it is printed and asked for."""
+        """The column without its metric, as it is printed and given to --columns."""
         return self.title or self.attack
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two columns to be compared unit by unit (client and seed), in every row or between two rows."""
+    """Two columns that are compared unit by unit (client and seed), in every row or between two rows."""
 
     left: str
     right: str
-    rows: tuple[str, str] | None = None  # left in the first against right in the second
+    rows: tuple[str, str] | None = None  # left in the first row against right in the second
     metrics: tuple[str, ...] = ()  # default: all that both columns have
-    expected: Literal["above", "below"] | None = None  # what the paper found of left against right
+    expected: Literal["above", "below"] | None = None  # the paper's finding about left against right
 
     @property
     def name(self) -> str:
-        """How the difference is printed."""
+        """The difference as it is printed."""
         if self.rows is None:
             return f"{self.left} minus {self.right}"
         return f"{self.left} in {self.rows[0]} minus {self.right} in {self.rows[1]}"
@@ -93,14 +98,14 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """What was published, and where."""
+    """The published side of a table: where it is and what it says."""
 
     title: str
     place: str  # "Table 1"
     clients: int | None = None
     numbers: Published = field(default_factory=dict)  # empty: not in our text, then the trend is compared
-    trend: str = ""  # what the text says of the numbers
-    once: bool = False  # a number that stands in several rows was printed once: rows were not compared
+    trend: str = ""  # what the text says about the numbers
+    once: bool = False  # one printed number stands in several rows: the paper did not compare these rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +119,7 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A cell that a reproduction without an audit measured by itself."""
+    """A cell that was measured directly, without an audit."""
 
     column: str
     metric: str
@@ -129,15 +134,15 @@ Fill = Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Follows:
-    """What makes a row wait for an earlier one: its plan takes something from what that one found."""
+    """An earlier row whose results enter the plan of a row."""
 
     row: str
-    fill: Fill  # the plan in plain values and the earlier row's results in, the plan that is run out
+    fill: Fill  # (plan in plain values, results of the earlier row) -> the plan that is run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sought:
-    """What searches are after: the truth, by the plan in plain values, and quotients of two settings worth knowing."""
+    """The true values of searched settings (a function of the plan), and quotients of two settings to be listed."""
 
     true: Callable[[Mapping[str, Any]], Mapping[str, float]]
     quantities: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> (above, below)
@@ -145,40 +150,42 @@ class Sought:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """One published table or figure; its rows are audits (`plan`), or measured directly (`measure`)."""
+    """One published table or figure; its rows are audits (`plan`) or measured directly (`measure`)."""
 
     name: str
     shows: str  # one sentence
     paper: Paper
     rows: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     plan: PlanOf | None = None
     measure: Measure | None = None
-    follows: Mapping[str, Follows] = field(default_factory=dict)  # rows that wait for another
-    sought: Sought | None = None  # of searches whose answer is known; they never see it
-    small_rows: tuple[str, ...] = ()  # what the small scale runs unless told; default: all
+    follows: Mapping[str, Follows] = field(default_factory=dict)  # rows that need another one's results
+    sought: Sought | None = None  # for searches whose answer is known; the attacks never see it
+    small_rows: tuple[str, ...] = ()  # the rows of the small scale; default: all
     differences: tuple[Difference, ...] = ()
-    why: str = ""  # known reasons of our setting why numbers differ from the paper's
+    why: str = ""  # known reasons of our setting for numbers that differ from the paper's
 
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
         if (self.plan is None) == (self.measure is None):
             raise ValueError(f"{self.name}: give either plan or measure")
-        strange = [row for row in self.rows if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", row)]
+        invalid = [row for row in self.rows if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", row)]
         named = [*self.small_rows, *self.paper.numbers, *(r for d in self.differences for r in d.rows or ())]
-        if strange or not set(named) <= set(self.rows) or len(set(self.rows)) < len(self.rows):
-            raise ValueError(f"{self.name}: rows {strange or sorted(set(named) - set(self.rows))}")
-        order = {row: place for place, row in enumerate(self.rows)}
-        if any(order.get(one.row, len(order)) >= order.get(row, -1) for row, one in self.follows.items()):
+        if invalid or not set(named) <= set(self.rows) or len(set(self.rows)) < len(self.rows):
+            raise ValueError(f"{self.name}: rows {invalid or sorted(set(named) - set(self.rows))}")
+        order = {row: index for index, row in enumerate(self.rows)}
+        if any(
+            order.get(earlier.row, len(order)) >= order.get(row, -1) for row, earlier in self.follows.items()
+        ):
             raise ValueError(f"{self.name}: a row follows one that does not stand before it")
         titles = {column.name for column in self.columns}
-        used = {name for one in self.differences for name in (one.left, one.right)}
+        used = {name for pair in self.differences for name in (pair.left, pair.right)}
         used |= {name for columns in self.paper.numbers.values() for name in columns}
         if not used <= titles:
             raise ValueError(f"{self.name}: no column is called {sorted(used - titles)}")
 
     def chosen_rows(self, wanted: tuple[str, ...], request: Request) -> tuple[str, ...]:
-        """The rows that were asked for, in the order of the table; else those of the scale."""
+        """Return the rows that were asked for, in the order of the table; else those of the scale."""
         for row in wanted:
             if row not in self.rows:
                 raise unknown_name("--row", row, self.rows)
@@ -186,29 +193,125 @@ class Reproduction:
             return tuple(row for row in self.rows if row in wanted)
         return self.small_rows if request.is_small and self.small_rows else self.rows
 
-    def chosen_columns(self, wanted: tuple[str, ...]) -> tuple[Column, ...]:
-        """The columns that were asked for by name."""
+    def chosen_columns(self, wanted: tuple[str, ...]) -> tuple[TableColumn, ...]:
+        """Return the columns that were asked for by name; else all."""
         titles = list(dict.fromkeys(column.name for column in self.columns))
         for name in wanted:
             if name not in titles:
                 raise unknown_name("--columns", name, titles)
         return tuple(column for column in self.columns if not wanted or column.name in wanted)
 
-    def number(self, row: str, column: Column) -> Number | None:
-        """The published number of a cell, None where there is none."""
+    def number(self, row: str, column: TableColumn) -> Number | None:
+        """Return the published number of a cell, None where there is none."""
         return self.paper.numbers.get(row, {}).get(column.name, {}).get(column.metric)
 
 
-def columns_of(titles: Mapping[str, str], metrics: tuple[str, ...]) -> tuple[Column, ...]:
-    """Columns for labels of attacks, each with the paper's name for it, and all metrics."""
+# Parts that the tables of several papers share
+
+
+def columns_of(titles: Mapping[str, str], metrics: Sequence[str]) -> tuple[TableColumn, ...]:
+    """Return all metrics of these attacks; `titles` maps an attack's label to the paper's name for it."""
     return tuple(
-        Column(attack=attack, metric=metric, called=called)
+        TableColumn(attack=attack, metric=metric, called=called)
         for attack, called in titles.items()
         for metric in metrics
     )
 
 
-# --- The reproductions by name, each as one visible line.
+def defended_columns(
+    attack: str, metrics: Sequence[str], called: str, defences: Iterable[str], *, called_aware: bool = True
+) -> tuple[TableColumn, ...]:
+    """Return the columns of an attack without a defence and under each, unaware and aware of it.
+
+    `called_aware` says whether the paper's name also stands at the aware attacker.
+    """
+    variants = [(name, aware) for name in defences if name != "none" for aware in (False, True)]
+    return columns_of({attack: called}, metrics) + tuple(
+        TableColumn(
+            attack=attack,
+            metric=metric,
+            title=defended_title(attack, defence, aware),
+            called=called if called_aware or not aware else "",
+            defence=defence,
+            aware=aware,
+        )
+        for defence, aware in variants
+        for metric in metrics
+    )
+
+
+def defended_title(attack: str, defence: str, aware: bool = False) -> str:
+    """Return a column's title: the attack, the defence, and whether the attacker knows the defence."""
+    if defence == "none":
+        return attack
+    return f"{attack}, {defence}" + (", aware" if aware else "")
+
+
+def compare(
+    *pairs: tuple[str, str],
+    expected: Literal["above", "below"] | None = None,
+    metrics: tuple[str, ...] = (),
+    rows: tuple[str, str] | None = None,
+) -> tuple[Difference, ...]:
+    """Return the differences of these (left, right) columns."""
+    return tuple(
+        Difference(left=left, right=right, rows=rows, metrics=metrics, expected=expected)
+        for left, right in pairs
+    )
+
+
+def compare_rows(
+    column: str,
+    *pairs: tuple[str, str],
+    expected: Literal["above", "below"] | None = None,
+    metrics: tuple[str, ...] = (),
+) -> tuple[Difference, ...]:
+    """Return the differences of one column between these pairs of rows."""
+    return tuple(
+        Difference(left=column, right=column, rows=rows, metrics=metrics, expected=expected) for rows in pairs
+    )
+
+
+def published(
+    text: str, columns: Iterable[str], read_cell: Callable[[str], Mapping[str, Number]]
+) -> dict[str, dict[str, Mapping[str, Number]]]:
+    """Read a printed table: lines of a row's name and one cell for each column, - where there is none."""
+    numbers = {}
+    for line in text.strip().splitlines():
+        row, *cells = line.split()
+        named = zip(columns, cells, strict=True)
+        numbers[row] = {column: read_cell(cell) for column, cell in named if cell != "-"}
+    return numbers
+
+
+def sweep(plan_of: Callable[..., dict[str, Any]], key: str, cast: Callable[[str], Any] = int) -> PlanOf:
+    """Return the plans of a figure over one parameter, whose rows are called VALUE or DATA-VALUE.
+
+    `plan_of(request, [data], key=value)` makes the plan; `cast` turns the text of the value into the parameter.
+    """
+
+    def plan(request: Request, row: str) -> dict[str, Any]:
+        *data, value = row.rsplit("-", 1)
+        return plan_of(request, *data, **{key: cast(value)})
+
+    return plan
+
+
+def chosen_point(results: Mapping[str, Any], label: str) -> dict[str, float]:
+    """Return the settings of lowest own loss that the search of an attack tried, in its first case."""
+    case = next(case for case in results["cases"] if case["attack"] == label)
+    search = case.get("search") or {}
+    if search.get("best") is None:
+        raise BadInput(
+            f"row {results['plan']['name']}",
+            expected=f"a search by {label} with at least one successful trial",
+            got=case["reason"] or case["status"],
+            remedy="Look at its report; try again in another --out.",
+        )
+    return dict(search["trials"][search["best"]]["point"])
+
+
+# The reproductions by name
 
 
 REPRODUCTIONS: dict[str, str] = {
@@ -217,32 +320,32 @@ REPRODUCTIONS: dict[str, str] = {
     "dlf-table3": "fedxray.reproduce.dlf:TABLE3",
     "dlf-table4": "fedxray.reproduce.dlf:TABLE4",
     "dlf-trained": "fedxray.reproduce.dlf:TRAINED",
-    "dlf-order": "fedxray.reproduce.dlf:ORDERED",
-    "dlf-averaging": "fedxray.reproduce.dlf:AVERAGED",
+    "dlf-order": "fedxray.reproduce.dlf:ORDER",
+    "dlf-averaging": "fedxray.reproduce.dlf:AVERAGING",
     "dlf-iterations": "fedxray.reproduce.dlf:ITERATIONS",
-    "dlf-defences": "fedxray.reproduce.dlf:DEFENDED",
+    "dlf-defences": "fedxray.reproduce.dlf:DEFENCES",
     "aia-regression-table1": "fedxray.reproduce.aia:TABLE1",
     "aia-regression-heterogeneity": "fedxray.reproduce.aia:HETEROGENEITY",
     "aia-regression-batch-size": "fedxray.reproduce.aia:BATCH_SIZE",
     "aia-regression-epochs": "fedxray.reproduce.aia:EPOCHS",
     "aia-regression-dataset-size": "fedxray.reproduce.aia:DATASET_SIZE",
-    "aia-regression-client-size": "fedxray.reproduce.aia:SIZE",
+    "aia-regression-client-size": "fedxray.reproduce.aia:CLIENT_SIZE",
     "aia-regression-linear": "fedxray.reproduce.aia:LINEAR",
     "aia-regression-start-round": "fedxray.reproduce.aia:START_ROUND",
-    "aia-regression-rounds": "fedxray.reproduce.aia:SPENT",
+    "aia-regression-rounds": "fedxray.reproduce.aia:ROUNDS",
     "aia-regression-width": "fedxray.reproduce.aia:WIDTH",
     "aia-regression-toy": "fedxray.reproduce.aia:TOY",
     "aia-classification": "fedxray.reproduce.aia:CLASSIFICATION",
-    "aia-regression-dp": "fedxray.reproduce.aia:PRIVATE",
+    "aia-regression-dp": "fedxray.reproduce.aia:DP",
     "lmra-table1": "fedxray.reproduce.lmra:TABLE1",
     "lmra-table9": "fedxray.reproduce.lmra:TABLE9",
     "lmra-table10": "fedxray.reproduce.lmra:TABLE10",
-    "lmra-clients": "fedxray.reproduce.lmra:LMRA_CLIENTS",
-    "lmra-batch-size": "fedxray.reproduce.lmra:LMRA_BATCH_SIZE",
-    "lmra-epochs": "fedxray.reproduce.lmra:LMRA_EPOCHS",
-    "lmra-dataset-size": "fedxray.reproduce.lmra:LMRA_DATASET_SIZE",
-    "lmra-heterogeneity": "fedxray.reproduce.lmra:LMRA_HETEROGENEITY",
-    "lmra-images": "fedxray.reproduce.lmra:LMRA_IMAGES",
+    "lmra-clients": "fedxray.reproduce.lmra:CLIENTS",
+    "lmra-batch-size": "fedxray.reproduce.lmra:BATCH_SIZE",
+    "lmra-epochs": "fedxray.reproduce.lmra:EPOCHS",
+    "lmra-dataset-size": "fedxray.reproduce.lmra:DATASET_SIZE",
+    "lmra-heterogeneity": "fedxray.reproduce.lmra:HETEROGENEITY",
+    "lmra-images": "fedxray.reproduce.lmra:IMAGES",
     "awa-table4": "fedxray.reproduce.awa:TABLE4",
     "awa-iterations": "fedxray.reproduce.awa:ITERATIONS",
     "awa-search": "fedxray.reproduce.awa:SEARCH",
@@ -250,11 +353,11 @@ REPRODUCTIONS: dict[str, str] = {
     "awa-gain": "fedxray.reproduce.awa:GAIN",
     "awa-settings": "fedxray.reproduce.awa:SETTINGS",
     "awa-landscape": "fedxray.reproduce.awa:LANDSCAPE",
-    "curious-clients": "fedxray.reproduce.curious:CLIENT_COUNT",
+    "curious-clients": "fedxray.reproduce.curious:CLIENTS",
     "curious-batch-and-steps": "fedxray.reproduce.curious:BATCH_AND_STEPS",
     "curious-uneven": "fedxray.reproduce.curious:UNEVEN",
-    "curious-unknown-lr": "fedxray.reproduce.curious:UNKNOWN_RATE",
-    "curious-inversion-lr": "fedxray.reproduce.curious:INVERSION_RATE",
+    "curious-unknown-lr": "fedxray.reproduce.curious:UNKNOWN_LR",
+    "curious-inversion-lr": "fedxray.reproduce.curious:INVERSION_LR",
     "curious-upper-bound": "fedxray.reproduce.curious:UPPER_BOUND",
     "curious-choices": "fedxray.reproduce.curious:CHOICES",
     "curious-restoration": "fedxray.reproduce.curious:RESTORATION",
@@ -263,22 +366,8 @@ REPRODUCTIONS: dict[str, str] = {
 
 
 def find(name: str) -> Reproduction:
-    """The reproduction of that name."""
+    """Return the reproduction of that name."""
     if name not in REPRODUCTIONS:
         raise unknown_name("reproduction", name, REPRODUCTIONS)
-    found: Reproduction = load(REPRODUCTIONS[name])
-    return found
-
-
-def chosen_point(results: Mapping[str, Any], label: str) -> dict[str, float]:
-    """The settings of lowest own loss that the search of an attack tried, in its first case."""
-    case = next(one for one in results["cases"] if one["attack"] == label)
-    told = case.get("search") or {}
-    if told.get("best") is None:
-        raise BadInput(
-            f"row {results['plan']['name']}",
-            expected=f"a search by {label} that found something",
-            got=case["reason"] or case["status"],
-            remedy="Look at its report; try again in another --out.",
-        )
-    return dict(told["trials"][told["best"]]["point"])
+    reproduction: Reproduction = load(REPRODUCTIONS[name])
+    return reproduction

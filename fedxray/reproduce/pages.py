@@ -1,22 +1,26 @@
-"""A reproduction in words: the same tables for the terminal and for reproduction.md."""
+"""The tables of a reproduction, for the terminal and for reproduction.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedxray.errors import printable
 from fedxray.report import words
 from fedxray.reproduce.base import NOT_IN_TEXT
-from fedxray.reproduce.document import found_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 NUMBERS = ("row", "column", "metric", "ours", "95 % interval", "clients x seeds", "paper")
-SURROUNDINGS = (
+DIFFERENCES = ("difference", "row", "metric", "ours", "95 % interval", "n", "paper", "paper's order")
+COSTS = ("row", "defence", "metric", "on held-out records", "95 % interval", "runs", "epsilon")
+SEARCHES = (
+    "row", "column", "seed", "client", "searched", "found", "true", "found / true", "nearly as good",
+)  # fmt: skip
+COMPARISONS = (
     "row",
     "column",
     "metric",
@@ -24,8 +28,6 @@ SURROUNDINGS = (
     "floors (ours minus floor)",
     "controls (ours minus control)",
 )
-COSTS = ("row", "defence", "metric", "on held-out records", "95 % interval", "runs", "epsilon")
-DIFFERENCES = ("difference", "row", "metric", "ours", "95 % interval", "n", "paper", "paper's order")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,27 +40,33 @@ class Sheet:
 
 
 def sheets(content: Mapping[str, Any]) -> list[Sheet]:
-    """Ours beside the paper's, the paired differences, and what ours is worth: floors and controls."""
+    """Return ours beside the paper's, paired differences, utility, searches, and floors and controls."""
     rows, published = content["rows"], content["paper"]["numbers"]
-    title = f"{content['name']}: {content['paper']['place']}"
-    found = [Sheet(title=title, head=NUMBERS, lines=tuple(_numbers(row, published) for row in rows))]
-    if content["differences"]:
-        lines = tuple(_difference(one) for one in content["differences"])
-        found.append(Sheet(title="Paired differences, client by client", head=DIFFERENCES, lines=lines))
-    if content.get("costs"):
-        lines = tuple(_cost(one) for one in content["costs"])
-        found.append(Sheet(title="What the defences cost", head=COSTS, lines=lines))
-    if content.get("searches"):
-        head, found_there = found_lines(content["searches"])
-        found.append(Sheet(title="What searches found", head=head, lines=tuple(found_there)))
-    if any(row["floors"] or row["controls"] for row in rows):
-        around = tuple(_surroundings(row) for row in rows)
-        found.append(Sheet(title="Floors and controls", head=SURROUNDINGS, lines=around))
-    return found
+    comparable = any(row["floors"] or row["controls"] for row in rows)
+    tables = [
+        (
+            f"{content['name']}: {content['paper']['place']}",
+            NUMBERS,
+            [_numbers(row, published) for row in rows],
+        ),
+        (
+            "Paired differences, client by client",
+            DIFFERENCES,
+            [_difference(entry) for entry in content["differences"]],
+        ),
+        ("Utility under the defences", COSTS, [_cost(entry) for entry in content.get("costs", ())]),
+        ("Results of searches", SEARCHES, search_lines(content.get("searches", ()))),
+        ("Floors and controls", COMPARISONS, [_comparisons(row) for row in rows] if comparable else []),
+    ]
+    return [
+        Sheet(title=title, head=head, lines=tuple(lines))
+        for title, head, lines in tables
+        if lines or head is NUMBERS
+    ]
 
 
 def _cell(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Where a number stands, and the number."""
+    """Return row, column, metric and number of a cell."""
     where = row["row"] if row["data"] is None else f"{row['row']} ({row['data']})"
     called = f" ({row['called']})" if row["called"] else ""
     return where, f"{row['column']}{called}", row["metric"], words.value(row["ours"]["mean"], row["metric"])
@@ -74,16 +82,16 @@ def _numbers(row: Mapping[str, Any], published: bool) -> tuple[str, ...]:
     )
 
 
-def _surroundings(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _comparisons(row: Mapping[str, Any]) -> tuple[str, ...]:
     floors, controls = (_all(row[name], row["metric"]) for name in ("floors", "controls"))
     controls += [f"{name} left out" for name in row["controls_left_out"]]
     return (*_cell(row), "; ".join(floors) or "–", "; ".join(controls) or "–")
 
 
-def _all(found: Mapping[str, Mapping[str, Any]], metric: str) -> list[str]:
+def _all(compared: Mapping[str, Mapping[str, Any]], metric: str) -> list[str]:
     return [
-        f"{name} {words.value(one['mean'], metric)} ({words.value(one['difference'], metric, sign=True)})"
-        for name, one in found.items()
+        f"{name} {words.value(entry['mean'], metric)} ({words.value(entry['difference'], metric, sign=True)})"
+        for name, entry in compared.items()
     ]
 
 
@@ -94,35 +102,68 @@ def _published(paper: Mapping[str, Any] | None, metric: str, published: bool) ->
     return f"{words.value(paper['mean'], metric)}{spread}"
 
 
-def _difference(one: Mapping[str, Any]) -> tuple[str, ...]:
-    metric, (first, second) = one["metric"], one["rows"]
+def _difference(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    metric, (first, second) = entry["metric"], entry["rows"]
     return (
-        f"{one['left']} − {one['right']}",
+        f"{entry['left']} − {entry['right']}",
         first if first == second else f"{first} − {second}",
         metric,
-        words.value(one["mean"], metric, sign=True),
-        words.between(one["low"], one["high"], metric, sign=True),
-        str(one["n"]),
-        words.value(one["paper"], metric, sign=True),
-        one["verdict"] or "–",
+        words.value(entry["mean"], metric, sign=True),
+        words.between(entry["low"], entry["high"], metric, sign=True),
+        str(entry["n"]),
+        words.value(entry["paper"], metric, sign=True),
+        entry["verdict"] or "–",
     )
 
 
-def _cost(one: Mapping[str, Any]) -> tuple[str, ...]:
-    metric = one["metric"]
+def _cost(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    metric = entry["metric"]
     return (
-        one["row"],
-        one["defence"],
+        entry["row"],
+        entry["defence"],
         metric,
-        words.value(one["value"], metric),
-        words.between(one["low"], one["high"], metric),
-        str(one["n"]),
-        "–" if one["epsilon"] is None else f"{one['epsilon']:.1f}",
+        words.value(entry["value"], metric),
+        words.between(entry["low"], entry["high"], metric),
+        str(entry["n"]),
+        "–" if entry["epsilon"] is None else f"{entry['epsilon']:.1f}",
     )
+
+
+def search_lines(searches: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the lines of a table of searches: chosen settings, beside the truth where there is one."""
+    lines: list[tuple[str, ...]] = []
+    for entry in searches:
+        true = entry["true"]
+        lines.append(
+            (
+                entry["row"],
+                entry["column"],
+                str(entry["seed"]),
+                "–" if entry["client"] is None else str(entry["client"]),
+                entry["quantity"],
+                f"{entry['found']:.4g}",
+                "–" if true is None else f"{true:.4g}",
+                "–" if not true else f"{entry['found'] / true:.3f}",
+                _range(entry, true),
+            )
+        )
+    return lines
+
+
+def _range(entry: Mapping[str, Any], true: float | None) -> str:
+    """Return the range of the trials whose loss is at most a tenth above the lowest, in units of the truth if known."""
+    unit = true or 1.0
+    ends = f"{_rounded(entry['low'] / unit)} to {_rounded(entry['high'] / unit)}" + (" times" if true else "")
+    return f"{ends} ({entry['nearly']} of {entry['trials']} trials)"
+
+
+def _rounded(value: float) -> str:
+    """Return three significant digits, or all before the point."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def heading(content: Mapping[str, Any]) -> list[str]:
-    """What is shown, where it comes from and how it was made."""
+    """Return the purpose of the table, its source and the command that made it."""
     commit = f", commit {content['commit']}" if content["commit"] else ""
     return [
         content["shows"],
@@ -132,7 +173,7 @@ def heading(content: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(content: Mapping[str, Any]) -> str:
-    """The page reproduction.md."""
+    """Return the page reproduction.md."""
     parts = [f"# {content['name']}", "\n\n".join(heading(content))]
     for sheet in sheets(content):
         rows = [sheet.head, tuple("---" for _ in sheet.head), *sheet.lines]
@@ -140,13 +181,13 @@ def markdown(content: Mapping[str, Any]) -> str:
             "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in rows
         )
         parts += [f"## {sheet.title}", table]
-    parts.append("## Where and why ours differ")
+    parts.append("## Where and why our numbers differ")
     parts.append("\n".join(f"- {sentence}" for sentence in content["sentences"]) or "- Nothing to compare.")
     return "\n\n".join(parts) + "\n"
 
 
 def print_tables(content: Mapping[str, Any], console: Console | None = None) -> None:
-    """The same in the terminal."""
+    """Print the tables in the terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -166,8 +207,8 @@ def _rich(sheet: Sheet) -> Table:
 
     title = Text(printable(sheet.title), style="bold")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(sheet.head):
-        table.add_column(column, overflow="fold", justify="left" if place < 3 else "right")
+    for index, column in enumerate(sheet.head):
+        table.add_column(column, overflow="fold", justify="left" if index < 3 else "right")
     for line in sheet.lines:
         table.add_row(*(Text(printable(cell)) for cell in line))
     return table

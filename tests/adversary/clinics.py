@@ -1,4 +1,4 @@
-"""A federation of three clinics so small that every number in it can be looked at."""
+"""A federation of three clinics, small enough to check every number."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def federation(target: str = "regression", **settings: Any) -> Federation:
 
 
 def played(target: str = "regression", seed: int = 0, **settings: Any) -> tuple[Transcript, Truth]:
-    """What was said and what is true."""
+    """Transcript and truth of a run."""
     return simulate(federation(target, **settings), seed=seed)
 
 
 def numbers(records: Any) -> list[int]:
-    """Which records these are, by their first column."""
+    """Numbers of these records, by their first column."""
     return [round(100 * value) for value in records.x[:, 0].tolist()]

@@ -1,4 +1,4 @@
-"""Every grant by hand: exactly what was named, about exactly whom, and nothing beside it."""
+"""Every grant by hand: exactly the named values about the right clients, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from fedxray.adversary.disclose import (
-    _UNBUILT,
     GRANTS,
     attribute_rows,
     disclose,
@@ -41,7 +40,7 @@ def classes() -> Truth:
 
 
 def given(grants: Grants) -> set[str]:
-    """The names of everything that was handed over."""
+    """The names of all values in these grants."""
     empty = Grants()
     named = {name for name in vars(empty) if name not in ("names", "oracle")}
     return {
@@ -49,8 +48,8 @@ def given(grants: Grants) -> set[str]:
     } | set(grants.oracle)
 
 
-@pytest.mark.parametrize("name", sorted(set(GRANTS) - _UNBUILT - {"bn-statistics"}))
-def test_what_is_named_is_given_and_nothing_else(name: str, truth: Truth, classes: Truth) -> None:
+@pytest.mark.parametrize("name", sorted(set(GRANTS) - {"bn-statistics"}))
+def test_named_grants_are_given_and_nothing_else(name: str, truth: Truth, classes: Truth) -> None:
     chosen = classes if name in NEEDS_CLASSES else truth
     found = disclose(chosen, [name], client=1, seats=(0,))
     assert given(found) == {name} and found.names == (name,)
@@ -69,7 +68,7 @@ def test_public_attributes_lack_the_sensitive_column_and_only_that(truth: Truth)
     assert (truth.train[1].x[:, SENSITIVE] != 0).all()  # the truth itself is left alone
 
 
-def test_public_attributes_come_in_an_order_that_tells_nothing(truth: Truth) -> None:
+def test_public_attributes_come_in_random_order(truth: Truth) -> None:
     def order(seed: int, client: int = 2, rows: str = "train") -> list[int]:
         chosen = replace(truth, seed=seed)
         found = disclose(chosen, ["public-attributes"], client=client, rows=rows).public_attributes  # type: ignore[arg-type]
@@ -91,7 +90,7 @@ def test_held_out_rows_in_place_of_training_rows(truth: Truth) -> None:
     assert numbers(found.oracle["oracle-records"]) == [250, 251, 252, 253]
 
 
-def test_where_only_sums_are_seen_the_records_are_those_of_all_but_the_seats(truth: Truth) -> None:
+def test_for_sums_the_records_are_those_of_all_but_the_colluding_clients(truth: Truth) -> None:
     assert numbers(records_in_question(truth, None, (0,))) == [*range(100, 106), *range(200, 210)]
     assert numbers(records_in_question(truth, None, (0, 2), "holdout")) == [150, 151, 152]
     found = disclose(truth, ["examples", "contributors", "public-attributes"], seats=(0,))
@@ -139,13 +138,13 @@ def test_target_records_are_members_and_held_out_ones_mixed(truth: Truth) -> Non
     assert len(set(map(tuple, orders))) > 1
 
 
-def test_members_are_told_from_held_out_records_alone(truth: Truth) -> None:
-    """Public records would be told apart by what population they are from."""
+def test_non_members_are_held_out_records_alone(truth: Truth) -> None:
+    """Public records would be recognised by their population."""
     none = torch.tensor([], dtype=torch.int64)
-    nobody = replace(truth, holdout=tuple(records.take(none) for records in truth.holdout))
-    assert len(nobody.public)
+    without_holdout = replace(truth, holdout=tuple(records.take(none) for records in truth.holdout))
+    assert len(without_holdout.public)
     with pytest.raises(BadInput, match="holdout"):
-        disclose(nobody, ["target-records"], client=1)
+        disclose(without_holdout, ["target-records"], client=1)
 
 
 def test_source_records_are_the_clients_among_as_many_of_the_others(truth: Truth) -> None:
@@ -194,9 +193,9 @@ def test_oracles_by_hand(truth: Truth) -> None:
 def test_rounds_of_a_recording_are_those_it_holds(classes: Truth) -> None:
     """A recording may say that its last round was any, so nothing is counted up to it."""
     far = replace(classes, rounds=10**15)
-    heard = Message(what="broadcast", round=7, client=1, parts="sent/7", readers=frozenset())
-    told = Transcript(
-        messages=(heard,),
+    broadcast = Message(what="broadcast", round=7, client=1, parts="sent/7", readers=frozenset())
+    recording = Transcript(
+        messages=(broadcast,),
         shelf=MemoryShelf(),
         model=far.model,
         space=far.space,
@@ -204,11 +203,11 @@ def test_rounds_of_a_recording_are_those_it_holds(classes: Truth) -> None:
         clients=2,
         recorded=True,
     )
-    found = disclose(far, ["batch-labels", "oracle-order"], client=1, transcript=told)
+    found = disclose(far, ["batch-labels", "oracle-order"], client=1, transcript=recording)
     assert list(found.oracle["oracle-order"]) == [7] and list(found.batch_labels or ()) == [7]
 
 
-def test_own_data_is_for_whoever_has_a_seat(truth: Truth) -> None:
+def test_own_data_is_for_curious_clients(truth: Truth) -> None:
     found = disclose(truth, ["own-data"], client=1, seats=(0, 2)).own_data
     assert found is not None and numbers(found) == [*range(4), *range(200, 210)]
     with pytest.raises(BadInput, match="curious-client"):
@@ -224,7 +223,9 @@ def test_own_data_is_for_whoever_has_a_seat(truth: Truth) -> None:
         ("label-counts", 1, "classification"),
     ],
 )
-def test_what_cannot_be_given_is_refused(name: str, client: int | None, words: str, truth: Truth) -> None:
+def test_grants_that_do_not_exist_for_this_run_are_refused(
+    name: str, client: int | None, words: str, truth: Truth
+) -> None:
     with pytest.raises(BadInput, match=words):
         disclose(truth, [name], client=client)
 
@@ -246,23 +247,25 @@ def test_norm_statistics_are_those_of_every_batch_of_the_client() -> None:
     found = disclose(truth, ["bn-statistics"], client=1, transcript=transcript)
     assert given(found) == {"bn-statistics"} and found.bn_statistics is not None
     assert sorted(found.bn_statistics) == [0, 1]
-    for round, told in found.bn_statistics.items():
+    for round, statistics in found.bn_statistics.items():
         sent = transcript.shelf.get(f"global/{round}").params
         schedule = truth.schedule(1, round)
-        assert told["1.mean"].shape == told["1.var"].shape == (schedule.steps, 4)
+        assert statistics["1.mean"].shape == statistics["1.var"].shape == (schedule.steps, 4)
         first = truth.train[1].x[schedule.used(0)] @ sent["0.weight"].T + sent["0.bias"]
-        torch.testing.assert_close(told["1.mean"][0], first.sum(0) / len(first))
-        torch.testing.assert_close(told["1.var"][0], ((first - first.mean(0)) ** 2).sum(0) / (len(first) - 1))
+        torch.testing.assert_close(statistics["1.mean"][0], first.sum(0) / len(first))
+        torch.testing.assert_close(
+            statistics["1.var"][0], ((first - first.mean(0)) ** 2).sum(0) / (len(first) - 1)
+        )
 
 
 def test_running_statistics_are_made_of_the_granted_ones() -> None:
     transcript, truth = normed(epochs=2)
-    told = disclose(truth, ["bn-statistics"], client=2, transcript=transcript).bn_statistics
-    assert told is not None
+    statistics = disclose(truth, ["bn-statistics"], client=2, transcript=transcript).bn_statistics
+    assert statistics is not None
     before, after = (transcript.shelf.get(key).buffers for key in ("global/0", "reply/0/2"))
     for ours, theirs in (("1.mean", "1.running_mean"), ("1.var", "1.running_var")):
         running = before[theirs]
-        for step in told[0][ours]:
+        for step in statistics[0][ours]:
             running = 0.9 * running + 0.1 * step
         torch.testing.assert_close(running, after[theirs])
 

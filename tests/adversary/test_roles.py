@@ -1,4 +1,4 @@
-"""What each seat sees of one small run, counted and recomputed, and that nothing else is behind its view."""
+"""What each role sees of one small run, counted and recomputed, and that nothing else is behind its view."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_every_role_is_in_this_test() -> None:
         ("secure-aggregation", True, 0, 3, 4),
     ],
 )
-def test_how_much_a_seat_sees(role: str, secure: bool, singles: int, sums: int, models: int) -> None:
+def test_numbers_of_messages_that_a_role_sees(
+    role: str, secure: bool, singles: int, sums: int, models: int
+) -> None:
     view = SEATS[role](played(secure_aggregation=secure)[0])
     found = view.ledger()
     assert (found["single_replies"], found["sums"], found["global_models"]) == (singles, sums, models)
@@ -66,7 +68,7 @@ def test_who_listens_under_secure_aggregation_sees_no_reply() -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("role", SEATS)
-def test_no_tensor_behind_a_view_is_of_a_message_that_the_seat_cannot_read(role: str, secure: bool) -> None:
+def test_no_tensor_behind_a_view_is_of_a_message_that_the_role_cannot_read(role: str, secure: bool) -> None:
     transcript, _ = played(secure_aggregation=secure)
     view = SEATS[role](transcript)
     for one in (*view.observations, *(seen for mine in view.own for seen in mine.observations)):
@@ -105,7 +107,7 @@ def test_a_reader_of_memory_holds_one_message() -> None:
     assert [thing.tolist() for thing in reachable(fetch) if isinstance(thing, Tensor)] == [[1.0]]
 
 
-def test_a_server_is_told_update_and_start_of_every_reply() -> None:
+def test_a_server_sees_update_and_start_of_every_reply() -> None:
     transcript, _ = played()
     view = roles.server(transcript, client=1)
     for one in view.observations:
@@ -117,7 +119,7 @@ def test_a_server_is_told_update_and_start_of_every_reply() -> None:
     assert [one.round for one in view.of(1)] == [0, 1, 2] and view.of_target() == view.of(1)
 
 
-def test_who_listens_is_not_told_how_many_examples_there_are() -> None:
+def test_an_eavesdropper_does_not_know_the_number_of_examples() -> None:
     view = roles.eavesdropper(played()[0], client=1)
     assert {one.examples for one in view.observations} == {None}
     assert {one.contributors for one in view.observations} == {(0,), (1,), (2,)}
@@ -187,7 +189,7 @@ def test_a_client_that_is_not_there_is_refused(client: int) -> None:
         roles.curious_client(transcript, seat=[1, 1])
 
 
-def test_nothing_is_left_without_messages_but_what_was_known_before() -> None:
+def test_a_view_without_messages_keeps_prior_knowledge_only() -> None:
     transcript, truth = played()
     view = roles.curious_client(transcript, seat=0, own=[truth.train[0]])
     bare = view.without_messages()

@@ -66,7 +66,7 @@ def leave(argument: Mapping[str, Any]) -> None:
 
 def refuse(argument: Mapping[str, Any]) -> None:
     """Find something that the user can mend."""
-    raise BadInput("x", expected="y", got="z", remedy="Mend it.")
+    raise BadInput("x", expected="y", got="z", remedy="Fix it.")
 
 
 def sleep(argument: Mapping[str, Any]) -> None:

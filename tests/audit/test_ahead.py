@@ -14,12 +14,12 @@ import pytest
 
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.audit import Ended, conduct_with
+from fedxray.audit.run.audit import Completed, run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.execute import execute_trial
-from fedxray.audit.run.grid import expand
+from fedxray.audit.run.grid import TrialTask, expand
 from fedxray.audit.run.store import Store, open_store
-from fedxray.audit.run.trials import Ahead, costs_of, keep_time, time_ahead, trials_ahead
+from fedxray.audit.run.trials import case_costs, save_trial_time, trial_batches, trial_time
 from tests.audit.forks import start
 from tests.audit.test_engines import timeless
 
@@ -41,9 +41,9 @@ def plan(study: dict[str, Any] | None = None, **attack: Any) -> Plan:
     )
 
 
-def audited(wanted: Plan, folder: Path, engine: str = "inline", jobs: int | None = None) -> Ended:
+def audited(wanted: Plan, folder: Path, engine: str = "inline", jobs: int | None = None) -> Completed:
     with make_engine(engine, jobs) as workers:
-        return conduct_with(workers, wanted, folder, resume=folder.exists(), power=False)
+        return run_audit(wanted, folder, engine=workers, resume=folder.exists(), power=False)
 
 
 def kept(folder: Path) -> dict[str, bytes]:
@@ -116,7 +116,7 @@ def test_points_that_were_asked_for_are_not_asked_for_again(
     def other(*rest: Any, **more: Any) -> Any:
         raise AssertionError("another version of a library might ask for other points")
 
-    monkeypatch.setattr("fedxray.audit.run.search.best_guesses", other)
+    monkeypatch.setattr("fedxray.audit.run.search.improving_points", other)
     again = audited(plan(), tmp_path / "out")
     assert len(begun()) == 12 and timeless(again.document) == timeless(whole.document)
 
@@ -128,7 +128,7 @@ def test_controls_read_the_trials_of_other_cases(tmp_path: Path, begun: Callable
     one = audited(plan(study, controls=["other-client"]), tmp_path / "one")
     assert len(begun()) == 12, "here nobody else has tried for the control"
     assert one.document["cases"][0]["controls"] == both.document["cases"][0]["controls"]
-    ahead = [trial for batch in trials_ahead(*of_cases(study, controls=["other-client"])) for trial in batch]
+    ahead = [trial for batch in trial_batches(*of_cases(study, controls=["other-client"])) for trial in batch]
     assert [trial.messages_of for trial in ahead] == [None] * 3 + [1] * 3
     assert len({trial.id for trial in ahead}) == 6
 
@@ -139,10 +139,10 @@ def of_cases(study: dict[str, Any], **attack: Any) -> tuple[Plan, Any]:
 
 
 def test_batches_come_in_order_and_starts_are_one() -> None:
-    batches = trials_ahead(*of_cases(STUDY))
+    batches = trial_batches(*of_cases(STUDY))
     assert [len(batch) for batch in batches] == [6, 3, 3]
-    assert [(one.batch, one.place) for one in batches[1]] == [(1, 0), (1, 1), (1, 2)]
-    both = trials_ahead(*of_cases(STUDY, targets="all"))
+    assert [(one.batch, one.index) for one in batches[1]] == [(1, 0), (1, 1), (1, 2)]
+    both = trial_batches(*of_cases(STUDY, targets="all"))
     assert [len(batch) for batch in both] == [12, 6, 6], "cases go through their batches side by side"
 
 
@@ -181,13 +181,13 @@ def test_a_search_whose_trials_all_diverge_is_undetermined(
 def test_time_spent_ahead_is_the_cases_time(tmp_path: Path) -> None:
     wanted, cases = of_cases(STUDY)
     with open_store(tmp_path / "out", wanted.digest()) as store:
-        for batch in trials_ahead(wanted, cases):
+        for batch in trial_batches(wanted, cases):
             for one in batch:
-                keep_time(store, one, {"seconds": 2.0, "cpu_seconds": 0.5})
-        assert time_ahead(wanted, cases[0], store) == {"seconds": 24.0, "cpu_seconds": 6.0}
-    costs = costs_of(wanted, cases, 1.0, lambda attack: 20.0)
+                save_trial_time(store, one, {"seconds": 2.0, "cpu_seconds": 0.5})
+        assert trial_time(wanted, store, cases[0]) == {"seconds": 24.0, "cpu_seconds": 6.0}
+    costs = case_costs(wanted, cases, 1.0, lambda attack: 20.0)
     assert costs[cases[0].id] == 1.0 and sum(costs.values()) == pytest.approx(21.0)
-    assert set(costs) == {cases[0].id, *(one.id for batch in trials_ahead(wanted, cases) for one in batch)}
+    assert set(costs) == {cases[0].id, *(one.id for batch in trial_batches(wanted, cases) for one in batch)}
 
 
 def test_a_grid_has_no_trial_beyond_its_points(tmp_path: Path, begun: Callable[[], list[str]]) -> None:
@@ -195,8 +195,8 @@ def test_a_grid_has_no_trial_beyond_its_points(tmp_path: Path, begun: Callable[[
     wanted, cases = of_cases(study)
     audited(wanted, tmp_path / "out")
     assert len(begun()) == 4
-    beyond = Ahead(case=cases[0], messages_of=None, batch=0, place=4)
-    execute_trial(wanted, beyond, Store(tmp_path / "out"))
+    beyond = TrialTask(case=cases[0], messages_of=None, batch=0, index=4)
+    execute_trial(wanted, Store(tmp_path / "out"), beyond)
     assert len(begun()) == 4
     assert (
         json.loads((tmp_path / "out" / "results.json").read_text())["cases"][0]["search"]["best"] is not None

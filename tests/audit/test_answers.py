@@ -18,7 +18,7 @@ from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run import execute
-from fedxray.audit.run.execute import execute_case, execute_run, stored_answers, without_defence
+from fedxray.audit.run.execute import StoredAnswers, execute_case, execute_run, without_defence
 from fedxray.audit.run.grid import Case, Run, expand
 from fedxray.audit.run.store import Store, open_store
 from fedxray.defences.base import NoDefence
@@ -49,9 +49,8 @@ def answers(store: Store, case: Case, view: View, attack: Attack) -> tuple[Evide
         asked.append(1)
         return replace(of_membership(torch.tensor([1.0, 2.0])), curve=(0.5,), facts={"n": 1}, seats=(0,))
 
-    memo = stored_answers(store, case)(view)
-    first = memo(attack, view, work)
-    again = stored_answers(store, case)(view)(attack, view, work)
+    first = StoredAnswers(store, case, view)(attack, view, work)
+    again = StoredAnswers(store, case, view)(attack, view, work)
     assert torch.equal(first.tensors["scores"], again.tensors["scores"])
     assert (again.curve, again.facts, again.seats, again.status) == ((0.5,), {"n": 1}, (0,), "ok")
     return again, len(asked)
@@ -97,7 +96,7 @@ def test_who_cannot_adapt_is_the_same_aware_or_not(store: Store) -> None:
 def test_a_view_that_an_attack_changed_is_no_question_of_the_store(store: Store) -> None:
     _, _, cases = planned()
     view = view_with(linear([[1.0]]), table(1))
-    memo = stored_answers(store, cases[0])(view)
+    memo = StoredAnswers(store, cases[0], view)
     for number in (1.0, 2.0):
         answer = of_membership(torch.tensor([number]))
         changed = replace(view, observations=view.observations[:0])
@@ -133,9 +132,9 @@ def kept_models(folder: Path, *, backwards: bool) -> list[dict[str, bytes]]:
     )
     found = []
     with open_store(folder, "digest") as store:
-        execute_run(plan, runs[0], store)
+        execute_run(plan, store, runs[0])
         for case in reversed(cases) if backwards else cases:
-            execute_case(plan, case, store)
+            execute_case(plan, store, case)
             assert store.read_case(case.id)["status"] == "ok"
             files = store.private.glob("evidence/local-model-heuristic-*.safetensors")
             found.append({path.name: path.read_bytes() for path in files})

@@ -40,7 +40,7 @@ def process(extra: Any) -> Any:
         study = search._study(LINE, SEEN, seed=3)
         asked = study.ask(search._distributions(LINE)).params["x"]
     (fitted,) = study.sampler._gprs_cache_list  # type: ignore[attr-defined]
-    assert search.best_guesses(LINE, SEEN, 1, 3) == [{"x": asked}]
+    assert search.improving_points(LINE, SEEN, 1, 3) == [{"x": asked}]
     return fitted, asked
 
 
@@ -118,7 +118,7 @@ def test_a_loss_that_is_no_number_counts_as_the_worst_so_far(extra: Any) -> None
         [*SEEN[:-1], ({"x": 1.0}, loss)]
         for loss in (math.inf, max(loss for _, loss in SEEN[:-1]), min(loss for _, loss in SEEN[:-1]))
     ]
-    lost, worst, best = (search.best_guesses(LINE, past, 2, 3) for past in told)
+    lost, worst, best = (search.improving_points(LINE, past, 2, 3) for past in told)
     assert lost == worst != best
 
 

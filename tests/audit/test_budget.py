@@ -13,21 +13,23 @@ from hypothesis import strategies as st
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import budget as budgets
-from fedxray.audit.run.audit import conduct, conduct_with
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.budget import Budget, Choice, Cost, choose, parse_budget
 from fedxray.audit.run.engines import (
-    TIME_IS_OVER,
-    Death,
+    DEADLINE_PASSED,
+    Deadline,
     Inline,
-    Over,
     Processes,
     Progress,
+    Shared,
     Task,
+    TaskFailure,
     cut_off,
-    never,
+    no_deadline,
 )
 from fedxray.audit.run.preflight import Planted, preflight
 from fedxray.errors import BadInput
+from fedxray.lookup import load
 from fedxray.report.overview import notices
 from tests.audit.plans import tiny
 from tests.audit.test_engines import Heard, has_gone, task, timeless, wait_for
@@ -45,14 +47,14 @@ def whole(clients: int = 10, seeds: int = 2) -> Choice:
 
 
 def chosen(seconds: float, **more: int) -> Choice:
-    return choose(whole(**more), Budget(said="x", seconds=seconds / budgets.SPARE))
+    return choose(whole(**more), Budget(text="x", seconds=seconds / budgets.SPARE))
 
 
 @pytest.mark.parametrize(
     ("said", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), ("1m5s", 65)]
 )
 def test_times_in_words(said: str, seconds: float) -> None:
-    assert parse_budget(said, 3) == Budget(said=said, seconds=seconds, hands=3)
+    assert parse_budget(said, 3) == Budget(text=said, seconds=seconds, workers=3)
 
 
 @pytest.mark.parametrize("said", ["", "10", "ten", "0m", "-5m", "5m 3h", "1.5h", "m", "9" * 5000 + "s"])
@@ -75,11 +77,11 @@ def test_a_choice_about_everyone_at_once_is_kept_and_a_damaged_one_refused(tmp_p
     (tmp_path / "audit.json").write_text("{}")
     kept = KEPT | {"targets": {"inversion": [None]}}
     budgets.write_budget(tmp_path, kept)
-    assert budgets.kept_budget(tmp_path, None, resume=True) == kept
+    assert budgets.stored_budget(tmp_path, None, resume=True) == kept
     for damaged in (KEPT, kept | {"seeds": "0"}, kept | {"targets": {"inversion": ["all"]}}):
         budgets.write_budget(tmp_path, damaged)
         with pytest.raises(BadInput, match=r"budget\.json.*Put it back"):
-            budgets.kept_budget(tmp_path, None, resume=True)
+            budgets.stored_budget(tmp_path, None, resume=True)
 
 
 def test_where_there_is_time_nothing_is_left_out() -> None:
@@ -103,19 +105,19 @@ def test_first_clients_go_then_steps_then_clients_then_seeds() -> None:
 
 
 @given(
-    seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), hands=st.integers(1, 4)
+    seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), workers=st.integers(1, 4)
 )
 def test_what_is_chosen_fits_and_no_attack_is_lost(
-    seconds: float, clients: int, seeds: int, hands: int
+    seconds: float, clients: int, seeds: int, workers: int
 ) -> None:
     plan = whole(clients, seeds)
-    asked = Budget(said="x", seconds=seconds, hands=hands)
+    asked = Budget(text="x", seconds=seconds, workers=workers)
     try:
         found = choose(plan, asked)
     except BadInput:
         return
-    assert found.seconds() <= seconds * hands * budgets.SPARE
-    assert (found == plan) is (plan.seconds() <= seconds * hands * budgets.SPARE)
+    assert found.seconds() <= seconds * workers * budgets.SPARE
+    assert (found == plan) is (plan.seconds() <= seconds * workers * budgets.SPARE)
     assert all(one.clients and 0.25 <= one.share <= 1 for one in found.costs.values()) and found.seeds
 
 
@@ -137,7 +139,7 @@ def test_a_budget_takes_its_share_and_says_so_and_a_resumed_audit_takes_the_same
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(two_attacks(), tmp_path)
-    first = conduct(plan, tmp_path / "out", budget="5s")
+    first = run_audit(plan, tmp_path / "out", budget="5s")
     kept = json.loads((tmp_path / "out" / "budget.json").read_bytes())
     assert first.document["budget"] == kept and kept["estimate"]["chosen"] <= 5 * budgets.SPARE
     assert [(one["attack"], one["client"]) for one in first.document["cases"]] == [
@@ -154,21 +156,21 @@ def test_a_budget_takes_its_share_and_says_so_and_a_resumed_audit_takes_the_same
 
     monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 10.0)
     for again in (None, "5s"):
-        resumed = conduct(plan, tmp_path / "out", resume=True, budget=again)
+        resumed = run_audit(plan, tmp_path / "out", resume=True, budget=again)
         assert resumed.document == first.document
     with pytest.raises(BadInput, match="--budget: expected 5s, with which this audit began, got 1h"):
-        conduct(plan, tmp_path / "out", resume=True, budget="1h")
+        run_audit(plan, tmp_path / "out", resume=True, budget="1h")
     with pytest.raises(BadInput, match="--budget: expected at least"):
-        conduct(plan, tmp_path / "new", budget="5s")
+        run_audit(plan, tmp_path / "new", budget="5s")
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.usefixtures("slow_clock")
 def test_an_audit_that_began_without_a_limit_goes_on_without(tmp_path: Path) -> None:
     plan = make_plan(tiny(), tmp_path)
-    assert "budget" not in conduct(plan, tmp_path / "out").document
+    assert "budget" not in run_audit(plan, tmp_path / "out").document
     with pytest.raises(BadInput, match="--budget: expected none, as when this audit began"):
-        conduct(plan, tmp_path / "out", resume=True, budget="1h")
+        run_audit(plan, tmp_path / "out", resume=True, budget="1h")
 
 
 @pytest.mark.usefixtures("slow_clock")
@@ -176,16 +178,16 @@ def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(tiny(attack=[{"name": "membership-loss"}]), tmp_path)
-    undisturbed = conduct(plan, tmp_path / "whole", budget="1h")
+    undisturbed = run_audit(plan, tmp_path / "whole", budget="1h")
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
-    ended = conduct(plan, tmp_path / "out", budget="1h")
+    ended = run_audit(plan, tmp_path / "out", budget="1h")
     assert [case["status"] for case in ended.document["cases"]] == ["ok", "truncated"] and ended.failed == 0
-    assert ended.document["cases"][1]["reason"] == TIME_IS_OVER
+    assert ended.document["cases"][1]["reason"] == DEADLINE_PASSED
     assert {row["verdict"] for row in ended.document["summary"]} == {"inconclusive"}
     assert [headline for headline, _ in notices(read_results(ended.folder))] == ["The time was over."]
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
-    resumed = conduct(plan, tmp_path / "out", resume=True)
+    resumed = run_audit(plan, tmp_path / "out", resume=True)
     assert timeless(resumed.document)["cases"] == timeless(undisturbed.document)["cases"]
     assert resumed.document["summary"] == undisturbed.document["summary"]
 
@@ -193,7 +195,7 @@ def test_what_the_clock_cuts_is_truncated_and_never_safe_and_can_go_on(
 @pytest.mark.usefixtures("slow_clock")
 def test_short_cases_go_first_on_a_clock(tmp_path: Path) -> None:
     heard = Heard()
-    conduct(make_plan(two_attacks(), tmp_path), tmp_path / "out", budget="1h", progress=heard)
+    run_audit(make_plan(two_attacks(), tmp_path), tmp_path / "out", budget="1h", progress=heard)
     kinds = [label.partition(".")[0] for _, _, label in heard.told]
     assert kinds[1:5] == ["membership-loss"] * 2 + ["tabular-inversion"] * 2
 
@@ -204,7 +206,7 @@ def test_no_time_for_a_federation_is_the_outcome_of_its_cases(
 ) -> None:
     ticks: Iterator[float] = iter([0.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
-    ended = conduct(make_plan(tiny(), tmp_path), tmp_path / "out", budget="1h")
+    ended = run_audit(make_plan(tiny(), tmp_path), tmp_path / "out", budget="1h")
     assert {case["status"] for case in ended.document["cases"]} == {"truncated"}
 
 
@@ -217,14 +219,20 @@ class Late:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
-        for one in tasks:
-            one.work()
+    def run(
+        self,
+        tasks: Sequence[Task],
+        progress: Progress,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        for waiting in tasks:
+            load(waiting.function)(*shared, waiting.item)
         return cut_off(tasks)
 
 
 def test_what_ended_in_the_last_moment_is_kept(tmp_path: Path) -> None:
-    ended = conduct_with(Late(), make_plan(tiny(), tmp_path), tmp_path / "out")
+    ended = run_audit(make_plan(tiny(), tmp_path), tmp_path / "out", engine=Late())
     assert {case["status"] for case in ended.document["cases"]} == {"ok"}
 
 
@@ -233,9 +241,9 @@ def test_engines_stop_when_the_time_is_over(tmp_path: Path) -> None:
     with Processes(1) as engine:
         tasks = [task(tmp_path, "sleep", "a"), task(tmp_path, "note", "b")]
         deaths = engine.run(tasks, Heard(), begun.exists)
-    assert [(one.task.label, one.reason, one.cut) for one in deaths] == [
-        ("a", TIME_IS_OVER, True),
-        ("b", TIME_IS_OVER, True),
+    assert [(one.task.label, one.reason, one.cut_off) for one in deaths] == [
+        ("a", DEADLINE_PASSED, True),
+        ("b", DEADLINE_PASSED, True),
     ]
     assert has_gone(int(wait_for(begun))) and not (tmp_path / "b.txt").exists()
     with Inline() as inline:
@@ -253,7 +261,7 @@ def test_power_checks_are_counted_where_a_verdict_may_wait_for_one() -> None:
     assert replace(cost, share=0.5).seconds(2) == 3 * 2 * 12 + 6 * 7 + 7, "checked with the same steps"
     whole = Choice(costs={"a": cost}, seeds=(0, 1), run_seconds=0.0)
     room = 3 * 2 * 22 + 6 * 12 + 6  # a second too little
-    found = choose(whole, Budget(said="x", seconds=room / budgets.SPARE))
+    found = choose(whole, Budget(text="x", seconds=room / budgets.SPARE))
     assert len(found.costs["a"].clients) == 3 and 0.9 < found.costs["a"].share < 1
     assert found.seconds() == pytest.approx(room, abs=0.5)
 

@@ -45,13 +45,11 @@ def test_worse_exactly_where_the_intervals_do_not_touch(
     assert back == {"worse": "better", "better": "worse", "same": "same"}[expected]
 
 
-def test_usefulness_is_worse_on_its_own_side() -> None:
+def test_utility_is_worse_on_its_own_side() -> None:
     for metric, outcome in (("accuracy", "worse"), ("loss", "better"), ("mape", "better")):
         first = audit(row(0, 1), utility=[useful(0.8, 0.9, metric)])
         second = audit(row(0, 1), utility=[useful(0.5, 0.6, metric)])
-        assert [one.outcome for one in compare(first, second).changes if one.what == "usefulness"] == [
-            outcome
-        ]
+        assert [one.outcome for one in compare(first, second).changes if one.what == "utility"] == [outcome]
 
 
 def test_rows_are_matched_by_what_they_are_about_and_oracles_are_left_out() -> None:

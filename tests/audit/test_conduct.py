@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan import make_plan, read_plan
-from fedxray.audit.run.audit import conduct, conduct_with, megabytes
-from fedxray.audit.run.engines import Death, Over, Progress, Task, never
+from fedxray.audit.run.audit import megabytes, run_audit
+from fedxray.audit.run.engines import Deadline, Progress, Shared, Task, TaskFailure, no_deadline
 from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
+from fedxray.lookup import load
 from tests.audit.plans import table, tiny
 
 LOUD = {"name": "gaussian-noise", "scale": 1e12, "label": "loud"}
@@ -38,7 +39,7 @@ def test_a_run_that_diverges_is_the_outcome_of_its_own_cases_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(tiny(defence=[{"name": "none"}, LOUD]), tmp_path)
-    ended = conduct(plan, tmp_path / "out")
+    ended = run_audit(plan, tmp_path / "out")
     statuses = {(case["defence"], case["status"]) for case in ended.document["cases"]}
     assert statuses == {("none", "ok"), ("loud", "diverged")} and ended.failed == 0
     assert {row["defence"] for row in ended.document["utility"]} == {"none"}
@@ -46,7 +47,7 @@ def test_a_run_that_diverges_is_the_outcome_of_its_own_cases_and_no_others(
     assert reason.startswith("the federation could not be run: ") and "finite" in reason
     next((tmp_path / "out" / "private" / "cases").glob("*loud*.json")).unlink()
     monkeypatch.setattr("fedxray.audit.run.execute.simulate", broken)  # it is known already
-    again = conduct(plan, tmp_path / "out", resume=True).document["cases"]
+    again = run_audit(plan, tmp_path / "out", resume=True).document["cases"]
     assert [timeless(case) for case in again] == [timeless(case) for case in ended.document["cases"]]
 
 
@@ -63,7 +64,7 @@ def test_a_network_of_the_user_that_breaks_in_training_is_found_by_the_rehearsal
     with pytest.raises(
         BadInput, match=r"model\.factory: .*odd_network:build.*RuntimeError: only three at a time"
     ):
-        conduct(plan, tmp_path / "out")
+        run_audit(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -75,7 +76,7 @@ def test_a_mistake_of_ours_in_the_rehearsal_is_not_blamed_on_the_plan(
 
     monkeypatch.setattr("fedxray.audit.run.preflight.simulate", wrong)
     with pytest.raises(IndexError, match="ours"):
-        conduct(make_plan(tiny(), tmp_path), tmp_path / "out")
+        run_audit(make_plan(tiny(), tmp_path), tmp_path / "out")
 
 
 def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,11 +85,11 @@ def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytes
     plan = make_plan(tiny(), tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(execute, "simulate", broken)
-        assert conduct(plan, tmp_path / "out").failed == 2
+        assert run_audit(plan, tmp_path / "out").failed == 2
     lost = next((tmp_path / "out" / "private" / "runs").glob("*.lost.json"))
     kept = json.loads(lost.read_bytes())
     assert kept["reason"] == "MemoryError: no memory" and "in broken" in kept["traceback"]
-    again = conduct(plan, tmp_path / "out", resume=True)
+    again = run_audit(plan, tmp_path / "out", resume=True)
     assert again.failed == 0 and again.document["utility"]
 
 
@@ -104,11 +105,19 @@ class Deadly:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
+    def run(
+        self,
+        tasks: Sequence[Task],
+        progress: Progress,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
         for task in tasks:
             if self.doomed not in task.label:
-                task.work()
-        return [Death(task=task, reason="killed by SIGKILL") for task in tasks if self.doomed in task.label]
+                load(task.function)(*shared, task.item)
+        return [
+            TaskFailure(task=task, reason="killed by SIGKILL") for task in tasks if self.doomed in task.label
+        ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +130,7 @@ class Deadly:
 def test_a_dead_worker_costs_its_own_cases_alone(
     tmp_path: Path, doomed: str, failed: int, reason: str
 ) -> None:
-    ended = conduct_with(Deadly(doomed), make_plan(tiny(), tmp_path), tmp_path / "out")
+    ended = run_audit(make_plan(tiny(), tmp_path), tmp_path / "out", engine=Deadly(doomed))
     assert ended.failed == failed
     assert {case["reason"] for case in ended.document["cases"] if case["status"] == "failed"} == {reason}
     assert reason in (ended.folder / "log").read_text()
@@ -132,7 +141,7 @@ def broken(*_: Any, **__: Any) -> Any:
 
 
 def test_a_log_is_kept_that_may_be_shared(tmp_path: Path) -> None:
-    ended = conduct(make_plan(tiny(), tmp_path, b"# the plan"), tmp_path / "out")
+    ended = run_audit(make_plan(tiny(), tmp_path, b"# the plan"), tmp_path / "out")
     lines = (ended.folder / "log").read_text().splitlines()
     assert "1 runs, 2 cases" in lines[0] and "0 of 2 cases failed" in lines[-1]
     assert (ended.folder / "plan.toml").read_bytes() == b"# the plan"
@@ -142,7 +151,7 @@ def test_a_plan_made_in_python_is_kept_as_one_that_can_be_run_again(tmp_path: Pa
     plan = make_plan(
         tiny(attack=[{"name": "attribute-from-model", "model": {"name": "global-model"}}]), tmp_path
     )
-    ended = conduct(plan, tmp_path / "out")
+    ended = run_audit(plan, tmp_path / "out")
     again = read_plan(ended.folder / "plan.toml")
     assert again.digest() == plan.digest() and again.text == (ended.folder / "plan.toml").read_bytes()
 
@@ -152,13 +161,13 @@ def test_records_that_changed_are_noticed_on_resume(tmp_path: Path) -> None:
     file.write_text(table(60))
     data = {"path": "mine.csv", "target": "y", "clients": 2}
     plan = make_plan(tiny(data=None, attack=[{"name": "membership-loss"}]) | {"data": data}, tmp_path)
-    first = conduct(plan, tmp_path / "out")
+    first = run_audit(plan, tmp_path / "out")
     file.touch()
-    assert conduct(plan, tmp_path / "out", resume=True).document == first.document
+    assert run_audit(plan, tmp_path / "out", resume=True).document == first.document
     file.write_text(table(60, first=5.5))
     with pytest.raises(BadInput, match=r"data\.path.*changed since.*another --out"):
-        conduct(plan, tmp_path / "out", resume=True)
-    assert conduct(plan, tmp_path / "new").failed == 0, "another folder is another audit"
+        run_audit(plan, tmp_path / "out", resume=True)
+    assert run_audit(plan, tmp_path / "new").failed == 0, "another folder is another audit"
     shared = [path for path in (tmp_path / "out").iterdir() if path.is_file()]
     kept = json.loads((tmp_path / "out" / "private" / "records.json").read_bytes())["sha256"]
     assert not [path for path in shared if kept in path.read_text()], "a digest could confirm a guess"

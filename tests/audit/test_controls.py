@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.preflight import preflight
 from fedxray.errors import BadInput
 from fedxray.report import build_report
@@ -21,7 +21,7 @@ def attack(**more: Any) -> dict[str, Any]:
 
 def test_only_the_chosen_controls_are_run_and_the_rest_is_said_to_be_missing(tmp_path: Path) -> None:
     plans = {name: make_plan(attack(**more), tmp_path) for name, more in CHOICES.items()}
-    found = {name: conduct(plan, tmp_path / name).document["cases"][0] for name, plan in plans.items()}
+    found = {name: run_audit(plan, tmp_path / name).document["cases"][0] for name, plan in plans.items()}
     assert set(found["all"]["controls"]) == {"held-out", "other-client", "global-model"}
     assert set(found["one"]["controls"]) == {"held-out"} and found["none"]["controls"] == {}
     assert found["one"]["controls"]["held-out"] == found["all"]["controls"]["held-out"]

@@ -8,7 +8,7 @@ import pytest
 
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run import audit
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.grid import expand
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
@@ -38,7 +38,7 @@ def test_the_shipped_plans_are_good_and_need_no_download() -> None:
 @pytest.mark.usefixtures("two_small_plans")
 def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    ended = audit.conduct_demo(folder)
+    ended = audit.run_demo(folder)
     results = json.loads((folder / "results.json").read_bytes())
     assert results == ended.document and ended.failed == 0
     assert [plan["name"] for plan in results["plan"]["plans"]] == ["one", "two"]
@@ -51,7 +51,7 @@ def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     outside = {path.name for path in folder.iterdir()}
     plans = {"plan-one.toml", "plan-two.toml"}
     assert outside == {"audit.json", ".lock", "results.json", "gallery.json", "private"} | plans
-    again = audit.conduct_demo(folder)
+    again = audit.run_demo(folder)
     assert timeless(again.document) == timeless(ended.document)
 
 
@@ -62,15 +62,15 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("two_small_plans")
 def test_a_demo_overwrites_nothing_but_a_demo(tmp_path: Path) -> None:
-    conduct(small("one", "a"), tmp_path / "audit")
+    run_audit(small("one", "a"), tmp_path / "audit")
     before = (tmp_path / "audit" / "results.json").read_bytes()
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "text.tex").write_text("precious")
     for folder in (tmp_path / "audit", tmp_path / "thesis"):
         with pytest.raises(BadInput, match="--out"):
-            audit.conduct_demo(folder)
+            audit.run_demo(folder)
     with pytest.raises(BadInput, match="--engine"):
-        audit.conduct_demo(tmp_path / "new", engine="raay")
+        audit.run_demo(tmp_path / "new", engine="raay")
     assert (tmp_path / "audit" / "results.json").read_bytes() == before
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["text.tex"]
     assert not (tmp_path / "new").exists()
@@ -79,4 +79,4 @@ def test_a_demo_overwrites_nothing_but_a_demo(tmp_path: Path) -> None:
 def test_plans_with_equal_labels_cannot_be_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(audit, "shipped_plans", lambda: [small("one", "a"), small("two", "a")])
     with pytest.raises(ValueError, match="different labels"):
-        audit.conduct_demo(tmp_path / "demo")
+        audit.run_demo(tmp_path / "demo")

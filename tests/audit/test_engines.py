@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.engines import Inline, Processes, Task, Worker, cores, make_engine
 from fedxray.errors import BadInput
 from tests.audit import chores
@@ -25,8 +25,8 @@ HERE = Path(__file__).parent
 
 
 def task(folder: Path, function: str, name: str, **more: Any) -> Task:
-    argument = {"folder": str(folder), "name": name, **more}
-    return Task(label=name, function=f"{chores.__name__}:{function}", argument=argument)
+    item = {"folder": str(folder), "name": name, **more}
+    return Task(label=name, function=f"{chores.__name__}:{function}", item=item)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ class Heard:
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
     ended: Any = SimpleNamespace(join=lambda _: None, exitcode=-40)
     pipe: Any = None
-    assert Worker(process=ended, pipe=pipe).obituary() == "its process was killed by signal 40"
+    assert Worker(process=ended, pipe=pipe).exit_reason() == "its process was killed by signal 40"
 
 
 def test_inline_works_here_in_order_with_one_thread(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_what_a_user_can_mend_stops_the_work_with_its_own_message(
     tmp_path: Path, two_workers: Processes
 ) -> None:
     for engine in (Inline(), two_workers):
-        with pytest.raises(BadInput, match=r"x: expected y, got z\. Mend it\."):
+        with pytest.raises(BadInput, match=r"x: expected y, got z\. Fix it\."):
             engine.run([task(tmp_path, "refuse", "a")], Heard())
 
 
@@ -150,8 +150,8 @@ from fedxray.audit.run.engines import Task
 from fedxray.audit.run.engines import Processes, Worker
 if __name__ == "__main__":
     with Processes(1) as engine:
-        argument = {"folder": sys.argv[1], "name": "a"}
-        engine.run([Task(label="a", function="tests.audit.chores:sleep", argument=argument)], print)
+        item = {"folder": sys.argv[1], "name": "a"}
+        engine.run([Task(label="a", function="tests.audit.chores:sleep", item=item)], print)
 """
 
 
@@ -221,8 +221,8 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_same_plan_gives_the_same_results_inline_and_in_two_processes(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    inline = conduct(plan_for_both(), tmp_path / "inline", engine="inline")
-    spread = conduct(plan_for_both(), tmp_path / "processes", engine="processes", jobs=2)
+    inline = run_audit(plan_for_both(), tmp_path / "inline", engine="inline")
+    spread = run_audit(plan_for_both(), tmp_path / "processes", engine="processes", jobs=2)
     assert timeless(inline.document) == timeless(spread.document)
     kept = [sorted(path.name for path in (ended.folder / "private").rglob("*")) for ended in (inline, spread)]
     assert kept[0] == kept[1]

@@ -14,25 +14,23 @@ import torch
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.attacks.attributes.from_model import AttributeFromModel
-from fedxray.attacks.base import compute
 from fedxray.attacks.floors import Imputation, Majority
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned, LocalModelOracle
 from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.plan import AttackPart, make_plan
 from fedxray.audit.run.comparisons import (
-    Bench,
+    CaseContext,
     adapts,
     declared_grants,
     grant_names,
     inner_attacks,
-    make_view,
     next_client,
     rounds_read,
     strongest,
     without_client_model,
 )
-from fedxray.audit.run.evaluate import Outcome, evaluate
+from fedxray.audit.run.evaluate import CaseOutcome, evaluate
 from fedxray.audit.run.prepare import prepare
 from fedxray.errors import Refused
 from fedxray.federation.round_loop import simulate
@@ -50,24 +48,23 @@ def _played(text: str) -> tuple[Any, Any]:
     return simulate(prepare(make_plan(tiny(**json.loads(text)), HERE), "none", 0).federation, seed=0)
 
 
-def bench(
+def context(
     attack: dict[str, Any] = PLAIN, client: int = 1, aware: bool | None = None, **changes: Any
-) -> Bench:
+) -> CaseContext:
     changes = {"data": {"clients": 3, "records": 30, "holdout": 0.2}, **changes}
     transcript, truth = _played(json.dumps(changes))
     part = make_plan(tiny(**{**changes, "attack": [attack]}), HERE).attacks[0]
-    return Bench(
+    return CaseContext(
         part=part,
         attack=part.make(HERE),
         transcript=transcript,
         truth=truth,
         client=client,
         aware=aware,
-        memos=lambda view: compute,
     )
 
 
-def scored(made: Bench, view: Any, attack: Any, rows: str = "train") -> dict[str, float]:
+def scored(made: CaseContext, view: Any, attack: Any, rows: str = "train") -> dict[str, float]:
     """The attack on a view of our own making, scored; its draws are the audit's."""
     root = fork(made.truth.seed, "attacks of an audit", -1 if view.target is None else view.target)
     evidence = attack.run(view, generator=root)
@@ -75,7 +72,7 @@ def scored(made: Bench, view: Any, attack: Any, rows: str = "train") -> dict[str
 
 
 def test_a_case_by_hand() -> None:
-    made = bench()
+    made = context()
     found = evaluate(made)
     names = ["public-attributes", "recipe"]
 
@@ -102,7 +99,7 @@ def test_a_case_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["source-majority", "source-from-model"])
 def test_controls_of_sources_by_hand(name: str) -> None:
-    made = bench({"name": name})
+    made = context({"name": name})
     found = evaluate(made)
     assert set(found.controls) == {"held-out", "other-client"}
     names = ["source-records", "recipe"]
@@ -117,7 +114,7 @@ def test_controls_of_sources_by_hand(name: str) -> None:
     )
     turned = scored(made, replace(view("train"), observations=seen), made.attack)
     assert found.controls["other-client"] == pytest.approx(turned)
-    alone = bench({"name": name}, data={"clients": 3, "records": 30, "holdout": 0.0})
+    alone = context({"name": name}, data={"clients": 3, "records": 30, "holdout": 0.0})
     assert set(evaluate(alone).controls) == {"other-client"}
 
 
@@ -127,12 +124,12 @@ def test_whoever_holds_the_records_in_question_has_no_held_out_control() -> None
         "model": {"name": "local-model-oracle", "steps": 20},
         "grants": ["public-attributes", "oracle-records"],
     }
-    found = evaluate(bench(oracle))
+    found = evaluate(context(oracle))
     assert found.oracle and "held-out" not in found.controls and "other-client" in found.controls
 
 
 def test_the_ledger_says_who_knows_what() -> None:
-    told = evaluate(bench()).ledger
+    told = evaluate(context()).ledger
     assert told["role"] == "server" and told["grants"] == ["public-attributes", "recipe"]
     assert (told["target"], told["seats"], told["aware"], told["single_replies"]) == (1, [], None, 6)
     assert told["sees"] == roles.ROLES["server"].sees and told["oracle"] is False
@@ -140,7 +137,7 @@ def test_the_ledger_says_who_knows_what() -> None:
 
 
 def test_without_held_out_or_public_records_there_is_no_such_control_or_floor() -> None:
-    found = evaluate(bench(data={"clients": 3, "records": 30, "holdout": 0.0, "public": 0.0}))
+    found = evaluate(context(data={"clients": 3, "records": 30, "holdout": 0.0, "public": 0.0}))
     assert found.floors == {} and set(found.controls) == {"other-client", "global-model"}
 
 
@@ -157,12 +154,12 @@ def test_a_control_that_would_be_the_attack_itself_is_not_run(
     attack: dict[str, Any], federation: dict[str, Any], controls: set[str]
 ) -> None:
     """Where no single reply is read there is no other client's, and the global model is no control of itself."""
-    found = evaluate(bench(attack, federation={"rounds": 2, "learning_rate": 0.05, **federation}))
+    found = evaluate(context(attack, federation={"rounds": 2, "learning_rate": 0.05, **federation}))
     assert set(found.controls) == controls
 
 
 def test_a_model_is_held_against_another_clients_optimum_and_one_of_another_seed() -> None:
-    made = bench({"name": "last-returned"})
+    made = context({"name": "last-returned"})
     found = evaluate(made)
     scores = {"parameter_distance", "zest", "training_loss"}
     assert scores <= found.score.means.keys() and scores <= found.floors["other-optimum"].keys()
@@ -170,11 +167,11 @@ def test_a_model_is_held_against_another_clients_optimum_and_one_of_another_seed
     assert found.ceilings["same-client-other-seed"].keys() == found.score.means.keys() - {
         "parameter_distance"
     }
-    assert evaluate(bench()).ceilings == {}
+    assert evaluate(context()).ceilings == {}
 
 
 def test_the_floors_of_a_curious_client_know_its_own_records() -> None:
-    seen = [bench(attack) for attack in (GLOBAL, {**GLOBAL, "role": "curious-client"})]
+    seen = [context(attack) for attack in (GLOBAL, {**GLOBAL, "role": "curious-client"})]
     outcomes = [evaluate(one) for one in seen]
     own = len(seen[0].truth.train[0])
     grants = disclose(seen[1].truth, ["public-attributes", "public-records"], client=1, seats=(0,))
@@ -187,7 +184,7 @@ def test_the_floors_of_a_curious_client_know_its_own_records() -> None:
 
 
 def test_a_client_that_was_never_asked_is_refused_and_makes_no_control() -> None:
-    made = bench(federation={"rounds": 1, "learning_rate": 0.05, "participation": 0.67})
+    made = context(federation={"rounds": 1, "learning_rate": 0.05, "participation": 0.67})
     asked = {message.client for message in made.transcript.messages if message.what == "reply"}
     (absent,) = {0, 1, 2} - asked
     with pytest.raises(Refused, match="client alone"):
@@ -196,7 +193,7 @@ def test_a_client_that_was_never_asked_is_refused_and_makes_no_control() -> None
     assert "other-client" not in evaluate(replace(made, client=before)).controls
 
 
-def image_case(attack: dict[str, Any]) -> tuple[Bench, Outcome]:
+def image_case(attack: dict[str, Any]) -> tuple[CaseContext, CaseOutcome]:
     document = tiny(data=None, model=None, federation=None, attack=[attack]) | {
         "data": {"name": "digits", "clients": 2, "limit": 2, "holdout": 0.1},
         "model": {"name": "linear"},
@@ -205,14 +202,13 @@ def image_case(attack: dict[str, Any]) -> tuple[Bench, Outcome]:
     plan = make_plan(document, HERE)
     transcript, truth = simulate(prepare(plan, "none", 0).federation, seed=0)
     part = plan.attacks[0]
-    made = Bench(
+    made = CaseContext(
         part=part,
         attack=part.make(HERE),
         transcript=transcript,
         truth=truth,
         client=1,
         aware=None,
-        memos=lambda view: compute,
     )
     return made, evaluate(made)
 
@@ -246,18 +242,18 @@ def test_attacks_within_attacks() -> None:
 
 
 def test_an_oracle_is_marked() -> None:
-    made = bench({**PLAIN, "model": {"name": "local-model-oracle", "steps": 5}})
-    view = make_view(made, made.attack)
+    made = context({**PLAIN, "model": {"name": "local-model-oracle", "steps": 5}})
+    view = made.view(made.attack)
     assert view.grants.is_oracle and view.ledger()["oracle"]
 
 
 def test_the_rounds_that_a_plan_lets_it_read() -> None:
-    transcript = bench(federation={"rounds": 4, "learning_rate": 0.05}).transcript
+    transcript = context(federation={"rounds": 4, "learning_rate": 0.05}).transcript
     cases: list[tuple[Any, Any]] = [(None, None), ("first", [0]), ("last", [3]), ([1, 3], [1, 3])]
     for rounds, read in cases:
         assert rounds_read(AttackPart(name="last-returned", rounds=rounds), transcript) == read
-    made = bench({**PLAIN, "rounds": "first"}, federation={"rounds": 4, "learning_rate": 0.05})
-    assert make_view(made, made.attack).ledger()["rounds_seen"] == [0]
+    made = context({**PLAIN, "rounds": "first"}, federation={"rounds": 4, "learning_rate": 0.05})
+    assert made.view(made.attack).ledger()["rounds_seen"] == [0]
 
 
 def test_the_next_client() -> None:
@@ -267,7 +263,7 @@ def test_the_next_client() -> None:
 
 def test_an_audit_draws_nothing_from_the_air() -> None:
     before = torch.get_rng_state()
-    assert evaluate(bench()).controls == evaluate(bench()).controls
+    assert evaluate(context()).controls == evaluate(context()).controls
     assert torch.equal(before, torch.get_rng_state())
 
 

@@ -7,7 +7,7 @@ import torch
 
 from fedxray.adversary.disclose import attribute_rows
 from fedxray.attacks.evidence import of_attributes, of_membership, of_rows
-from fedxray.audit.run.evaluate import MOST_RECORDS, NO_GUESS, exhibit, spoken
+from fedxray.audit.run.evaluate import MOST_RECORDS, NO_GUESS, examples_of, spoken
 from fedxray.audit.run.search import thinned
 from fedxray.data.dataset import Column, Dataset
 from fedxray.federation.truth import Truth
@@ -37,32 +37,32 @@ def test_values_are_named_and_numbers_are_shares_of_their_range() -> None:
 def test_guessed_attributes_stand_at_the_records_own_places(truth: Truth) -> None:
     column = truth.space.column(truth.space.sensitive or "")
     asked = attribute_rows(truth, 0).x[:, list(column.positions)]
-    found = exhibit(of_attributes(asked), truth, 0, dataset(truth))
+    found = examples_of(of_attributes(asked), truth, 0, dataset(truth))
     assert found is not None and found["private"] is True
     own = truth.train[0].x
     assert [one["record"] for one in found["records"]] == list(range(min(len(own), MOST_RECORDS)))
     for one in found["records"]:
         ((name, original, guess, right),) = one["values"]
         assert name == column.name and original == guess == spoken(column, own[one["record"]]) and right
-    wrong = exhibit(of_attributes(torch.full_like(asked, float("nan"))), truth, 0, dataset(truth))
+    wrong = examples_of(of_attributes(torch.full_like(asked, float("nan"))), truth, 0, dataset(truth))
     assert wrong is not None and all(one["values"][0][2:] == [NO_GUESS, False] for one in wrong["records"])
-    assert exhibit(of_attributes(asked[:1]), truth, 0, dataset(truth)) is None
+    assert examples_of(of_attributes(asked[:1]), truth, 0, dataset(truth)) is None
 
 
 def test_rebuilt_rows_stand_beside_the_record_that_they_fit(truth: Truth) -> None:
     own = truth.train[0].x
-    found = exhibit(of_rows(own.flip(0)), truth, 0, dataset(truth, private=False))
+    found = examples_of(of_rows(own.flip(0)), truth, 0, dataset(truth, private=False))
     assert found is not None and found["private"] is False
     for one in found["records"]:
         assert all(right and original == guess for _, original, guess, right in one["values"])
-    alone = exhibit(of_rows(own[:1]), truth, 0, dataset(truth))
+    alone = examples_of(of_rows(own[:1]), truth, 0, dataset(truth))
     assert alone is not None
     assert [all(right for *_, right in one["values"]) for one in alone["records"]].count(True) >= 1
     assert any(guess == NO_GUESS for one in alone["records"] for _, _, guess, _ in one["values"])
 
 
 def test_an_attack_on_membership_guesses_no_record(truth: Truth) -> None:
-    assert exhibit(of_membership(torch.zeros(2)), truth, 0, dataset(truth)) is None
+    assert examples_of(of_membership(torch.zeros(2)), truth, 0, dataset(truth)) is None
 
 
 def test_a_long_curve_keeps_its_ends() -> None:

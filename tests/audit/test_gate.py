@@ -64,7 +64,7 @@ def test_the_worst_seat_and_attacker_counts() -> None:
     found = judge_gates(results(*rows))[0]
     assert (found.outcome, found.role, found.aware) == ("fail", "server", True)
     seated = judge_gates(results(*rows, gate=[RULE | {"role": "eavesdropper"}]))[0]
-    assert seated.outcome == "inconclusive" and seated.title.endswith(" under none, seat eavesdropper")
+    assert seated.outcome == "inconclusive" and seated.title.endswith(" under none, role eavesdropper")
     assert found.title == "a: accuracy_over_floor at most 0.1 under none"  # whichever row decides
     wider = [row(0.2, 0.3), row(0.0, 0.9, role="eavesdropper")]  # a fail stays one beside a vaguer row
     assert (judge_gates(results(*wider))[0].outcome, judge_gates(results(*wider))[0].role) == (

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.plan import Plan, load_arguments, make_plan, plan_reference, read_plan, split_arguments
-from fedxray.audit.plan.reference import SECTIONS
-from fedxray.audit.plan.schema import key_names, to_toml
+from fedxray.audit.plan import Plan, load_arguments, make_plan, read_plan, split_arguments
+from fedxray.audit.plan.schema import to_toml
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 
@@ -318,14 +317,6 @@ def test_own_data_may_lie_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ):
         plan = make_plan(tiny(data=None) | {"data": {"path": path, "target": "y", "clients": 2}}, HERE)
         assert load_arguments(plan.data, plan.folder, 0)["path"] == place
-
-
-def test_the_reference_names_every_key() -> None:
-    page = plan_reference()
-    for title, section in (("## Top level", Plan), *SECTIONS):
-        chapter = page.partition(title if title.startswith("#") else f"## `{title}`")[2].partition("\n## ")[0]
-        for name in key_names(section):
-            assert f"| `{name}` |" in chapter, (title, name)
 
 
 def test_a_plan_in_the_home_of_nobody() -> None:

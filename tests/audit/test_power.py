@@ -11,7 +11,7 @@ from fedxray.audit.judge.results import document, read_results
 from fedxray.audit.judge.verdict import NO_POWER_CHECK
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.power import planted_seeds, planted_work, power_rows, powers, waiting
 from fedxray.audit.run.store import open_store
@@ -90,7 +90,7 @@ def test_a_planted_leak_must_be_found_by_the_margin() -> None:
 def test_a_lost_planted_case_is_no_power() -> None:
     cases = [planted_case(0.9 + client / 100 if client else None, client) for client in range(6)]
     row = power_rows(plan_of(), ["a"], cases)[0]
-    assert not row["passed"] and row["reason"] == "a planted case came to nothing: out of memory"
+    assert not row["passed"] and row["reason"] == "a planted case failed: out of memory"
     nothing = power_rows(plan_of(), ["a"], [planted_case(None, client) for client in range(6)])
     assert nothing and not any(one["passed"] for one in nothing)
 
@@ -114,7 +114,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
         ),
         HERE,
     )
-    return conduct(plan, folder), folder
+    return run_audit(plan, folder), folder
 
 
 def test_an_audit_checks_its_power_by_itself(audited: tuple[Any, Path]) -> None:
@@ -137,7 +137,7 @@ def test_planted_cases_are_cases_of_the_store_and_resumed(audited: tuple[Any, Pa
     assert len(kept) == 6
     before = [path.stat().st_mtime_ns for path in kept]
     kept[0].unlink()
-    again = conduct(Plan.from_document(ended.document["plan"], HERE), folder, resume=True)
+    again = run_audit(Plan.from_document(ended.document["plan"], HERE), folder, resume=True)
     after = [path.stat().st_mtime_ns for path in kept]
     assert before[1:] == after[1:] and before[0] != after[0]
     assert again.document["power"] == ended.document["power"]
@@ -162,8 +162,8 @@ def test_a_recording_is_checked_by_a_simulation_of_its_recipe(tmp_path: Path) ->
     assert len(runs) == 1 and [case.client for case in cases] == list(range(6))
     execute._open_run.clear()
     with open_store(tmp_path / "out", plan.digest()) as store:
-        execute_run(plan, runs[0], store)
-        execute_case(plan, cases[0], store)
+        execute_run(plan, store, runs[0])
+        execute_case(plan, store, cases[0])
         found = store.read_case(cases[0].id)
     assert found["status"] == "ok" and set(found["scores"]) == {"auc", "tpr_at_1pct_fpr"}, found["reason"]
     assert "recording" not in found["ledger"] and found["ledger"]["target_name"] == "planted 0"

@@ -17,7 +17,7 @@ from fedxray.audit.judge.utility import (
     write_promises,
 )
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
@@ -88,7 +88,7 @@ def test_a_damaged_promise_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_in_an_audit_budgets_stand_in_ledger_and_utility(tmp_path: Path) -> None:
     plan = planned(defence=[{"name": "none"}, DP], federation={"rounds": 2, "batch_size": "all"})
-    document = conduct(plan, tmp_path / "out").document
+    document = run_audit(plan, tmp_path / "out").document
     private = [case for case in document["cases"] if case["defence"] == "dp-sgd"]
     found = {case["ledger"]["privacy"]["epsilon"] for case in private}
     assert (

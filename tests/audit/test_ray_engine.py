@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import ray
-from fedxray.audit.run.audit import conduct, conduct_with
-from fedxray.audit.run.ray import RayCluster
+from fedxray.audit.run.audit import run_audit
+from fedxray.audit.run.execute import execute_run
+from fedxray.audit.run.grid import expand
+from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
+from fedxray.audit.run.store import Store
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 from tests.audit.test_engines import (
@@ -41,9 +42,9 @@ def cluster(extra: Callable[[str], ModuleType]) -> Iterator[RayCluster]:
     extra("ray")
     with RayCluster(jobs=2) as engine:
         yield engine
-        place = Path(engine.place or "none")
-        assert place.is_dir() and place.stat().st_mode & 0o77 == 0
-    assert not place.exists()
+        folder = Path(engine.folder or "none")
+        assert folder.is_dir() and folder.stat().st_mode & 0o77 == 0
+    assert not folder.exists()
 
 
 def test_hosts_do_every_task_once_with_one_thread(tmp_path: Path, cluster: RayCluster) -> None:
@@ -82,7 +83,7 @@ def test_a_poisoned_task_is_given_up_in_the_same_words_and_stops_nobody(
 
 
 def test_what_a_user_can_mend_stops_the_work(tmp_path: Path, cluster: RayCluster) -> None:
-    with pytest.raises(BadInput, match=r"x: expected y, got z\. Mend it\."):
+    with pytest.raises(BadInput, match=r"x: expected y, got z\. Fix it\."):
         cluster.run([task(tmp_path, "refuse", "a")], Heard())
 
 
@@ -90,7 +91,7 @@ def test_nothing_goes_on_when_the_time_is_over(tmp_path: Path, cluster: RayClust
     begun = tmp_path / "a.began"
     tasks = [task(tmp_path, "sleep", "a"), task(tmp_path, "sleep", "b"), task(tmp_path, "note", "c")]
     deaths = cluster.run(tasks, Heard(), begun.exists)
-    assert sorted(one.task.label for one in deaths) == list("abc") and all(one.cut for one in deaths)
+    assert sorted(one.task.label for one in deaths) == list("abc") and all(one.cut_off for one in deaths)
     assert has_gone(int(wait_for(begun)))
 
 
@@ -117,10 +118,10 @@ def test_a_host_killed_in_the_middle_loses_nothing(tmp_path: Path, cluster: RayC
     def kill_one(done: int, total: int, label: str) -> None:
         if done == 3 and not killed:
             killed.append(label)
-            ray.kill(next(iter(cluster.busy.values()))[0])
+            ray.kill(next(iter(cluster.busy.values()))[0].actor)
 
-    inline = conduct(plan_for_both(), tmp_path / "inline", engine="inline")
-    spread = conduct_with(cluster, plan_for_both(), tmp_path / "ray", progress=kill_one)
+    inline = run_audit(plan_for_both(), tmp_path / "inline", engine="inline")
+    spread = run_audit(plan_for_both(), tmp_path / "ray", engine=cluster, progress=kill_one)
     assert killed and timeless(inline.document) == timeless(spread.document)
     for file in (inline.folder / "private").rglob("*.safetensors"):
         twin = spread.folder / file.relative_to(inline.folder)
@@ -131,11 +132,11 @@ def test_a_host_killed_in_the_middle_loses_nothing(tmp_path: Path, cluster: RayC
 def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: RayCluster) -> None:
     ray = pytest.importorskip("ray")
     cluster.run([task(tmp_path, "note", "before")], Heard())
-    cluster._dismiss()
+    cluster._stop_hosts()
     write_toml(tmp_path / "plan.toml", tiny())
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "fedxray", "audit", "plan.toml", "--engine", "ray", "--address", address]
-    on_loopback = os.environ | ray.LOCAL  # or Ray would look for this cluster on the network
+    on_loopback = os.environ | LOCAL  # or Ray would look for this cluster on the network
     ended = subprocess.run(
         [*command, "--out", "out"],
         cwd=tmp_path,
@@ -150,17 +151,10 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
 
 
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
-    from fedxray.audit.run.audit import work_on_run
-
-    plan: Any = make_plan(tiny(), HERE)
-    argument = {
-        "plan": plan.to_document(),
-        "plan_folder": str(HERE),
-        "store": str(tmp_path / "out"),
-        "item": {},
-    }
+    plan = make_plan(tiny(), HERE)
+    runs, _ = expand(plan)
     with pytest.raises(BadInput, match=r"--out: expected a folder that every worker sees.*share"):
-        work_on_run(argument)
+        execute_run(plan, Store(tmp_path / "out"), runs[0])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "127.0.0.1:port"])
@@ -169,7 +163,7 @@ def test_an_address_at_which_there_is_no_cluster_is_named(
 ) -> None:
     extra("ray")
     with pytest.raises(BadInput, match=rf"--address.*{address}: .*ray start --head"):
-        ray.find_cluster(address)
+        find_cluster(address)
 
 
 @pytest.fixture
@@ -182,11 +176,14 @@ def short_place() -> Iterator[Path]:
 STAY = """
 import os, sys
 from fedxray.audit.run.engines import Task
-from fedxray.audit.run.ray import RayCluster
+from fedxray.audit.run.execute import execute_run
+from fedxray.audit.run.grid import expand
+from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
+from fedxray.audit.run.store import Store
 if __name__ == "__main__":
     with RayCluster(jobs=1) as engine:
-        argument = {"folder": sys.argv[1], "name": "a"}
-        engine.run([Task(label="a", function="tests.audit.chores:sleep", argument=argument)], print)
+        item = {"folder": sys.argv[1], "name": "a"}
+        engine.run([Task(label="a", function="tests.audit.chores:sleep", item=item)], print)
 """
 
 

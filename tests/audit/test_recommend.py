@@ -13,7 +13,7 @@ import pytest
 from fedxray.audit.judge.gate import recommend
 from fedxray.audit.judge.verdict import POWER_FAILED
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.cli.decide import CAUTION, DOUBT, recommend_lines, run_recommend
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
@@ -172,7 +172,7 @@ def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest
         ),
         tmp_path,
     )
-    conduct(plan, tmp_path / "out")
+    run_audit(plan, tmp_path / "out")
     assert run_recommend(tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "noise[scale=0.01]" in said and "noise[scale=1]" in said and "Recommended: " in said

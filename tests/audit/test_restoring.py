@@ -15,8 +15,8 @@ import torch
 
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.restoring import raw_and_restored, restored
-from fedxray.audit.run.audit import Ended, conduct_with, digest_of_inputs
+from fedxray.audit.restoring import raw_and_restored, restore
+from fedxray.audit.run.audit import Completed, digest_of_inputs, run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
@@ -43,9 +43,9 @@ def document(restore: Any = None, **changes: Any) -> dict[str, Any]:
     }
 
 
-def audited(plan: Plan, folder: Path) -> Ended:
+def audited(plan: Plan, folder: Path) -> Completed:
     with make_engine("inline", None) as engine:
-        return conduct_with(engine, plan, folder, power=False)
+        return run_audit(plan, folder, engine=engine, power=False)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_a_prior_that_has_seen_only_held_out_records_of_a_client_is_refused(tmp_
     truth = simulate(federation, seed=0)[1]
     part = next(part for part in restoring.attacks if part.restore is not None)
     with pytest.raises(BadInput, match="has seen no record of an audited client"):
-        restored(part, truth, Evidence(kind="images", tensors={}))
+        restore(part, truth, Evidence(kind="images", tensors={}))
 
 
 def test_records_of_another_seed_count_too(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ from fedxray.audit.run.execute import (
     ended_cases,
     execute_case,
     execute_run,
-    finish,
     galleries,
-    lost_case,
     metrics_of_the_lost,
     oracles_of,
+    results_document,
+    write_failed_case,
 )
 from fedxray.audit.run.grid import Case, Run, expand
 from fedxray.audit.run.prepare import prepare
@@ -55,11 +55,11 @@ def planned(**changes: Any) -> tuple[Plan, list[Run], list[Case]]:
 
 def test_a_run_is_simulated_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, runs, _ = planned()
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     files = sorted(path.name for path in store.run_folder(runs[0].id).iterdir())
     assert files == ["proof.json", "transcript", "utility.json"]
     monkeypatch.setattr(room, "simulate", broken)
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     assert store.lost_run(runs[0].id) is None
 
 
@@ -81,15 +81,15 @@ def test_a_run_that_breaks_leaves_its_reason(
 ) -> None:
     plan, runs, _ = planned()
     monkeypatch.setattr(room, "simulate", how)
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     assert words in (store.lost_run(runs[0].id) or {})["reason"] and not store.has_run(runs[0].id)
 
 
 def test_a_case_that_ends_well(store: Store) -> None:
     plan, runs, cases = planned()
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     for case in cases:
-        execute_case(plan, case, store)
+        execute_case(plan, store, case)
     found = store.read_case(cases[0].id)
     assert found["status"] == "ok" and found["reason"] is None and found["oracle"] is False
     assert set(found["scores"]) == {"accuracy", "balanced_accuracy"} == set(found["floors"]["majority"])
@@ -99,8 +99,8 @@ def test_a_case_that_ends_well(store: Store) -> None:
     guessed = galleries(ended)
     assert [one["case"] for one in guessed] == [case.id for case in cases]
     assert all(value[0] == "smoker" for value in guessed[0]["records"][0]["values"])
-    document = finish(plan, store, ended=ended)
-    assert document == finish(plan, store)
+    document = results_document(plan, store, ended=ended)
+    assert document == results_document(plan, store)
     assert [case["id"] for case in document["cases"]] == [case.id for case in cases]
     assert not any("traceback" in case or "pictures" in case for case in document["cases"])
     assert {row["metric"] for row in document["utility"]} >= {"loss"}
@@ -113,9 +113,9 @@ def test_a_case_that_breaks_is_an_outcome(
     store: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[..., Any], status: str, words: str
 ) -> None:
     plan, runs, cases = planned()
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     monkeypatch.setattr(room, "evaluate", how)
-    execute_case(plan, cases[0], store)
+    execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)
     assert found["status"] == status and words in found["reason"] and how.__name__ in found["traceback"]
     assert found["scores"] == found["floors"] == found["controls"] == {}
@@ -136,7 +136,7 @@ def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
     monkeypatch.setattr(
         room, "_succeeded", lambda *_: room._ended("ok", "") | {"scores": {"accuracy": score}}
     )
-    execute_case(plan, cases[0], store)
+    execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)
     assert (found["status"], found["scores"]) == (status, kept)
 
@@ -149,16 +149,16 @@ def test_a_case_keeps_its_time_by_the_clock_and_of_the_processor(
     monkeypatch.setattr(
         room, "time", SimpleNamespace(perf_counter=clock.__next__, process_time=processor.__next__)
     )
-    monkeypatch.setattr(room, "opened", broken)
-    execute_case(plan, cases[0], store)
+    monkeypatch.setattr(room, "run_of", broken)
+    execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)
     assert (found["seconds"], found["cpu_seconds"]) == (2.5, 0.25)
 
 
 def test_a_case_that_is_refused(store: Store) -> None:
     plan, runs, cases = planned(attack=[{"name": "membership-loss", "grants": []}])
-    execute_run(plan, runs[0], store)
-    execute_case(plan, cases[0], store)
+    execute_run(plan, store, runs[0])
+    execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)
     assert found["status"] == "refused" and "target-records" in found["reason"] and not found["traceback"]
     assert metrics_of_the_lost({"membership-loss": "membership"}, [found]) == {"membership-loss": ["auc"]}
@@ -166,10 +166,10 @@ def test_a_case_that_is_refused(store: Store) -> None:
 
 def test_a_case_is_not_run_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, runs, cases = planned()
-    execute_run(plan, runs[0], store)
-    execute_case(plan, cases[0], store)
+    execute_run(plan, store, runs[0])
+    execute_case(plan, store, cases[0])
     monkeypatch.setattr(room, "evaluate", broken)
-    execute_case(plan, cases[0], store)
+    execute_case(plan, store, cases[0])
     assert store.read_case(cases[0].id)["status"] == "ok"
 
 
@@ -212,17 +212,17 @@ def test_a_run_that_was_altered_is_removed_and_its_cases_fail(
     store: Store, damage: Callable[[Path], Any]
 ) -> None:
     plan, runs, cases = planned()
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     damage(store.run_folder(runs[0].id) / "transcript" / "transcript.json")
     for case in cases:
-        execute_case(plan, case, store)
+        execute_case(plan, store, case)
         found = store.read_case(case.id)
-        assert found["status"] == "failed" and "--resume makes it again" in found["reason"]
+        assert found["status"] == "failed" and "--resume simulates it again" in found["reason"]
     assert not store.has_run(runs[0].id) and list((store.private / "runs").iterdir()) == []
-    assert finish(plan, store)["utility"] == []
-    execute_run(plan, runs[0], store)
+    assert results_document(plan, store)["utility"] == []
+    execute_run(plan, store, runs[0])
     store.forget_case(cases[0].id)
-    execute_case(plan, cases[0], store)
+    execute_case(plan, store, cases[0])
     assert store.read_case(cases[0].id)["status"] == "ok"
 
 
@@ -240,32 +240,32 @@ def test_a_run_with_a_proof_must_be_of_this_federation(
     store: Store, changes: dict[str, Any], words: str
 ) -> None:
     plan, runs, _ = planned()
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     folder = store.run_folder(runs[0].id)
     edit(**changes)(folder / "transcript" / "transcript.json")
     execute.write_proof(folder)
     with pytest.raises(Damaged, match=words):
-        execute.open_run(folder, prepare(plan, "none", 0).federation)
+        execute.read_run(folder, prepare(plan, "none", 0).federation)
 
 
 @pytest.mark.parametrize("content", ['{"loss": "x"}', "[]", "3", "{"])
 def test_a_utility_that_was_altered_is_refused(store: Store, content: str) -> None:
     plan, runs, cases = planned()
-    execute_run(plan, runs[0], store)
+    execute_run(plan, store, runs[0])
     for case in cases:
-        execute_case(plan, case, store)
+        execute_case(plan, store, case)
     (store.run_folder(runs[0].id) / "utility.json").write_text(content)
-    with pytest.raises(BadInput, match=r"utility\.json.*Remove the folder of this run and go on"):
-        finish(plan, store)
+    with pytest.raises(BadInput, match=r"utility\.json.*Remove the folder of this run and continue"):
+        results_document(plan, store)
     shutil.rmtree(store.run_folder(runs[0].id))
-    execute_run(plan, runs[0], store)
-    assert finish(plan, store)["utility"]
+    execute_run(plan, store, runs[0])
+    assert results_document(plan, store)["utility"]
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "3", "{", '{"status": "ok"}'])
 def test_a_case_that_was_altered_is_refused(store: Store, content: str) -> None:
     _, _, cases = planned()
-    lost_case(cases[0], store, "killed")
+    write_failed_case(store, cases[0], "killed")
     (store.private / "cases" / f"{cases[0].id}.json").write_text(content)
     with pytest.raises(BadInput, match=r"\.json.*Remove this file and go on with --resume"):
         store.read_case(cases[0].id)
@@ -276,17 +276,17 @@ def test_a_full_disk_stops_the_audit(store: Store, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr(room, "simulate", full)
         with pytest.raises(NoSpaceError):
-            execute_run(plan, runs[0], store)
-    execute_run(plan, runs[0], store)
+            execute_run(plan, store, runs[0])
+    execute_run(plan, store, runs[0])
     monkeypatch.setattr(room, "evaluate", full)
     with pytest.raises(NoSpaceError):
-        execute_case(plan, cases[0], store)
+        execute_case(plan, store, cases[0])
     assert not store.has_case(cases[0].id)
 
 
 def test_a_case_whose_worker_died(store: Store) -> None:
     _, _, cases = planned()
-    lost_case(cases[1], store, "killed")
+    write_failed_case(store, cases[1], "killed")
     found = store.read_case(cases[1].id)
     assert (found["status"], found["reason"], found["seconds"]) == ("failed", "killed", 0.0)
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedxray.audit.run.search import Found, Point, Ranges, search, spread
+from fedxray.audit.run.search import Point, Ranges, SearchResult, search, spread
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 
@@ -20,7 +20,7 @@ def bowl(point: Point) -> float:
     return (point["x"] - 1) ** 2 + (math.log10(point["rate"]) + 2) ** 2 + (point["k"] - 4) ** 2 / 4
 
 
-def found(sampler: str, **more: Any) -> Found:
+def found(sampler: str, **more: Any) -> SearchResult:
     settings = {"trials": 14, "batch": 4, "generator": fork(0, "search"), **more}
     return search(bowl, RANGES, sampler=sampler, **settings)
 

@@ -230,7 +230,8 @@ def test_a_leak_of_the_stated_size_is_seen_in_four_of_five_audits(looks: int) ->
     generator = np.random.default_rng(8)
     noise = generator.normal(0.0, 0.1, size=(1000, 8))
     sizes = [
-        smallest_seen(interval(list(n), [0] * 8), margin=margin, level=level, looks=looks) for n in noise
+        smallest_seen(interval(list(n), [0] * 8), margin=margin, level=level, comparisons=looks)
+        for n in noise
     ]
     least = float(np.median([size for size in sizes if size is not None]))
     for units in generator.normal(least, 0.1, size=(1000, 8)):
@@ -240,6 +241,6 @@ def test_a_leak_of_the_stated_size_is_seen_in_four_of_five_audits(looks: int) ->
 
 
 def test_where_nothing_varies_the_smallest_leak_is_the_margin_and_one_unit_knows_none() -> None:
-    assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, looks=3) == 0.05
-    assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, looks=4) is None
-    assert smallest_seen(interval([0.0], [0]), margin=0.05, level=0.05, looks=3) is None
+    assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, comparisons=3) == 0.05
+    assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, comparisons=4) is None
+    assert smallest_seen(interval([0.0], [0]), margin=0.05, level=0.05, comparisons=3) is None

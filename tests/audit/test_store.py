@@ -18,7 +18,7 @@ import torch
 from fedxray import files
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import store
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.store import MARKER, Store, check_folder, clear, open_store, purge, safe_name
 from fedxray.errors import BadInput
 from fedxray.files import POINTS, TEMPORARY, VARIABLE, NoSpaceError, write_whole
@@ -344,7 +344,7 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return timeless(conduct(small_plan(), tmp_path_factory.mktemp("whole") / "out").document)
+    return timeless(run_audit(small_plan(), tmp_path_factory.mktemp("whole") / "out").document)
 
 
 def small_plan() -> Any:
@@ -356,9 +356,9 @@ def test_an_audit_killed_at_any_point_goes_on_to_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: dict[str, Any], number: int
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(number))
-    assert in_a_child(lambda: conduct(small_plan(), tmp_path / "out") and None) == -signal.SIGKILL
+    assert in_a_child(lambda: run_audit(small_plan(), tmp_path / "out") and None) == -signal.SIGKILL
     monkeypatch.delenv(VARIABLE)
-    ended = conduct(small_plan(), tmp_path / "out", resume=True)
+    ended = run_audit(small_plan(), tmp_path / "out", resume=True)
     assert timeless(ended.document) == uninterrupted
     assert timeless(json.loads((tmp_path / "out" / "results.json").read_bytes())) == uninterrupted
     assert not [name for name in names(tmp_path) if TEMPORARY in name]

@@ -14,11 +14,18 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.curious_client import CuriousClient
 from fedxray.attacks.inversion.dlg import Dlg
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct_with
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import estimate, preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import Search, course, own_measure, search_settings, studied, study_of
+from fedxray.audit.run.search import (
+    AttackSearch,
+    best_answer,
+    curve_facts,
+    own_measure,
+    search_settings,
+    study_of,
+)
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork
@@ -80,7 +87,7 @@ def test_the_best_trial_is_the_answer_and_all_are_told() -> None:
         )
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 5, "sampler": "grid"}, "search")
-    found = studied(Search(attack=ATTACK, study=study, run=run_one, generator=fork(0)))
+    found = best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0)))
     assert found.facts["chosen"] == {"assumed_learning_rate": pytest.approx(0.03)}
     assert found.tensors["inputs"].item() == pytest.approx(0.03)
     told = found.facts["search"]
@@ -95,7 +102,9 @@ def test_a_case_tells_all_trials_also_the_best_of_many() -> None:
         return Evidence(kind="images", tensors={}, facts={"own_error": -attack.assumed_learning_rate})
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 300, "sampler": "grid"}, "search")
-    told = course(studied(Search(attack=ATTACK, study=study, run=run_one, generator=fork(0))))["search"]
+    told = curve_facts(best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0))))[
+        "search"
+    ]
     assert told["best"] == 299 and len(told["trials"]) == len(told["best_so_far"]) == 300
     assert told["trials"][told["best"]]["point"] == {"assumed_learning_rate": pytest.approx(0.3)}
 
@@ -105,7 +114,7 @@ def test_trials_that_did_not_end_well_are_never_chosen() -> None:
         return Evidence(kind="images", tensors={}, status="diverged", facts={"own_error": 0.0})
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 2}, "search")
-    found = studied(Search(attack=ATTACK, study=study, run=diverged, generator=fork(0)))
+    found = best_answer(AttackSearch(attack=ATTACK, study=study, run=diverged, generator=fork(0)))
     assert found.status == "undetermined" and found.facts["search"]["best"] is None
     assert own_measure(Dlg(), Evidence(kind="images", tensors={}, facts={"own_loss": [3.0, 2.0]})) == 2.0
 
@@ -180,7 +189,7 @@ def test_an_audit_searches_and_tells_its_trials(tmp_path: Path) -> None:
         tmp_path,
     )
     with make_engine("inline", None) as workers:
-        ended = conduct_with(workers, plan, tmp_path / "out", power=False)
+        ended = run_audit(plan, tmp_path / "out", engine=workers, power=False)
     (case,) = ended.document["cases"]
     assert case["status"] == "ok" and case["ledger"]["own_images"] == 2
     assert [one["point"]["assumed_learning_rate"] for one in case["search"]["trials"]] == pytest.approx(

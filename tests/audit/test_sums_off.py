@@ -1,4 +1,4 @@
-"""How far off it is to take all clients for one, as a dry run says it."""
+"""The error of treating all clients as one, as a dry run prints it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.dry_run import Off, how_far_off, said, words
+from fedxray.audit.run.dry_run import SumError, how_far_off, spoken, words
 from fedxray.audit.run.prepare import prepare
 from fedxray.cli.audit import tell_sums
 from fedxray.data.dataset import Records, Space
@@ -66,17 +66,17 @@ def test_where_clients_of_other_sizes_count_alike_the_lemma_says_nothing() -> No
     off = how_far_off(whole, whole.clients)
     assert off.simulated > 0.01 and off.leading is None
     even = federation(uniform, (3, 3))
-    assert how_far_off(even, even.clients) == Off(
+    assert how_far_off(even, even.clients) == SumError(
         clients=2, simulated=pytest.approx(0, abs=1e-12), leading=0.0
     )
 
 
 def test_words() -> None:
-    assert "puts the update off by 6.8 % of it (Lemma 1's leading term: 2.6 %)" in said(
-        Off(clients=3, simulated=0.0675, leading=0.0262)
+    assert "changes the update by 6.8 % of it (Lemma 1's leading term: 2.6 %)" in spoken(
+        SumError(clients=3, simulated=0.0675, leading=0.0262)
     )
-    assert "less than 0.001 %" in said(Off(clients=3, simulated=1e-9, leading=None))
-    assert "one client" in said(Off(clients=1, simulated=0.0, leading=0.0))
+    assert "less than 0.001 %" in spoken(SumError(clients=3, simulated=1e-9, leading=None))
+    assert "one client" in spoken(SumError(clients=1, simulated=0.0, leading=0.0))
 
 
 def test_a_plan_is_told_of_every_attack_that_reads_sums(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_plan_is_told_of_every_attack_that_reads_sums(tmp_path: Path) -> None:
         tmp_path,
     )
     first, second, third = words(plan, prepare(plan, "none", 0))
-    assert first.startswith("curious-client: taking 2 clients for one")
-    assert second.startswith("server: taking 3 clients for one")
+    assert first.startswith("curious-client: treating 2 clients as one")
+    assert second.startswith("server: treating 3 clients as one")
     assert third.startswith("two: one client stands behind")
 
 
@@ -113,6 +113,6 @@ def test_a_dry_run_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     }
     attack = {"name": "curious-client", "role": "secure-aggregation", "latent": 1}
     tell_sums(make_plan({**content, "attack": [attack]}, tmp_path))
-    assert capsys.readouterr().out.startswith("sums        curious-client: taking 2 clients for one")
+    assert capsys.readouterr().out.startswith("sums        curious-client: treating 2 clients as one")
     tell_sums(make_plan({**content, "attack": [{"name": "labels-dlf"}]}, tmp_path))
     assert capsys.readouterr().out == ""

@@ -15,7 +15,7 @@ import pytest
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.store import Store
 from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
@@ -79,7 +79,7 @@ def killed_after(delay: float, work: Callable[[], object]) -> bool:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return timeless(conduct(plan(), tmp_path_factory.mktemp("whole") / "out").document)
+    return timeless(run_audit(plan(), tmp_path_factory.mktemp("whole") / "out").document)
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -93,10 +93,10 @@ def test_what_had_ended_at_a_fault_point_is_not_done_again(
     folder = tmp_path / "out"
     watch = Watch(monkeypatch, tmp_path, folder)
     monkeypatch.setenv(VARIABLE, str(number))
-    assert os.waitstatus_to_exitcode(os.waitpid(start(lambda: conduct(plan(), folder)), 0)[1]) == -9
+    assert os.waitstatus_to_exitcode(os.waitpid(start(lambda: run_audit(plan(), folder)), 0)[1]) == -9
     monkeypatch.delenv(VARIABLE)
     ended, before = watch.ended(), len(watch.begun())
-    conduct(plan(), folder, resume=True)
+    run_audit(plan(), folder, resume=True)
     again = watch.begun()[before:]
     assert not ended.keys() & set(again) and len(again) == len(set(again))
     assert len(again) == 10 - len(ended), "two runs and eight cases, each once"
@@ -113,7 +113,7 @@ def end_under_fire(
         resume = (folder / "audit.json").is_file()
 
         def work(resume: bool = resume) -> object:
-            return conduct(plan(), folder, resume=resume, **engine)
+            return run_audit(plan(), folder, resume=resume, **engine)
 
         if kills == most:
             work()

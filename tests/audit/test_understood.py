@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.prepare import prepare
 from tests.audit.plans import tiny
@@ -20,5 +20,5 @@ def test_records_that_nobody_got_are_told(tmp_path: Path, data: dict[str, Any], 
     assert 80 - sum(len(part) for part in given) == unused
     lines = [line for line in understood(prepared) if line.startswith("unused")]
     assert lines == ([f"unused      {unused} records"] if unused else [])
-    cases = conduct(plan, tmp_path / "out").document["cases"]
+    cases = run_audit(plan, tmp_path / "out").document["cases"]
     assert {case["ledger"]["unused_records"] for case in cases} == {unused}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedxray.audit.judge.statistics import Interval, holm, interval
-from fedxray.audit.judge.verdict import NO_SMALLEST, Finding, Power, count, judge, kind_of, number
+from fedxray.audit.judge.verdict import NO_SMALLEST, Power, VerdictInput, count, judge, kind_of, number
 
 
 def spread(low: float, high: float, n: int = 10) -> Interval:
@@ -21,7 +21,7 @@ def spread(low: float, high: float, n: int = 10) -> Interval:
     )
 
 
-LEAK = Finding(
+LEAK = VerdictInput(
     difference=spread(0.1, 0.2),
     adjusted=0.01,
     margin=0.05,

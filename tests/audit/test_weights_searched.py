@@ -11,7 +11,15 @@ import torch
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.attacks.inversion.curious_client import CuriousClient
-from fedxray.audit.run.search import Search, Study, limit_after, search_settings, studied, study_of, trial_of
+from fedxray.audit.run.search import (
+    AttackSearch,
+    Study,
+    best_answer,
+    early_stop,
+    search_settings,
+    study_of,
+    trial_attack,
+)
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 from tests.attacks.inversion.test_awa import loss_of, seen
@@ -32,15 +40,15 @@ def ended(curve: tuple[float, ...], **more: Any) -> Evidence:
 def test_a_trial_is_given_up_above_the_median_of_earlier_ones_at_the_same_step() -> None:
     awa, halfway = Awa(steps=3), Study(ranges={}, give_up=0.5)
     answers = [ended(curve) for curve in CURVES]
-    assert limit_after(awa, halfway, answers) == (2, 6.0)
-    assert limit_after(awa, Study(ranges={}, give_up=0.34), answers) == (1, 7.0), "the lowest so far counts"
-    assert limit_after(awa, Study(ranges={}), answers) is None
-    assert limit_after(awa, halfway, answers[:4]) is None, "four are too few"
+    assert early_stop(awa, halfway, answers) == (2, 6.0)
+    assert early_stop(awa, Study(ranges={}, give_up=0.34), answers) == (1, 7.0), "the lowest so far counts"
+    assert early_stop(awa, Study(ranges={}), answers) is None
+    assert early_stop(awa, halfway, answers[:4]) is None, "four are too few"
     lost = ended((9.0, 1.0, float("nan")), status="diverged")
-    assert limit_after(awa, halfway, [*answers[:4], lost]) is None, "one that diverged says nothing"
+    assert early_stop(awa, halfway, [*answers[:4], lost]) is None, "one that diverged says nothing"
     short = ended((9.0, 8.5, 8.5), status="truncated")
-    assert limit_after(awa, halfway, [*answers, short]) == (2, 6.5), "one that was given up came that far"
-    assert trial_of(awa, {"q_conv": 3.0}, (2, 6.0)) == replace(awa, q_conv=3.0, give_up=(2, 6.0))
+    assert early_stop(awa, halfway, [*answers, short]) == (2, 6.5), "one that was given up came that far"
+    assert trial_attack(awa, {"q_conv": 3.0}, (2, 6.0)) == replace(awa, q_conv=3.0, give_up=(2, 6.0))
 
 
 def test_a_trial_that_was_given_up_tells_its_loss_so_far_and_is_never_chosen() -> None:
@@ -53,7 +61,7 @@ def test_a_trial_that_was_given_up_tells_its_loss_so_far_and_is_never_chosen() -
         return ended((9.0, 1.0, 1.0), status="truncated")
 
     study = study_of(Awa(steps=3), {"trials": 7, "batch": 5, "give_up": 0.5}, "search")
-    found = studied(Search(attack=Awa(steps=3), study=study, run=run_one, generator=fork(0)))
+    found = best_answer(AttackSearch(attack=Awa(steps=3), study=study, run=run_one, generator=fork(0)))
     assert limits == [None] * 5 + [(2, 4.0)] * 2, "only trials of earlier batches count"
     told = found.facts["search"]
     assert [one.get("given_up", False) for one in told["trials"]] == [False] * 5 + [True] * 2
@@ -87,7 +95,7 @@ def test_weights_are_searched_by_the_loss_without_weights_from_one_start(extra: 
         return answers[-1][1]
 
     study = study_of(attack, {"sampler": "gp", "trials": 6, "starts": 4, "batch": 2}, "search")
-    found = studied(Search(attack=attack, study=study, run=run_one, generator=fork(1)))
+    found = best_answer(AttackSearch(attack=attack, study=study, run=run_one, generator=fork(1)))
     assert len({answer.curve[0] for _, answer in answers}) == 1, "all start from the same inputs"
     plain = loss_of(view, y, preset="none")
     for (_, answer), told in zip(answers, found.facts["search"]["trials"], strict=True):

@@ -109,7 +109,7 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         (GOOD, {"target": "zzz"}, "Its columns: age, town, smokes, cost."),
         (GOOD, {"target": "cost", "sensitive": "smoke"}, "sensitive.*Did you mean smokes"),
         (GOOD, {"target": "cost", "sensitive": "cost"}, "other than the target"),
-        (GOOD, {"target": "cost", "drop": ["cost"]}, "target: expected a column that is kept"),
+        (GOOD, {"target": "cost", "drop": ["cost"]}, "target: expected a column that is not dropped"),
         (GOOD, {"target": "cost", "drop": ["cots"]}, "drop.*Did you mean cost"),
         (
             GOOD,
@@ -185,7 +185,7 @@ def test_messages(tmp_path: Path, text: str | bytes, settings: dict[str, object]
 
 @pytest.mark.parametrize("written", ["27,3", "-1,5", "1.234,5", "1,234.5", ",5", "2,5e3", "1_000", "١٢"])
 @pytest.mark.parametrize("column", ["bmi", "cost"])
-def test_numbers_with_commas_are_refused_and_not_taken_for_text(
+def test_numbers_with_commas_are_refused_and_not_read_as_text(
     tmp_path: Path, written: str, column: str
 ) -> None:
     other = {"bmi": "cost", "cost": "bmi"}[column]

@@ -1,4 +1,4 @@
-"""Made-up records by a schema: what was asked for, and the worst case that is promised."""
+"""Synthetic records by a schema: the requested columns, and the worst case that is promised."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_table_keeps_to_its_schema(tmp_path: Path) -> None:
     assert not found.private and "no person" in found.note
 
 
-def test_nothing_tells_the_secret_but_the_target_does(tmp_path: Path) -> None:
+def test_only_the_target_carries_information_about_the_secret(tmp_path: Path) -> None:
     found = load(schema=written(tmp_path, TABLE), clients=2, sensitive="smoker")
     secret = (found.raw["smoker"] == "yes").astype(float)
     for name in ("age", "bmi"):
@@ -74,7 +74,7 @@ def test_whole_numbers_stay_in_their_range_and_are_equally_likely(tmp_path: Path
 
 
 @pytest.mark.parametrize("shares", ["[0.7, 0.3]", "[0.98, 0.02]", "[1e308, 1e308]"])
-def test_what_a_column_does_to_the_target_has_mean_0_and_deviation_1(shares: str) -> None:
+def test_the_effect_of_a_column_on_the_target_has_mean_0_and_deviation_1(shares: str) -> None:
     draw = np.random.default_rng(0)
     form = TableForm.model_validate(tomllib.loads(TABLE.replace("[0.7, 0.3]", shares)))
     for column in form.columns.values():
@@ -82,7 +82,7 @@ def test_what_a_column_does_to_the_target_has_mean_0_and_deviation_1(shares: str
         assert (one.effect.mean(), one.effect.std()) == pytest.approx((0.0, 1.0), abs=1e-9)
 
 
-def test_the_secret_does_twice_what_all_other_columns_do(tmp_path: Path) -> None:
+def test_the_secret_has_twice_the_effect_of_all_other_columns(tmp_path: Path) -> None:
     """The target by least squares on the standardised columns; its scale is that of the range."""
     found = load(
         schema=written(tmp_path, TABLE.replace("records = 300", "records = 4000")), sensitive="smoker"
@@ -99,7 +99,7 @@ def test_the_secret_does_twice_what_all_other_columns_do(tmp_path: Path) -> None
     assert effect["smoker"] / together == pytest.approx(2.0, rel=0.02)
 
 
-def test_values_that_must_come_up_tell_nothing_of_each_other(tmp_path: Path) -> None:
+def test_values_that_must_occur_are_independent_of_each_other(tmp_path: Path) -> None:
     many = ", ".join(f'"v{place:03d}"' for place in range(250))
     text = TABLE.replace('["north", "south", "west"]', f"[{many}]").replace('["no", "yes"]', f"[{many}]")
     found = load(schema=written(tmp_path, text.replace("shares = [0.7, 0.3]", ""))).raw
@@ -115,7 +115,7 @@ def test_classes_and_images(tmp_path: Path) -> None:
     assert tuple(pictures.x.shape) == (60, 3, 12, 10) and pictures.space.outputs == 4
     assert float(pictures.x.min()) >= 0 and float(pictures.x.max()) <= 1
     flat = pictures.x.flatten(1)
-    assert len(torch.unique(flat, dim=0)) == 60, "no two are alike"
+    assert len(torch.unique(flat, dim=0)) == 60, "all images differ"
     rough = (pictures.x[..., 1:] - pictures.x[..., :-1]).abs().mean()
     shuffled = flat[:, torch.randperm(flat.shape[1])].reshape(pictures.x.shape)
     assert rough < 0.5 * (shuffled[..., 1:] - shuffled[..., :-1]).abs().mean(), "they are smooth"
@@ -128,7 +128,7 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("target = ", "valid TOML"),
         ("target = 'a'", "columns"),
@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         ("a = '\"'\n[" + " . ".join(['"!"'] * 10_000) + "]", "a key with more than 100 dots"),
         ("x = 1\n" * 20_000, "at most 100000 bytes"),
         (IMAGES.replace("classes = 4", "classes = 21"), "a record for each of 21 classes, got 20 records"),
-        (IMAGES.replace("[3, 12, 10]", "[3, 4096, 4096]"), "made-up images: expected at most"),
+        (IMAGES.replace("[3, 12, 10]", "[3, 4096, 4096]"), "synthetic images: expected at most"),
         (TABLE.replace("records = 300", "records = 0"), "records"),
         (
             TABLE.replace("low = 15.0\nhigh = 45.0", "low = -1e308\nhigh = 1e308"),
@@ -175,16 +175,16 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         (IMAGES.replace("[3, 12, 10]", "[12, 10]"), "shape"),
     ],
 )
-def test_a_bad_schema_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_a_bad_schema_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(BadInput) as caught:
         load(schema=written(tmp_path, text))
-    assert told in str(caught.value)
+    assert words in str(caught.value)
 
 
-def test_what_is_encoded_is_measured_before_it_is_drawn(tmp_path: Path) -> None:
+def test_the_size_of_the_encoding_is_checked_before_drawing(tmp_path: Path) -> None:
     many = str([f"v{number}" for number in range(1000)]).replace("'", '"')
     text = TABLE.replace('["north", "south", "west"]', many).replace("300", "1000000")
-    with pytest.raises(BadInput, match="made-up table: expected at most"):
+    with pytest.raises(BadInput, match="synthetic table: expected at most"):
         load(schema=written(tmp_path, text), clients=4)
 
 
@@ -195,7 +195,7 @@ def test_dots_in_values_and_numbers_are_no_keys(tmp_path: Path) -> None:
     assert len(load(schema=written(tmp_path, text))) == 300
 
 
-def test_what_else_does_not_go(tmp_path: Path) -> None:
+def test_other_unusable_schemas_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="an existing file"):
         load(schema=tmp_path / "none.toml")
     with pytest.raises(BadInput, match="either a name, a path or a schema, got several"):

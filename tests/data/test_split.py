@@ -1,4 +1,4 @@
-"""Properties of every split: nothing twice, nothing lost in silence, the same for the same seed."""
+"""Properties of every split: no record twice, none lost silently, equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_as_given_takes_the_first_owners_with_enough_records() -> None:
         ({"clients": 2, "partition": "by-column"}, "column"),
         ({"clients": 2, "partition": "by-column", "column": "twon"}, "Did you mean town"),
         ({"clients": 6, "partition": "by-column", "column": "town"}, "at most 5"),
-        ({"clients": 2, "partition": "as-given"}, "data that says whose each record is"),
+        ({"clients": 2, "partition": "as-given"}, "data with an owner for each record"),
         ({"clients": 2, "partition": "income-correlation"}, "sensitive column"),
         ({"clients": 4, "partition": "adult-doctorate"}, "column"),
         ({"clients": 2, "partition": "sizes"}, "sizes: expected a list"),
@@ -238,7 +238,7 @@ def used_dataset() -> Dataset:
     return replace(whole, x=whole.x[:6], y=whole.y[:6], raw={USE: use}, owner=owner, owners=("a", "b"))
 
 
-def test_uses_that_the_data_names_are_taken_for_every_seed() -> None:
+def test_uses_stated_by_the_data_are_used_for_every_seed() -> None:
     for seed in (0, 7):
         found = split(used_dataset(), clients=2, partition="as-given", holdout=0.9, seed=seed)
         assert [part.tolist() for part in found.train] == [[3], [0, 4]]

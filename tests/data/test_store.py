@@ -19,7 +19,7 @@ def test_a_home_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert folders() == [Path.home() / "data", Path.home() / "cache"]
 
 
-def test_the_home_of_nobody_is_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_of_an_unknown_user_is_a_missing_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDXRAY_DATA", NOBODY)
     monkeypatch.setenv("FEDXRAY_CACHE", NOBODY)
     assert folders() == [Path(NOBODY), Path(NOBODY)] and cache_folder() == Path(NOBODY)

@@ -1,4 +1,4 @@
-"""Clients trained together end where they would have ended alone."""
+"""Stacked clients end at the same weights as alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedxray.data.dataset import Records
 from fedxray.defences.base import IDENTITY, Seams, Work
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation import cohort
-from fedxray.federation.cohort import Job, stacking_pays, train, train_one
+from fedxray.federation.cohort import ClientJob, stacking_pays, train, train_one
 from fedxray.federation.recipe import Recipe, draw_schedule
 from fedxray.federation.stacked import stacked_layers
 from fedxray.params import buffers_of, each, parameters_of
@@ -26,7 +26,7 @@ from tests.federation.runs import CLASSES, FEATURES, network, records
 
 def jobs_of(
     model: nn.Module, sizes: list[int], recipe: Recipe, seams: Seams = IDENTITY, **more: Any
-) -> list[Job]:
+) -> list[ClientJob]:
     """One job per size, each client starting a little elsewhere."""
     jobs = []
     for client, size in enumerate(sizes):
@@ -36,7 +36,7 @@ def jobs_of(
             lambda value, g=source: value + 0.1 * torch.randn(value.shape, generator=g), parameters_of(model)
         )  # type: ignore[misc]
         jobs.append(
-            Job(
+            ClientJob(
                 client=client,
                 start=start,
                 buffers=buffers_of(model),
@@ -50,10 +50,12 @@ def jobs_of(
     return jobs
 
 
-def assert_same_as_alone(model: nn.Module, jobs: list[Job], recipe: Recipe, tolerance: float = 1e-5) -> None:
+def assert_same_as_alone(
+    model: nn.Module, jobs: list[ClientJob], recipe: Recipe, tolerance: float = 1e-5
+) -> None:
     together = train(model, jobs, recipe)
     for job, result in zip(jobs, together, strict=True):
-        fresh = Job(**{**vars(job), "generator": fork(8, "draws", job.client)})
+        fresh = ClientJob(**{**vars(job), "generator": fork(8, "draws", job.client)})
         assert relative_difference(result.update, train_one(model, fresh, recipe).update) < tolerance
 
 
@@ -65,7 +67,7 @@ def assert_same_as_alone(model: nn.Module, jobs: list[Job], recipe: Recipe, tole
         [{}, {"epochs": 3}, {"momentum": 0.9}, {"algorithm": "fedprox", "mu": 0.5}, {"algorithm": "fedsgd"}]
     ),
 )
-def test_together_is_as_alone_for_any_sizes(sizes: list[int], batch: Any, variant: dict[str, Any]) -> None:
+def test_stacked_equals_alone_for_any_sizes(sizes: list[int], batch: Any, variant: dict[str, Any]) -> None:
     recipe = Recipe(**{"batch_size": batch, "learning_rate": 0.1, **variant})
     model = network("mlp")
     assert stacking_pays(jobs_of(model, sizes, recipe))
@@ -174,7 +176,7 @@ def tied() -> nn.Module:
     [Own(), hooked(), frozen(), tied(), network("norm"), network("dropout"), nn.Sequential(nn.Flatten(0))],
     ids=["own", "hooked", "frozen", "tied", "norm", "dropout", "flatten"],
 )
-def test_what_is_not_known_trains_one_by_one(model: nn.Module) -> None:
+def test_unknown_networks_train_one_by_one(model: nn.Module) -> None:
     assert stacked_layers(model) is None
     if parameters_of(model):
         recipe = Recipe(batch_size=4, learning_rate=0.1)
@@ -191,11 +193,11 @@ def test_dropout_draws_from_the_jobs_seed_alone() -> None:
     for one, other in zip(first, again, strict=True):
         assert all(torch.equal(value, other.update[name]) for name, value in one.update.items())
     jobs = jobs_of(model, [8], recipe)
-    other_seed = Job(**{**vars(jobs[0]), "generator": fork(1, "another")})
+    other_seed = ClientJob(**{**vars(jobs[0]), "generator": fork(1, "another")})
     assert relative_difference(train_one(model, other_seed, recipe).update, first[0].update) > 1e-3
 
 
-def test_seams_before_and_after_the_steps_leave_clients_together() -> None:
+def test_hooks_before_and_after_the_steps_keep_clients_stacked() -> None:
     model, recipe = network("mlp"), Recipe(batch_size=4, learning_rate=0.1)
     seams = GaussianNoise(scale=0.5).seams(Work(examples=8, batch_size=4, steps=2, rounds=1))
     jobs = jobs_of(model, [8, 5, 7], recipe, seams)

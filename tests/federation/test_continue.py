@@ -1,4 +1,4 @@
-"""An active server: the run goes on from a recorded round, with what the server chooses to send."""
+"""An active server: the run continues from a recorded round, with models that the server chooses."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_honest_branch_repeats_the_honest_round() -> None:
         assert branch.state == [2]
 
 
-def test_own_buffers_go_on_from_the_recorded_round() -> None:
+def test_own_buffers_continue_from_the_recorded_round() -> None:
     run = federation((8, 4), model="norm", rounds=4, recipe={"batch_size": 4, "batch_norm": "local"})
     transcript, _ = simulate(run, seed=3)
     branch = continue_run(run, transcript, seed=3, after=2, clients=[1], rounds=1, tamper=Honest())
@@ -116,7 +116,7 @@ def test_a_branch_can_start_from_a_folder(tmp_path: Any) -> None:
         assert torch.equal(value, branches[1].state[0][name])
 
 
-def test_what_cannot_be_continued_is_refused() -> None:
+def test_runs_that_cannot_be_continued_are_refused() -> None:
     run = federation((7, 4), rounds=3, record="last")
     transcript, _ = simulate(run)
     go: Any = lambda **more: continue_run(  # noqa: E731

@@ -81,7 +81,7 @@ def change_index(folder: Path, change: Callable[[dict[str, Any]], None]) -> None
 
 
 def replace_shard(folder: Path, number: int, content: bytes) -> None:
-    """Put other bytes into a shard and make the index agree, as someone who means harm would."""
+    """Put other bytes into a shard and make the index agree, as an attacker would."""
 
     def agree(index: dict[str, Any]) -> None:
         index["shards"][number].update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -102,7 +102,7 @@ def replace_shard(folder: Path, number: int, content: bytes) -> None:
     ],
     ids=["plain", "norm-shared", "norm-local", "masked", "gradients", "float64"],
 )
-def test_what_was_recorded_is_read_back(tmp_path: Path, run: Federation) -> None:
+def test_a_written_transcript_is_read_back(tmp_path: Path, run: Federation) -> None:
     streamed = recorded(tmp_path / "a", run)
     in_memory, _ = simulate(run, seed=3)
     read = read_transcript(tmp_path / "a", model=run.model, space=run.space)
@@ -173,7 +173,7 @@ def test_the_folder_is_private_and_must_be_empty(tmp_path: Path) -> None:
 def test_a_key_is_kept_once_and_finite(tmp_path: Path) -> None:
     shelf = FolderShelf(tmp_path / "run")
     shelf.put("key", Parts({"w": torch.ones(1)}))
-    with pytest.raises(BadInput, match="not kept yet"):
+    with pytest.raises(BadInput, match="not stored yet"):
         shelf.put("key", Parts({"w": torch.ones(1)}))
     with pytest.raises(BadInput, match="finite"):
         shelf.put("other", Parts({"w": torch.tensor([float("nan")])}))
@@ -243,7 +243,7 @@ def test_a_transcript_cut_in_half(copy: Path) -> None:
 def test_an_index_cut_in_half(copy: Path) -> None:
     text = (copy / INDEX).read_bytes()
     (copy / INDEX).write_bytes(text[: len(text) // 2])
-    with pytest.raises(BadInput, match="a whole JSON file"):
+    with pytest.raises(BadInput, match="a complete JSON file"):
         reread(copy)
 
 
@@ -360,13 +360,13 @@ def test_an_index_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "whole JSON"),
+        (b"", "complete JSON"),
         (b"[]", "something else"),
-        (b"\xff\xfe", "whole JSON"),
+        (b"\xff\xfe", "complete JSON"),
         (b'{"kind": "a", "kind": "b"}', "same name twice"),
         (b'{"format": NaN}', "NaN is no JSON number"),
-        (b"[" * 100_000, "RecursionError|whole JSON"),
-        (b'{"format": ' + b"9" * 5000 + b"}", "whole JSON"),
+        (b"[" * 100_000, "RecursionError|complete JSON"),
+        (b'{"format": ' + b"9" * 5000 + b"}", "complete JSON"),
     ],
 )
 def test_text_that_is_no_index(copy: Path, text: bytes, message: str) -> None:

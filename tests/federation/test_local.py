@@ -1,8 +1,10 @@
-"""One client's work: equal to a loop by hand, differentiable, and without traces in what it was given."""
+"""One client's work: equal to a loop by hand, differentiable, without changes to its arguments, also in segments."""
 
 from __future__ import annotations
 
 import copy
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,12 +15,15 @@ from torch import Tensor, nn
 
 from fedxray.data.dataset import Records
 from fedxray.defences.base import Seams
-from fedxray.federation.local import Batch, LocalResult, in_train_mode, local_update, objective
+from fedxray.federation.local import Batch, LocalResult, checkpointed, in_train_mode, local_update, objective
 from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import add, buffers_of, each, parameters_of, subtract
 from fedxray.seeds import fork
+from tests.attacks.inversion.clients import examples, small_net
 from tests.federation.loops import by_hand, relative_difference
 from tests.federation.runs import CLASSES, FEATURES, network, records
+
+# The local steps
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -213,17 +218,17 @@ def test_weights_of_zero_are_as_if_the_example_were_not_there() -> None:
     assert relative_difference(padded.update, short.update) < 1e-12
 
 
-def test_the_four_seams_are_used_in_order_with_state() -> None:
+def test_the_four_hooks_are_called_in_order_with_state() -> None:
     calls: list[str] = []
 
-    def seam(name: str) -> Any:
+    def hook(name: str) -> Any:
         def apply(value: Any, state: Any, generator: torch.Generator) -> tuple[Any, Any]:
             calls.append(f"{name}{state or 0}")
             return value, (state or 0) + 1
 
         return apply
 
-    seams = Seams(incoming=seam("i"), batch=seam("b"), gradients=seam("g"), outgoing=seam("o"))
+    seams = Seams(incoming=hook("i"), batch=hook("b"), gradients=hook("g"), outgoing=hook("o"))
     recipe, model, data = recipe_of(), network("mlp", torch.float64), records(8, dtype=torch.float64)
     schedule = draw_schedule(8, recipe, fork(0, "order"))
     result = run(model, data, schedule, recipe, seams=seams)
@@ -264,3 +269,104 @@ def test_any_sizes_equal_the_loop_by_hand(
     schedule = draw_schedule(count, recipe, fork(seed, "order"))
     result = run(model, data, schedule, recipe)
     assert relative_difference(result.update, by_hand(model, data, schedule, recipe)[0]) < 1e-9
+
+
+# Gradient checkpointing
+
+
+def test_values_and_gradients_are_those_of_the_work_itself() -> None:
+    calls: list[bool] = []
+
+    def work(tensors: Sequence[Tensor], keep_graph: bool) -> tuple[Tensor, ...]:
+        calls.append(keep_graph)
+        a, b, count = tensors
+        return a * b.sin() * count, (a**2).sum()[None], count + 1
+
+    a, b = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    count = torch.tensor([1, 2, 3])
+    found, plain = checkpointed(work, (a, b, count)), work((a, b, count), True)
+    assert all(torch.equal(left, right) for left, right in zip(found, plain, strict=True))
+    assert not found[2].requires_grad
+    slopes = [torch.autograd.grad(one[0].sum() + 3 * one[1].sum(), (a, b)) for one in (found, plain)]
+    assert all(torch.equal(left, right) for left, right in zip(*slopes, strict=True))
+    assert calls == [False, True, True]
+    twice = torch.autograd.grad(checkpointed(work, (a, b, count))[0].sum(), a, create_graph=True)[0]
+    with pytest.raises(RuntimeError):  # of first order only, and it says so
+        torch.autograd.grad(twice.sum(), b)
+
+
+@pytest.mark.parametrize("segment", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize(
+    ("recipe", "norm"),
+    [
+        (Recipe(batch_size=3, epochs=3, learning_rate=0.3), False),
+        (Recipe(batch_size=3, epochs=3, learning_rate=0.3, momentum=0.9), False),
+        (Recipe(batch_size=3, epochs=3, learning_rate=0.3, momentum=0.5), True),
+        (Recipe(batch_size=3, epochs=3, learning_rate=0.3, algorithm="fedprox", mu=0.4), False),
+    ],
+)
+def test_a_round_in_segments_is_the_round(recipe: Recipe, norm: bool, segment: int) -> None:
+    model = small_net(torch.float64, norm=norm)
+    x, _ = examples(8, torch.float64)
+    y = torch.softmax(torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), -1)
+    x, y = x.requires_grad_(), y.requires_grad_()
+    evaluate = objective(model, "cross-entropy")
+
+    def run(length: int | None) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[Tensor, ...]]:
+        cut = [Batch(x=a, y=b) for a, b in zip(x.split(3), y.split(3), strict=True)] * 3
+        found = local_update(
+            parameters_of(model), buffers_of(model), cut, recipe, evaluate, keep_graph=True, segment=length
+        )
+        loss = sum((value**2).sum() for value in found.update.values())
+        return found.update, found.buffers, torch.autograd.grad(loss, (x, y))
+
+    whole, parts = run(None), run(segment)
+    assert all(torch.equal(value, parts[0][name]) for name, value in whole[0].items())
+    assert whole[1].keys() == parts[1].keys()
+    assert all(torch.equal(value, parts[1][name]) for name, value in whole[1].items())
+    assert not any(value.requires_grad for value in parts[1].values())
+    for left, right in zip(whole[2], parts[2], strict=True):
+        assert torch.allclose(left, right, rtol=1e-12, atol=1e-15)
+
+
+class Held:
+    """A tensor that a graph keeps."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def test_steps_of_a_segment_are_forgotten() -> None:
+    model = small_net()
+    x, y = examples(4)
+
+    def held_by(segment: int | None) -> int:
+        alive: weakref.WeakSet[Held] = weakref.WeakSet()
+
+        def keep(tensor: Tensor) -> Held:
+            alive.add(box := Held(tensor))
+            return box
+
+        batches = [Batch(x=x.clone().requires_grad_(), y=y) for _ in range(12)]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda box: box.tensor):
+            found = local_update(
+                parameters_of(model), {}, batches, Recipe(), objective(model, "cross-entropy"),
+                keep_graph=True, segment=segment,
+            )  # fmt: skip
+        assert all(value.requires_grad for value in found.update.values())
+        return len(alive)
+
+    assert held_by(3) < held_by(None) / 2
+
+
+def test_a_segment_without_a_graph_changes_nothing() -> None:
+    model = small_net()
+    x, y = examples(4)
+    batches = [Batch(x=x, y=y)] * 3
+    plain, cut = (
+        local_update(
+            parameters_of(model), {}, batches, Recipe(), objective(model, "cross-entropy"), segment=part
+        )
+        for part in (None, 2)
+    )
+    assert all(torch.equal(value, cut.update[name]) for name, value in plain.update.items())

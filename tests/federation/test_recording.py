@@ -1,4 +1,4 @@
-"""Recordings on disk: what is whole is read, what is cut off is left out, what was altered is refused."""
+"""Recordings on disk: complete messages are read, cut-off ones are left out, altered ones are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedxray.federation.recording.format import Said
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
 from fedxray.federation.recording.writer import RecordingWriter, open_folder, pack, write_message
-from tests.federation.said import said
+from tests.federation.messages import training_message
 
 SPACE = Space(kind="table", shape=(2,), target="regression")
 ROUNDS = 3
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     place = tmp_path / "recording"
     writer = RecordingWriter(place, "client")
     for round in range(1, ROUNDS + 1):
-        writer.submit(lambda round=round: said(round), 0)  # type: ignore[misc]
+        writer.submit(lambda round=round: training_message(round), 0)  # type: ignore[misc]
     writer.wait()
     assert writer.stopped is None
     return place
@@ -66,7 +66,7 @@ def change(path: Path, **facts: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
 
 
-def test_what_was_written_comes_back(folder: Path) -> None:
+def test_a_written_recording_is_read_back(folder: Path) -> None:
     found = read_recording(folder)
     assert [(one.round, one.examples, one.node) for one in found.messages] == [
         (1, 4, "7"),
@@ -109,19 +109,19 @@ def test_a_process_that_is_killed_leaves_whole_messages(tmp_path: Path) -> None:
     code = f"""
 import os, sys
 from fedxray.federation.recording import writer
-from tests.federation.said import said
+from tests.federation.messages import training_message
 writer.open_folder(writer.Path({str(tmp_path / "r")!r}), "client")
-writer.write_message(writer.Path({str(tmp_path / "r")!r}), said(1))
+writer.write_message(writer.Path({str(tmp_path / "r")!r}), training_message(1))
 real = writer.write_whole
 def dying(path, *more, **settings):
     if path.parent.name == "messages":
         os._exit(9)
     real(path, *more, **settings)
 writer.write_whole = dying
-writer.write_message(writer.Path({str(tmp_path / "r")!r}), said(2))
+writer.write_message(writer.Path({str(tmp_path / "r")!r}), training_message(2))
 """
-    told = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
-    assert told.returncode == 9
+    finished = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
+    assert finished.returncode == 9
     assert rounds_of(tmp_path / "r") == [0]
 
 
@@ -130,20 +130,25 @@ def test_a_missing_round_is_a_gap(folder: Path) -> None:
     assert rounds_of(folder) == [0, 2]
 
 
-def test_rounds_are_counted_where_nobody_numbers_them(tmp_path: Path) -> None:
-    early, late = (said(None, what="evaluate", reply=None) for _ in range(2))
-    add(tmp_path / "r", early, said(None), said(None), late)
+def test_rounds_without_numbers_are_counted(tmp_path: Path) -> None:
+    early, late = (training_message(None, what="evaluate", reply=None) for _ in range(2))
+    add(tmp_path / "r", early, training_message(None), training_message(None), late)
     chosen = choose(read_recording(tmp_path / "r"))
     assert chosen.rounds == [0, 1] and list(chosen.ended) == [1], (
         "an evaluation follows the training before it"
     )
-    add(tmp_path / "n", said(5), said(None, what="evaluate", reply=None), said(6))
+    add(
+        tmp_path / "n",
+        training_message(5),
+        training_message(None, what="evaluate", reply=None),
+        training_message(6),
+    )
     chosen = choose(read_recording(tmp_path / "n"))
     assert chosen.rounds == [4, 5] and list(chosen.ended) == [4]
 
 
 def test_a_node_that_joined_late_has_its_own_rounds(folder: Path) -> None:
-    add(folder, said(3, node="8"))
+    add(folder, training_message(3, node="8"))
     assert rounds_of(folder, node="8") == [2]
     expected = r"data.node: expected a node of this recording: 7 \(3 rounds from 0 to 2\); 8 \(1 round: 2\)"
     with pytest.raises(BadInput, match=expected + ', got nothing. Name it: node = "7"'):
@@ -153,26 +158,26 @@ def test_a_node_that_joined_late_has_its_own_rounds(folder: Path) -> None:
 
 
 def test_a_node_that_only_evaluated(folder: Path) -> None:
-    add(folder, said(1, node="8", what="evaluate", reply=None))
+    add(folder, training_message(1, node="8", what="evaluate", reply=None))
     with pytest.raises(BadInput, match=r"8, which only evaluated. Nodes that trained: 7"):
         choose(read_recording(folder), node="8")
 
 
 def test_two_runs_in_one_folder(folder: Path) -> None:
-    add(folder, said(1, run="2"))
+    add(folder, training_message(1, run="2"))
     with pytest.raises(
         BadInput, match=r"transcript.run: expected a run of this recording: 1; 2, got nothing"
     ):
         choose(read_recording(folder))
     assert rounds_of(folder, run="2") == [0]
-    add(folder, said(2, run="1", reply=said(3).reply))
+    add(folder, training_message(2, run="1", reply=training_message(3).reply))
     with pytest.raises(BadInput, match="two for round 1"):
         choose(read_recording(folder), run="1")
 
 
 def test_two_sides_do_not_share_a_folder(folder: Path) -> None:
     writer = RecordingWriter(folder, "server")
-    writer.submit(lambda: said(4), 0)
+    writer.submit(lambda: training_message(4), 0)
     writer.wait()
     assert "Give each side its own folder" in str(writer.stopped)
     assert rounds_of(folder) == [0, 1, 2]
@@ -193,7 +198,7 @@ def linked(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("harm", "words"),
     [
         (lambda folder: shutil.rmtree(folder), "expected a recording with recording.json, got none"),
         (
@@ -202,20 +207,18 @@ def linked(path: Path) -> None:
         ),
         (lambda folder: change(folder / "recording.json", format=2), "newer fedxray"),
         (lambda folder: change(folder / "recording.json", side="moon"), "side client, server or checkpoints"),
-        (lambda folder: shutil.rmtree(folder / "messages"), "at least one whole message, got none"),
-        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are not whole, first train of round 0"),
+        (lambda folder: shutil.rmtree(folder / "messages"), "at least one complete message, got none"),
+        (lambda folder: shutil.rmtree(folder / "arrays"), "none; 3 are incomplete, first train of round 0"),
     ],
 )
-def test_what_is_not_as_it_was_written_is_refused(
-    folder: Path, harm: Callable[[Path], None], told: str
-) -> None:
+def test_altered_files_are_refused(folder: Path, harm: Callable[[Path], None], words: str) -> None:
     harm(folder)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=words):
         read_recording(folder)
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("harm", "words"),
     [
         (lambda path: path.write_text("{"), "damaged or cut-off content"),
         (lambda path: path.write_text(""), "damaged or cut-off content"),
@@ -226,18 +229,20 @@ def test_what_is_not_as_it_was_written_is_refused(
         (lambda path: change(path, round=10**9), "round: "),
         (lambda path: change(path, extra=1), "extra: "),
         (lambda path: change(path, sent={"sha256": "../../x", "bytes": 1, "names": []}), "sent.sha256: "),
-        (linked, "no plain file"),
-        (lambda path: (path.unlink(), path.mkdir()), "no plain file"),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "no plain file"),
+        (linked, "something else"),
+        (lambda path: (path.unlink(), path.mkdir()), "something else"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "something else"),
     ],
 )
-def test_a_bad_message_is_left_out_and_told(folder: Path, harm: Callable[[Path], object], told: str) -> None:
+def test_a_bad_message_is_left_out_and_listed(
+    folder: Path, harm: Callable[[Path], object], words: str
+) -> None:
     bad = message_files(folder)[0]
     harm(bad)
     found = read_recording(folder)
     assert [one.round for one in found.messages] == [2, 3]
     assert len(found.cut) == 1
-    assert found.cut[0].startswith(f"message {bad.name}: ") and told in found.cut[0]
+    assert found.cut[0].startswith(f"message {bad.name}: ") and words in found.cut[0]
     assert choose(found).lost == found.cut
 
 
@@ -245,7 +250,7 @@ def test_a_recording_of_bad_messages_alone_is_refused(folder: Path) -> None:
     for path in message_files(folder):
         path.write_text("{")
     with pytest.raises(
-        BadInput, match="at least one whole message, got none; 3 are not whole, first message 0"
+        BadInput, match="at least one complete message, got none; 3 are incomplete, first message 0"
     ):
         read_recording(folder)
 
@@ -256,26 +261,30 @@ def arrays_file(folder: Path, message: Said, part: str = "reply") -> Path:
     return folder / "arrays" / f"{digest}.safetensors"
 
 
-def test_arrays_that_are_not_what_was_written_lose_their_round_alone(folder: Path) -> None:
+def test_altered_arrays_cost_their_own_round_only(folder: Path) -> None:
     """As a machine that lost its power leaves them: the right size, other bytes."""
-    torn = arrays_file(folder, said(2))
+    torn = arrays_file(folder, training_message(2))
     content = torn.read_bytes()
     torn.write_bytes(content[:-4] + bytes(4))
     chosen = choose(read_recording(folder))
     assert chosen.rounds == [0, 2]
     assert chosen.lost == ("train of round 1 with node 7: others: it was altered",)
-    add(folder, said(4, sent=said(2).reply))  # the recording goes on, and needs these arrays again
+    add(
+        folder, training_message(4, sent=training_message(2).reply)
+    )  # the recording continues and needs these arrays again
     assert torn.read_bytes() == content
     assert choose(read_recording(folder)).rounds == [0, 1, 2, 3]
     torn.write_bytes(content[:10])
     assert choose(read_recording(folder)).rounds == [0, 2]
-    add(folder, said(5, sent=said(2).reply))
+    add(folder, training_message(5, sent=training_message(2).reply))
     assert choose(read_recording(folder)).rounds == [0, 1, 2, 3, 4]
 
 
-def test_a_recording_without_a_whole_training(folder: Path) -> None:
+def test_a_recording_without_a_complete_training(folder: Path) -> None:
     altered(folder)
-    with pytest.raises(BadInput, match="at least one whole training of node 7, got none; train of round 2"):
+    with pytest.raises(
+        BadInput, match="at least one complete training of node 7, got none; train of round 2"
+    ):
         choose(read_recording(folder))
 
 
@@ -283,15 +292,15 @@ def test_a_recording_without_a_whole_training(folder: Path) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_values_that_are_not_finite_lose_their_round_alone(folder: Path, part: str, value: float) -> None:
     bad = {"weight": np.full((1, 2), value, np.float32), "bias": np.zeros(1, np.float32)}
-    add(folder, said(4, **{part: bad}), said(5))
+    add(folder, training_message(4, **{part: bad}), training_message(5))
     chosen = choose(read_recording(folder))
     assert chosen.rounds == [0, 1, 2, 4]
     assert chosen.lost == ("train of round 3 with node 7: values that are not finite",)
 
 
-def test_a_lost_message_does_not_shift_rounds_that_nobody_numbers(tmp_path: Path) -> None:
+def test_a_lost_message_does_not_shift_rounds_without_numbers(tmp_path: Path) -> None:
     bad = {"weight": np.full((1, 2), np.nan, np.float32), "bias": np.zeros(1, np.float32)}
-    add(tmp_path, said(None), said(None, reply=bad), said(None))
+    add(tmp_path, training_message(None), training_message(None, reply=bad), training_message(None))
     chosen = choose(read_recording(tmp_path))
     assert chosen.rounds == [0, 2] and chosen.lost == (
         "train of round ? with node 7: values that are not finite",
@@ -299,34 +308,38 @@ def test_a_lost_message_does_not_shift_rounds_that_nobody_numbers(tmp_path: Path
 
 
 def test_two_evaluations_in_one_round(folder: Path) -> None:
-    """Of the same model they are one; of different ones nobody knows which ended the round."""
-    first, second, other = said(2).sent, said(3).sent, said(1).sent
+    """Of the same model they are one; of different ones it is unknown which ended the round."""
+    first, second, other = training_message(2).sent, training_message(3).sent, training_message(1).sent
     about: dict[str, Any] = {"what": "evaluate", "reply": None}
-    add(folder, said(1, sent=first, **about), said(1, sent=first, **about))
-    add(folder, said(2, sent=second, **about), said(2, sent=other, **about))
+    add(folder, training_message(1, sent=first, **about), training_message(1, sent=first, **about))
+    add(folder, training_message(2, sent=second, **about), training_message(2, sent=other, **about))
     chosen = choose(read_recording(folder))
     assert list(chosen.ended) == [0] and chosen.rounds == [0, 1, 2]
-    assert chosen.lost == (
-        "evaluate of round 1 with node 7: 2 different models, of which one ended the round",
-    )
+    assert chosen.lost == ("evaluate of round 1 with node 7: 2 different models for the end of one round",)
 
 
 def test_a_training_that_was_tried_again(folder: Path) -> None:
-    add(folder, said(4, reply=None), said(4))
+    add(folder, training_message(4, reply=None), training_message(4))
     assert choose(read_recording(folder)).trained[3].reply is not None
 
 
 def test_two_recorders_of_one_node_count_once(folder: Path) -> None:
-    add(folder, said(1), said(2), said(4, reply=None), said(4, reply=None))
+    add(
+        folder,
+        training_message(1),
+        training_message(2),
+        training_message(4, reply=None),
+        training_message(4, reply=None),
+    )
     chosen = choose(read_recording(folder))
     assert chosen.rounds == [0, 1, 2, 3] and chosen.lost == ()
-    add(folder, said(2, reply=said(3).reply))
+    add(folder, training_message(2, reply=training_message(3).reply))
     with pytest.raises(BadInput, match="got two for round 1"):
         choose(read_recording(folder))
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "words"),
     [
         ({"round": 10**9}, "round: "),
         ({"round": 0}, "round: "),
@@ -336,10 +349,10 @@ def test_two_recorders_of_one_node_count_once(folder: Path) -> None:
         ({"config": {"long": "x" * 5_000_000}}, "5000"),
     ],
 )
-def test_nothing_is_written_that_cannot_be_read(folder: Path, settings: dict[str, Any], told: str) -> None:
+def test_nothing_is_written_that_cannot_be_read(folder: Path, settings: dict[str, Any], words: str) -> None:
     before = message_files(folder)
-    with pytest.raises(BadInput, match=f"message: expected facts that can be read again.*got {told}"):
-        add(folder, replace(said(4), **settings))
+    with pytest.raises(BadInput, match=f"message: expected facts that can be read again.*got {words}"):
+        add(folder, replace(training_message(4), **settings))
     assert message_files(folder) == before
 
 
@@ -379,10 +392,10 @@ def test_other_arrays_are_refused() -> None:
         pack({"a": np.array(["text"])})
 
 
-def test_the_digest_tells_recordings_apart(folder: Path) -> None:
+def test_different_recordings_have_different_digests(folder: Path) -> None:
     before = read_recording(folder).digest()
     assert read_recording(folder).digest() == before
-    add(folder, said(4))
+    add(folder, training_message(4))
     assert read_recording(folder).digest() != before
 
 
@@ -398,10 +411,10 @@ def test_notes_of_recorders_that_stopped_are_read(folder: Path) -> None:
         (folder / f"stopped-{name}.txt").write_text(text)
     (folder / "stopped-e.txt").symlink_to(folder / "recording.json")
     after = read_recording(folder)
-    assert after.stops == ("no space", "no \N{REPLACEMENT CHARACTER}[2Jspace", "it does not say why")
+    assert after.stops == ("no space", "no \N{REPLACEMENT CHARACTER}[2Jspace", "no reason given")
     assert after.digest() != before.digest()
     shutil.rmtree(folder / "messages")
-    with pytest.raises(BadInput, match="one whole message, got none; the recorder stopped: no space"):
+    with pytest.raises(BadInput, match="one complete message, got none; the recorder stopped: no space"):
         read_recording(folder)
 
 
@@ -419,12 +432,16 @@ def test_notes_of_recorders_that_stopped_are_read(folder: Path) -> None:
 def test_rounds_without_a_training_are_gaps(
     tmp_path: Path, rounds: list[int | None], others: list[int], wanted: tuple[Any, ...]
 ) -> None:
-    add(tmp_path, *(said(round) for round in rounds), *(said(round, node="8") for round in others))
+    add(
+        tmp_path,
+        *(training_message(round) for round in rounds),
+        *(training_message(round, node="8") for round in others),
+    )
     assert choose(read_recording(tmp_path), node="7").missing == wanted
 
 
-def test_names_of_strangers_do_not_act_upon_a_terminal(folder: Path) -> None:
-    add(folder, said(1, node="8\x1b[2J\n9"))
+def test_untrusted_names_do_not_act_upon_a_terminal(folder: Path) -> None:
+    add(folder, training_message(1, node="8\x1b[2J\n9"))
     with pytest.raises(BadInput) as caught:
         choose(read_recording(folder))
     assert "8\N{REPLACEMENT CHARACTER}[2J 9 (1 round" in str(caught.value) and "\x1b" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Recordings that somebody else made on purpose: each bad message costs itself alone, and nothing fails raw."""
+"""Malicious recordings: each bad message costs itself alone, and every error is a refusal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose
 from fedxray.federation.recording.writer import open_folder, write_message
-from tests.federation.said import said
+from tests.federation.messages import training_message
 
 DEEP = "[" * 900 + "]" * 900
 
@@ -28,7 +28,9 @@ def folder(tmp_path: Path) -> Path:
     """A recording of one node over two rounds."""
     open_folder(tmp_path, "client")
     for round in (1, 2):
-        write_message(tmp_path, said(round, config={"lr": 0.1, "sizes": [1, 2], "on": True, "name": "ä"}))
+        write_message(
+            tmp_path, training_message(round, config={"lr": 0.1, "sizes": [1, 2], "on": True, "name": "ä"})
+        )
     return tmp_path
 
 
@@ -94,8 +96,8 @@ def test_a_config_that_is_not_plain_costs_its_message(folder: Path, text: str) -
     with_config(text)(folder)
     found = read_recording(folder)
     assert [one.round for one in found.messages] == [2]
-    (told,) = found.cut
-    assert told.startswith("message ") and told.encode()
+    (words,) = found.cut
+    assert words.startswith("message ") and words.encode()
     assert len(found.digest()) == 64 and choose(found).rounds == [1]
     assert any("left out" in line for line in holdings(found))
 
@@ -113,13 +115,13 @@ def test_names_of_files_may_be_any_bytes(folder: Path) -> None:
     except OSError:
         pytest.skip("this disk takes names in UTF-8 alone")
     found = read_recording(folder)
-    (told,) = found.cut
-    assert told.startswith("message 00\N{REPLACEMENT CHARACTER}.json: ")
+    (words,) = found.cut
+    assert words.startswith("message 00\N{REPLACEMENT CHARACTER}.json: ")
     assert len(found.digest()) == 64 and choose(found).rounds == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("content", "names", "told"),
+    ("content", "names", "words"),
     [
         (of_dtype(torch.float8_e4m3fn), ["weight", "bias"], "float8_e4m3fn in array bias, which is not read"),
         (of_dtype(torch.float8_e8m0fnu), ["weight", "bias"], "numbers of 'F8_E8M0', which are not read"),
@@ -131,30 +133,32 @@ def test_names_of_files_may_be_any_bytes(folder: Path) -> None:
         (raw("F32", [0, 2**62, 2**62], b""), ["weight"], ""),
     ],
 )
-def test_strange_arrays_cost_their_message(folder: Path, content: bytes, names: list[str], told: str) -> None:
+def test_strange_arrays_cost_their_message(
+    folder: Path, content: bytes, names: list[str], words: str
+) -> None:
     with_arrays(content, names)(folder)
     found = read_recording(folder)
     chosen = choose(found)
     assert chosen.rounds == [1]
-    assert chosen.lost[0].startswith("train of round 0 with node 7: ") and told in chosen.lost[0]
+    assert chosen.lost[0].startswith("train of round 0 with node 7: ") and words in chosen.lost[0]
     lines = holdings(found)
     assert any(line.startswith("left out    train of round 0 with node 7: ") for line in lines)
     assert any("weight [1, 2] float32" in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "words"),
     [
         (of_dtype(torch.uint16), "in array bias, got U16"),
         (raw("F32", [1] * 200, b"abcd"), "at most 64 dimensions of array weight, got 200"),
     ],
 )
-def test_the_form_of_strange_arrays_is_refused_by_name(folder: Path, content: bytes, told: str) -> None:
+def test_the_form_of_strange_arrays_is_refused_by_name(folder: Path, content: bytes, words: str) -> None:
     with_arrays(content, ["weight", "bias"])(folder)
     found = read_recording(folder)
     with pytest.raises(BadInput) as caught:
         found.forms(found.messages[0].sent)
-    assert told in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_a_recording_of_strange_arrays_alone_is_shown(folder: Path) -> None:

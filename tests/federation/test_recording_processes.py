@@ -1,4 +1,4 @@
-"""One recording written by several processes: copies of a writer, forks, and strangers."""
+"""One recording written by several processes: copies of a writer, forks, and unrelated processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.writer import RecordingWriter
-from tests.federation.said import said
+from tests.federation.messages import training_message
 
 ROUNDS = 15
 
@@ -22,7 +22,7 @@ def test_a_copy_writes_to_the_same_place(tmp_path: Path) -> None:
     assert other is not writer and (other.folder, other.side) == (writer.folder, "client")
     assert copy.deepcopy(writer) is other, "copies in one process share a thread and a limit"
     for number, one in enumerate((writer, other), start=1):
-        one.submit(lambda number=number: said(number), 0)  # type: ignore[misc]
+        one.submit(lambda number=number: training_message(number), 0)  # type: ignore[misc]
         one.wait()
     assert [one.round for one in read_recording(tmp_path).messages] == [1, 2]
 
@@ -31,12 +31,12 @@ def test_processes_that_write_at_once_do_not_clash(tmp_path: Path) -> None:
     code = """
 import sys
 from fedxray.federation.recording.writer import RecordingWriter
-from tests.federation.said import said
+from tests.federation.messages import training_message
 writer = RecordingWriter(sys.argv[1], "client")
 print("ready", flush=True)
 sys.stdin.readline()
 for round in range(1, int(sys.argv[3]) + 1):
-    writer.submit(lambda round=round: said(round, node=sys.argv[2]), 0)
+    writer.submit(lambda round=round: training_message(round, node=sys.argv[2]), 0)
 writer.wait()
 sys.exit(writer.stopped)
 """
@@ -62,19 +62,19 @@ sys.exit(writer.stopped)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
-def test_a_fork_does_not_wait_for_what_stayed_behind(tmp_path: Path) -> None:
+def test_a_fork_does_not_wait_for_the_queue_of_its_parent(tmp_path: Path) -> None:
     """At the fork the parent's thread writes and holds the lock; in the child there is no such thread."""
     code = f"""
 import os, sys, threading
 from fedxray.federation.recording.writer import RecordingWriter
-from tests.federation.said import said
+from tests.federation.messages import training_message
 writer = RecordingWriter({str(tmp_path)!r}, "client")
 go_on = threading.Event()
-writer.submit(lambda: go_on.wait() and said(1), 0)
+writer.submit(lambda: go_on.wait() and training_message(1), 0)
 writer._lock.acquire()
 child = os.fork()
 if child == 0:
-    writer.submit(lambda: said(2), 0)
+    writer.submit(lambda: training_message(2), 0)
     writer.wait()
     os._exit(0 if writer.stopped is None else 3)
 writer._lock.release()
@@ -83,8 +83,8 @@ go_on.set()
 writer.wait()
 os._exit(ended)
 """
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=60
     )
-    assert told.returncode == 0
+    assert finished.returncode == 0
     assert sorted(one.round or 0 for one in read_recording(tmp_path).messages) == [1, 2]

@@ -14,7 +14,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.recording import writer as writer_module
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.writer import RecordingWriter, open_folder
-from tests.federation.said import said
+from tests.federation.messages import training_message
 
 
 def notes(folder: Path) -> list[str]:
@@ -35,7 +35,7 @@ def test_a_disk_that_holds_the_note_does_not_hold_the_training(
     writer = RecordingWriter(tmp_path, "client")
     with writer.guarded():
         raise ValueError("a fault\nof two lines")
-    writer.submit(lambda: said(1), 0)  # returns at once, as does the guard
+    writer.submit(lambda: training_message(1), 0)  # returns at once, as does the guard
     assert notes(tmp_path) == []
     go_on.set()
     writer.wait()
@@ -49,23 +49,23 @@ def test_too_much_that_waits_ends_a_recording_but_is_written(tmp_path: Path) -> 
     def held() -> Any:
         begun.set()
         assert go_on.wait(30)
-        return said(1)
+        return training_message(1)
 
     writer = RecordingWriter(tmp_path, "client", most_waiting=13)
     writer.submit(held, 6)
     assert begun.wait(30)
     for round in (2, 3, 4):
-        writer.submit(lambda round=round: said(round), 6)  # type: ignore[misc]
+        writer.submit(lambda round=round: training_message(round), 6)  # type: ignore[misc]
     go_on.set()
     writer.wait()
     assert [one.round for one in read_recording(tmp_path).messages] == [1, 2]
     assert notes(tmp_path)[0].startswith("the disk is slower than the training: 12 bytes wait")
 
 
-def test_what_was_written_no_longer_waits_and_one_large_message_is_let_in(tmp_path: Path) -> None:
+def test_written_messages_leave_the_queue_and_one_large_message_is_accepted(tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path, "client", most_waiting=13)
     for round, size in ((1, 6), (2, 6), (3, 6), (4, 99)):
-        writer.submit(lambda round=round: said(round), size)  # type: ignore[misc]
+        writer.submit(lambda round=round: training_message(round), size)  # type: ignore[misc]
         writer.wait()
     assert [one.round for one in read_recording(tmp_path).messages] == [1, 2, 3, 4] and notes(tmp_path) == []
 
@@ -74,12 +74,12 @@ def test_messages_that_come_at_once_are_let_in_together(tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path, "server", most_waiting=13)
     with writer.burst():
         for node in range(12):
-            writer.submit(lambda node=node: said(1, node=str(node)), 6)  # type: ignore[misc]
+            writer.submit(lambda node=node: training_message(1, node=str(node)), 6)  # type: ignore[misc]
     writer.wait()
     assert len(read_recording(tmp_path).messages) == 12 and notes(tmp_path) == []
 
 
-def test_a_stop_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = RecordingWriter(tmp_path, "client")
     with caplog.at_level(logging.WARNING, logger="fedxray.recorder"):
         for text in ("first", "second"):
@@ -99,27 +99,27 @@ def test_a_computer_without_threads_stops_the_recording_alone(
     writer = RecordingWriter(tmp_path, "client")
     monkeypatch.setattr(threading.Thread, "start", none_left)
     with writer.guarded():
-        writer.submit(lambda: said(1), 0)
+        writer.submit(lambda: training_message(1), 0)
     assert "can't start new thread" in str(writer.stopped)
     writer.wait()
 
 
-def test_no_note_is_left_with_the_other_side(tmp_path: Path) -> None:
+def test_no_note_is_written_to_the_other_side(tmp_path: Path) -> None:
     open_folder(tmp_path, "server")
     writer = RecordingWriter(tmp_path, "client")
-    writer.submit(lambda: said(1), 0)
+    writer.submit(lambda: training_message(1), 0)
     writer.wait()
     assert "Give each side its own folder" in str(writer.stopped) and notes(tmp_path) == []
 
 
-def test_the_home_of_nobody_is_refused() -> None:
+def test_the_home_of_an_unknown_user_is_refused() -> None:
     with pytest.raises(BadInput, match="folder: expected a home that exists, got ~no-such-user/recording"):
         RecordingWriter("~no-such-user/recording", "client")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of folders are of POSIX")
 @pytest.mark.parametrize("there", [False, True])
-def test_what_is_recorded_is_the_owners_alone(tmp_path: Path, there: bool) -> None:
+def test_a_recording_is_readable_by_its_owner_alone(tmp_path: Path, there: bool) -> None:
     folder = tmp_path / "r"
     before = os.umask(0)
     try:

@@ -13,7 +13,7 @@ from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, in_dtype, participants, recorded_rounds
-from fedxray.federation.transcript import SERVER, WIRE, Transcript, client_seat
+from fedxray.federation.transcript import SERVER, WIRE, Transcript, client_reader
 from fedxray.progress import Step
 from tests.federation.loops import by_hand, relative_difference
 from tests.federation.runs import federation, network
@@ -122,16 +122,16 @@ def test_start_plus_update_is_end() -> None:
 
 def test_messages_of_a_round_and_their_readers() -> None:
     transcript, _ = simulate(federation((8, 4), rounds=2))
-    said = [(message.what, message.client) for message in transcript.of_round(0)]
-    assert said == [
+    sent = [(message.what, message.client) for message in transcript.of_round(0)]
+    assert sent == [
         ("broadcast", 0), ("reply", 0), ("broadcast", 1), ("reply", 1), ("sum", None), ("outcome", None)
     ]  # fmt: skip
     by = {(message.what, message.client): message for message in transcript.of_round(1)}
-    assert by["broadcast", 0].readers == {SERVER, WIRE, client_seat(0)}
-    assert by["reply", 1].readers == {SERVER, WIRE, client_seat(1)}
+    assert by["broadcast", 0].readers == {SERVER, WIRE, client_reader(0)}
+    assert by["reply", 1].readers == {SERVER, WIRE, client_reader(1)}
     assert by["reply", 1].contributors == (1,) and by["reply", 1].examples == 4
     assert by["sum", None].readers == {SERVER} and by["sum", None].examples == 12
-    assert by["outcome", None].readers == {SERVER, WIRE, client_seat(0), client_seat(1)}
+    assert by["outcome", None].readers == {SERVER, WIRE, client_reader(0), client_reader(1)}
     assert transcript.rounds() == [0, 1]
 
 
@@ -141,7 +141,7 @@ def test_secure_aggregation_hides_single_replies_and_changes_nothing_else() -> N
         assert (before.what, before.parts) == (after.what, after.parts)
         hidden = after.what == "reply"
         assert (SERVER in after.readers) == (not hidden)
-        assert after.readers == ({client_seat(after.client or 0)} if hidden else before.readers)
+        assert after.readers == ({client_reader(after.client or 0)} if hidden else before.readers)
         left, right = plain.shelf.get(before.parts).params, masked.shelf.get(after.parts).params
         assert all(torch.equal(value, right[name]) for name, value in left.items())
 
@@ -153,7 +153,7 @@ def test_a_client_left_out_reads_nothing_of_that_round() -> None:
     assert all(len(clients) == 1 for clients in chosen.values()) and len({*map(tuple, chosen.values())}) > 1
     for message in transcript.messages:
         if message.what == "outcome" and message.round < 5:
-            assert message.readers == {SERVER, WIRE, *map(client_seat, chosen[message.round + 1])}
+            assert message.readers == {SERVER, WIRE, *map(client_reader, chosen[message.round + 1])}
         if message.what == "broadcast":
             assert message.client in chosen[message.round]
     assert len(transcript.outcome(5).readers) == 6
@@ -204,12 +204,12 @@ def test_own_buffers_are_recorded_also_for_rounds_that_were_not() -> None:
     chosen = {client for round in range(6) for client in participants(run, 0, round)}
     states = [message for message in transcript.messages if message.what == "state"]
     assert {message.client for message in states} == chosen and len(chosen) > 1
-    assert all(message.readers == {client_seat(message.client or 0)} for message in states)
+    assert all(message.readers == {client_reader(message.client or 0)} for message in states)
     replies = [message for message in transcript.messages if message.what == "reply"]
     assert all(not transcript.shelf.get(message.parts).buffers for message in replies)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     steps: list[Step] = []
     simulate(federation((4, 4), rounds=3), report=steps.append)
     assert [(step.done, step.total) for step in steps] == [(1, 3), (2, 3), (3, 3)]

@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 from flwr.app import Context, RecordDict
 
 from fedxray.audit.plan import make_plan, read_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.federation.recording.reader import read_recording
 from tests.integrations.flower_run import NODES, RUN, InProcessGrid
 
@@ -72,7 +72,7 @@ def test_a_real_run_on_this_computer(tmp_path: Path) -> None:
     assert [(one.what, one.round, one.partition, one.examples) for one in node] == [("train", 1, 0, 107)]
     document = tomllib.loads((out / "flower-node.toml").read_text())
     plan = make_plan({**document, "attack": [{"name": "membership-loss"}]}, out)
-    assert [case["status"] for case in conduct(plan, tmp_path / "audit").document["cases"]] == ["ok"]
+    assert [case["status"] for case in run_audit(plan, tmp_path / "audit").document["cases"]] == ["ok"]
 
 
 def in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -98,7 +98,7 @@ def test_the_same_app_in_this_process(tmp_path: Path, monkeypatch: pytest.Monkey
     folder = in_this_process(tmp_path / "run", monkeypatch)
     document = tomllib.loads((folder / "flower-node.toml").read_text())
     document["data"]["node"] = str(NODES[0])  # all three nodes ran here, so they share a folder
-    ended = conduct(make_plan(document, folder), tmp_path / "audit").document
+    ended = run_audit(make_plan(document, folder), tmp_path / "audit").document
     rows = {(row["attack"], row["metric"]): row for row in ended["summary"]}
     assert rows["attribute-from-model", "accuracy"]["verdict"] == "leaks"
     assert rows["attribute-from-model", "accuracy"]["mean"] > 0.9
@@ -116,11 +116,11 @@ def test_a_recorded_audit_says_what_a_simulated_one_says(
 ) -> None:
     """One recorded run of clinic 0 and ten simulated ones on its records: the same verdicts, intervals that meet."""
     folder = in_this_process(tmp_path / "run", monkeypatch)
-    simulated = conduct(read_plan(folder / "flower-simulated.toml"), tmp_path / "simulated").document
+    simulated = run_audit(read_plan(folder / "flower-simulated.toml"), tmp_path / "simulated").document
     wanted = {(row["attack"], row["metric"]): row for row in simulated["summary"]}
     document = tomllib.loads((folder / "flower-node.toml").read_text())
     document["data"]["node"] = str(NODES[0])
-    ended = conduct(make_plan(document, folder), tmp_path / "audit").document
+    ended = run_audit(make_plan(document, folder), tmp_path / "audit").document
     rows = [row for row in ended["summary"] if row["unit"] == "record"]
     assert len(rows) == 3
     for row in rows:

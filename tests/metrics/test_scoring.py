@@ -82,9 +82,9 @@ def test_held_out_rows_have_their_own_truth(truth: Truth) -> None:
 
 
 def test_a_continuous_attribute_within_a_tenth_of_its_range(truth: Truth) -> None:
-    told = replace(truth, space=replace(truth.space, sensitive="weight"))  # 1 for everyone, range 0..1
+    by_weight = replace(truth, space=replace(truth.space, sensitive="weight"))  # 1 for everyone, range 0..1
     guess = torch.tensor([[1.0], [0.95], [1.05], [0.8], [1.2], [math.nan]])
-    assert score(of_attributes(guess), told, client=1).means == {"within_tolerance": 0.5}
+    assert score(of_attributes(guess), by_weight, client=1).means == {"within_tolerance": 0.5}
 
 
 def test_membership_by_hand(truth: Truth) -> None:
@@ -228,7 +228,7 @@ def test_another_seed_draws_the_same_numbers_in_another_order() -> None:
     assert torch.equal(found["a"].flatten().sort().values, start["a"].flatten())
 
 
-def test_by_default_it_is_about_whose_messages_were_read(truth: Truth) -> None:
+def test_the_default_client_is_the_target_of_the_evidence(truth: Truth) -> None:
     right = replace(of_attributes(real_codes(truth, 1)), target=1)
     assert score(right, truth).means["accuracy"] == 1.0
     everyone = attribute_rows(truth, None, (0,)).x[:, SENSITIVE : SENSITIVE + 1]

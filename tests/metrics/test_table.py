@@ -11,7 +11,7 @@ from fedxray.errors import BadInput
 from fedxray.metrics.table import METRICS, metric
 
 
-def test_the_table_names_what_the_design_names() -> None:
+def test_the_table_has_every_documented_metric() -> None:
     down = {name for name, entry in METRICS.items() if entry.better == "down" and not entry.formula}
     assert down == {"mse", "lpips", "label_error", "parameter_distance", "training_loss", "training_mape"}
     assert all(entry.margin > 0 and entry.kinds and entry.what for entry in METRICS.values())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.judge.statistics import Interval
-from fedxray.audit.judge.verdict import Finding, Power, judge
+from fedxray.audit.judge.verdict import Power, VerdictInput, judge
 from fedxray.report.words import GLUE, doubt, reason_words
 
 POINTS = f"5{GLUE}points"
@@ -21,8 +21,8 @@ def row(low: float, high: float, *, metric: str = "accuracy", n: int = 10, **cha
     spread = Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001, error=error, freedom=n - 1)
     given: dict[str, Any] = {"difference": spread, "adjusted": 0.01, "margin": 0.05, "over": "imputation"}
     given |= {"statuses": {"ok": n}, "unscored": 0, "runs": 5, "family": 4}
-    given |= {name: value for name, value in changes.items() if name in Finding.__dataclass_fields__}
-    verdict, reason = judge(Finding(**given))
+    given |= {name: value for name, value in changes.items() if name in VerdictInput.__dataclass_fields__}
+    verdict, reason = judge(VerdictInput(**given))
     base = {
         "metric": metric,
         "mean": 0.9,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from fedxray.audit.run.search import Trial, found_in
+from fedxray.audit.run.search import Trial, search_result
 from fedxray.report.charts import STANDING, Drawing, as_file, on_page
 from fedxray.report.curves import Attempt, best_so_far, courses, settings_chart, studies
 
@@ -16,7 +16,7 @@ SIX = ("q_conv", "q_norm", "q_linear", "q_enhance", "p_mean", "p_var")
 
 def document(trials: list[Trial], **how: Any) -> dict[str, Any]:
     case = {"attack": "awa", "role": "server", "defence": "none", "aware": None, "status": "ok", "ledger": {}}
-    return {"cases": [{**case, "search": found_in(trials).told() | how}]}
+    return {"cases": [{**case, "search": search_result(trials).facts() | how}]}
 
 
 def fifty() -> list[Trial]:

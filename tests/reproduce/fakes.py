@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedxray.reproduce.base import Column, Difference, Measured, Paper, Reproduction, Request, Unit
+from fedxray.reproduce.base import Difference, Measured, Paper, Reproduction, Request, TableColumn, Unit
 
 OF_GLOBAL = 7  # a grid, unused since the column is no number, that tells this attack from controls
 
@@ -43,9 +43,9 @@ AUDITED = Reproduction(
     rows=("rounds-1", "rounds-2"),
     small_rows=("rounds-1",),
     columns=(
-        Column(attack="last", metric="accuracy", called="Ours"),
-        Column(attack="global", metric="accuracy"),
-        Column(attack="last", metric="balanced_accuracy"),
+        TableColumn(attack="last", metric="accuracy", called="Ours"),
+        TableColumn(attack="global", metric="accuracy"),
+        TableColumn(attack="last", metric="balanced_accuracy"),
     ),
     differences=(
         Difference(left="last", right="global", expected="above"),
@@ -75,7 +75,7 @@ MEASURED = Reproduction(
     shows="That rows can be measured directly.",
     paper=Paper(title="A paper", place="Figure 7", trend="the second is above the first"),
     rows=("near", "far"),
-    columns=(Column(attack="first", metric="psnr"), Column(attack="second", metric="psnr")),
+    columns=(TableColumn(attack="first", metric="psnr"), TableColumn(attack="second", metric="psnr")),
     differences=(Difference(left="second", right="first", expected="above"),),
     measure=measure,
 )

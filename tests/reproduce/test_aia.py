@@ -65,7 +65,7 @@ def test_the_labels_say_what_the_attacks_are() -> None:
 
 
 def test_the_rounds_said_to_be_spent_are_those_of_the_settings() -> None:
-    for label, (model, spent) in aia.MODELS_ROUNDS.items():
+    for label, (model, spent) in aia.ROUNDS_MODELS.items():
         if model["name"] == "local-model-active":
             made: Any = make_attack(
                 model["name"], {key: value for key, value in model.items() if key != "name"}

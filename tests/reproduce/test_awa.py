@@ -16,7 +16,7 @@ from fedxray.audit.plan import make_plan
 from fedxray.errors import BadInput
 from fedxray.reproduce import awa
 from fedxray.reproduce.base import REPRODUCTIONS, Follows, Reproduction, Request, find
-from fedxray.reproduce.run import Job, reproduce
+from fedxray.reproduce.run import ReproductionJob, reproduce
 
 PAPER, SMALL = Request(scale="paper"), Request()
 LIKE_ALL = {"label", "steps", "restarts", "grants", "controls", "metrics", "targets"}
@@ -148,7 +148,7 @@ def test_settings_change_one_choice_each() -> None:
             if row == "undefined-first":
                 assert changed == ({"undefined"} if label == "awa" else set())
                 continue
-            assert changed == set(awa.STARTS_SETTINGS.get(row, {})) - {
+            assert changed == set(awa.SETTINGS_DUMMIES.get(row, {})) - {
                 key for key in base[label] if one.get(key) == base[label][key]
             }
 
@@ -221,7 +221,7 @@ def tiny(made: Reproduction) -> Reproduction:
 
 
 def ran(made: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any) -> dict[str, Any]:
-    asked_for = Job(made=made, request=Request(**asked), rows=rows, columns=made.columns)
+    asked_for = ReproductionJob(reproduction=made, request=Request(**asked), rows=rows, columns=made.columns)
     ended = reproduce(asked_for, folder, resume=resume)
     assert ended.failed == 0
     return ended.document
@@ -254,7 +254,7 @@ def test_every_step_of_a_descent_is_made_once(tmp_path: Path, monkeypatch: pytes
         return whole(self, point)
 
     monkeypatch.setattr(Match, "__call__", counted)
-    asked_for = Job(made=made, request=SMALL, rows=("case1-250",), columns=made.columns)
+    asked_for = ReproductionJob(reproduction=made, request=SMALL, rows=("case1-250",), columns=made.columns)
     found = reproduce(asked_for, tmp_path / "out").document
     assert {one["column"] for one in found["rows"]} == {f"awa-{steps}" for steps in (50, 100, 150, 200, 250)}
     (loss,) = {

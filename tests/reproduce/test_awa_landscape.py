@@ -12,7 +12,7 @@ from torch.nn import functional
 from fedxray.federation.setting import Federation
 from fedxray.params import parameters_of
 from fedxray.reproduce import awa, awa_noise
-from fedxray.reproduce.awa import MODELS
+from fedxray.reproduce.awa import SETTINGS_MODELS
 from fedxray.reproduce.base import Request, find
 from fedxray.seeds import fork
 
@@ -66,10 +66,10 @@ def test_the_model_is_left_as_it_was() -> None:
 def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert set(awa.LANDSCAPE_ROWS) <= set(MODELS)
+    assert set(awa.LANDSCAPE_ROWS) <= set(SETTINGS_MODELS)
     monkeypatch.setattr(awa, "plan_settings", lambda request, row: {"seeds": [0]})
     made = federation()
     monkeypatch.setattr(awa_noise, "prepared", lambda plan, seed: made)
-    found = awa.measure(Request(scale="paper", clients=2), "running")
+    found = awa.measure_landscape(Request(scale="paper", clients=2), "running")
     assert [one.column for one in found] == [column.name for column in find("awa-landscape").columns]
     assert all([unit.client for unit in one.units] == [0, 1] for one in found)

@@ -14,7 +14,7 @@ from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.results import read_results
-from fedxray.audit.run.audit import Meter
+from fedxray.audit.run.audit import WeightedProgress
 from fedxray.cli.reproduce import Lines
 from fedxray.reproduce import document as documents
 from fedxray.reproduce.base import REPRODUCTIONS, Request
@@ -125,7 +125,7 @@ def test_a_log_says_how_long_the_rest_takes() -> None:
     times: Iterator[float] = iter([0.0, 30.0, 60.0])
     said: list[str] = []
     tell = Lines(clock=lambda: next(times), say=said.append)
-    assert isinstance(tell, Meter)
+    assert isinstance(tell, WeightedProgress)
     tell(0, 4, "run")
     tell(2, 4, "row case")
     assert said == ["0/4 after 30 s: run", "2/4 after 60 s, about 60 s left: row case"]

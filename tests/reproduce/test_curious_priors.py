@@ -13,7 +13,7 @@ from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.prepare import prepare
 from fedxray.cli.prior import images_of_data
 from fedxray.reproduce.base import Request, find
-from fedxray.reproduce.curious import PRIORS, RESTORERS, commands
+from fedxray.reproduce.curious import PRIORS, RESTORERS, prior_commands
 from fedxray.restore.loading import record_hashes
 
 
@@ -59,7 +59,7 @@ def test_the_commands_for_priors_are_real_ones(monkeypatch: pytest.MonkeyPatch) 
 
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(prior, "run_training", lambda *given: asked.append(given))
-    for line in commands():
+    for line in prior_commands():
         assert CliRunner().invoke(app, shlex.split(line)[1:]).exit_code == 0, line
     assert [Training(**given[6]).kind for given in asked] == ["ddpm", "gan", "dit"]
     places = {str(given[5]) for given in asked}

@@ -10,7 +10,7 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run.grid import expand
 from fedxray.errors import BadInput
 from fedxray.reproduce.base import Request
-from fedxray.reproduce.dlf import TABLE2, TABLE2_ATTACKS, TABLE2_ROWS, data_of, plan_table2
+from fedxray.reproduce.dlf import TABLE2, TABLE2_ATTACKS, TABLE2_ROWS, plan_table2, table2_data
 
 
 @pytest.mark.parametrize("row", TABLE2_ROWS)
@@ -30,7 +30,7 @@ def test_a_row_says_its_recipe() -> None:
 
 def test_clients_are_as_many_as_asked_for_of_all_that_train() -> None:
     few = plan_table2(Request(clients=3), "mnist-1x5")
-    assert few["data"] == data_of("mnist") and few["data"]["clients"] == 200
+    assert few["data"] == table2_data("mnist") and few["data"]["clients"] == 200
     assert {attack["targets"] for attack in few["attack"]} == {3}
     with pytest.raises(BadInput, match="--clients"):
         plan_table2(Request(clients=23), "cifar100-1x5")

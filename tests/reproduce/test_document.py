@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.reproduce.base import Column, Difference, Number, Paper, Reproduction, Unit, find
+from fedxray.reproduce.base import Difference, Number, Paper, Reproduction, TableColumn, Unit, find
 from fedxray.reproduce.document import (
     Cell,
     _place,
@@ -84,7 +84,7 @@ def compared(
     left: list[float], right: list[float], numbers: tuple[Number | None, Number | None], expected: Any
 ) -> dict[str, Any]:
     """The one difference of two columns with these values of clients 0, 1, ... and published numbers."""
-    columns = tuple(Column(attack=name, metric="psnr") for name in ("a", "b"))
+    columns = tuple(TableColumn(attack=name, metric="psnr") for name in ("a", "b"))
     made = Reproduction(
         name="x",
         shows="Nothing.",
@@ -151,7 +151,7 @@ def test_costs_of_defences_stand_beside_the_numbers_where_there_are_several() ->
     made = find("lmra-table10")
     whole = document(made, "small", [], past, costs)
     validate(whole)
-    sheet = next(one for one in sheets(whole) if one.title == "What the defences cost")
+    sheet = next(one for one in sheets(whole) if one.title == "Utility under the defences")
     assert sheet.lines[0] == ("leaf", "none", "accuracy", "80.0\u00a0%", "no interval", "1", "–")
     assert sheet.lines[1][3:] == ("70.0\u00a0%", "60.0 to 80.0\u00a0%", "1", "9.2")
     without = document(made, "small", [], past)

@@ -12,13 +12,14 @@ import jsonschema
 import pytest
 
 from fedxray.audit.judge.results import read_results
+from fedxray.audit.run.audit import Completed
 from fedxray.audit.run.engines import Inline
 from fedxray.audit.run.store import locked
 from fedxray.errors import BadInput
 from fedxray.reproduce import document as documents
 from fedxray.reproduce import run as run_module
 from fedxray.reproduce.base import REPRODUCTIONS, Request
-from fedxray.reproduce.run import Ended, is_reproduction, job, rebuild, reproduce
+from fedxray.reproduce.run import is_reproduction, job, rebuild, reproduce
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +28,12 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(REPRODUCTIONS, f"fake-{name}", f"tests.reproduce.fakes:{name.upper()}")
 
 
-def run(folder: Path, name: str = "fake-audited", resume: bool = False, **asked: Any) -> Ended:
+def run(folder: Path, name: str = "fake-audited", resume: bool = False, **asked: Any) -> Completed:
     rows, columns = asked.pop("rows", ()), asked.pop("columns", ())
     return reproduce(job(name, Request(**asked), rows, columns), folder, resume=resume)
 
 
-def cells(ended: Ended) -> dict[tuple[str, str, str], dict[str, Any]]:
+def cells(ended: Completed) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(one["row"], one["column"], one["metric"]): one for one in ended.document["rows"]}
 
 
@@ -108,7 +109,9 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest
     )
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, tmp_path / "cut", progress=stop)
-    assert run_module.told(tmp_path / "cut")["seconds"] == 7.0, "what was interrupted took time too"
+    assert run_module.summarise_history(tmp_path / "cut")["seconds"] == 7.0, (
+        "what was interrupted took time too"
+    )
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
@@ -207,16 +210,18 @@ def test_an_end_is_noted_where_its_own_command_began(tmp_path: Path) -> None:
     told = [(one["command"], one["seconds"]) for one in run_module.history(tmp_path)]
     assert told == [("first", 3.0), ("second --resume", 0.0)] and first != second
     old = [{"command": "fedxray", "commit": None, "seconds": 2.0}]
-    (tmp_path / run_module.NAME).write_text(json.dumps(old))
+    (tmp_path / run_module.HISTORY).write_text(json.dumps(old))
     mark = run_module.begin(tmp_path, "third")
     run_module.end(tmp_path, mark, 4.0)
-    assert run_module.told(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
+    assert (
+        run_module.summarise_history(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
+    )
 
 
 def test_a_command_that_was_given_again_is_told_once(tmp_path: Path) -> None:
     for name in ("first", "second", "second"):
         run_module.begin(tmp_path, name)
-    assert run_module.told(tmp_path)["command"] == "first && second --resume"
+    assert run_module.summarise_history(tmp_path)["command"] == "first && second --resume"
 
 
 def test_a_page_is_written_again_without_running_anything(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What searches found: the best trial beside the truth, and what trials span that were nearly as good."""
+"""Results of searches: the best trial beside the truth, and what trials span that were nearly as good."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedxray.reproduce.base import Sought, find
-from fedxray.reproduce.document import document, found_lines, searches_of_audit, validate
-from fedxray.reproduce.pages import sheets
+from fedxray.reproduce.document import document, searches_of_audit, validate
+from fedxray.reproduce.pages import search_lines, sheets
 
 MADE = find("curious-unknown-lr")
 PAST = {"command": "fedxray reproduce x", "commit": None, "seconds": 1.0}
@@ -78,12 +78,12 @@ def test_the_table_names_the_truth_where_there_is_one() -> None:
     made = results(trial(0.011, 8, 1.0), trial(0.022, 16, 1.05))
     whole = document(MADE, "small", [], PAST, (), searches_of_audit(MADE, "search-both", made))
     validate(whole)
-    sheet = next(one for one in sheets(whole) if one.title == "What searches found")
+    sheet = next(one for one in sheets(whole) if one.title == "Results of searches")
     assert sheet.lines[0][4:8] == ("assumed_learning_rate", "0.011", "0.01", "1.100")
     assert sheet.lines[0][8] == "1.1 to 2.2 times (2 of 2 trials)"
     blind = replace(MADE, sought=None)
     without = document(MADE, "small", [], PAST, (), searches_of_audit(blind, "search-both", made))
-    line = next(one for one in sheets(without) if one.title == "What searches found").lines[1]
+    line = next(one for one in sheets(without) if one.title == "Results of searches").lines[1]
     assert line[4:] == ("assumed_examples", "8", "–", "–", "8 to 16 (2 of 2 trials)")
 
 
@@ -104,5 +104,5 @@ def test_only_what_the_truth_tells_is_compared() -> None:
 )
 def test_large_settings_have_no_exponent(value: float, said: str) -> None:
     where = {"row": "a", "column": "b", "seed": 0, "client": 4, "quantity": "q", "found": 1.0, "true": None}
-    (line,) = found_lines([{**where, "low": value, "high": 12345.0, "nearly": 3, "trials": 50}])[1]
+    (line,) = search_lines([{**where, "low": value, "high": 12345.0, "nearly": 3, "trials": 50}])
     assert line[-1] == f"{said} to 12345 (3 of 50 trials)"

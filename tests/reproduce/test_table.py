@@ -13,15 +13,15 @@ from fedxray.metrics.table import metric
 from fedxray.reproduce.base import (
     NO_TABLE,
     REPRODUCTIONS,
-    Column,
     Difference,
     Paper,
     Reproduction,
     Request,
+    TableColumn,
     columns_of,
     find,
 )
-from fedxray.reproduce.document import TOLD, sentences
+from fedxray.reproduce.document import OF_OWN_RECORDS, sentences
 from fedxray.reproduce.run import job
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_a_registered_reproduction_is_well_described(name: str) -> None:
             known = {column.metric for column in made.columns if column.name == title}
             assert set(numbers) <= known, (row, title)
     if made.plan is not None:  # what is measured directly may have metrics of its own
-        assert all(column.metric in TOLD or metric(column.metric) for column in made.columns)
+        assert all(column.metric in OF_OWN_RECORDS or metric(column.metric) for column in made.columns)
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
@@ -131,7 +131,7 @@ def test_a_description_that_does_not_fit_together_is_an_error_of_ours(changes: d
 
 
 def test_a_column_may_be_called_otherwise_than_its_attack() -> None:
-    made = make(columns=(Column(attack="dlf", metric="psnr", title="best"),))
+    made = make(columns=(TableColumn(attack="dlf", metric="psnr", title="best"),))
     assert [column.attack for column in made.chosen_columns(("best",))] == ["dlf"]
 
 

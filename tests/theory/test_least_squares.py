@@ -1,4 +1,4 @@
-"""A client's affine map against her real steps, Lemma 1 with its exceptions, and Eq. 26 against simulations."""
+"""A client's affine map against its real steps, Lemma 1 with its exceptions, and Eq. 26 against simulations."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_bounds_scale_as_the_papers_say() -> None:
         ({"delta": 1.0}, "probability"),
     ],
 )
-def test_refuses_what_no_bound_covers(change: dict[str, float], word: str) -> None:
+def test_arguments_outside_the_bounds_are_refused(change: dict[str, float], word: str) -> None:
     facts = {
         "learning_rate": 0.01, "sigma": 1.0, "parameters": 5, "steps": 4, "messages": 100,
         "least_eigenvalue": 0.5, "delta": 0.05,

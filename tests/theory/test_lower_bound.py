@@ -1,4 +1,4 @@
-"""The hard instance played in a real federation: what is zero when, and that its twin cannot be told from it."""
+"""The hard instance in a real federation: which entries are zero when, and that its twin sends equal messages."""
 
 from __future__ import annotations
 

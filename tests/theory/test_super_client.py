@@ -1,4 +1,4 @@
-"""Lemma 1 of paper 004 and its corrections, on least squares where Hessians and gradients are known in closed form."""
+"""Lemma 1 of the curious client (2024) and its corrections, on least squares with known Hessians and gradients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedxray.errors import BadInput
 from fedxray.params import Params, norm, scaled, subtract
 from fedxray.theory import (
     Loss,
-    Moments,
-    curved,
+    RecordMoments,
     divergence,
     expected_divergence,
     gradient,
+    hessian_product,
     leading_divergence,
     mean_loss,
     quadratic_divergence,
@@ -155,11 +155,11 @@ def test_the_mean_over_draws_is_the_lemma(clients: int, each: int) -> None:
 
 
 def test_the_papers_numbers_do_not_make_the_cubic_term_small() -> None:
-    told = {"slope": -0.004, "curve_slope": 1.0, "curves": 100.0, "squared_slope": 100.0}
+    moments = {"slope": -0.004, "curve_slope": 1.0, "curves": 100.0, "squared_slope": 100.0}
     setting = {"rate": 0.003, "clients": 4, "examples": 64}
-    second, third = terms_at_three_steps(Moments(curve=1000.0, **told), **setting)  # type: ignore[arg-type]
+    second, third = terms_at_three_steps(RecordMoments(curve=1000.0, **moments), **setting)  # type: ignore[arg-type]
     assert abs(second / third) == pytest.approx(0.54, abs=0.01)
-    second, third = terms_at_three_steps(Moments(curve=1.0, **told), **setting)  # type: ignore[arg-type]
+    second, third = terms_at_three_steps(RecordMoments(curve=1.0, **moments), **setting)  # type: ignore[arg-type]
     assert abs(second / third) == pytest.approx(99.4, abs=0.1)
     assert abs(second / 3 / third) == pytest.approx(33.1, abs=0.1), "what the paper compares"
 
@@ -171,7 +171,9 @@ def test_hessian_times_vector_is_that_of_finite_differences() -> None:
     ahead, behind = (
         gradient(loss, {"w": start()["w"] + sign * little * along["w"]})["w"] for sign in (1, -1)
     )
-    assert torch.allclose(curved(loss, start(), along)["w"], (ahead - behind) / (2 * little), rtol=1e-6)
+    assert torch.allclose(
+        hessian_product(loss, start(), along)["w"], (ahead - behind) / (2 * little), rtol=1e-6
+    )
 
 
 def test_kinks_are_not_seen_by_any_hessian() -> None:

@@ -1,8 +1,8 @@
-"""Two audits side by side: what got worse beyond the intervals, what got better, what cannot be told apart.
+"""Two audits compared: what got worse beyond the intervals, what got better, what cannot be distinguished.
 
-Rows are matched by attack, seat, defence, attacker and metric, so labels must be the same in both plans. A row got
-worse when its new 95 % interval lies wholly above the old one, of the gain over the floor, or on the worse side of it,
-of usefulness. Two intervals that do not touch are rarer than one in twenty by chance: this errs towards "the same".
+Rows are matched by attack, role, defence, awareness and metric, so labels must be the same in both plans. A row got
+worse when its new 95 % interval lies wholly above the old one (gain over the floor), or on its worse side (utility).
+By chance two such intervals are disjoint in less than one of twenty cases: this errs towards "the same".
 A row got better only where every new case ended: a failed attack is never read as safety.
 """
 
@@ -16,10 +16,10 @@ from fedxray.audit.judge.gate import UTILITY, lost_cases, unproven
 from fedxray.errors import BadInput
 
 Row = Mapping[str, Any]
-Outcome = Literal["worse", "better", "same", "unknown"]
-ORDER: tuple[Outcome, ...] = ("worse", "better", "unknown", "same")
-SEATS = ("attack", "role", "defence", "aware", "metric")
-TOLD = ("name", "seeds", "format")  # of a plan, which tell nothing of the set-up
+ChangeOutcome = Literal["worse", "better", "same", "unknown"]
+ORDER: tuple[ChangeOutcome, ...] = ("worse", "better", "unknown", "same")
+MATCHED = ("attack", "role", "defence", "aware", "metric")
+IGNORED = ("name", "seeds", "format")  # keys of a plan that do not describe the set-up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +35,17 @@ class Spread:
 class Change:
     """One row of both audits."""
 
-    what: Literal["leak", "usefulness"]
+    what: Literal["leak", "utility"]
     title: str
     before: Spread
     after: Spread
-    outcome: Outcome
+    outcome: ChangeOutcome
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All rows that both have, the worst first, those that only one has, and in what the plans differ."""
+    """The rows that both audits have, the worst first, those that only one has, and the keys in which plans differ."""
 
     changes: tuple[Change, ...]
     only_first: tuple[str, ...]
@@ -55,26 +55,28 @@ class Comparison:
     @property
     def worse(self) -> bool:
         """Whether something got worse beyond the intervals."""
-        return any(one.outcome == "worse" for one in self.changes)
+        return any(change.outcome == "worse" for change in self.changes)
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
-    """The second audit against the first."""
+    """Compare the second audit with the first."""
     before, after = _leaks(first), _leaks(second)
-    useful_before, useful_after = _useful(first), _useful(second)
+    utility_before, utility_after = _utility(first), _utility(second)
     changes = [_leak(before[key], after[key], second) for key in before if key in after]
     if not changes:
         raise BadInput(
             "DIR2",
-            expected="an audit with an attack, seat, defence and metric that DIR1 has too",
+            expected="an audit with an attack, role, defence and metric that DIR1 has too",
             got="none in common",
             remedy="Compare audits whose plans use the same labels.",
         )
     changes += [
-        _usefulness(useful_before[key], useful_after[key]) for key in useful_before if key in useful_after
+        _utility_change(utility_before[key], utility_after[key])
+        for key in utility_before
+        if key in utility_after
     ]
     return Comparison(
-        changes=tuple(sorted(changes, key=lambda one: ORDER.index(one.outcome))),
+        changes=tuple(sorted(changes, key=lambda change: ORDER.index(change.outcome))),
         only_first=tuple(_title(before[key]) for key in before if key not in after),
         only_second=tuple(_title(after[key]) for key in after if key not in before),
         plans_differ=tuple(_differing(first["plan"], second["plan"])),
@@ -82,15 +84,15 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
 
 
 def _leaks(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
-    """The rows of attacks that somebody could run, by what they are about."""
+    """Return the rows of attacks that an adversary could run, by plan, attack, role, defence, awareness and metric."""
     return {
-        (row.get("plan"), *(row[name] for name in SEATS)): row
+        (row.get("plan"), *(row[name] for name in MATCHED)): row
         for row in document["summary"]
         if not row["oracle"] and row["metric"] is not None
     }
 
 
-def _useful(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
+def _utility(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
     return {(row.get("plan"), row["defence"], row["metric"]): row for row in document["utility"]}
 
 
@@ -119,19 +121,19 @@ def _gain(row: Row) -> Spread:
     return Spread(value=row["difference"], low=row["low"], high=row["high"])
 
 
-def _usefulness(before: Row, after: Row) -> Change:
+def _utility_change(before: Row, after: Row) -> Change:
     old, new = (Spread(value=row["value"], low=row["low"], high=row["high"]) for row in (before, after))
     return Change(
-        what="usefulness",
-        title=f"usefulness, {after['defence']}: {after['metric']}",
+        what="utility",
+        title=f"utility, {after['defence']}: {after['metric']}",
         before=old,
         after=new,
         outcome=_outcome(old, new, larger_is_worse=UTILITY.get(after["metric"], False)),
     )
 
 
-def _outcome(before: Spread, after: Spread, *, larger_is_worse: bool) -> Outcome:
-    """Whether two intervals do not touch, and on which side the new one lies."""
+def _outcome(before: Spread, after: Spread, *, larger_is_worse: bool) -> ChangeOutcome:
+    """Return whether two intervals are disjoint, and on which side the new one lies."""
     if None in (before.low, before.high, after.low, after.high):
         return "unknown"
     assert before.low is not None and before.high is not None  # for the type checker
@@ -144,22 +146,22 @@ def _outcome(before: Spread, after: Spread, *, larger_is_worse: bool) -> Outcome
 
 
 def _title(row: Row) -> str:
-    told = {None: "", True: ", knows the defence", False: ", does not know the defence"}
+    known = {None: "", True: ", knows the defence", False: ", does not know the defence"}
     return (
-        f"{row['attack']} ({row['role']}), {row['defence']}{told[row['aware']]}: {row['metric']}_over_floor"
+        f"{row['attack']} ({row['role']}), {row['defence']}{known[row['aware']]}: {row['metric']}_over_floor"
     )
 
 
 def _differing(first: Any, second: Any, place: str = "") -> Iterator[str]:
-    """Keys of two plans that have other values, as data.clients."""
+    """Yield the keys in which two plans differ, as data.clients."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for key in dict.fromkeys([*first, *second]):
-            if place or key not in TOLD:
+            if place or key not in IGNORED:
                 inside = f"{place}.{key}" if place else str(key)
                 yield from _differing(first.get(key), second.get(key), inside)
     elif _listed(first) and _listed(second) and len(first) == len(second):
-        for index, (one, other) in enumerate(zip(first, second, strict=True)):
-            yield from _differing(one, other, f"{place}[{index}]")
+        for index, (old, new) in enumerate(zip(first, second, strict=True)):
+            yield from _differing(old, new, f"{place}[{index}]")
     elif first != second:
         yield place
 

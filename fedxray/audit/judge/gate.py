@@ -2,8 +2,10 @@
 
 A limit passes when the upper end of the 95 % interval is within it, fails when the lower end is beyond it, and is
 inconclusive otherwise: `m_over_floor` is judged on the interval of the difference, a plain `m` on that of the mean. Of
-several rows that match (seats, attackers who know the defence or not) the worst one counts. A limit never passes on an
+several rows that match (roles, attackers who know the defence or not) the worst one counts. A limit never passes on an
 attack of which a case did not end or got no score. Everything is read from the results: no code of a plan is imported.
+
+`recommend` chooses among the defences of an audit by the same limits.
 """
 
 from __future__ import annotations
@@ -26,21 +28,21 @@ LARGEST = 1_000_000  # bytes of a policy
 RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 Row = Mapping[str, Any]
-Outcome = Literal["pass", "fail", "inconclusive"]
+GateOutcome = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One limit with its outcome, the row that decided, and a doubt where a pass should not be leant on."""
+    """One limit with its outcome, the row that decided, and a doubt where a pass is not proven."""
 
     attack: str
     metric: str
     limit: float
     defence: str
-    asked: str | None  # the seat that the limit names
-    role: str | None  # the seat that decided
+    asked: str | None  # the role that the limit names
+    role: str | None  # the role that decided
     aware: bool | None
-    outcome: Outcome
+    outcome: GateOutcome
     value: float | None
     low: float | None
     high: float | None
@@ -50,57 +52,57 @@ class Judged:
     @property
     def title(self) -> str:
         """The limit in words."""
-        seat = f", seat {self.asked}" if self.asked else ""
-        return f"{self.attack}: {self.metric} at most {self.limit:g} under {self.defence}{seat}"
+        role = f", role {self.asked}" if self.asked else ""
+        return f"{self.attack}: {self.metric} at most {self.limit:g} under {self.defence}{role}"
 
 
 def judge_gates(
     document: Mapping[str, Any], policy: Sequence[Row] | None = None, *, strict: bool = False
 ) -> list[Judged]:
-    """Every limit of the plan, or of a policy in its place, judged on the defence that it names or the deployed one.
+    """Judge every limit of the plan, or of a policy in its place, on the defence that it names or the deployed one.
 
-    With `strict` a pass also needs that a leak would have been seen.
+    With `strict` a pass also needs a proof that a leak would have been seen.
     """
     rules = policy if policy is not None else gates_of(document)
     if not rules:
         raise BadInput(
             "gate",
-            expected="at least one [[gate]], which says what must hold",
+            expected="at least one [[gate]], which states what must hold",
             got="none in the plan",
             remedy="Add one to the plan, or give --policy FILE.",
         )
-    return [_judged(document, rule, f"gate[{place}]", strict) for place, rule in enumerate(rules)]
+    return [_judged(document, rule, f"gate[{index}]", strict) for index, rule in enumerate(rules)]
 
 
 def gates_of(document: Mapping[str, Any]) -> list[Row]:
-    """The limits of the plan or plans behind the results."""
+    """Return the limits of the plan or plans of the results."""
     return [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
 
 
 def read_policy(path: Path) -> list[Row]:
-    """The [[gate]] tables of a file of their own."""
+    """Return the [[gate]] tables of a policy file."""
     try:
         if path.stat().st_size > LARGEST:
             raise _policy(path, f"{path.stat().st_size} bytes", "Check that this is a policy.")
-        found = tomllib.loads(path.read_bytes().decode("utf-8"))
+        content = tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as problem:
         raise _policy(path, problem.strerror or str(problem), "Check the path.") from None
     except (ValueError, RecursionError) as problem:  # also a number of too many digits
-        raise _policy(path, str(problem) or "tables nested too deeply", "Mend it.") from None
-    others = [key for key in found if key not in ("format", "gate")]
+        raise _policy(path, str(problem) or "tables nested too deeply", "Fix it.") from None
+    others = [key for key in content if key not in ("format", "gate")]
     if others:
         raise unknown_key(others[0], others[0], {"format", "gate"})
-    rules = found.get("gate")
-    if found.get("format", 1) != 1 or not isinstance(rules, list) or not rules:
+    rules = content.get("gate")
+    if content.get("format", 1) != 1 or not isinstance(rules, list) or not rules:
         raise _policy(path, "none of this format", "Write at least one [[gate]] with attack, metric, limit.")
     return checked_rules(rules)
 
 
 def checked_rules(rules: Sequence[Any]) -> list[Row]:
-    """Limits whose keys and types are those of a plan's; results and policies may have been altered."""
+    """Return limits after checking their keys and types; results and policies may have been altered."""
     if not isinstance(rules, list | tuple):
         raise BadInput("gate", expected="tables", got=repr(rules)[:80], remedy="Write each as [[gate]].")
-    return [_checked(rule, f"gate[{place}]") for place, rule in enumerate(rules)]
+    return [_checked(rule, f"gate[{index}]") for index, rule in enumerate(rules)]
 
 
 def _policy(path: Path, got: str, remedy: str) -> BadInput:
@@ -108,7 +110,7 @@ def _policy(path: Path, got: str, remedy: str) -> BadInput:
 
 
 def _checked(rule: Any, place: str) -> Row:
-    """A rule of a policy whose keys and types are those of a plan's."""
+    """Return one limit after checking its keys and types."""
     if not isinstance(rule, Mapping):
         raise BadInput(place, expected="a table", got=repr(rule)[:80], remedy="Write it as [[gate]].")
     for key, value in rule.items():
@@ -126,7 +128,7 @@ def _checked(rule: Any, place: str) -> Row:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a number that a float can hold."""
+    """Return whether a value is a number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -136,22 +138,22 @@ def _is_finite(value: Any) -> bool:
 
 
 def _judged(document: Mapping[str, Any], rule: Row, place: str, strict: bool) -> Judged:
-    """One limit, by the worst row that matches."""
+    """Judge one limit by the worst row that matches."""
     _check_names(document, rule, place)
-    plain = str(rule["metric"]).removesuffix(OVER_FLOOR)
+    metric = str(rule["metric"]).removesuffix(OVER_FLOOR)
     own = [row for row in document["summary"] if row["attack"] == rule["attack"]]
     own = [row for row in own if rule.get("role") in (None, row["role"])]
     defence = rule.get("defence") or deployed(document, own)
-    matching = [row for row in own if row["defence"] == defence and row["metric"] == plain]
+    matching = [row for row in own if row["defence"] == defence and row["metric"] == metric]
     if not matching:
         return _unmeasured(rule, defence)
-    over = plain != rule["metric"]
+    over = metric != rule["metric"]
     judged = [_by_row(document, rule, row, over=over, strict=strict) for row in matching]
-    return max(judged, key=lambda one: (RANK[one.outcome], one.high is None, one.high or 0.0))
+    return max(judged, key=lambda limit: (RANK[limit.outcome], limit.high is None, limit.high or 0.0))
 
 
 def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
-    """Refuse what the results do not know: nothing would ever be judged."""
+    """Refuse names that the results do not hold."""
     from fedxray.metrics.table import METRICS, metric
 
     rows = document["summary"]
@@ -161,11 +163,11 @@ def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
             raise unknown_name(f"{place}.{key}", rule[key], known)
     name = str(rule["metric"])
     try:
-        found = metric(name.removesuffix(OVER_FLOOR))
+        judged_by = metric(name.removesuffix(OVER_FLOOR))
     except BadInput:
-        known = [*METRICS, *(f"{one}{OVER_FLOOR}" for one in METRICS)]
+        known = [*METRICS, *(f"{known_metric}{OVER_FLOOR}" for known_metric in METRICS)]
         raise unknown_name(f"{place}.metric", name, known) from None
-    if found.down and not name.endswith(OVER_FLOOR):
+    if judged_by.down and not name.endswith(OVER_FLOOR):
         raise BadInput(
             f"{place}.metric",
             expected="a metric that grows with the leak",
@@ -175,7 +177,7 @@ def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
 
 
 def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    """The label of the defence that is judged: the one marked as deployed, or the only one."""
+    """Return the label of the defence that is judged: the one marked as deployed, or the only one."""
     names = {row.get("plan") for row in rows}
     labels = list(dict.fromkeys(row["defence"] for row in rows))
     marked = []
@@ -183,7 +185,7 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
         listed = parts(plan, "defence") if name in names else ()
         marked += [label_of(part) for part in listed if part.get("deployed")]
     fitting = [
-        label for label in labels if any(label == one or label.startswith(f"{one}[") for one in marked)
+        label for label in labels if any(label == mark or label.startswith(f"{mark}[") for mark in marked)
     ]
     chosen = fitting or ([] if marked else labels)
     if len(chosen) != 1:
@@ -197,33 +199,33 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def plans_of(document: Mapping[str, Any]) -> dict[str | None, Row]:
-    """Every plan by the name that its rows carry; None where there is only one."""
+    """Return every plan by the name that its rows carry; None where there is only one."""
     plan = document["plan"]
     if not isinstance(plan.get("plans"), list):
         return {None: plan}
-    return {str(one.get("name")): one for one in parts(plan, "plans")}
+    return {str(part.get("name")): part for part in parts(plan, "plans")}
 
 
 def parts(plan: Row, key: str) -> list[Row]:
-    """The tables of a list in a plan, as [[attack]] or [[defence]]."""
-    found = plan.get(key)
-    return [part for part in found if isinstance(part, Mapping)] if isinstance(found, list) else []
+    """Return the tables of a list in a plan, as [[attack]] or [[defence]]."""
+    listed = plan.get(key)
+    return [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
 
 
 def label_of(part: Row) -> str:
-    """The label of a part as rows carry it, by default its name or factory."""
+    """Return the label of a part as rows carry it, by default its name or factory."""
     return str(part.get("label") or part.get("name") or part.get("factory"))
 
 
 def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, strict: bool) -> Judged:
-    """The limit on one row."""
+    """Judge the limit on one row."""
     value, low, high = (
         (row["difference"], row["low"], row["high"])
         if over
         else (row["mean"], row["mean_low"], row["mean_high"])
     )
     limit = float(rule["limit"])
-    outcome: Outcome = "inconclusive"
+    outcome: GateOutcome = "inconclusive"
     doubt = None
     if low is None or high is None:
         reason = f"no interval: {row['reason']}"
@@ -250,7 +252,7 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, str
 
 
 def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
-    """Cases behind a row that did not end well or lack its score: a failed attack is never read as safety."""
+    """Return the numbers of cases of a row that failed or lack its score, or None: a failed attack shows no safety."""
     keys = ("attack", "role", "defence", "aware")
     own = [case for case in document["cases"] if all(case[key] == row[key] for key in keys)]
     lost = Counter(case["status"] for case in own if case["status"] != "ok")
@@ -258,14 +260,14 @@ def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
     lost += Counter(verdict.UNSCORED for case in ended if case["scores"].get(row["metric"]) is None)
     if not lost:
         return None
-    listed = ", ".join(f"{found} {status}" for status, found in lost.items())
+    listed = ", ".join(f"{number} {status}" for status, number in lost.items())
     return f"{verdict.NOT_ALL_ENDED}: of {len(own)}, {listed}"
 
 
 def unproven(row: Row) -> str | None:
-    """Why nothing shows that a leak would have been seen, or None.
+    """Return why it is not proven that a leak would have been seen, or None.
 
-    Only a verdict shows it: a row that stays open, as one that spans its margin, did not have to prove anything.
+    Only a verdict proves it: a row that stays inconclusive, as one that spans its margin, proves nothing.
     """
     if row["n"] < verdict.LEAST_UNITS:
         return f"only {row['n']} units"
@@ -289,13 +291,11 @@ def _unmeasured(rule: Row, defence: str) -> Judged:
     )
 
 
-# --- Chooses among the defences of an audit: the best utility of those under which every gated score keeps
-# its limit.
+# Recommendation: the defence of best utility among those under which every gated score keeps its limit
 #
-# A limit is kept when the upper end of the 95 % interval lies within it, for the worst seat and attacker
-# that match; a score that could not be measured keeps nothing, nor does one of which a case did not end: a
-# failed attack is never read as safety. Where nothing shows that a leak would have been seen, the setting
-# is told with that doubt. Everything is read from the results: no code of the plan is imported.
+# A limit is kept when the upper end of the 95 % interval lies within it, for the worst role and attacker that match. A
+# score that was not measured keeps no limit, nor does one of which a case did not end: a failed attack shows no safety.
+# Where it is not proven that a leak would have been seen, the setting is listed with that doubt.
 
 
 # In the order in which they are preferred; smaller is better for those that are marked.
@@ -304,7 +304,7 @@ UTILITY: Mapping[str, bool] = {"accuracy": False, "mape": True, "loss": True}
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One defence with what it keeps, what it breaks and what it is worth."""
+    """One defence with the limits that it breaks, and its utility."""
 
     defence: str
     broken: tuple[str, ...]  # in words, one for every limit that is not kept
@@ -314,7 +314,7 @@ class Setting:
     high: float | None = None
     cost: float | None = None  # in utility, against the best setting of all
     epsilon: float | None = None
-    doubts: tuple[str, ...] = ()  # where a limit is kept and nothing shows that a leak would have been seen
+    doubts: tuple[str, ...] = ()  # limits that are kept without a proof that a leak would have been seen
 
     @property
     def holds(self) -> bool:
@@ -332,94 +332,96 @@ class Recommendation:
 
 
 def recommend(document: Mapping[str, Any], rules: Sequence[Row] | None = None) -> Recommendation:
-    """The setting of least utility loss that keeps every limit, of the plan or given; none where none does."""
+    """Return all settings and the one of least utility loss that keeps every limit, of the plan or given."""
     gates = checked_rules(document["plan"].get("gate") or ()) if rules is None else rules
     if not gates:
         raise BadInput(
             "gate",
-            expected="at least one [[gate]] in the plan, which says what must hold",
+            expected="at least one [[gate]] in the plan, which states what must hold",
             got="none",
             remedy="Give --policy FILE with [[gate]] tables, so that the audit need not be run again; for instance "
             'attack = "...", metric = "accuracy_over_floor", limit = 0.05.',
         )
     names = list(dict.fromkeys(row["defence"] for row in document["summary"]))
-    metric = next((one for one in UTILITY if any(row["metric"] == one for row in document["utility"])), None)
-    worth = {row["defence"]: row for row in document["utility"] if row["metric"] == metric}
-    settings = tuple(_setting(name, gates, document, worth, metric) for name in names)
-    held = [one for one in settings if one.holds and one.cost is not None]
-    best = min(held, key=lambda one: one.cost or 0.0, default=None)
-    # Without held-out records nothing is known of utility; then the first that holds is as good as any.
-    first = next((one for one in settings if one.holds), None)
+    measured = {row["metric"] for row in document["utility"]}
+    metric = next((name for name in UTILITY if name in measured), None)
+    utility = {row["defence"]: row for row in document["utility"] if row["metric"] == metric}
+    settings = tuple(_setting(name, gates, document, utility, metric) for name in names)
+    held = [setting for setting in settings if setting.holds and setting.cost is not None]
+    best = min(held, key=lambda setting: setting.cost or 0.0, default=None)
+    # Without held-out records utility is not known; then the first that holds is chosen.
+    first = next((setting for setting in settings if setting.holds), None)
     limits = dict.fromkeys(_limit_words(gate) for gate in gates)
     return Recommendation(settings=settings, chosen=best or first, limits=tuple(limits))
 
 
 def _setting(
-    name: str, gates: Sequence[Row], document: Row, worth: Mapping[str, Row], metric: str | None
+    name: str, gates: Sequence[Row], document: Row, utility: Mapping[str, Row], metric: str | None
 ) -> Setting:
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
     broken = tuple(reason for gate in gates if (reason := _broken(gate, own, document)) is not None)
     doubts = tuple(dict.fromkeys(doubt for gate in gates for doubt in _doubts(gate, own)))
-    found = worth.get(name)
-    if found is None or metric is None:
+    row = utility.get(name)
+    if row is None or metric is None:
         return Setting(defence=name, broken=broken, doubts=doubts)
     return Setting(
         defence=name,
         broken=broken,
         metric=metric,
-        value=found["value"],
-        low=found["low"],
-        high=found["high"],
-        cost=_cost(found["value"], worth, metric),
-        epsilon=found["epsilon"],
+        value=row["value"],
+        low=row["low"],
+        high=row["high"],
+        cost=_cost(row["value"], utility, metric),
+        epsilon=row["epsilon"],
         doubts=doubts,
     )
 
 
-def _cost(value: float | None, worth: Mapping[str, Row], metric: str) -> float | None:
-    """How much utility is lost against the best setting."""
-    known = [row["value"] for row in worth.values() if row["value"] is not None]
+def _cost(value: float | None, utility: Mapping[str, Row], metric: str) -> float | None:
+    """Return the utility that is lost against the best setting."""
+    known = [row["value"] for row in utility.values() if row["value"] is not None]
     if value is None or not known:
         return None
     return float(value - min(known) if UTILITY[metric] else max(known) - value)
 
 
 def _broken(gate: Row, rows: Sequence[Row], document: Row) -> str | None:
-    """Why a limit is not kept, of the worst row that matches; None where it is kept."""
-    plain, matching = str(gate["metric"]).removesuffix(OVER_FLOOR), _matching(gate, rows)
+    """Return why a limit is not kept by the worst row that matches; None where it is kept."""
+    metric, matching = str(gate["metric"]).removesuffix(OVER_FLOOR), _matching(gate, rows)
     if not matching:
         return f"{gate['attack']} {gate['metric']} was not measured"
-    ends = [_ends(row, over_floor=plain != gate["metric"]) for row in matching]
+    ends = [_ends(row, over_floor=metric != gate["metric"]) for row in matching]
     if any(high is None for _, high in ends):
         return f"{gate['attack']} {gate['metric']} has no interval: add seeds or target clients"
     mean, high = max(ends, key=lambda end: end[1] or 0.0)
     if high is None or high > gate["limit"]:
         return f"{gate['attack']} {gate['metric']} {_short(mean)}, up to {_short(high)}"
-    lost = next((found for row in matching if (found := lost_cases(document, row)) is not None), None)
+    losses = [lost_cases(document, row) for row in matching]
+    lost = next((reason for reason in losses if reason is not None), None)
     return None if lost is None else f"{gate['attack']} {gate['metric']}: {lost}"
 
 
 def _matching(gate: Row, rows: Sequence[Row]) -> list[Row]:
-    """The rows that a limit is about."""
-    plain, seat = str(gate["metric"]).removesuffix(OVER_FLOOR), gate.get("role")
-    own = [row for row in rows if row["attack"] == gate["attack"] and row["metric"] == plain]
-    return [row for row in own if seat in (None, row["role"])]
+    """Return the rows that a limit is about."""
+    metric, role = str(gate["metric"]).removesuffix(OVER_FLOOR), gate.get("role")
+    own = [row for row in rows if row["attack"] == gate["attack"] and row["metric"] == metric]
+    return [row for row in own if role in (None, row["role"])]
 
 
 def _doubts(gate: Row, rows: Sequence[Row]) -> list[str]:
-    """Why keeping a limit should not be leant on: an attack that may see nothing keeps every limit."""
-    found = [unproven(row) for row in _matching(gate, rows)]
-    return [f"{gate['attack']} {gate['metric']}: {doubt}" for doubt in found if doubt is not None]
+    """Return why keeping a limit is not proven: an attack without power keeps every limit."""
+    doubts = [unproven(row) for row in _matching(gate, rows)]
+    return [f"{gate['attack']} {gate['metric']}: {doubt}" for doubt in doubts if doubt is not None]
 
 
 def _ends(row: Row, *, over_floor: bool) -> tuple[float | None, float | None]:
-    """Mean and upper end of a row's interval."""
+    """Return the mean and the upper end of a row's interval."""
     return (row["difference"], row["high"]) if over_floor else (row["mean"], row["mean_high"])
 
 
 def _limit_words(gate: Row) -> str:
-    seat = f" by {gate['role']}" if gate.get("role") else ""
-    return f"{gate['attack']}{seat}: {gate['metric']} at most {gate['limit']:g}"
+    role = f" by {gate['role']}" if gate.get("role") else ""
+    return f"{gate['attack']}{role}: {gate['metric']} at most {gate['limit']:g}"
 
 
 def _short(number: float | None) -> str:

@@ -1,5 +1,7 @@
 """The document results.json: built, checked against its schema, written as a whole or not at all, and read.
 
+The schema is checked here, by the few rules that it uses: jsonschema is a dependency of the tests alone.
+
 Reading needs neither torch nor a plan's code, so a report can be made wherever the file is.
 """
 
@@ -22,7 +24,7 @@ from fedxray.files import fault, read_json, write_whole
 FORMAT = 1
 RESULTS = "results.json"
 AGAIN = "Run the audit again, or give the folder of an audit that ended."
-RESUME = "Remove this file and go on with --resume, or choose another --out."
+RESUME = "Remove this file and continue with --resume, or choose another --out."
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -46,7 +48,7 @@ def document(
     attacks: Mapping[str, Mapping[str, Any]] | None = None,
     third_party: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The results of an audit as plain values.
+    """Return the results of an audit as plain values, checked against the schema.
 
     `power` holds the rows of its power checks, `attacks` by label what a report states about each attack,
     `third_party` the plug-ins that the plan uses; `ceilings` and `expected` are the summary's.
@@ -55,22 +57,16 @@ def document(
     from fedxray.audit.run.power import powers
 
     rows = summarise(cases, ceilings=ceilings, expected=expected, power=powers(power))
-    whole: dict[str, Any] = {
-        "plan": plan,
-        "versions": versions,
-        "cases": cases,
-        "summary": rows,
-        "utility": utility,
-    }
+    parts = {"plan": plan, "versions": versions, "cases": cases, "summary": rows, "utility": utility}
     optional = {"power": power, "attacks": attacks, "third_party": third_party}
-    whole |= {key: value for key, value in optional.items() if value}
-    made = {"format": FORMAT, **{key: plain(value, key) for key, value in whole.items()}}
-    validate(made)
-    return made
+    parts |= {key: value for key, value in optional.items() if value}
+    content = {"format": FORMAT, **{key: plain(value, key) for key, value in parts.items()}}
+    validate(content)
+    return content
 
 
 def plain(value: Any, place: str) -> Any:
-    """The value in the types of JSON, where a number that is not finite is missing."""
+    """Return the value in the types of JSON; a number that is not finite becomes None."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, Integral):
@@ -92,7 +88,7 @@ def plain(value: Any, place: str) -> Any:
 def write(content: Mapping[str, Any], path: Path) -> Path:
     """Write results.json, or the given file: a reader sees the old or the new one, never a part.
 
-    A file that says the same already is left alone, so that what was made from it stays newer.
+    An equal file is left alone, so that a report of it stays newer.
     """
     target = path / RESULTS if path.is_dir() else path
     text = (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")
@@ -102,27 +98,27 @@ def write(content: Mapping[str, Any], path: Path) -> Path:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """The checked document of a folder or file; BadInput says what is wrong with it."""
+    """Return the checked document of a folder or file; BadInput states what is wrong with it."""
     source = path / RESULTS if path.is_dir() else path
     if not source.is_file():
         raise BadInput(str(source), expected="the results of an audit", got="no such file", remedy=AGAIN)
-    found = read_json(source, remedy=AGAIN)
-    if not isinstance(found, dict) or "format" not in found:
+    content = read_json(source, remedy=AGAIN)
+    if not isinstance(content, dict) or "format" not in content:
         raise BadInput(str(source), expected="results of fedxray", got="another kind of file", remedy=AGAIN)
-    _check_format(source, found["format"])
-    validate(found, str(source))
-    return found
+    _check_format(source, content["format"])
+    validate(content, str(source))
+    return content
 
 
-def _check_format(source: Path, found: object) -> None:
+def _check_format(source: Path, given: object) -> None:
     """Refuse a newer or unknown format with its own remedy."""
-    if found == FORMAT and not isinstance(found, bool):
+    if given == FORMAT and not isinstance(given, bool):
         return
-    newer = isinstance(found, int) and not isinstance(found, bool) and found > FORMAT
+    newer = isinstance(given, int) and not isinstance(given, bool) and given > FORMAT
     raise BadInput(
         f"{source}: format",
         expected=f"{FORMAT}",
-        got=repr(found)[:80],
+        got=repr(given)[:80],
         remedy="A newer fedxray wrote it: upgrade fedxray to read it." if newer else AGAIN,
     )
 
@@ -135,9 +131,9 @@ def validate(content: object, name: str = RESULTS) -> None:
         raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=AGAIN)
 
 
-def check_part(found: object, rule: str, path: Path, remedy: str) -> None:
-    """The same for a file that holds one part of the document, as the schema names it."""
-    problem = misfit(found, schema()["$defs"][rule])
+def check_part(content: object, rule: str, path: Path, remedy: str) -> None:
+    """Check a file that holds one part of the document against that rule of the schema."""
+    problem = misfit(content, schema()["$defs"][rule])
     if problem is not None:
         place, expected, got = problem
         raise BadInput(f"{path}{place}", expected=expected, got=got, remedy=remedy)
@@ -145,14 +141,14 @@ def check_part(found: object, rule: str, path: Path, remedy: str) -> None:
 
 @cache
 def schema() -> dict[str, Any]:
-    """The JSON schema of results.json."""
+    """Return the JSON schema of results.json."""
     text = files("fedxray.audit.judge").joinpath("results.schema.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 
 
 def misfit(value: Any, rule: Mapping[str, Any], place: str = "") -> tuple[str, str, str] | None:
-    """The first place where a value does not fit the schema's rule: (place, expected, got), or None."""
+    """Return the first place where a value does not fit the schema's rule as (place, expected, got), or None."""
     if "$ref" in rule:
         return misfit(value, schema()["$defs"][rule["$ref"].rpartition("/")[2]], place)
     return (
@@ -163,7 +159,7 @@ def misfit(value: Any, rule: Mapping[str, Any], place: str = "") -> tuple[str, s
 
 
 def _wrong_value(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
-    """Type, constant, choice and smallest value."""
+    """Check type, constant, choice and smallest value."""
     wanted = rule.get("type", [])
     names = [wanted] if isinstance(wanted, str) else wanted
     if names and not any(_is(value, name) for name in names):
@@ -177,7 +173,7 @@ def _wrong_value(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, 
 
 
 def _wrong_member(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
-    """Members of an object."""
+    """Check the members of an object."""
     if not isinstance(value, dict):
         return None
     missing = [key for key in rule.get("required", ()) if key not in value]
@@ -188,33 +184,33 @@ def _wrong_member(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str,
         inside = f"{place}.{key}"
         if key not in known and others is False:
             return inside, "no such key", "one"
-        found = misfit(inner, known.get(key, others if isinstance(others, dict) else {}), inside)
-        if found is not None:
-            return found
+        problem = misfit(inner, known.get(key, others if isinstance(others, dict) else {}), inside)
+        if problem is not None:
+            return problem
     return None
 
 
 def _wrong_item(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
-    """Items of a list."""
+    """Check the items of a list."""
     if isinstance(value, list) and "items" in rule:
         for index, inner in enumerate(value):
-            found = misfit(inner, rule["items"], f"{place}[{index}]")
-            if found is not None:
-                return found
+            problem = misfit(inner, rule["items"], f"{place}[{index}]")
+            if problem is not None:
+                return problem
     return None
 
 
 def _is(value: Any, name: str) -> bool:
     if isinstance(value, bool):
         return name == "boolean"
-    # JSON does not tell 1.0 from 1.
+    # JSON does not distinguish 1.0 from 1.
     return isinstance(value, TYPES[name]) or (
         name == "integer" and isinstance(value, float) and value.is_integer()
     )
 
 
 def _same(value: Any, choice: Any) -> bool:
-    # Python takes True for 1, JSON does not.
+    # In Python True == 1, in JSON it does not.
     return isinstance(value, bool) == isinstance(choice, bool) and bool(value == choice)
 
 
@@ -222,15 +218,15 @@ def _kind(value: Any) -> str:
     return next((name for name in TYPES if _is(value, name)), type(value).__name__)
 
 
-# --- What computed the results.
+# Versions of the libraries that computed the results
 
 
-OPTIONAL = ("scikit-image", "opacus")  # they explain images and reckon budgets
+OPTIONAL = ("scikit-image", "opacus")  # of image metrics and privacy accounting
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
 
 def versions() -> dict[str, str | None]:
-    """Python, the system and the libraries; an optional one that is not installed is None."""
+    """Return the versions of Python, the system and the libraries; None for an optional one that is not installed."""
     return {
         "python": platform.python_version(),
         "platform": platform.system(),
@@ -246,24 +242,23 @@ def _version_if_there(name: str) -> str | None:
         return None
 
 
-# --- What trials of a search say, as results tell them: which was best, and which the loss does not tell
-# from it.
+# Trials of a search as results hold them: the best, and those that the loss does not distinguish from it
 
 
 NEARLY = 0.1  # of the lowest loss
 
 
 def best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first trial of the smallest loss, as the attacker chooses; none that was given up."""
-    return min(_ended(trials), key=lambda one: float(one["loss"]))
+    """Return the first trial of the smallest loss, as the attacker chooses; none that was given up."""
+    return min(_ended(trials), key=lambda trial: float(trial["loss"]))
 
 
 def nearly_as_good(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The trials whose loss is at most a tenth above the lowest: what the loss does not tell apart from the chosen."""
+    """Return the trials whose loss is at most a tenth above the lowest."""
     lowest = best_trial(trials)["loss"]
     most = lowest + NEARLY * abs(lowest)  # a loss below 0 must not shut its own trial out
-    return [one for one in _ended(trials) if one["loss"] <= most]
+    return [trial for trial in _ended(trials) if trial["loss"] <= most]
 
 
 def _ended(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [one for one in trials if one["loss"] is not None and not one.get("given_up")]
+    return [trial for trial in trials if trial["loss"] is not None and not trial.get("given_up")]

@@ -7,7 +7,7 @@ a client where there is only one run. An interval over one run speaks of the cli
 - Under 10 blocks: t-interval with the cluster-robust standard error and (blocks - 1) degrees of freedom. For
   equally large runs of normal scores it is exact whatever the correlation inside a run. A bootstrap of so few
   blocks is not (three runs have ten distinct resamples, and its intervals are too narrow), and neither is a
-  t-interval that takes all clients for independent: with 10 clients in each of 3 runs that correlate by 0.2
+  t-interval that treats all clients as independent: with 10 clients in each of 3 runs that correlate by 0.2
   it covers the truth in 76 % of the cases instead of 95 %. The price is width: two or three runs rarely decide
   anything, five do, so an audit spends its time better on more seeds than on more clients.
 - From 10 blocks on: studentised bootstrap of whole blocks, which keeps its coverage where scores are skewed.
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 10
 RESAMPLES = 9999
-SEEN = 0.8  # the chance with which a leak of the stated size would have been seen
+SEEN = 0.8  # the power at which the smallest detectable leak is stated
 # A resample that happens to repeat one value has no spread; without a bound its t-value would be infinite.
 LEAST_SPREAD = 1 / 3
 # Differences that agree to this share of their size are equal, and their spread is rounding.
@@ -60,7 +60,10 @@ class _Blocks:
 
 
 def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: int = RESAMPLES) -> Interval:
-    """Mean, 95 % interval and one-sided p of units that were measured in the runs named by seeds."""
+    """Return mean, 95 % interval and one-sided p of units that were measured in the runs named by seeds.
+
+    `values` and `seeds` have one entry per unit (client-run); equal seeds form a block.
+    """
     _check(values, seeds)
     units = np.sort(np.asarray(values, dtype=np.float64))
     mean, n = float(np.mean(units)), len(units)
@@ -82,12 +85,16 @@ def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: i
 
 
 def paired(values: Sequence[float], others: Sequence[float], *, down: bool) -> list[float]:
-    """Differences unit by unit, signed so that larger means more leak."""
+    """Return differences unit by unit, signed so that larger means more leak (`down`: smaller values leak more)."""
     return [(other - value) if down else (value - other) for value, other in zip(values, others, strict=True)]
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's adjusted p-values, in the given order; a missing p stays missing and is not counted."""
+    """Return Holm's adjusted p-values, in the given order; a missing p stays missing and is not counted.
+
+    The smallest of m p-values is multiplied by m, the next by m - 1, and so on; the running maximum keeps their order.
+    Holm needs no independence between the rows, which share runs and floors.
+    """
     known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
     adjusted: list[float | None] = [None] * len(ps)
     largest = 0.0
@@ -97,27 +104,29 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def smallest_seen(found: Interval, *, margin: float, level: float, looks: int) -> float | None:
-    """The least difference that audits of this spread would call a leak in four of five cases; None if unknown.
+def smallest_seen(difference: Interval, *, margin: float, level: float, comparisons: int) -> float | None:
+    """Return the least difference that audits of this spread would call a leak with a power of 80 %; None if unknown.
 
-    Its interval must lie above the margin and its p-value must stand the strictest of Holm's adjustments.
+    Its interval must lie above the margin, and its p-value must stay below `level` after the strictest of Holm's
+    adjustments, a factor of `comparisons`.
     """
     from scipy.special import nctdtrinc, stdtrit
 
-    if found.error is None or found.freedom is None:
+    error, freedom = difference.error, difference.freedom
+    if error is None or freedom is None:
         return None
-    if found.error == 0.0 and EQUAL_SIGN ** (found.freedom + 1) * max(looks, 1) > level:
+    if error == 0.0 and EQUAL_SIGN ** (freedom + 1) * max(comparisons, 1) > level:
         return None  # so few equal differences would not be called a leak, however large
     above, rare = (
-        # how many errors away from zero a difference lies whose t-value passes the limit with the wanted chance
-        float(nctdtrinc(found.freedom, 1 - SEEN, float(stdtrit(found.freedom, limit)))) * found.error
-        for limit in (0.5 + CONFIDENCE / 2, 1 - level / max(looks, 1))
+        # A difference of d errors has a noncentral t-value: the d that passes the limit with the wanted power.
+        float(nctdtrinc(freedom, 1 - SEEN, float(stdtrit(freedom, limit)))) * error
+        for limit in (0.5 + CONFIDENCE / 2, 1 - level / max(comparisons, 1))
     )
     return max(margin + above, rare)
 
 
 def _check(values: Sequence[float], seeds: Sequence[Hashable]) -> None:
-    """Refuse empty, unequally long and non-finite input."""
+    """Refuse values that are empty, not finite, or of another length than the seeds."""
     if len(values) == 0 or len(values) != len(seeds):
         raise BadInput(
             "values",
@@ -130,12 +139,12 @@ def _check(values: Sequence[float], seeds: Sequence[Hashable]) -> None:
             "values",
             expected="finite numbers",
             got="NaN or infinity",
-            remedy="Leave out units without a score and say how many they are.",
+            remedy="Leave out units without a score and state how many they are.",
         )
 
 
 def _blocks(values: Sequence[float], seeds: Sequence[Hashable]) -> _Blocks:
-    """Group units by run; with a single run every unit is a block of its own."""
+    """Group units by run; with a single run every unit is a block of its own. Sorted, so that order does not matter."""
     if len(set(seeds)) == 1:
         alone = np.sort(np.asarray(values, dtype=np.float64))
         return _Blocks(sums=alone, sizes=np.ones_like(alone))
@@ -147,7 +156,11 @@ def _blocks(values: Sequence[float], seeds: Sequence[Hashable]) -> _Blocks:
 
 
 def _standard_errors(sums: Floats, sizes: Floats) -> Floats:
-    """Cluster-robust errors of the mean over units; sums and sizes [resamples, blocks] -> [resamples]."""
+    """Return cluster-robust errors of the mean over units; sums and sizes [resamples, blocks] -> [resamples].
+
+    A block's residual is its sum minus what the overall mean would give for its size; blocks / (blocks - 1) corrects
+    for the mean having been estimated from the same blocks.
+    """
     count, total = sums.shape[1], sizes.sum(axis=1)
     residuals = sums - sizes * (sums.sum(axis=1) / total)[:, None]
     scale = count / (count - 1)
@@ -156,7 +169,7 @@ def _standard_errors(sums: Floats, sizes: Floats) -> Floats:
 
 
 def _by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
-    """Student's interval and one-sided p."""
+    """Return Student's interval and the one-sided p."""
     from scipy.special import stdtr, stdtrit
 
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
@@ -165,7 +178,10 @@ def _by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
 
 
 def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resamples: int) -> Interval:
-    """Studentised bootstrap of whole blocks: the quantiles of t come from the resamples."""
+    """Return the interval of a studentised bootstrap of blocks: the quantiles of t come from the resamples.
+
+    The upper quantile of t gives the lower end of the interval and the lower one the upper end.
+    """
     from scipy.special import stdtr
 
     ts = _resampled_t(mean, error, blocks, resamples)
@@ -174,7 +190,7 @@ def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resampl
     beyond = int(np.count_nonzero(ts >= mean / error))
     p = (1 + beyond) / (resamples + 1)
     if beyond == 0:
-        # Resamples cannot tell 1e-4 from 1e-9, which matters after Holm; further out the t tail speaks.
+        # 9,999 resamples cannot resolve p below 1e-4, which matters after Holm; beyond, the t tail is used.
         p = min(p, float(stdtr(len(blocks.sums) - 1, -mean / error)))
     # The mean belongs to its interval, also where a heavily skewed sample puts both quantiles on one side.
     return Interval(
@@ -189,7 +205,10 @@ def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resampl
 
 
 def _resampled_t(mean: float, error: float, blocks: _Blocks, resamples: int) -> Floats:
-    """Studentised means of resampled blocks [resamples]; the draw depends on the data and nothing else."""
+    """Return studentised means of resampled blocks [resamples]; the draw depends on the data alone.
+
+    Resamples are drawn in parts of about a million entries, which bounds the memory.
+    """
     count = len(blocks.sums)
     seed = derive_seed(0, "bootstrap", resamples, blocks.sums.tolist(), blocks.sizes.tolist())
     generator = np.random.Generator(np.random.PCG64(seed))

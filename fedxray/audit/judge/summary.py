@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedxray.audit.judge.statistics import Interval, holm, interval, paired
-from fedxray.audit.judge.verdict import Finding, Power, judge, kind_of
+from fedxray.audit.judge.verdict import Power, VerdictInput, judge, kind_of
 from fedxray.metrics.table import metric as metric_named
 
 Case = Mapping[str, Any]
@@ -28,7 +28,7 @@ ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come wi
 
 @dataclass(frozen=True, kw_only=True)
 class _Units:
-    """The scored units of one row, as three columns of one table."""
+    """The scored units of one row, as three columns of one table; a unit is one client in one run."""
 
     cases: Sequence[Case]
     values: Sequence[float]
@@ -37,10 +37,10 @@ class _Units:
 
 @dataclass(frozen=True, kw_only=True)
 class _Draft:
-    """A row without its verdict, and what the verdict needs."""
+    """A row without its verdict, and the input of the verdict."""
 
     row: Row
-    finding: Finding
+    measured: VerdictInput
     controls: Mapping[str, Interval]
 
 
@@ -51,10 +51,10 @@ def summarise(
     expected: Mapping[str, Sequence[str]] | None = None,
     power: Mapping[PowerKey, Power] | None = None,
 ) -> list[Row]:
-    """Summary rows in the order of the cases.
+    """Return the summary rows in the order of the cases.
 
-    By an attack's label, ceilings names the oracle that bounds it, expected lists its metrics, so that it gets its rows
-    where every case failed, and power holds by metric the checks that "no leak found" needs.
+    By an attack's label, `ceilings` names the oracle that bounds it, and `expected` lists its metrics, so that it gets
+    rows where every case failed; `power` holds by attack and metric the checks that "no leak found" needs.
     """
     drafts = []
     for key, group in _groups(cases).items():
@@ -69,7 +69,7 @@ def summarise(
 
 
 def _groups(cases: Sequence[Case]) -> dict[tuple[str, str, str, bool | None], list[Case]]:
-    """Cases by attack, role, defence and aware, in the order of their first case."""
+    """Group cases by attack, role, defence and aware, in the order of their first case."""
     groups: dict[tuple[str, str, str, bool | None], list[Case]] = {}
     for case in cases:
         key = (case["attack"], case["role"], case["defence"], case["aware"])
@@ -80,7 +80,7 @@ def _groups(cases: Sequence[Case]) -> dict[tuple[str, str, str, bool | None], li
 def _metrics_of(
     attack: str, group: Sequence[Case], cases: Sequence[Case], expected: Mapping[str, Sequence[str]]
 ) -> list[str | None]:
-    """A group's own and declared metrics, else those of the attack elsewhere, else one None."""
+    """Return a group's scored and expected metrics, else those of the attack elsewhere, else one None."""
     own = _scored(group)
     wanted = list(dict.fromkeys([*own, *expected.get(attack, ())]))
     elsewhere = _scored([case for case in cases if case["attack"] == attack]) if not wanted else []
@@ -92,7 +92,7 @@ def _scored(cases: Sequence[Case]) -> list[str]:
 
 
 def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
-    """Everything of a row but its verdict."""
+    """Return a row without its verdict."""
     metric = key[4]
     down = _is_down(metric)
     units = _units(group, metric)
@@ -107,7 +107,7 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
     count, unit = (len(units.values), UNIT) if inside is None else (inside["mean"]["n"], RECORD)
     row |= {"controls": shown, "kind": None, "n": count, "unit": unit}
     row |= {"worst": _worst(units, metric, down), "margin": margin, "verdict": None, "reason": None}
-    finding = Finding(
+    measured = VerdictInput(
         difference=difference,
         adjusted=None,
         margin=margin or 0.0,
@@ -121,11 +121,11 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
         recorded=any("recording" in case["ledger"] for case in group),
         power=power,
     )
-    return _Draft(row=row, finding=finding, controls=controls)
+    return _Draft(row=row, measured=measured, controls=controls)
 
 
 def _margin(metric: str, units: _Units) -> float:
-    """The least difference that counts; of a metric that counts examples, a share of those in question."""
+    """Return the least difference that counts as a leak; for a metric that counts examples, a share of them."""
     entry = metric_named(metric)
     if not entry.per_example:
         return entry.margin
@@ -134,7 +134,7 @@ def _margin(metric: str, units: _Units) -> float:
 
 
 def _room(metric: str | None, floor: float | None) -> float | None:
-    """What a perfect attack would gain over the floor; None where that has no end."""
+    """Return the gain of a perfect attack over the floor; None where a metric is unbounded."""
     best = None if metric is None else metric_named(metric).best
     if best is None or floor is None:
         return None
@@ -142,21 +142,21 @@ def _room(metric: str | None, floor: float | None) -> float | None:
 
 
 def _units(group: Sequence[Case], metric: str | None) -> _Units:
-    """The cases of a group that ended with a finite value of this metric.
+    """Return the cases of a group that ended with a finite value of this metric.
 
-    An attack that did not settle has made a guess all the same: leaving it out would keep the lucky ones.
+    An attack that did not converge has made a guess all the same: leaving it out would select the lucky ones.
     """
     scored = [(case, _value(case["scores"], metric)) for case in group if case["status"] in ENDED]
-    kept = [(case, value) for case, value in scored if value is not None]
+    finite = [(case, value) for case, value in scored if value is not None]
     return _Units(
-        cases=[case for case, _ in kept],
-        values=[value for _, value in kept],
-        seeds=[case["seed"] for case, _ in kept],
+        cases=[case for case, _ in finite],
+        values=[value for _, value in finite],
+        seeds=[case["seed"] for case, _ in finite],
     )
 
 
 def _value(scores: Mapping[str, Any] | None, metric: str | None) -> float | None:
-    """A finite number, or None."""
+    """Return the score as a finite number, or None."""
     value = (scores or {}).get(metric) if metric is not None else None
     return float(value) if value is not None and math.isfinite(value) else None
 
@@ -164,11 +164,11 @@ def _value(scores: Mapping[str, Any] | None, metric: str | None) -> float | None
 def _compare(
     units: _Units, field: str, name: str, metric: str | None, down: bool
 ) -> tuple[float, Interval] | None:
-    """Mean of a floor or control, and the paired difference to it, over the units that have it."""
+    """Return the mean of a floor or control and the paired difference to it, over the units that have it."""
     inside = _within(units, metric)
     if inside is not None:
-        told, plain = inside[field].get(name), _value(units.cases[0][field].get(name), metric)
-        return None if told is None or plain is None else (plain, Interval(**told))
+        difference, value = inside[field].get(name), _value(units.cases[0][field].get(name), metric)
+        return None if difference is None or value is None else (value, Interval(**difference))
     others = [_value(case[field].get(name), metric) for case in units.cases]
     both = [
         (value, other, seed)
@@ -189,9 +189,9 @@ def _names(units: _Units, field: str) -> list[str]:
 def _against_floor(
     units: _Units, metric: str | None, down: bool
 ) -> tuple[str | None, float | None, Interval | None]:
-    """Name and mean of the strongest floor, and the paired difference to it."""
-    found = {name: _compare(units, "floors", name, metric, down) for name in _names(units, "floors")}
-    known = {name: one for name, one in found.items() if one is not None}
+    """Return name and mean of the strongest floor, and the paired difference to it."""
+    compared = {name: _compare(units, "floors", name, metric, down) for name in _names(units, "floors")}
+    known = {name: floor for name, floor in compared.items() if floor is not None}
     if not known:
         return None, None, None
     sign = -1.0 if down else 1.0
@@ -201,27 +201,27 @@ def _against_floor(
 
 
 def _against_controls(units: _Units, metric: str | None, down: bool) -> tuple[dict[str, Interval], Row]:
-    """Paired differences to every control, as intervals and as they are written."""
-    found = {name: _compare(units, "controls", name, metric, down) for name in _names(units, "controls")}
-    known = {name: one for name, one in found.items() if one is not None}
+    """Return the paired differences to every control, as intervals and as results.json holds them."""
+    compared = {name: _compare(units, "controls", name, metric, down) for name in _names(units, "controls")}
+    known = {name: control for name, control in compared.items() if control is not None}
     shown = {name: {"mean": mean, **_spread(difference)} for name, (mean, difference) in known.items()}
     return {name: difference for name, (_, difference) in known.items()}, shown
 
 
 def _within(units: _Units, metric: str | None) -> Mapping[str, Any] | None:
-    """The intervals over records that a recording's only case carries for this metric."""
+    """Return the intervals over records that a recording's only case carries for this metric."""
     if metric is None or len(units.cases) != 1:
         return None
-    found: Mapping[str, Any] | None = (units.cases[0].get("within") or {}).get(metric)
-    return found
+    intervals: Mapping[str, Any] | None = (units.cases[0].get("within") or {}).get(metric)
+    return intervals
 
 
 def _mean(units: _Units, metric: str | None) -> Row:
     if not units.values:
         return {"mean": None, "mean_low": None, "mean_high": None}
     inside = _within(units, metric)
-    found = interval(units.values, units.seeds) if inside is None else Interval(**inside["mean"])
-    return {"mean": found.mean, "mean_low": found.low, "mean_high": found.high}
+    spread = interval(units.values, units.seeds) if inside is None else Interval(**inside["mean"])
+    return {"mean": spread.mean, "mean_low": spread.low, "mean_high": spread.high}
 
 
 def _spread(difference: Interval | None) -> Row:
@@ -231,55 +231,55 @@ def _spread(difference: Interval | None) -> Row:
 
 
 def _worst(units: _Units, metric: str | None, down: bool) -> Row | None:
-    """The most exposed record where records were scored, else the most exposed unit."""
+    """Return the most exposed record where records were scored, else the most exposed unit."""
     sign = -1.0 if down else 1.0
-    places = []
+    exposed = []
     for case, value in zip(units.cases, units.values, strict=True):
         single = (case.get("worst_record") or {}).get(metric)
         record = None if single is None else single["record"]
         shown = value if single is None else single["value"]
-        places.append({"value": shown, "seed": case["seed"], "client": case["client"], "record": record})
-    records = [place for place in places if place["record"] is not None]
-    return max(records or places, key=lambda place: sign * place["value"], default=None)
+        exposed.append({"value": shown, "seed": case["seed"], "client": case["client"], "record": record})
+    records = [entry for entry in exposed if entry["record"] is not None]
+    return max(records or exposed, key=lambda entry: sign * entry["value"], default=None)
 
 
 def _judge_all(drafts: Sequence[_Draft]) -> None:
-    """Write verdict, reason and kind; oracles are adjusted among themselves, so a ceiling costs no power."""
+    """Write verdict, reason and kind; oracles are adjusted among themselves, so that a ceiling costs no power."""
     for oracle in (False, True):
         family = [draft for draft in drafts if draft.row["oracle"] is oracle]
-        differences = [draft.finding.difference for draft in family]
-        adjusted = holm([None if one is None else one.p for one in differences])
+        differences = [draft.measured.difference for draft in family]
+        adjusted = holm([None if difference is None else difference.p for difference in differences])
         size = sum(p is not None for p in adjusted)
         for draft, p in zip(family, adjusted, strict=True):
-            verdict, reason = judge(replace(draft.finding, adjusted=p, family=size))
+            verdict, reason = judge(replace(draft.measured, adjusted=p, family=size))
             note = "an upper bound that no attacker could have; " if oracle else ""
             kind = kind_of(
-                draft.finding.difference,
+                draft.measured.difference,
                 draft.controls,
                 record=_about_records(draft.row["metric"]),
-                margin=draft.finding.margin,
+                margin=draft.measured.margin,
             )
             draft.row.update({"verdict": verdict, "reason": note + reason, "kind": kind})
 
 
 def _ceiling(units: _Units, metric: str | None, down: bool) -> float | None:
-    """The best mean among the upper bounds that the cases carry themselves, or None."""
-    found = []
+    """Return the best mean among the upper bounds that the cases carry themselves, or None."""
+    means = []
     for name in dict.fromkeys(name for case in units.cases for name in case.get("ceilings") or ()):
         values = [_value((case.get("ceilings") or {}).get(name), metric) for case in units.cases]
         known = [value for value in values if value is not None]
-        found += [math.fsum(known) / len(known)] if known else []
-    return _best(found, down)
+        means += [math.fsum(known) / len(known)] if known else []
+    return _best(means, down)
 
 
 def _best_ceiling(row: Row, rows: Sequence[Row], oracle: str | None) -> float | None:
-    """The better of a row's own ceiling and the mean of its oracle under the same defence and metric."""
-    found = [row["ceiling"]]
+    """Return the better of a row's own ceiling and the mean of its oracle under the same defence and metric."""
+    bounds = [row["ceiling"]]
     for other in rows:
         if other["attack"] == oracle and other["oracle"]:
             same = (other["defence"], other["metric"]) == (row["defence"], row["metric"])
-            found.append(other["mean"] if same else None)
-    known = [value for value in found if value is not None]
+            bounds.append(other["mean"] if same else None)
+    known = [value for value in bounds if value is not None]
     return _best(known, _is_down(row["metric"]))
 
 
@@ -290,10 +290,10 @@ def _best(values: Sequence[float], down: bool) -> float | None:
 
 
 def _is_down(metric: str | None) -> bool:
-    """Whether smaller values of a metric leak more."""
+    """Return whether smaller values of a metric leak more."""
     return metric is not None and metric_named(metric).better == "down"
 
 
 def _about_records(metric: str | None) -> bool:
-    """Whether a metric compares training rows with held-out rows of the same client by itself."""
+    """Return whether a metric itself compares training rows with held-out rows of the same client."""
     return metric is not None and "membership" in metric_named(metric).kinds

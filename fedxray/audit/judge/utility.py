@@ -1,4 +1,4 @@
-"""What a run is worth to those who train: the final model on records that nobody trained on."""
+"""Utility and privacy budget of a run: the final model on held-out records, and the (epsilon, delta) of its defence."""
 
 from __future__ import annotations
 
@@ -23,117 +23,124 @@ from fedxray.files import read_json
 from fedxray.losses import example_loss
 from fedxray.metrics.models import relative_error
 
-# --- What a defence promises each client: reckoned once per run and kept beside it, anew where more rounds
-# were spent.
+# The privacy promise of a defence to each client: computed once per run, and again where an attack spent more rounds
 
 
 PRIVACY = "privacy.json"
-REMEDY = "Remove the folder of this run and go on with --resume, or choose another --out."
+REMEDY = "Remove the folder of this run and continue with --resume, or choose another --out."
 
-Told = dict[str, Any]  # epsilon, delta, noise_multiplier, rate, steps, accountant, note, rounds
+Promise = dict[str, Any]  # epsilon, delta, noise_multiplier, rate, steps, accountant, note, rounds
 
 
-def promised(federation: Federation, client: int, rounds: int) -> Told | None:
-    """The promise to the records of one client after so many rounds of work; None where none is made."""
+def promised(federation: Federation, client: int, rounds: int) -> Promise | None:
+    """Return the promise to the records of one client after `rounds` of its work; None where none is made."""
     privacy = federation.defence.seams(federation.work(client)).privacy
     return None if privacy is None else {**asdict(privacy(rounds)), "rounds": rounds}
 
 
 def write_promises(folder: Path, federation: Federation, seed: int) -> None:
-    """Keep what is promised to every client after the rounds it took part in, if anything is."""
+    """Store the promise to every client after the rounds it took part in, where any is made."""
     rounds = rounds_worked(federation, seed)
-    found = [promised(federation, client, worked) for client, worked in enumerate(rounds)]
-    if any(told is not None for told in found):
-        (folder / PRIVACY).write_text(json.dumps(found, allow_nan=False))
+    promises = [promised(federation, client, worked) for client, worked in enumerate(rounds)]
+    if any(promise is not None for promise in promises):
+        (folder / PRIVACY).write_text(json.dumps(promises, allow_nan=False))
 
 
-def promise_kept(folder: Path, federation: Federation, client: int | None, rounds_spent: int) -> Told | None:
-    """What is promised to a client in a case: every executed step counts, those for a tampering server too.
+def promise_kept(
+    folder: Path, federation: Federation, client: int | None, rounds_spent: int
+) -> Promise | None:
+    """Return the promise to a client in a case: every executed step counts, those for a tampering server too.
 
-    Where a case is about everyone it is the weakest promise that any of them was given.
+    Where a case is about all clients it is the weakest promise to any of them.
     """
     if client is None:
         return worst_promise([folder])
-    kept = _read(folder)
-    told = kept[client] if client < len(kept) else None
-    if told is None or not rounds_spent:
-        return told
-    return promised(federation, client, told["rounds"] + rounds_spent)
+    promises = _read(folder)
+    promise = promises[client] if client < len(promises) else None
+    if promise is None or not rounds_spent:
+        return promise
+    return promised(federation, client, promise["rounds"] + rounds_spent)
 
 
-def worst_promise(folders: Sequence[Path]) -> Told | None:
-    """The weakest promise over all clients of these runs: the largest epsilon, or none at all."""
-    found = [told for folder in folders for told in _read(folder)]
-    known = [told for told in found if told is not None]
-    if not known or len(known) < len(found):
+def worst_promise(folders: Sequence[Path]) -> Promise | None:
+    """Return the weakest promise over all clients of these runs: the largest epsilon, None where one has none."""
+    promises = [promise for folder in folders for promise in _read(folder)]
+    made = [promise for promise in promises if promise is not None]
+    if not made or len(made) < len(promises):
         return None
-    return max(known, key=lambda told: (told["epsilon"] is None, told["epsilon"] or 0.0))
+    return max(made, key=lambda promise: (promise["epsilon"] is None, promise["epsilon"] or 0.0))
 
 
-def privacy_words(told: Mapping[str, Any]) -> str:
-    """Delta and what the number rests on, beside an epsilon."""
-    parts = [f"delta {told['delta']:g}", f"accountant {told['accountant']}", told["note"]]
+def privacy_words(promise: Mapping[str, Any]) -> str:
+    """Return delta, accountant and note of a promise, to stand beside its epsilon."""
+    parts = [f"delta {promise['delta']:g}", f"accountant {promise['accountant']}", promise["note"]]
     return ", ".join(part for part in parts if part)
 
 
-def _read(folder: Path) -> list[Told | None]:
+def _read(folder: Path) -> list[Promise | None]:
     path = folder / PRIVACY
     if not path.is_file():
         return []
-    found = read_json(path, remedy=REMEDY)
-    if not isinstance(found, list):
-        raise BadInput(str(path), expected="a list", got=type(found).__name__, remedy=REMEDY)
-    for told in found:
-        if told is not None:
-            results.check_part(told, "privacy", path, REMEDY)
-    return found
+    promises = read_json(path, remedy=REMEDY)
+    if not isinstance(promises, list):
+        raise BadInput(str(path), expected="a list", got=type(promises).__name__, remedy=REMEDY)
+    for promise in promises:
+        if promise is not None:
+            results.check_part(promise, "privacy", path, REMEDY)
+    return promises
+
+
+# Utility
 
 
 def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
-    """Loss and accuracy (or mean absolute percentage error, of positive targets) on all held-out records.
+    """Return loss and accuracy (or mean absolute percentage error, of positive targets) on all held-out records.
 
-    Where clients keep a part of the model to themselves, the records of each go through its own.
+    Where clients keep a part of the model to themselves, the records of each are predicted by its own.
     """
     records = union(truth.holdout)
     ends = [message for message in transcript.messages if message.what == "outcome"]
     if not len(records) or not ends:  # a recording need not hold the final model
         return {}
     predicted = _predicted(transcript, truth, max(ends, key=lambda message: message.round))
-    found = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
+    scores = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
     if truth.space.target == "classification":
-        found["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())
+        scores["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())
     else:
-        off = relative_error(predicted[:, 0], records.y, truth.space)
-        found |= {} if off is None else {"mape": off}
-    return found
+        error = relative_error(predicted[:, 0], records.y, truth.space)
+        scores |= {} if error is None else {"mape": error}
+    return scores
 
 
 def _predicted(transcript: Transcript, truth: Truth, end: Message) -> torch.Tensor:
-    """What each client's final model says of its held-out records, one client after the other, [records, outputs]."""
+    """Return the outputs of each client's final model on its held-out records, client by client, [records, outputs]."""
     final = transcript.shelf.get(end.parts)
     own = client_states(transcript, truth.kept(), end.round)
-    found = []
+    predicted = []
     for client, records in enumerate(truth.holdout):
         if len(records):
             mine = own.get(client, Parts({}))
             params, buffers = {**final.params, **mine.params}, mine.buffers or final.buffers
-            found.append(outputs(truth.model, params, buffers, records.x))
-    return torch.cat(found)
+            predicted.append(outputs(truth.model, params, buffers, records.x))
+    return torch.cat(predicted)
 
 
 def utility_rows(
     defences: Sequence[str],
     seeds: Sequence[int],
-    found: Mapping[tuple[str, int], Mapping[str, float | None]],
+    scores: Mapping[tuple[str, int], Mapping[str, float | None]],
     promises: Mapping[str, Mapping[str, Any] | None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per defence and metric over the seeds, with its interval and the weakest promise of privacy."""
+    """Return one row per defence and metric over the seeds, with its interval and the weakest privacy promise.
+
+    `scores` are those of `utility_of` by defence and seed.
+    """
     rows = []
     for defence in defences:
         promise = (promises or {}).get(defence)
-        metrics = dict.fromkeys(metric for seed in seeds for metric in found.get((defence, seed), {}))
+        metrics = dict.fromkeys(metric for seed in seeds for metric in scores.get((defence, seed), {}))
         for metric in metrics:
-            per_seed = [found.get((defence, seed), {}).get(metric) for seed in seeds]
+            per_seed = [scores.get((defence, seed), {}).get(metric) for seed in seeds]
             values = [value for value in per_seed if value is not None]  # None: it was not finite
             spread = interval(values, list(range(len(values)))) if values else None
             rows.append(

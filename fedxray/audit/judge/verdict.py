@@ -1,4 +1,4 @@
-"""Verdicts on one row of results: leaks, no leak found or inconclusive, with the reason and the kind of leak.
+"""Verdicts on one row of results: leaks, no leak found or inconclusive, with the reason and the level of the leak.
 
 A row leaks when the 95 % interval of its difference to the strongest floor lies above the margin of its
 metric, and Holm's adjusted p is at most 0.05. "No leak found" needs a power check that shows that the same
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
 Kind = Literal["record", "client", "population"]
 
-LEAST_UNITS = 6
-LEVEL = 0.05
+LEAST_UNITS = 6  # fewer give intervals that depend on single units
+LEVEL = 0.05  # of the adjusted p-value
 RECORD_CONTROLS = ("held-out",)
 CLIENT_CONTROLS = ("other-client", "global-model")
 
@@ -45,10 +45,7 @@ PERFECT_GUESSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """What the power check of an attack found: whether it beats its floor where a leak was planted.
-
-    `gain` is by how many margins it does.
-    """
+    """The outcome of an attack's power check: whether it beats its floor on a planted leak, and by how many margins."""
 
     passed: bool
     gain: float | None
@@ -56,188 +53,191 @@ class Power:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """All that a verdict rests on."""
+class VerdictInput:
+    """All measurements of a row that its verdict depends on."""
 
-    difference: Interval | None
-    adjusted: float | None
+    difference: Interval | None  # to the strongest floor, larger = more leak; None without a floor
+    adjusted: float | None  # p after Holm
     margin: float
-    over: str | None
-    statuses: Mapping[str, int]
-    unscored: int
+    over: str | None  # the name of the strongest floor
+    statuses: Mapping[str, int]  # how many cases ended in which way
+    unscored: int  # cases that ended without this score
     runs: int
-    family: int
-    room: float | None = None  # what a perfect attack would gain over the floor; None where there is no end
+    family: int  # how many p-values were adjusted together
+    room: float | None = None  # the gain of a perfect attack over the floor; None where it is unbounded
     power: Power | None = None
     unit: str = "client-run"
-    recorded: bool = False  # a recording of one node: nobody can run it again
+    recorded: bool = False  # a recording of one node, which cannot be run again
 
 
-def judge(finding: Finding) -> tuple[Verdict, str]:
-    """The verdict and its reason in plain words."""
-    doubt = _cannot_tell(finding)
+def judge(given: VerdictInput) -> tuple[Verdict, str]:
+    """Return the verdict and its reason in words."""
+    doubt = _too_little(given)
     if doubt is not None:
-        return "inconclusive", _with_losses(doubt, finding)
-    verdict, reason = _by_interval(finding)
-    return verdict, _with_losses(reason, finding)
+        return "inconclusive", _with_losses(doubt, given)
+    verdict, reason = _by_interval(given)
+    return verdict, _with_losses(reason, given)
 
 
 def kind_of(
     difference: Interval | None, controls: Mapping[str, Interval], *, record: bool, margin: float
 ) -> Kind | None:
-    """Whose data leaked: a record's, a client's or the population's; None where that was not shown.
+    """Return the level of a leak: record, client or population; None where it was not shown.
 
-    A client's, if the attack beats every control that lacks this client's messages, one of them by the margin: where
-    the global model tells as much, the client's own messages add nothing. The population's, only if both kinds of
-    control were measured and all come within the margin: a missing or vague control reassures nobody. `record` says
-    that the metric compares training rows with held-out rows by construction, as membership does.
+    A leak is client-level if the attack beats every control that lacks this client's messages, one of them by the
+    margin: where the global model reveals as much, the client's own messages add nothing. It is population-level only
+    if both kinds of control were measured and all come within the margin: a missing or wide control proves nothing.
+    `record` states that the metric itself compares training rows with held-out rows, as membership does.
     """
     if not _above(difference, 0.0):
         return None
     if record or any(_above(controls.get(name), 0.0) for name in RECORD_CONTROLS):
         return "record"
     client = [controls[name] for name in CLIENT_CONTROLS if name in controls]
-    if client and all(_above(one, 0.0) for one in client) and any(_above(one, margin) for one in client):
+    beaten = all(_above(control, 0.0) for control in client)
+    if client and beaten and any(_above(control, margin) for control in client):
         return "client"
-    near = all(one.high is not None and one.high <= margin for one in controls.values())
+    near = all(control.high is not None and control.high <= margin for control in controls.values())
     measured = client and any(name in controls for name in RECORD_CONTROLS)
     return "population" if measured and near else None
 
 
-def _cannot_tell(finding: Finding) -> str | None:
-    """Why there is too little to judge, or None."""
-    ended, total = finding.statuses.get("ok", 0), sum(finding.statuses.values())
+def _too_little(given: VerdictInput) -> str | None:
+    """Return why there is too little to judge, or None."""
+    ended, total = given.statuses.get("ok", 0), sum(given.statuses.values())
     if ended == 0:
         return "no case ended"
     if 2 * ended < total:
         return f"{MOST_LOST}, so the rest would be a choice of the lucky ones"
-    if finding.difference is None:
-        return "no floor was measured, so nothing says what could be guessed anyway"
-    if finding.room is not None and finding.room <= finding.margin:
-        because = PERFECT_GUESSES.get(finding.over or "")
+    if given.difference is None:
+        return "no floor was measured, so it is not known what could be guessed anyway"
+    if given.room is not None and given.room <= given.margin:
+        because = PERFECT_GUESSES.get(given.over or "")
         return f"{NO_ROOM}: {because}" if because else NO_ROOM
-    if finding.recorded and finding.difference.low is None:
+    if given.recorded and given.difference.low is None:
         return NO_SPREAD
-    if finding.recorded and finding.difference.n < LEAST_UNITS:
-        return f"{count(finding.difference.n, 'record')}, at least {LEAST_UNITS} are needed"
-    if finding.difference.n < LEAST_UNITS:
+    if given.recorded and given.difference.n < LEAST_UNITS:
+        return f"{count(given.difference.n, 'record')}, at least {LEAST_UNITS} are needed"
+    if given.difference.n < LEAST_UNITS:
         return (
-            f"{count(finding.difference.n, 'unit')} (client-runs), at least {LEAST_UNITS} are needed: "
+            f"{count(given.difference.n, 'unit')} (client-runs), at least {LEAST_UNITS} are needed: "
             "add seeds or target clients"
         )
     return None
 
 
-def _by_interval(finding: Finding) -> tuple[Verdict, str]:
-    """The verdict where there are enough units."""
-    difference, margin = finding.difference, finding.margin
+def _by_interval(given: VerdictInput) -> tuple[Verdict, str]:
+    """Return the verdict where there are enough units."""
+    difference, margin = given.difference, given.margin
     if difference is None or difference.low is None or difference.high is None:
         return "inconclusive", "no interval could be made"
     spread = f"95 % interval {number(difference.low)} to {number(difference.high)}"
     if difference.low > margin:
-        return _above_margin(finding, spread)
+        return _above_margin(given, spread)
     if difference.high > margin:
-        doubt = f"the difference to {finding.over} may lie on either side of the margin {number(margin)}"
+        doubt = f"the difference to {given.over} may lie on either side of the margin {number(margin)}"
         return (
             "inconclusive",
-            f"{doubt} ({spread}): more {_units(finding)} would narrow it{_few_runs(finding)}",
+            f"{doubt} ({spread}): more {_units(given)} would narrow it{_few_runs(given)}",
         )
-    return _below_margin(finding, spread)
+    return _below_margin(given, spread)
 
 
-def _above_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
-    """The interval lies above the margin: a leak unless it is one of many looks."""
-    if finding.difference is None or finding.adjusted is None:
+def _above_margin(given: VerdictInput, spread: str) -> tuple[Verdict, str]:
+    """Return the verdict where the interval lies above the margin: a leak, unless it is one of many comparisons."""
+    if given.difference is None or given.adjusted is None:
         return "inconclusive", "no p-value could be made"
-    if finding.adjusted > LEVEL:
-        looks = count(finding.family, "verdict")
-        doubt = f"above the margin ({spread}), but after adjusting for {looks} p = {number(finding.adjusted)}"
+    if given.adjusted > LEVEL:
+        comparisons = count(given.family, "verdict")
+        doubt = (
+            f"above the margin ({spread}), but after adjusting for {comparisons} p = {number(given.adjusted)}"
+        )
         return (
             "inconclusive",
-            f"{doubt}, more than {LEVEL}: more {_units(finding)} would settle it{_few_runs(finding)}",
+            f"{doubt}, more than {LEVEL}: more {_units(given)} would settle it{_few_runs(given)}",
         )
-    gain = f"{number(finding.difference.mean)} better than {finding.over}"
-    return "leaks", f"{gain} ({spread}), margin {number(finding.margin)}{_alone(finding)}"
+    gain = f"{number(given.difference.mean)} better than {given.over}"
+    return "leaks", f"{gain} ({spread}), margin {number(given.margin)}{_alone(given)}"
 
 
-def _below_margin(finding: Finding, spread: str) -> tuple[Verdict, str]:
-    """The interval lies below the margin: safe only if a leak would have been seen and every case ended."""
-    seen = f"not above the margin {number(finding.margin)} ({spread})"
-    doubt = _cannot_be_safe(finding)
+def _below_margin(given: VerdictInput, spread: str) -> tuple[Verdict, str]:
+    """Return the verdict where the interval lies below the margin: no leak only if one would have been seen."""
+    seen = f"not above the margin {number(given.margin)} ({spread})"
+    doubt = _cannot_be_safe(given)
     if doubt is not None:
         return "inconclusive", f"{seen}, but {doubt}"
-    return "no leak found", f"{seen}; {SMALLEST}: {number(_smallest(finding) or 0.0)}{_alone(finding)}"
+    return "no leak found", f"{seen}; {SMALLEST}: {number(_smallest(given) or 0.0)}{_alone(given)}"
 
 
-def _alone(finding: Finding) -> str:
-    """A remark where one run is all there is, for a leak and for safety alike."""
-    if finding.runs != 1:
+def _alone(given: VerdictInput) -> str:
+    """Return a remark where there is only one run."""
+    if given.runs != 1:
         return ""
-    return f"; {ONE_RECORDING if finding.unit == 'record' else ONE_RUN}"
+    return f"; {ONE_RECORDING if given.unit == 'record' else ONE_RUN}"
 
 
-def _cannot_be_safe(finding: Finding) -> str | None:
-    """Why a row below its margin does not mean safety, or None; what no power check could mend comes first."""
-    smallest, power = _smallest(finding), finding.power
-    if _losses(finding):
+def _cannot_be_safe(given: VerdictInput) -> str | None:
+    """Return why a row below its margin does not show safety, or None; a power check is asked for last."""
+    smallest, power = _smallest(given), given.power
+    if _losses(given):
         return NOT_ALL_ENDED
     if smallest is None:
         return NO_SMALLEST
     coarse = f"{TOO_COARSE}: {SMALLEST}: {number(smallest)}"
-    if finding.room is not None and smallest > finding.room:
-        return f"{coarse}, and a perfect attack would gain {number(finding.room)}"
+    if given.room is not None and smallest > given.room:
+        return f"{coarse}, and a perfect attack would gain {number(given.room)}"
     if power is None:
         return NO_POWER_CHECK
     if not power.passed:
         return f"{POWER_FAILED}: {power.reason}"
-    if power.gain is not None and smallest > power.gain * finding.margin:
-        return f"{coarse}, and the planted one gives {number(power.gain * finding.margin)}"
+    if power.gain is not None and smallest > power.gain * given.margin:
+        return f"{coarse}, and the planted one gives {number(power.gain * given.margin)}"
     return None
 
 
-def _smallest(finding: Finding) -> float | None:
-    """The least difference that this row would have called a leak, in four of five cases."""
+def _smallest(given: VerdictInput) -> float | None:
+    """Return the least difference that this row would have called a leak with a power of 80 %."""
     from fedxray.audit.judge.statistics import smallest_seen
 
-    if finding.difference is None:
+    if given.difference is None:
         return None
-    return smallest_seen(finding.difference, margin=finding.margin, level=LEVEL, looks=finding.family)
+    return smallest_seen(given.difference, margin=given.margin, level=LEVEL, comparisons=given.family)
 
 
-def _units(finding: Finding) -> str:
-    """What there could be more of."""
-    return "records" if finding.unit == "record" else "seeds"
+def _units(given: VerdictInput) -> str:
+    """Return the units that could be added: seeds, or records of a recording."""
+    return "records" if given.unit == "record" else "seeds"
 
 
-def _few_runs(finding: Finding) -> str:
-    """A remark where the number of runs is what keeps the interval wide."""
-    return f" ({finding.runs} runs leave wide intervals; 5 are better)" if 1 < finding.runs < 4 else ""
+def _few_runs(given: VerdictInput) -> str:
+    """Return a remark where few runs keep the interval wide."""
+    return f" ({given.runs} runs leave wide intervals; 5 are better)" if 1 < given.runs < 4 else ""
 
 
-def _losses(finding: Finding) -> list[str]:
-    """What did not end or gave no score, counted."""
-    lost = [f"{found} {status}" for status, found in finding.statuses.items() if status != "ok" and found > 0]
-    return lost + ([f"{finding.unscored} {UNSCORED}"] if finding.unscored else [])
+def _losses(given: VerdictInput) -> list[str]:
+    """Return the numbers of cases that did not end or gave no score."""
+    lost = [f"{cases} {status}" for status, cases in given.statuses.items() if status != "ok" and cases > 0]
+    return lost + ([f"{given.unscored} {UNSCORED}"] if given.unscored else [])
 
 
-def _with_losses(reason: str, finding: Finding) -> str:
-    """Name the cases that did not end beside whatever else is said."""
-    losses = _losses(finding)
+def _with_losses(reason: str, given: VerdictInput) -> str:
+    """Add the numbers of cases that did not end to a reason."""
+    losses = _losses(given)
     if not losses:
         return reason
-    return f"{reason}; of {count(sum(finding.statuses.values()), 'case')}: {', '.join(losses)}"
+    return f"{reason}; of {count(sum(given.statuses.values()), 'case')}: {', '.join(losses)}"
 
 
 def _above(measured: Interval | None, limit: float) -> bool:
-    """Whether the whole interval lies above a limit."""
+    """Return whether the whole interval lies above a limit."""
     return measured is not None and measured.low is not None and measured.low > limit
 
 
 def number(value: float) -> str:
-    """Three significant digits without an exponent where that reads well."""
+    """Return a number as text: three significant digits, without an exponent from 1000 on."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def count(found: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{found} {noun}" if found == 1 else f"{found} {noun}s"
+def count(number_of: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number_of} {noun}" if number_of == 1 else f"{number_of} {noun}s"

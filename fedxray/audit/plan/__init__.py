@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedxray.audit.plan.read import make_plan, read_plan
-from fedxray.audit.plan.reference import plan_reference
 from fedxray.audit.plan.schema import (
     AttackPart,
     DataPart,
@@ -26,7 +25,6 @@ __all__ = [
     "Plan",
     "load_arguments",
     "make_plan",
-    "plan_reference",
     "read_plan",
     "split_arguments",
 ]

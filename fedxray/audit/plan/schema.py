@@ -9,6 +9,8 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -218,19 +220,8 @@ class FederationPart(Section):
         """The recipe that all clients share; `loss` is used where the plan names none."""
         from fedxray.federation.recipe import Recipe
 
-        return Recipe(
-            algorithm=self.algorithm,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            mu=self.mu,
-            shuffle=self.shuffle,
-            loss=self.loss or loss,
-            weighting=self.weighting,
-            server_learning_rate=self.server_learning_rate,
-            batch_norm=self.batch_norm,
-        )
+        settings = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        return Recipe(**{**settings, "loss": self.loss or loss})
 
 
 class DefencePart(OpenSection):
@@ -501,13 +492,13 @@ class Plan(Section):
         """The plan as it was written, or spelled out with all defaults where it never was."""
         return to_toml(self.to_document()).encode() if self._text is None else self._text
 
-    @property
+    @cached_property
     def defences(self) -> list[DefencePart]:
         """The defences with every sweep expanded; `none` where the plan names none."""
         listed = self.defence or [DefencePart(name="none")]
         return [point for part in listed for point in self._points(part)]
 
-    @property
+    @cached_property
     def attacks(self) -> list[AttackPart]:
         """The attacks in the order of the plan, each followed by its restored versions."""
         return [one for part in self.attack for one in raw_and_restored(part, self._folder)]
@@ -568,7 +559,7 @@ class Plan(Section):
     def from_document(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
         """The plan that `to_document` wrote; its names were checked when it was read."""
         plan = Plan.model_validate(document)
-        plan._folder, plan._text = folder, text
+        plan._folder, plan._text = folder.absolute(), text  # a worker may have another working directory
         return plan
 
     def _points(self, part: DefencePart) -> list[DefencePart]:

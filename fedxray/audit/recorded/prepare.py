@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedxray.attacks.base import compute
 from fedxray.attacks.predict import losses
 from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart, Plan, split_arguments
 from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
 from fedxray.audit.recorded.describe import whole_facts
 from fedxray.audit.recorded.recipe import Search, Told, find_recipe, listed, span, told_recipe
-from fedxray.audit.run.comparisons import Bench, grant_names, make_view
+from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.data import Dataset, Split, split
 from fedxray.data.dataset import USE, Records, rows_by_use
@@ -402,22 +401,21 @@ def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
     if told["owner"] == ON_WORD:
         check_word(chosen.node, *told["learnt"])
     for part in plan.attacks:
-        bench = _bench(plan, part, prepared, transcript)
+        context = _context(plan, part, prepared, transcript)
         _check_rounds(part, chosen.rounds)
-        _check_order(bench)
-        _check_recipe(plan, bench, prepared)
+        _check_order(context)
+        _check_recipe(plan, context, prepared)
     return transcript
 
 
-def _bench(plan: Plan, part: AttackPart, prepared: Prepared, transcript: Transcript) -> Bench:
-    return Bench(
+def _context(plan: Plan, part: AttackPart, prepared: Prepared, transcript: Transcript) -> CaseContext:
+    return CaseContext(
         part=part,
         attack=part.make(plan.folder),
         transcript=transcript,
         truth=prepared.federation.truth(prepared.seed),
         client=0,
         aware=None,
-        memos=lambda view: compute,
         unknown=prepared.unknown,
     )
 
@@ -432,23 +430,23 @@ def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
         )
 
 
-def _check_order(bench: Bench) -> None:
+def _check_order(context: CaseContext) -> None:
     """Refuse grants that would have to be made up."""
-    for name in grant_names(bench.part, bench.attack, None):
+    for name in grant_names(context.part, context.attack, None):
         if name in OF_THE_ORDER:
             raise BadInput(
-                f"attack {bench.part.title}: grants",
+                f"attack {context.part.title}: grants",
                 expected="what a recording tells; in which order the node used its records is in no message",
                 got=repr(name),
                 remedy="Leave it out, or simulate the federation.",
             )
 
 
-def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
+def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
     """Refuse an attack that only lacks the recipe, naming the field that nobody told."""
     assert plan.transcript is not None
-    asked = "recipe" in (bench.part.grants or ())
-    if not prepared.unknown or (not asked and works(bench)) or not works(replace(bench, unknown=())):
+    asked = "recipe" in (context.part.grants or ())
+    if not prepared.unknown or (not asked and works(context)) or not works(replace(context, unknown=())):
         return
     missing = list((prepared.recorded or {})["recipe_missing"])
     place, about = ABOUT[missing[0]]
@@ -458,37 +456,37 @@ def _check_recipe(plan: Plan, bench: Bench, prepared: Prepared) -> None:
     if varied is not None or doubted is not None:
         raise BadInput(
             place,
-            expected=f"{about}, one for all rounds that are read; {bench.part.title} needs the recipe",
+            expected=f"{about}, one for all rounds that are read; {context.part.title} needs the recipe",
             got=varied or f"{doubted}, which cannot be",
             remedy=(
                 'Read the rounds of one value: rounds = "..." in [transcript]. ' if varied else "Give it. "
             )
-            + f"Attacks that work without: {_still_working(bench)}.",
+            + f"Attacks that work without: {_still_working(context)}.",
         )
     reason = ((prepared.recorded or {}).get("recipe_searched") or {}).get("reason")
     lost = f"candidates that could not be judged ({reason})" if reason else ""
     given = plan.transcript.optimizer if missing[0] == "optimizer" else None
     raise BadInput(
         place,
-        expected=f"{about}; {bench.part.title} needs the recipe, and the recording does not tell it",
+        expected=f"{about}; {context.part.title} needs the recipe, and the recording does not tell it",
         got=lost or ("nothing" if given is None else repr(given)),
         remedy=(
             "" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE and not lost else "Give it. "
         )
-        + f"Attacks that work without: {_still_working(bench)}.",
+        + f"Attacks that work without: {_still_working(context)}.",
     )
 
 
-def works(bench: Bench) -> bool:
+def works(context: CaseContext) -> bool:
     """Whether an attack finds all that it needs."""
     try:
-        bench.attack.check(make_view(bench, bench.attack))
+        context.attack.check(context.view(context.attack))
     except (Refused, BadInput):
         return False
     return True
 
 
-def _still_working(bench: Bench) -> str:
+def _still_working(context: CaseContext) -> str:
     """Attacks of the catalogue that this recording can feed as it is, from any seat that only listens."""
     found = []
     for name in catalog.ATTACKS:  # not of plug-ins, which only a plan may import
@@ -496,7 +494,7 @@ def _still_working(bench: Bench) -> str:
         seats = [role for role in attack.roles if role not in ("active-server", "curious-client")]
         part = AttackPart(name=name, role=seats[0]) if seats else None
         oracle = any(grant.startswith("oracle-") for grant in attack.grants)
-        if part is not None and not oracle and works(replace(bench, part=part, attack=attack)):
+        if part is not None and not oracle and works(replace(context, part=part, attack=attack)):
             found.append(name)
     return ", ".join(found) or "none"
 

@@ -17,7 +17,7 @@ from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.tabular import TabularInversion
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.schema import FederationPart
-from fedxray.audit.run.search import Found, Point, try_points
+from fedxray.audit.run.search import Point, SearchResult, try_points
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.transcribe import NODE, Chosen
@@ -247,7 +247,7 @@ def _judge(view: View) -> Attack:
     return InvertingGradients(steps=STEPS, match="l2", total_variation=0.0, start="grey")
 
 
-def _judged(found: Found) -> Search:
+def _judged(found: SearchResult) -> Search:
     tried = tuple(
         {**trial.point, "misfit": trial.loss if math.isfinite(trial.loss) else None} for trial in found.trials
     )

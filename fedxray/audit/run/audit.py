@@ -1,15 +1,15 @@
-"""A whole audit in order: checks, room on the disk, all runs, all cases, then the results."""
+"""An audit from its plan to its results (`run_audit`): checks, all runs, all cases, power checks; and the demo."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic
@@ -19,8 +19,16 @@ from fedxray.audit.judge.results import validate
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
-from fedxray.audit.run.engines import Death, Engine, Over, Progress, Task, hands_of, make_engine, never
-from fedxray.audit.run.grid import Case, Run, expand
+from fedxray.audit.run.engines import (
+    Deadline,
+    Engine,
+    Progress,
+    Task,
+    make_engine,
+    no_deadline,
+    worker_count,
+)
+from fedxray.audit.run.grid import Case, Run, TrialTask, expand
 from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store
 from fedxray.data.fingerprint import content_digest
 from fedxray.errors import BadInput
@@ -29,93 +37,17 @@ from fedxray.files import read_json
 if TYPE_CHECKING:
     from fedxray.audit.run.budget import Budget
     from fedxray.audit.run.preflight import Estimate
-    from fedxray.audit.run.trials import Ahead
 
-# --- The tasks of an audit as plain values, which any worker can do: runs, trials ahead of cases, and
-# cases.
-
-
-def shared_by_all(plan: Plan, store: Store) -> dict[str, Any]:
-    """What every task is told, held once for all of them."""
-    return {
-        "plan": plan.to_document(),
-        "plan_folder": str(plan.folder.absolute()),  # a worker may be at home elsewhere
-        "store": str(store.folder.absolute()),
-    }
-
-
-def task_of(shared: Mapping[str, Any], function: str, item: Run | Case | Ahead) -> Task:
-    """A function of this module with its item."""
-    argument = {**shared, "item": asdict(item)}
-    return Task(label=item.id, function=f"{__name__}:{function}", argument=argument)
-
-
-def work_on_run(argument: Mapping[str, Any]) -> None:
-    """Simulate one run, here or in a worker."""
-    from fedxray.audit.run.execute import execute_run
-
-    plan, store = _opened(argument)
-    execute_run(plan, Run(**argument["item"]), store)
-
-
-def work_on_trial(argument: Mapping[str, Any]) -> None:
-    """Try one point of a search, here or in a worker."""
-    from fedxray.audit.run.execute import execute_trial
-    from fedxray.audit.run.trials import Ahead
-
-    plan, store = _opened(argument)
-    item = argument["item"]
-    execute_trial(plan, Ahead(**{**item, "case": Case(**item["case"])}), store)
-
-
-def work_on_case(argument: Mapping[str, Any]) -> None:
-    """Attack one case, here or in a worker."""
-    from fedxray.audit.run.execute import execute_case
-
-    plan, store = _opened(argument)
-    execute_case(plan, Case(**argument["item"]), store)
-
-
-def _opened(argument: Mapping[str, Any]) -> tuple[Plan, Store]:
-    store = Store(Path(argument["store"]))
-    if not store.private.is_dir():
-        raise BadInput(
-            "--out",
-            expected="a folder that every worker sees",
-            got=f"{store.folder}, which is not there on {platform.node() or 'a worker'}",
-            remedy="Choose an --out on storage that all nodes share.",
-        )
-    return Plan.from_document(argument["plan"], Path(argument["plan_folder"])), store
-
-
-# --- Room on the disk: what an audit needs, and whether it is there.
-
-
-def check_room(folder: Path, needed: int) -> None:
-    """Refuse before starting when the disk has too little room."""
-    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise BadInput(
-            "--out",
-            expected=f"{megabytes(needed)} of free space",
-            got=f"{megabytes(free)} at {place}",
-            remedy='Free some space, choose another --out, or record fewer rounds (record = "last").',
-        )
-
-
-def megabytes(count: int) -> str:
-    """A number of bytes for people."""
-    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
-
-
-TENTHS = 10  # lines of the log on how far it is
-AGAIN = ("failed", "truncated")  # statuses of cases that are tried again
+TENTHS = 10  # lines of progress in the log
+RETRIED = ("failed", "truncated")  # statuses of cases that a resumed audit tries again
+EXECUTE_RUN, EXECUTE_TRIAL, EXECUTE_CASE = (
+    f"fedxray.audit.run.execute:execute_{item}" for item in ("run", "trial", "case")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """An audit that came to its end, with the number of cases that failed."""
+class Completed:
+    """A completed audit or reproduction: its folder, its results and the number of failed cases."""
 
     folder: Path
     document: dict[str, Any]
@@ -123,127 +55,86 @@ class Ended:
 
 
 @runtime_checkable
-class Meter(Protocol):
-    """Progress that reckons the time left from what every run and case is thought to take."""
+class WeightedProgress(Protocol):
+    """Progress that estimates the time left from the expected seconds of every run, trial and case."""
 
     def weigh(self, seconds: Mapping[str, float]) -> None:
-        """Hear what is to come, by label."""
+        """Take the expected seconds of all tasks to come, by label."""
 
     def __call__(self, done: int, total: int, label: str) -> None:
-        """Hear that one has ended."""
+        """Take note that a task has ended."""
 
 
 def silent(done: int, total: int, label: str) -> None:
-    """Hear nothing of the progress."""
+    """Report no progress."""
 
 
-def conduct(
+def run_audit(
     plan: Plan,
     folder: Path,
     *,
-    engine: str = "inline",
+    engine: str | Engine = "inline",
     jobs: int | None = None,
     address: str | None = None,
     resume: bool = False,
-    budget: str | None = None,
-    progress: Progress = silent,
-) -> Ended:
-    """Run an audit into a folder; what is refused is refused before anything is written."""
-    limit = None
-    if budget is not None:
-        from fedxray.audit.run.budget import parse_budget
-
-        limit = parse_budget(budget, hands_of(engine, jobs))
-    with make_engine(engine, jobs, address) as workers:
-        return conduct_with(workers, plan, folder, resume=resume, progress=progress, budget=limit)
-
-
-def conduct_with(
-    workers: Engine,
-    plan: Plan,
-    folder: Path,
-    *,
-    resume: bool = False,
+    budget: str | Budget | None = None,
     progress: Progress = silent,
     power: bool = True,
-    budget: Budget | None = None,
     estimate: Estimate | None = None,
-) -> Ended:
-    """The same with an engine that is running already; without power checks no row can say "no leak found".
+) -> Completed:
+    """Run an audit into a folder; a plan that cannot work is refused before anything is written.
 
-    Whoever has rehearsed the plan already gives its estimate.
+    `engine` is a name, then with `jobs` workers and the `address` of a Ray cluster, or an engine that is running.
+    `resume` continues an audit of the same plan, `budget` limits its time (as "10m"), `progress` is called after every
+    run, trial and case. Without `power` checks no row can state "no leak found". `estimate` is that of `preflight`,
+    where the caller has it already.
     """
-    from fedxray.audit.run.execute import ended_cases, finish, galleries
+    from fedxray.audit.run.execute import ended_cases, galleries, results_document
     from fedxray.audit.run.preflight import preflight
 
-    began, digest, records = monotonic(), plan.digest(), digest_of_inputs(plan)
-    check_folder(folder, digest, resume=resume, records=records)
-    estimate = estimate or preflight(plan)
-    plan, chosen = _fitted(plan, estimate, folder, budget, resume)
-    check_room(folder, estimate.bytes)
-    runs, cases = expand(plan)
-    with open_store(folder, digest, resume=resume, records=records) as store:
-        store.write_plan(plan.text)
-        store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
-        over = _keep_budget(store, chosen, began)
-        shift = Shift(workers=workers, estimate=estimate, progress=progress, over=over)
-        _work(plan, store, runs, cases, shift)
-        ended = ended_cases(plan, store)
-        document = finish(plan, store, ended=ended)
-        checked = _check_power(plan, store, document, shift) if power else []
-        if checked:
-            document = finish(plan, store, checked, ended)
-        document |= {} if chosen is None else {"budget": chosen}
-        store.write_galleries(galleries(ended))
-        store.write_results(document)
-        failed = _log_end(store, plan.name, document["cases"])
-    return Ended(folder=folder, document=document, failed=failed)
+    limit = _time_limit(budget, engine, jobs)
+    with make_engine(engine, jobs, address) if isinstance(engine, str) else nullcontext(engine) as workers:
+        began, digest, records = monotonic(), plan.digest(), digest_of_inputs(plan)
+        check_folder(folder, digest, resume=resume, records=records)
+        estimate = estimate or preflight(plan)
+        plan, choice = _fitted(plan, estimate, folder, limit, resume)
+        check_room(folder, estimate.bytes)
+        runs, cases = expand(plan)
+        with open_store(folder, digest, resume=resume, records=records) as store:
+            store.write_plan(plan.text)
+            store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
+            execution = Execution(
+                plan=plan,
+                store=store,
+                engine=workers,
+                estimate=estimate,
+                progress=progress,
+                deadline=_deadline(store, choice, began),
+            )
+            execution.work(runs, cases)
+            ended = ended_cases(plan, store)
+            document = results_document(plan, store, ended=ended)
+            checks = execution.check_power(document) if power else []
+            if checks:
+                document = results_document(plan, store, checks, ended)
+            document |= {} if choice is None else {"budget": choice}
+            store.write_galleries(galleries(ended))
+            store.write_results(document)
+            failed = _log_end(store, plan.name, document["cases"])
+    return Completed(folder=folder, document=document, failed=failed)
 
 
-def _log_end(store: Store, name: str, cases: Sequence[Mapping[str, Any]]) -> int:
-    """Say in the log how many cases failed or were cut off; how many failed."""
-    counts = Counter(case["status"] for case in cases)
-    failed, cut = counts["failed"], counts["truncated"]
-    store.log(f"{name}: ended, {failed} of {len(cases)} cases failed" + (f", {cut} cut off" if cut else ""))
-    return failed
-
-
-def _fitted(
-    plan: Plan, estimate: Estimate, folder: Path, budget: Budget | None, resume: bool
-) -> tuple[Plan, dict[str, Any] | None]:
-    """The plan that fits into the budget, and the choice: the one that was made when the audit began."""
-    from fedxray.audit.run.budget import decide, kept_budget, left_out, within_budget
-
-    chosen = kept_budget(folder, budget, resume)
-    if chosen is None:
-        if budget is None:
-            return plan, None
-        chosen = decide(plan, estimate, budget)
-        chosen["left_out"] = list(left_out(plan, chosen))
-    return within_budget(plan, chosen), chosen
-
-
-def _keep_budget(store: Store, chosen: dict[str, Any] | None, began: float) -> Over:
-    """Write the choice down, and tell when the time is over."""
-    if chosen is None:
-        return never
-    from fedxray.audit.run.budget import write_budget
-
-    write_budget(store.folder, chosen)
-    for line in chosen["left_out"]:
-        store.log(f"left out by --budget {chosen['budget']}: {line}")
-    until = began + float(chosen["seconds"])
-    return lambda: monotonic() > until
+# Before anything starts: inputs, disk space and time limit
 
 
 def digest_of_inputs(plan: Plan) -> str | None:
-    """A text that is equal while the user's files and plug-ins are, None where the plan names none."""
+    """Return a digest of the user's own files and plug-ins; None where the plan names none."""
     path = own_path(plan.data, plan.folder) or schema_path(plan.data, plan.folder)
     records = None if path is None else content_digest(path)
     priors = folders_of_priors(plan.attacks)
     if priors:
-        told = " ".join([str(records), *map(content_digest, priors)])
-        records = hashlib.sha256(told.encode()).hexdigest()
+        digests = " ".join([str(records), *map(content_digest, priors)])
+        records = hashlib.sha256(digests.encode()).hexdigest()
     if plugins := plan.third_party():
         records = hashlib.sha256(f"{records} {json.dumps(plugins)}".encode()).hexdigest()
     if plan.transcript is None:
@@ -253,153 +144,218 @@ def digest_of_inputs(plan: Plan) -> str | None:
     return hashlib.sha256(f"{records} {chosen_of(plan).recording.digest()}".encode()).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shift:
-    """Who works, what it is thought to take, who hears of it, and until when."""
+def check_room(folder: Path, needed: int) -> None:
+    """Refuse to start when the disk has too little space."""
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise BadInput(
+            "--out",
+            expected=f"{megabytes(needed)} of free space",
+            got=f"{megabytes(free)} at {existing}",
+            remedy='Free some space, choose another --out, or record fewer rounds (record = "last").',
+        )
 
-    workers: Engine
+
+def megabytes(count: int) -> str:
+    """Return a number of bytes as text."""
+    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
+
+
+def _time_limit(budget: str | Budget | None, engine: str | Engine, jobs: int | None) -> Budget | None:
+    if not isinstance(budget, str):
+        return budget
+    from fedxray.audit.run.budget import parse_budget
+
+    return parse_budget(budget, worker_count(engine, jobs) if isinstance(engine, str) else jobs or 1)
+
+
+def _fitted(
+    plan: Plan, estimate: Estimate, folder: Path, budget: Budget | None, resume: bool
+) -> tuple[Plan, dict[str, Any] | None]:
+    """Return the plan that fits into the budget and the choice behind it: that of the beginning when resumed."""
+    if budget is None and not resume:
+        return plan, None
+    from fedxray.audit.run.budget import decide, left_out, stored_budget, within_budget
+
+    choice = stored_budget(folder, budget, resume)
+    if choice is None:
+        if budget is None:
+            return plan, None
+        choice = decide(plan, estimate, budget)
+        choice["left_out"] = list(left_out(plan, choice))
+    return within_budget(plan, choice), choice
+
+
+def _deadline(store: Store, choice: dict[str, Any] | None, began: float) -> Deadline:
+    """Store the choice of a budget and return its deadline."""
+    if choice is None:
+        return no_deadline
+    from fedxray.audit.run.budget import write_budget
+
+    write_budget(store.folder, choice)
+    for line in choice["left_out"]:
+        store.log(f"left out by --budget {choice['budget']}: {line}")
+    until = began + float(choice["seconds"])
+    return lambda: monotonic() > until
+
+
+# The work itself
+
+
+def costs(plan: Plan, estimate: Estimate, runs: Sequence[Run], cases: Sequence[Case]) -> dict[str, float]:
+    """Return the expected seconds of runs, trials and cases, by their ids."""
+    from fedxray.audit.run.trials import case_costs
+
+    seconds = {run.id: estimate.run_seconds for run in runs}
+    optimising = estimate.optimising_seconds.__getitem__
+    return seconds | case_costs(plan, cases, estimate.fixed_seconds, optimising)
+
+
+def unfinished(store: Store, runs: list[Run], cases: list[Case]) -> tuple[list[Run], list[Case]]:
+    """Return the runs and cases of which nothing is stored."""
+    return (
+        [run for run in runs if not store.has_run(run.id) and store.lost_run(run.id) is None],
+        [case for case in cases if not store.has_case(case.id)],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One audit at work: what is run, by which engine, how its progress is reported, and its deadline."""
+
+    plan: Plan
+    store: Store
+    engine: Engine
     estimate: Estimate
     progress: Progress
-    over: Over
+    deadline: Deadline
 
-    def announce(self, plan: Plan, runs: list[Run], cases: list[Case]) -> None:
-        """Tell whoever reckons the time left what everything will take, in seconds."""
-        if isinstance(self.progress, Meter):
-            self.progress.weigh(costs(plan, self.estimate, runs, cases))
+    def work(self, runs: list[Run], cases: list[Case]) -> None:
+        """Do everything that is not stored yet: all runs, then cases without a search, trials, cases with one.
 
-    def turn(self, case: Case) -> tuple[float, str]:
-        """Cases of one run follow each other, so that its transcript is opened once; short ones go first on a clock."""
-        return 0.0 if self.over is never else self.estimate.case_seconds(case.attack), case.run
+        A case whose run failed has failed too.
+        """
+        from fedxray.audit.run.trials import trial_batches
+
+        self._forget_failures(runs, cases)
+        new_runs, new_cases = unfinished(self.store, runs, cases)
+        if isinstance(self.progress, WeightedProgress):
+            self.progress.weigh(costs(self.plan, self.estimate, new_runs, new_cases))
+        batches, shared = trial_batches(self.plan, new_cases), (self.plan, self.store)
+        total = len(new_runs) + sum(map(len, batches)) + len(new_cases)
+        counter = ProgressCounter(self.progress, self.store, total)
+
+        for failure in self.engine.run(tasks(EXECUTE_RUN, new_runs), counter, self.deadline, shared):
+            if not self.store.has_run(failure.task.label):  # it may have ended just before the deadline
+                status = "truncated" if failure.cut_off else "failed"
+                self.store.write_lost_run(failure.task.label, failure.reason, "", status)
+        lost = {run.id: known for run in runs if (known := self.store.lost_run(run.id)) is not None}
+        for case in [case for case in new_cases if case.run in lost]:
+            known = lost[case.run]
+            self._fail(case, f"the federation could not be run: {known['reason']}", known["status"])
+
+        rest = sorted((case for case in new_cases if case.run not in lost), key=self._turn)
+        searching = {trial.case.id for batch in batches for trial in batch}
+        direct = [case for case in rest if case.id not in searching]
+        by_search = [case for case in rest if case.id in searching]
+        for group, before in ((direct, []), (by_search, batches)):
+            for batch in before:
+                trials = tasks(EXECUTE_TRIAL, [trial for trial in batch if trial.run not in lost])
+                for failure in self.engine.run(trials, counter, self.deadline, shared):
+                    if not failure.cut_off:  # its case tries it again, and reports
+                        self.store.log(f"{failure.task.label}: {failure.reason}")
+            for failure in self.engine.run(tasks(EXECUTE_CASE, group), counter, self.deadline, shared):
+                if not self.store.has_case(failure.task.label):
+                    status = "truncated" if failure.cut_off else "failed"
+                    self._fail(failure.task.item, failure.reason, status)
+
+    def check_power(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Run the power checks that verdicts of these results wait for; returns their rows."""
+        from fedxray.audit.run.power import planted_work, power_rows, waiting
+
+        attacks = waiting(document["summary"])
+        if not attacks:
+            return []
+        runs, cases = planted_work(self.plan, attacks)
+        self.store.log(f"{self.plan.name}: power checks, {len(runs)} runs, {len(cases)} cases")
+        self.work(runs, cases)
+        return power_rows(self.plan, attacks, [self.store.read_case(case.id) for case in cases])
+
+    def _turn(self, case: Case) -> tuple[float, str]:
+        """Sort cases by run, so that each transcript is opened once; before a deadline short ones come first."""
+        seconds = 0.0 if self.deadline is no_deadline else self.estimate.case_seconds(case.attack)
+        return seconds, case.run
+
+    def _forget_failures(self, runs: list[Run], cases: list[Case]) -> None:
+        """Let a resumed audit retry what failed or was cut off; what diverged would diverge again."""
+        for run in runs:
+            known = self.store.lost_run(run.id)
+            if known is not None and known["status"] in RETRIED:
+                self.store.forget_lost_run(run.id)
+        for case in cases:
+            if self.store.has_case(case.id) and self.store.read_case(case.id)["status"] in RETRIED:
+                self.store.forget_case(case.id)
+
+    def _fail(self, case: Case, reason: str, status: str) -> None:
+        """Store that a case failed or was cut off, and log a failure."""
+        from fedxray.audit.run.execute import write_failed_case
+
+        if status != "truncated":  # the last line of the log counts those
+            self.store.log(f"{case.id}: {reason}")
+        write_failed_case(self.store, case, reason, status)
+
+
+def tasks(function: str, items: Sequence[Run | TrialTask | Case]) -> list[Task]:
+    """Return one task per item."""
+    return [Task(label=item.id, function=function, item=item) for item in items]
 
 
 @dataclass
-class Tally:
-    """How many tasks of all have ended, told and logged."""
+class ProgressCounter:
+    """Counts the ended tasks of all stages, reports each, and logs every tenth of the total."""
 
-    shift: Shift
+    progress: Progress
     store: Store
     total: int
     done: int = 0
 
-    def run(self, tasks: Sequence[Task]) -> list[Death]:
-        """Work on these; what died or was cut off."""
-        before = self.done
-
-        def progress(done: int, _: int, label: str) -> None:
-            self.done = before + done
-            self.shift.progress(self.done, self.total, label)
-            if self.done * TENTHS // self.total > (self.done - 1) * TENTHS // self.total:
-                self.store.log(f"{self.done} of {self.total} runs, trials and cases have ended")
-
-        return self.shift.workers.run(tasks, progress, self.shift.over)
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Count one more ended task; `done` and `total` are those of its stage."""
+        self.done += 1
+        self.progress(self.done, self.total, label)
+        if self.done * TENTHS // self.total > (self.done - 1) * TENTHS // self.total:
+            self.store.log(f"{self.done} of {self.total} runs, trials and cases have ended")
 
 
-def _work(plan: Plan, store: Store, runs: list[Run], cases: list[Case], shift: Shift) -> None:
-    """Everything that is not done yet: all runs, then all cases; cases of a lost run are failed ones."""
-    from fedxray.audit.run.trials import trials_ahead
-
-    _forget_failures(store, runs, cases)
-    new_runs, new_cases = unfinished(store, runs, cases)
-    shift.announce(plan, new_runs, new_cases)
-    trials, shared = trials_ahead(plan, new_cases), shared_by_all(plan, store)
-    tally = Tally(shift, store, len(new_runs) + sum(map(len, trials)) + len(new_cases))
-    for death in tally.run([task_of(shared, "work_on_run", one) for one in new_runs]):
-        if not store.has_run(death.task.label):  # it may have ended in the moment when the time was over
-            status = "truncated" if death.cut else "failed"
-            store.write_lost_run(death.task.label, death.reason, "", status)
-    lost = {one.id: known for one in runs if (known := store.lost_run(one.id)) is not None}
-    for case in [one for one in new_cases if one.run in lost]:
-        known = lost[case.run]
-        _give_up(store, case, f"the federation could not be run: {known['reason']}", known["status"])
-    rest = sorted((one for one in new_cases if one.run not in lost), key=shift.turn)
-    searching = {one.case.id for batch in trials for one in batch}
-    _work_on_cases(store, tally, shared, [one for one in rest if one.id not in searching])
-    for batch in trials:
-        for death in tally.run(
-            [task_of(shared, "work_on_trial", one) for one in batch if one.run not in lost]
-        ):
-            if not death.cut:  # its case tries it again, and tells
-                store.log(f"{death.task.label}: {death.reason}")
-    _work_on_cases(store, tally, shared, [one for one in rest if one.id in searching])
+def _log_end(store: Store, name: str, cases: Sequence[Mapping[str, Any]]) -> int:
+    """Log how many cases failed or were cut off; returns how many failed."""
+    counts = Counter(case["status"] for case in cases)
+    failed, cut = counts["failed"], counts["truncated"]
+    store.log(f"{name}: ended, {failed} of {len(cases)} cases failed" + (f", {cut} cut off" if cut else ""))
+    return failed
 
 
-def _work_on_cases(store: Store, tally: Tally, shared: Mapping[str, Any], cases: list[Case]) -> None:
-    for death in tally.run([task_of(shared, "work_on_case", one) for one in cases]):
-        if not store.has_case(death.task.label):
-            status = "truncated" if death.cut else "failed"
-            _give_up(store, Case(**death.task.argument["item"]), death.reason, status)
-
-
-def costs(plan: Plan, estimate: Estimate, runs: Sequence[Run], cases: Sequence[Case]) -> dict[str, float]:
-    """The seconds that runs, trials and cases are thought to take, by their ids."""
-    from fedxray.audit.run.trials import costs_of
-
-    found = {one.id: estimate.run_seconds for one in runs}
-    return found | costs_of(plan, cases, estimate.fixed_seconds, estimate.optimising_seconds.__getitem__)
-
-
-def unfinished(store: Store, runs: list[Run], cases: list[Case]) -> tuple[list[Run], list[Case]]:
-    """The runs and cases of which nothing is kept."""
-    return (
-        [one for one in runs if not store.has_run(one.id) and store.lost_run(one.id) is None],
-        [one for one in cases if not store.has_case(one.id)],
-    )
-
-
-def _check_power(plan: Plan, store: Store, document: Mapping[str, Any], shift: Shift) -> list[dict[str, Any]]:
-    """Run the power checks that verdicts wait for; their rows, none where none waits."""
-    from fedxray.audit.run.power import planted_work, power_rows, waiting
-
-    attacks = waiting(document["summary"])
-    if not attacks:
-        return []
-    runs, cases = planted_work(plan, attacks)
-    store.log(f"{plan.name}: power checks, {len(runs)} runs, {len(cases)} cases")
-    _work(plan, store, runs, cases, shift)
-    return power_rows(plan, attacks, [store.read_case(case.id) for case in cases])
-
-
-def _forget_failures(store: Store, runs: list[Run], cases: list[Case]) -> None:
-    """What failed or was cut off is tried again when an audit goes on; what diverged would diverge again."""
-    for run in runs:
-        known = store.lost_run(run.id)
-        if known is not None and known["status"] in AGAIN:
-            store.forget_lost_run(run.id)
-    for case in cases:
-        if store.has_case(case.id) and store.read_case(case.id)["status"] in AGAIN:
-            store.forget_case(case.id)
-
-
-def _give_up(store: Store, case: Case, reason: str, status: str = "failed") -> None:
-    """Keep that a case came to nothing."""
-    from fedxray.audit.run.execute import lost_case
-
-    if status != "truncated":  # of those one line tells
-        store.log(f"{case.id}: {reason}")
-    lost_case(case, store, reason, status)
-
-
-# --- The demo: the shipped plans, each an audit of its own in the private part, joined into one set of
-# results.
+# The demo: each shipped plan is an audit of its own in the private part; their results are joined
 
 
 KIND = "demo"
 
 
 def shipped_plans() -> list[Plan]:
-    """The plans of the demo, in the order of their names."""
-    found = []
-    for entry in sorted(files("fedxray").joinpath("plans").iterdir(), key=lambda one: one.name):
+    """Return the plans of the demo, in the order of their names."""
+    plans = []
+    for entry in sorted(files("fedxray").joinpath("plans").iterdir(), key=lambda entry: entry.name):
         if entry.name.startswith("demo-") and entry.name.endswith(".toml"):
             text = entry.read_bytes()
-            found.append(make_plan(tomllib.loads(text.decode()), Path.cwd(), text))
-    return found
+            plans.append(make_plan(tomllib.loads(text.decode()), Path.cwd(), text))
+    return plans
 
 
-def conduct_demo(
+def run_demo(
     folder: Path, *, engine: str = "inline", jobs: int | None = None, progress: Progress = silent
-) -> Ended:
-    """Audit all shipped plans; a folder that an earlier demo left is written anew."""
+) -> Completed:
+    """Audit all shipped plans into one report; the folder of an earlier demo is overwritten."""
     plans = shipped_plans()
     digest = hashlib.sha256("".join(plan.digest() for plan in plans).encode()).hexdigest()
     with make_engine(engine, jobs) as workers:
@@ -408,15 +364,16 @@ def conduct_demo(
             parts = []
             for plan in plans:
                 store.write_plan(plan.text, f"plan-{plan.name}.toml")
-                parts.append(conduct_with(workers, plan, store.private / plan.name, progress=progress))
+                part = run_audit(plan, store.private / plan.name, engine=workers, progress=progress)
+                parts.append(part)
             document = join([part.document for part in parts])
             store.write_galleries([entry for part in parts for entry in _gallery(part.folder)])
             store.write_results(document)
-    return Ended(folder=folder, document=document, failed=sum(part.failed for part in parts))
+    return Completed(folder=folder, document=document, failed=sum(part.failed for part in parts))
 
 
 def join(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Several results in one; every row says in `plan` which plan it is from."""
+    """Join several results into one; every row names its plan in `plan`."""
     joined: dict[str, Any] = {
         "format": documents[0]["format"],
         "plan": {"name": KIND, "plans": [document["plan"] for document in documents]},
@@ -442,8 +399,8 @@ def join(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _gallery(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for place in (folder / GALLERY, folder / PRIVATE / GALLERY):
-        if place.is_file():
-            found += read_json(place)
-    return found
+    entries: list[dict[str, Any]] = []
+    for file in (folder / GALLERY, folder / PRIVATE / GALLERY):
+        if file.is_file():
+            entries += read_json(file)
+    return entries

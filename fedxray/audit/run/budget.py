@@ -34,18 +34,18 @@ NOT_PLANTED = Planted(cases=0, optimising=0.0, running=0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """So many seconds of the clock with so many workers; `said` is how the user wrote it."""
+    """A limit in seconds of the clock, with a number of workers; `text` is how the user wrote it."""
 
-    said: str
+    text: str
     seconds: float
-    hands: int = 1
+    workers: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one attack of a plan takes: clients attacked, share of its steps, and seconds of a case per share."""
+    """The cost of one attack of a plan: clients attacked, seconds of a case, and the share of its steps left."""
 
-    clients: tuple[int | None, ...]  # a single None: everyone at once
+    clients: tuple[int | None, ...]  # a single None: all clients at once
     groups: int  # cases of every client and seed: one per defence, aware and not
     fixed: float  # seconds of a case that do not depend on steps
     optimising: float  # seconds of a case with all its steps
@@ -53,49 +53,49 @@ class Cost:
     planted: Planted = NOT_PLANTED
 
     def seconds(self, seeds: int) -> float:
-        """Of all of its cases, and of its power check where a verdict may wait for it."""
+        """Return the seconds of all of its cases, and of its power check where a verdict may wait for it."""
         own = len(self.clients) * self.groups * seeds * (self.fixed + self.optimising * self.share)
         return own + self.power_seconds(seeds)
 
     def power_seconds(self, seeds: int) -> float:
-        """Of its power check, which is made with the same steps; too few units wait for none."""
+        """Return the seconds of its power check, which uses the same steps; with too few units there is none."""
         if len(self.clients) * seeds < LEAST_UNITS:
             return 0.0
-        one, optimising = self.planted, self.planted.optimising * self.share
-        return one.cases * (self.fixed + optimising) + one.running
+        check, optimising = self.planted, self.planted.optimising * self.share
+        return check.cases * (self.fixed + optimising) + check.running
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What is left of a plan."""
+    """The attacks (with clients and steps) and seeds of a plan that are run."""
 
     costs: Mapping[str, Cost]
     seeds: tuple[int, ...]
     run_seconds: float  # all federations of one seed
 
     def seconds(self) -> float:
-        """What it takes in all, with one worker."""
+        """Return the seconds of everything, with one worker."""
         return len(self.seeds) * self.run_seconds + sum(
-            one.seconds(len(self.seeds)) for one in self.costs.values()
+            cost.seconds(len(self.seeds)) for cost in self.costs.values()
         )
 
 
-def parse_budget(said: str, hands: int = 1) -> Budget:
-    """A time such as 90s, 10m, 1h30m."""
-    parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", said.strip())
+def parse_budget(text: str, workers: int = 1) -> Budget:
+    """Return the budget of a text such as 90s, 10m or 1h30m."""
+    parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", text.strip())
     seconds = sum(
         int(count or 0) * UNITS[unit]
         for count, unit in zip(parts.groups() if parts else (), "hms", strict=bool(parts))
     )
     if not seconds:
         raise BadInput(
-            "--budget", expected="a time such as 90s, 10m or 1h30m", got=said, remedy="Add a unit."
+            "--budget", expected="a time such as 90s, 10m or 1h30m", got=text, remedy="Add a unit."
         )
-    return Budget(said=said.strip(), seconds=float(seconds), hands=hands)
+    return Budget(text=text.strip(), seconds=float(seconds), workers=workers)
 
 
-def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
-    """Everything that the plan asks for."""
+def full_choice(plan: Plan, estimate: Estimate) -> Choice:
+    """Return everything that the plan asks for."""
     groups = sum(1 if defence.is_none else 2 for defence in plan.defences)
     return Choice(
         costs={
@@ -113,70 +113,70 @@ def whole_choice(plan: Plan, estimate: Estimate) -> Choice:
     )
 
 
-def choose(whole: Choice, budget: Budget) -> Choice:
-    """As much of a plan as fits into the budget, or BadInput where not even the least does."""
-    room, found = budget.seconds * budget.hands * SPARE, whole
-    shares = [room / len(whole.costs)] * 3 + [0.0] * 4
+def choose(full: Choice, budget: Budget) -> Choice:
+    """Return as much of a plan as fits into the budget; BadInput where not even the least does."""
+    room, choice = budget.seconds * budget.workers * SPARE, full
+    shares = [room / len(full.costs)] * 3 + [0.0] * 4
     for shrink, share in zip((*SHRINKING, *SHRINKING, _fewer_seeds), shares, strict=True):
-        while found.seconds() > room:
-            smaller = shrink(found, share)
+        while choice.seconds() > room:
+            smaller = shrink(choice, share)
             if smaller is None:
                 break
-            found = smaller
-    if found.seconds() > room:
-        least = found.seconds() / SPARE / budget.hands
+            choice = smaller
+    if choice.seconds() > room:
+        least = choice.seconds() / SPARE / budget.workers
         raise BadInput(
             "--budget",
             expected=f"at least {words(least)}, for one client and one seed of every attack",
-            got=budget.said,
+            got=budget.text,
             remedy="Give more time, or take attacks or defences out of the plan.",
         )
-    return _with_the_rest(found, room)
+    return _with_the_rest(choice, room)
 
 
-def _with_the_rest(found: Choice, room: float) -> Choice:
-    """Give time that is left over back to attacks whose steps were cut."""
-    for name, cost in found.costs.items():
+def _with_the_rest(choice: Choice, room: float) -> Choice:
+    """Give the time that is left to attacks whose steps were reduced."""
+    for name, cost in choice.costs.items():
         if cost.share < 1:
-            each = _steps_alone(cost).seconds(len(found.seeds))
-            more = min(1.0, cost.share + (room - found.seconds()) / each * ROUNDING)
-            found = replace(found, costs={**found.costs, name: replace(cost, share=more)})
-    return found
+            each = _steps_alone(cost).seconds(len(choice.seeds))
+            more = min(1.0, cost.share + (room - choice.seconds()) / each * ROUNDING)
+            choice = replace(choice, costs={**choice.costs, name: replace(cost, share=more)})
+    return choice
 
 
 def _steps_alone(cost: Cost) -> Cost:
-    """What grows with the steps, with all of them."""
+    """Return the part of a cost that is proportional to the steps, with all of them."""
     return replace(cost, fixed=0.0, share=1.0, planted=replace(cost.planted, running=0.0))
 
 
-def _dearest(found: Choice, share: float, can: Callable[[Cost], bool]) -> str | None:
-    """The attack that takes longest, and longer than its share, of those that can be made smaller."""
-    times = {name: cost.seconds(len(found.seeds)) for name, cost in found.costs.items() if can(cost)}
+def _dearest(choice: Choice, share: float, can: Callable[[Cost], bool]) -> str | None:
+    """Return the attack that takes longest, and longer than its share, among those that can be reduced."""
+    times = {name: cost.seconds(len(choice.seeds)) for name, cost in choice.costs.items() if can(cost)}
     return max((name for name in times if times[name] > share), key=lambda name: times[name], default=None)
 
 
-def _changed(found: Choice, name: str | None, change: Callable[[Cost], Cost]) -> Choice | None:
+def _changed(choice: Choice, name: str | None, change: Callable[[Cost], Cost]) -> Choice | None:
     if name is None:
         return None
-    return replace(found, costs={**found.costs, name: change(found.costs[name])})
+    return replace(choice, costs={**choice.costs, name: change(choice.costs[name])})
 
 
 def _without_last(cost: Cost) -> Cost:
     return replace(cost, clients=cost.clients[:-1])
 
 
-def _enough_clients(found: Choice, share: float) -> Choice | None:
+def _enough_clients(choice: Choice, share: float) -> Choice | None:
     """One client less, where a verdict keeps enough units."""
-    least = max(1, -(-LEAST_UNITS // len(found.seeds)))
-    return _changed(found, _dearest(found, share, lambda cost: len(cost.clients) > least), _without_last)
+    least = max(1, -(-LEAST_UNITS // len(choice.seeds)))
+    return _changed(choice, _dearest(choice, share, lambda cost: len(cost.clients) > least), _without_last)
 
 
-def _fewer_clients(found: Choice, share: float) -> Choice | None:
+def _fewer_clients(choice: Choice, share: float) -> Choice | None:
     """One client less, whatever that means for the verdict."""
-    return _changed(found, _dearest(found, share, lambda cost: len(cost.clients) > 1), _without_last)
+    return _changed(choice, _dearest(choice, share, lambda cost: len(cost.clients) > 1), _without_last)
 
 
-def _fewer_steps(found: Choice, share: float) -> Choice | None:
+def _fewer_steps(choice: Choice, share: float) -> Choice | None:
     """Fewer steps of an attack that optimises."""
 
     def can(cost: Cost) -> bool:
@@ -185,12 +185,12 @@ def _fewer_steps(found: Choice, share: float) -> Choice | None:
     def shorter(cost: Cost) -> Cost:
         return replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER))
 
-    return _changed(found, _dearest(found, share, can), shorter)
+    return _changed(choice, _dearest(choice, share, can), shorter)
 
 
-def _fewer_seeds(found: Choice, _: float) -> Choice | None:
+def _fewer_seeds(choice: Choice, _: float) -> Choice | None:
     """One seed less, with its federations."""
-    return replace(found, seeds=found.seeds[:-1]) if len(found.seeds) > 1 else None
+    return replace(choice, seeds=choice.seeds[:-1]) if len(choice.seeds) > 1 else None
 
 
 SHRINKING = (_enough_clients, _fewer_steps, _fewer_clients)
@@ -198,57 +198,57 @@ SHRINKING = (_enough_clients, _fewer_steps, _fewer_clients)
 
 def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:
     """The choice as plain values: the calibration that it rests on, and what is left."""
-    whole = whole_choice(plan, estimate)
-    found = choose(whole, budget)
+    full = full_choice(plan, estimate)
+    choice = choose(full, budget)
     steps = {part.title: planned_steps(part.make(plan.folder)) for part in plan.attack}
     return {
-        "budget": budget.said,
+        "budget": budget.text,
         "seconds": budget.seconds,
-        "workers": budget.hands,
+        "workers": budget.workers,
         "estimate": {
-            "planned": round(whole.seconds(), 3),
-            "chosen": round(found.seconds(), 3),
-            "power": round(sum(one.power_seconds(len(found.seeds)) for one in found.costs.values()), 3),
+            "planned": round(full.seconds(), 3),
+            "chosen": round(choice.seconds(), 3),
+            "power": round(sum(cost.power_seconds(len(choice.seeds)) for cost in choice.costs.values()), 3),
         },
         "calibration": {
             "run_seconds": estimate.run_seconds,
-            "case_seconds": {name: cost.fixed + cost.optimising for name, cost in whole.costs.items()},
+            "case_seconds": {name: cost.fixed + cost.optimising for name, cost in full.costs.items()},
         },
-        "seeds": list(found.seeds),
-        "targets": {name: list(cost.clients) for name, cost in found.costs.items()},
+        "seeds": list(choice.seeds),
+        "targets": {name: list(cost.clients) for name, cost in choice.costs.items()},
         "steps": {
             name: max(1, round(steps[name] * cost.share))
-            for name, cost in found.costs.items()
+            for name, cost in choice.costs.items()
             if cost.share < 1
         },
     }
 
 
-def kept_budget(folder: Path, budget: Budget | None, resume: bool) -> dict[str, Any] | None:
-    """What an audit that goes on decided when it began; another limit than then is refused."""
+def stored_budget(folder: Path, budget: Budget | None, resume: bool) -> dict[str, Any] | None:
+    """Return the choice that a resumed audit stored when it began; another limit than then is refused."""
     if not resume or not (folder / "audit.json").is_file():
         return None
-    kept = read_object(folder / NAME) if (folder / NAME).is_file() else None
-    if kept is not None:
-        results.check_part(kept, "budget", folder / NAME, "Put it back as it was, or choose another --out.")
-    began = None if kept is None else str(kept["budget"])
-    if budget is not None and budget.said != began:
+    stored = read_object(folder / NAME) if (folder / NAME).is_file() else None
+    if stored is not None:
+        results.check_part(stored, "budget", folder / NAME, "Put it back as it was, or choose another --out.")
+    began = None if stored is None else str(stored["budget"])
+    if budget is not None and budget.text != began:
         raise BadInput(
             "--budget",
             expected=f"{began}, with which this audit began" if began else "none, as when this audit began",
-            got=budget.said,
-            remedy="Leave it out to go on as it began, or choose another --out.",
+            got=budget.text,
+            remedy="Leave it out to continue as it began, or choose another --out.",
         )
-    return kept
+    return stored
 
 
 def write_budget(folder: Path, chosen: Mapping[str, Any]) -> None:
-    """Keep a choice beside the results."""
+    """Store a choice beside the results."""
     write_whole(folder / NAME, (json.dumps(chosen, indent=1, allow_nan=False) + "\n").encode(), "budget")
 
 
 def within_budget(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    """The plan that is really carried out."""
+    """Return the plan that is really run."""
     document = plan.to_document()
     document["seeds"] = list(chosen["seeds"])
     for table, part in zip(document["attack"], plan.attack, strict=True):
@@ -260,7 +260,7 @@ def within_budget(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
 
 
 def left_out(plan: Plan, chosen: Mapping[str, Any]) -> Iterator[str]:
-    """What a budget takes from a plan, in words, one line each."""
+    """Yield what a budget leaves out of a plan, one line each."""
     for part in plan.attack:
         planned, kept = asked(plan, part), chosen["targets"][part.title]
         if len(kept) < len(planned):
@@ -274,6 +274,6 @@ def left_out(plan: Plan, chosen: Mapping[str, Any]) -> Iterator[str]:
 
 
 def words(seconds: float) -> str:
-    """A time for people, never too short."""
-    whole = max(1, int(-(-seconds // 1)))
-    return f"{whole}s" if whole < 120 else f"{-(-whole // 60)}m"
+    """Return a time as text, rounded up."""
+    rounded = max(1, int(-(-seconds // 1)))
+    return f"{rounded}s" if rounded < 120 else f"{-(-rounded // 60)}m"

@@ -1,4 +1,8 @@
-"""What an attack is compared with: floors, which work without messages, and controls, where it should not work."""
+"""The context of a case (`CaseContext`), and what its attack is compared with.
+
+Floors are attacks without messages, controls repeat the attack where it should not work, ceilings are upper bounds.
+`CaseContext.infer` is the one way in which attacks, floors, controls and trials of a search are run and stored.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ import torch
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import Rows, disclose, records_in_question
 from fedxray.adversary.view import Channel, Exchange, Grants, View
-from fedxray.attacks.base import Attack, Memo
+from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart
-from fedxray.audit.restoring import restored
-from fedxray.audit.run.search import Recall, Search, afresh, studied, study_of
+from fedxray.audit.restoring import restore
+from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.round_loop import continue_run
 from fedxray.federation.setting import Federation
@@ -30,30 +34,21 @@ from fedxray.metrics.table import metric as metric_named
 from fedxray.progress import Report, silent
 from fedxray.seeds import fork, spell
 
-# --- An active server's line to the clients of a simulated run, which it continues from a recorded round.
+# How the view of a case is made: its role, rounds and grants
 
 
 def open_channel(
     transcript: Transcript, truth: Truth, *, rounds: Sequence[int] | None = None
 ) -> Channel | None:
-    """A channel that goes on after the last of these rounds (or of all recorded ones).
+    """Return an active server's channel to the clients, which continues after the last of these rounds.
 
-    There is none to a recording of a live federation, whose clients cannot be asked again, and none under secure
-    aggregation, which hides what a single client replies.
+    `rounds` defaults to all recorded ones. There is no channel to a recording of a live federation, whose clients
+    cannot be asked again, and none under secure aggregation, which hides what a single client replies.
     """
     after = max(transcript.rounds() if rounds is None else rounds, default=None)
     if transcript.recorded or transcript.secure_aggregation or after is None:
         return None
-    federation = Federation(
-        space=truth.space,
-        clients=truth.train,
-        holdout=truth.holdout,
-        public=truth.public,
-        model=truth.model,
-        recipe=truth.recipe,
-        defence=truth.defence,
-        rounds=truth.rounds,
-    )
+    federation = Federation.of(truth)
 
     def channel(tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
         branch = continue_run(
@@ -71,53 +66,28 @@ def open_channel(
     return channel
 
 
-# --- What all parts of one case share: whose seat it is, what was seen and granted, how an attack is run
-# and scored.
-
-
-# Hands out a memo for everything that is computed on one view.
-Memos = Callable[[View], Memo]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bench:
-    """What all parts of one case share."""
-
-    part: AttackPart
-    attack: Attack
-    transcript: Transcript
-    truth: Truth
-    client: int | None  # None: everyone but the seats
-    aware: bool | None
-    memos: Memos
-    recall: Recall = afresh  # points that a search has asked for
-    report: Report = silent
-    unknown: tuple[str, ...] = ()  # grants that nobody can give, as a recording does not tell them
-    known: dict[str, Evidence] = field(default_factory=dict)  # restored answers by their raw ones
-
-
 def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[str]:
-    """What this adversary is told: the plan's list or the attack's own, and the defence where it is aware of one."""
+    """Return the grants of this adversary: the plan's list or the attack's own, with `defence` where it is aware."""
     names = set(part.grants if part.grants is not None else declared_grants(attack))
     return sorted((names - {"defence"}) | ({"defence"} if aware else set()))
 
 
 def declared_grants(attack: Attack) -> set[str]:
-    """The grants an attack declares, with those of the attacks it is made of."""
-    found = set(attack.grants)
+    """Return the grants that an attack declares, with those of its inner attacks."""
+    names = set(attack.grants)
     for inner in inner_attacks(attack):
-        found |= declared_grants(inner)
-    return found
+        names |= declared_grants(inner)
+    return names
 
 
 def inner_attacks(attack: Attack) -> list[Attack]:
-    """The attacks that an attack holds as settings."""
+    """Return the attacks that an attack holds as settings."""
     settings = (getattr(attack, field.name) for field in fields(attack))  # type: ignore[arg-type]
     return [setting for setting in settings if isinstance(setting, Attack)]
 
 
 def check_inner_kinds(attack: Attack, place: str) -> None:
-    """Refuse an inner attack that gives something else than its field is named for: a model, or labels."""
+    """Refuse an inner attack that returns something else than its field is named for: a model, or labels."""
     for setting in fields(attack):  # type: ignore[arg-type]
         inner = getattr(attack, setting.name)
         if not isinstance(inner, Attack):
@@ -127,50 +97,18 @@ def check_inner_kinds(attack: Attack, place: str) -> None:
                 f"{place}: {setting.name}",
                 expected=f"an attack that gives {setting.name}",
                 got=f"{inner.name}, which gives {inner.kind}",
-                remedy="`fedxray list attacks` tells what each one gives.",
+                remedy="`fedxray list attacks` lists what each one gives.",
             )
         check_inner_kinds(inner, f"{place}: {setting.name}")
 
 
 def adapts(attack: Attack) -> bool:
-    """Whether knowing the defence changes anything."""
+    """Return whether knowing the defence changes the attack or one of its inner attacks."""
     return attack.adapts or any(adapts(inner) for inner in inner_attacks(attack))
 
 
-def make_view(bench: Bench, attack: Attack, *, messages_of: int | None = None, rows: Rows = "train") -> View:
-    """The view of the case; a control reads another client's messages, or asks about held-out rows."""
-    names = [name for name in grant_names(bench.part, attack, bench.aware) if name not in bench.unknown]
-    grants = disclose(
-        bench.truth,
-        names,
-        client=bench.client,
-        seats=bench.part.seats,
-        rows=rows,
-        transcript=bench.transcript,
-    )
-    return take_seat(bench, grants, bench.client if messages_of is None else messages_of)
-
-
-def take_seat(bench: Bench, grants: Grants, client: int | None) -> View:
-    """The view of the plan's role with these grants."""
-    transcript, rounds = bench.transcript, rounds_read(bench.part, bench.transcript)
-    role = bench.part.role
-    client = 0 if client is None else client  # who is looked at does not matter where only sums are seen
-    if role == "curious-client":
-        # Of a fellow client in a recording nothing is known.
-        own = [] if transcript.recorded else [bench.truth.train[seat] for seat in bench.part.seats]
-        return roles.curious_client(transcript, seat=bench.part.seats, own=own, grants=grants, rounds=rounds)
-    if role == "secure-aggregation":
-        return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)
-    if role == "active-server":
-        channel = open_channel(transcript, bench.truth, rounds=rounds)
-        return roles.active_server(transcript, client=client, channel=channel, grants=grants, rounds=rounds)
-    seat = {"server": roles.server, "eavesdropper": roles.eavesdropper}[role]
-    return seat(transcript, client=client, grants=grants, rounds=rounds)
-
-
 def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
-    """The recorded rounds that the plan lets this attack read."""
+    """Return the recorded rounds that the plan lets this attack read; None for all."""
     recorded = transcript.rounds()
     if part.rounds is None:
         return None
@@ -180,187 +118,260 @@ def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
 
 
 def root_for(seed: int, target: int | None) -> torch.Generator:
-    """What all attacks about one client draw from, each by its own name and settings."""
+    """Return the generator from which every attack about one client forks its own, by name and settings."""
     return fork(seed, "attacks of an audit", -1 if target is None else target)
 
 
-def run_on(bench: Bench, attack: Attack, view: View) -> Evidence:
-    """The attack's evidence, from the store where it is there already."""
-    memo, root = bench.memos(view), root_for(bench.truth.seed, view.target)
-    return memo(attack, view, lambda: attack.run(view, generator=root, memo=memo, report=bench.report))
+# The context of a case
 
 
-def answer_on(bench: Bench, attack: Attack, view: View) -> Evidence:
-    """The same, of the best settings where the plan lets them be searched."""
-    if bench.part.search is None:
-        return run_on(bench, attack, view)
-    return studied(search_on(bench, attack, view))
+class Answers:
+    """The answers of attacks on one view; this one stores nothing. It is the memo of attacks that run others."""
+
+    def load(self, attack: Attack, view: View) -> Evidence | None:
+        """Return the stored answer of an attack, None where there is none."""
+        return None
+
+    def save(self, attack: Attack, view: View, evidence: Evidence) -> None:
+        """Store the answer of an attack."""
+
+    def __call__(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
+        """Return the stored answer of an inner attack, or the one that `run` computes."""
+        return run()
 
 
-def search_on(bench: Bench, attack: Attack, view: View) -> Search:
-    """The search of the plan for the best settings of this attack."""
-    return Search(
-        attack=attack,
-        study=study_of(attack, bench.part.search, f"attack {bench.part.title}: search"),
-        run=lambda one: run_on(bench, one, view),
-        generator=root_for(bench.truth.seed, view.target),
-        recall=bench.recall,
-    )
+def no_answers(view: View) -> Answers:
+    """Store no answers, whatever the view."""
+    return Answers()
 
 
-def guess_on(bench: Bench, attack: Attack, view: View) -> Evidence:
-    """The same after the plan's restorer, if it names one; floors are not restored."""
-    raw = answer_on(bench, attack, view)
-    if bench.part.restore is None:
-        return raw
-    question = spell(raw.tensors)
-    if question not in bench.known:
-        bench.known[question] = restored(bench.part, bench.truth, raw)
-    return bench.known[question]
+@dataclass(frozen=True, kw_only=True)
+class CaseContext:
+    """What the attack, the floors and the controls of one case share: data, role, grants, stored answers."""
 
+    part: AttackPart
+    attack: Attack
+    transcript: Transcript
+    truth: Truth
+    client: int | None  # None: all clients but the seats
+    aware: bool | None
+    answers: Callable[[View], Answers] = no_answers
+    recall: Recall = ask_afresh  # stored points of a search
+    report: Report = silent
+    unknown: tuple[str, ...] = ()  # grants that a recording does not hold
+    restored: dict[str, Evidence] = field(default_factory=dict)  # by the raw evidence, spelled
 
-def score_on(bench: Bench, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None) -> Scores:
-    """The guess held against the client's records, or the first few of them."""
-    more = scored_with(bench.part.metrics or ())
-    return score(
-        evidence,
-        bench.truth,
-        client=bench.client,
-        seats=bench.part.seats,
-        rows=rows,
-        limit=limit,
-        **more,
-    )
+    def view(self, attack: Attack, *, messages_of: int | None = None, rows: Rows = "train") -> View:
+        """Return what the adversary of this case sees and is granted.
 
+        A control reads another client's messages (`messages_of`) or asks about held-out records (`rows`).
+        """
+        names = [name for name in grant_names(self.part, attack, self.aware) if name not in self.unknown]
+        grants = disclose(
+            self.truth,
+            names,
+            client=self.client,
+            seats=self.part.seats,
+            rows=rows,
+            transcript=self.transcript,
+        )
+        return self.view_with(grants, self.client if messages_of is None else messages_of)
 
-FROM_NOTHING = ("images", "rows")  # kinds whose guesses are about no records in particular
+    def view_with(self, grants: Grants, client: int | None) -> View:
+        """Return the view of the plan's role on a client with these grants."""
+        transcript, rounds = self.transcript, rounds_read(self.part, self.transcript)
+        role, seats = self.part.role, self.part.seats
+        client = 0 if client is None else client  # any client is the same where only sums are seen
+        if role == "curious-client":
+            # The records of a fellow client in a recording are not known.
+            own = [] if transcript.recorded else [self.truth.train[seat] for seat in seats]
+            return roles.curious_client(transcript, seat=seats, own=own, grants=grants, rounds=rounds)
+        if role == "secure-aggregation":
+            return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)
+        if role == "active-server":
+            channel = open_channel(transcript, self.truth, rounds=rounds)
+            return roles.active_server(
+                transcript, client=client, channel=channel, grants=grants, rounds=rounds
+            )
+        make = {"server": roles.server, "eavesdropper": roles.eavesdropper}[role]
+        return make(transcript, client=client, grants=grants, rounds=rounds)
+
+    def infer(self, attack: Attack, view: View, *, searched: bool = True, restored: bool = True) -> Evidence:
+        """Return the evidence of an attack on a view, stored or computed.
+
+        `searched`: with the best settings, where the plan searches them. `restored`: after the plan's restorer, where
+        it names one.
+        """
+        if searched and self.part.search is not None:
+            evidence = best_answer(self.search(attack, view))
+        else:
+            answers = self.answers(view)
+            stored = answers.load(attack, view)
+            if stored is None:
+                root = root_for(self.truth.seed, view.target)
+                evidence = attack.run(view, generator=root, memo=answers, report=self.report)
+                answers.save(attack, view, evidence)
+            else:
+                evidence = stored
+        if not restored or self.part.restore is None:
+            return evidence
+        key = spell(evidence.tensors)
+        if key not in self.restored:
+            self.restored[key] = restore(self.part, self.truth, evidence)
+        return self.restored[key]
+
+    def search(self, attack: Attack, view: View) -> AttackSearch:
+        """Return the plan's search for the best settings of this attack."""
+        return AttackSearch(
+            attack=attack,
+            study=study_of(attack, self.part.search, f"attack {self.part.title}: search"),
+            run=lambda trial: self.infer(trial, view, searched=False, restored=False),
+            generator=root_for(self.truth.seed, view.target),
+            recall=self.recall,
+        )
+
+    def score(self, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None) -> Scored:
+        """Score evidence against the client's records, or the first `limit` of them."""
+        scores = score(
+            evidence,
+            self.truth,
+            client=self.client,
+            seats=self.part.seats,
+            rows=rows,
+            limit=limit,
+            **scored_with(self.part.metrics or ()),
+        )
+        return Scored(evidence=evidence, scores=scores, rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A guess with its scores, and which records it was held against."""
+    """Evidence with its scores, and the records that it was scored against."""
 
     evidence: Evidence
     scores: Scores
     rows: Rows = "train"
 
 
-def floors_of(bench: Bench) -> dict[str, Scored]:
-    """Every floor of the attack that this data can supply, scored like the attack."""
-    found: dict[str, Scored] = {}
-    for name in bench.attack.floors:
-        if name == "other-optimum":  # needs the truth, so it is made where scores are
-            if len(bench.truth.train) > 1 and bench.client is not None:
-                found[name] = _scored(bench, other_optimum(bench.truth, bench.client))
+# Floors, controls and ceilings
+
+
+FROM_NOTHING = ("images", "rows")  # kinds whose guesses are not about given records
+
+
+def floors_of(context: CaseContext) -> dict[str, Scored]:
+    """Return every floor of the attack that this data can supply, scored like the attack."""
+    floors: dict[str, Scored] = {}
+    for name in context.attack.floors:
+        if name == "other-optimum":  # computed from the truth, so it is not an attack of the catalogue
+            if len(context.truth.train) > 1 and context.client is not None:
+                floors[name] = context.score(other_optimum(context.truth, context.client))
             continue
-        floor = catalog.floor_for(name, bench.attack.kind)
-        grants = disclose(bench.truth, floor.grants, client=bench.client, seats=bench.part.seats)
-        view = take_seat(bench, grants, bench.client).without_messages()
+        floor = catalog.floor_for(name, context.attack.kind)
+        grants = disclose(context.truth, floor.grants, client=context.client, seats=context.part.seats)
+        view = context.view_with(grants, context.client).without_messages()
         # A curious client may use its own records or leave them: where clients differ they mislead.
         views = [view, replace(view, own=())] if view.own else [view]
         try:
-            guesses = [_scored(bench, run_on(bench, floor, one)) for one in views]
-            means = strongest([dict(guess.scores.means) for guess in guesses])
-            found[name] = replace(guesses[0], scores=replace(guesses[0].scores, means=means))
-        except Refused:  # no public share: the floor is missing, and the verdict says so
+            guesses = [
+                context.score(context.infer(floor, variant, searched=False, restored=False))
+                for variant in views
+            ]
+        except Refused:  # no public share: the floor is missing, and the verdict states it
             continue
-    return found
+        means = strongest([dict(guess.scores.means) for guess in guesses])
+        floors[name] = replace(guesses[0], scores=replace(guesses[0].scores, means=means))
+    return floors
 
 
 def strongest(guesses: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The better value of every metric: no guesser could choose like that, so it is a generous floor."""
-    found = dict(guesses[0])
+    """Return the better value of every metric: no guesser could choose like that, so it is a generous floor."""
+    best = dict(guesses[0])
     for guess in guesses[1:]:
         for name, value in guess.items():
             better = min if metric_named(name).down else max
-            found[name] = better(found.get(name, value), value)
-    return found
+            best[name] = better(best.get(name, value), value)
+    return best
 
 
-def controls_of(bench: Bench) -> dict[str, Scored]:
-    """The attack repeated where it should not work."""
-    makers: dict[str, Callable[[Bench], Scored | None]] = {
+def controls_of(context: CaseContext) -> dict[str, Scored]:
+    """Return the attack repeated where it should not work, by the name of the control."""
+    makers: dict[str, Callable[[CaseContext], Scored | None]] = {
         "held-out": _held_out,
         "other-client": _other_client,
         "global-model": _global_model,
     }
-    made = {name: makers[name](bench) for name in chosen_controls(bench.part, bench.attack)}
-    return {name: one for name, one in made.items() if one is not None}
-
-
-def _scored(bench: Bench, evidence: Evidence, rows: Rows = "train") -> Scored:
-    return Scored(evidence=evidence, scores=score_on(bench, evidence, rows), rows=rows)
+    scored = {name: makers[name](context) for name in chosen_controls(context.part, context.attack)}
+    return {name: control for name, control in scored.items() if control is not None}
 
 
 def chosen_controls(part: AttackPart, attack: Attack) -> list[str]:
-    """The controls that are run: those of the plan, else all that the attack has."""
+    """Return the controls that are run: those of the plan, else all that the attack has."""
     return [name for name in attack.controls if part.controls is None or name in part.controls]
 
 
-def ceilings_of(bench: Bench) -> dict[str, dict[str, float]]:
-    """What no guess can be asked to beat, where the truth itself gives it: of models, an equally good one."""
-    if bench.attack.kind != "model" or bench.client is None:
+def ceilings_of(context: CaseContext) -> dict[str, dict[str, float]]:
+    """Return upper bounds that the truth itself gives: for models, another optimum of the same client."""
+    if context.attack.kind != "model" or context.client is None:
         return {}
-    return {"same-client-other-seed": dict(same_client_other_seed(bench.truth, bench.client).means)}
+    return {"same-client-other-seed": dict(same_client_other_seed(context.truth, context.client).means)}
 
 
-def _held_out(bench: Bench) -> Scored | None:
-    """The same attack on records of the same client that nobody trained on."""
-    held = [len(one) for client, one in enumerate(bench.truth.holdout) if client not in bench.part.seats]
-    seats = bench.part.seats
-    if not len(records_in_question(bench.truth, bench.client, seats, "holdout")):
+def _held_out(context: CaseContext) -> Scored | None:
+    """Score the attack on records of the same client that were never trained on."""
+    attack, seats = context.attack, context.part.seats
+    sizes = [len(records) for client, records in enumerate(context.truth.holdout) if client not in seats]
+    if not len(records_in_question(context.truth, context.client, seats, "holdout")):
         return None
-    if bench.attack.kind == "sources" and sum(map(bool, held)) < 2:  # nobody's to tell them from
+    if attack.kind == "sources" and sum(map(bool, sizes)) < 2:  # a single possible source
         return None
-    if any(name.startswith("oracle-") for name in grant_names(bench.part, bench.attack, bench.aware)):
-        return None  # whoever holds the records in question would hold these too
-    if bench.attack.kind in FROM_NOTHING:
-        # The same guesses, held against as many records that nobody trained on.
-        same = guess_on(bench, bench.attack, make_view(bench, bench.attack))
-        limit = len(records_in_question(bench.truth, bench.client, seats))
-        found = score_on(bench, same, "holdout", limit=limit)
-        return Scored(evidence=same, scores=found, rows="holdout")
-    view = make_view(bench, bench.attack, rows="holdout")
-    return _scored(bench, guess_on(bench, bench.attack, view), "holdout")
+    if any(name.startswith("oracle-") for name in grant_names(context.part, attack, context.aware)):
+        return None  # an adversary that holds the records in question would hold these too
+    if attack.kind in FROM_NOTHING:
+        # The same guesses, scored against as many records that were never trained on.
+        evidence = context.infer(attack, context.view(attack))
+        limit = len(records_in_question(context.truth, context.client, seats))
+        return context.score(evidence, "holdout", limit=limit)
+    return context.score(context.infer(attack, context.view(attack, rows="holdout")), "holdout")
 
 
-def _other_client(bench: Bench) -> Scored | None:
-    """The same attack with the messages of the next client, about the same records."""
-    if bench.client is None or not _reads_single_replies(bench):
+def _other_client(context: CaseContext) -> Scored | None:
+    """Score the attack on the messages of the next client, about the records of this one."""
+    attack = context.attack
+    if context.client is None or not _reads_single_replies(context):
         return None
-    other = next_client(bench.client, len(bench.truth.train), bench.part.seats)
-    if other is None:
+    neighbour = next_client(context.client, len(context.truth.train), context.part.seats)
+    if neighbour is None:
         return None
-    if bench.attack.kind == "sources":
-        return _scored(bench, _under_other_names(bench))
-    view = make_view(bench, bench.attack, messages_of=other)
+    if attack.kind == "sources":
+        return context.score(_under_other_names(context))
     try:
-        return _scored(bench, guess_on(bench, bench.attack, view))
-    except Refused:  # the other client never took part in a round that was read
+        return context.score(context.infer(attack, context.view(attack, messages_of=neighbour)))
+    except Refused:  # the other client took part in none of the rounds that are read
         return None
 
 
-def _under_other_names(bench: Bench) -> Evidence:
-    """The guess about sources if the messages of every client had come from the one before it."""
-    found = guess_on(bench, bench.attack, make_view(bench, bench.attack))
-    count = len(bench.truth.train)
-    others = [next_client(client, count, bench.part.seats) for client in range(count)]
-    names = [client if other is None else other for client, other in enumerate(others)]
-    owners = found.tensors["owners"]
+def _under_other_names(context: CaseContext) -> Evidence:
+    """Return the guess about sources as if the messages of every client had come from the one before it."""
+    evidence = context.infer(context.attack, context.view(context.attack))
+    count = len(context.truth.train)
+    neighbours = [next_client(client, count, context.part.seats) for client in range(count)]
+    names = [client if after is None else after for client, after in enumerate(neighbours)]
+    owners = evidence.tensors["owners"]  # [records]
     renamed = torch.tensor(names, dtype=owners.dtype, device=owners.device)[owners]
-    return replace(found, tensors={**found.tensors, "owners": renamed})
+    return replace(evidence, tensors={**evidence.tensors, "owners": renamed})
 
 
-def _global_model(bench: Bench) -> Scored | None:
-    """The same attack with the global model in place of the client's."""
-    plain = without_client_model(bench.attack)
-    if plain is None or plain == bench.attack:
+def _global_model(context: CaseContext) -> Scored | None:
+    """Score the attack with the global model in place of the client's."""
+    attack = without_client_model(context.attack)
+    if attack is None or attack == context.attack:
         return None
-    return _scored(bench, guess_on(bench, plain, make_view(bench, plain)))
+    return context.score(context.infer(attack, context.view(attack)))
 
 
 def without_client_model(attack: Attack) -> Attack | None:
-    """The attack with the global model wherever it would use one of the client; None where it uses none."""
+    """Return the attack with the global model wherever it would use a client's; None where it uses none."""
     if attack.kind == "model":
         return GlobalModel()
     models = [
@@ -372,11 +383,11 @@ def without_client_model(attack: Attack) -> Attack | None:
 
 
 def next_client(client: int, clients: int, seats: Sequence[int]) -> int | None:
-    """The next client after this one, none of the seats; None where there is no other."""
+    """Return the next client after this one that is no seat; None where there is none."""
     others = [(client + step) % clients for step in range(1, clients)]
     return next((other for other in others if other not in seats), None)
 
 
-def _reads_single_replies(bench: Bench) -> bool:
-    hidden = bench.transcript.secure_aggregation
-    return roles.ROLES[bench.part.role].single_replies and not hidden
+def _reads_single_replies(context: CaseContext) -> bool:
+    hidden = context.transcript.secure_aggregation
+    return roles.ROLES[context.part.role].single_replies and not hidden

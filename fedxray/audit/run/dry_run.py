@@ -1,4 +1,7 @@
-"""What was understood of the data, in lines for people: a column that was misread shows here, not in the verdict."""
+"""The lines of `fedxray audit --dry-run`: how the data was read, and the error of treating all clients as one.
+
+A column that was misread shows here, before the audit.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ WARNING = (
 
 
 def understood(prepared: Prepared) -> list[str]:
-    """Target, secret, columns, clients and public records, each line with its word first."""
+    """Return lines on target, sensitive column, columns, clients and public records, each with its heading first."""
     dataset, parts = prepared.dataset, prepared.split
     columns = _columns(dataset) if dataset.space.kind == "table" else _images(dataset)
     facts = [
@@ -56,53 +59,49 @@ def understood(prepared: Prepared) -> list[str]:
 
 
 def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
-    """Whose recording it is, its rounds, and what stands between what it holds and what others saw."""
-    told = prepared.recorded or {}
-    facts = [("recording", heading(told))]
-    if place(told):
-        facts.append(("", f"place: {place(told)}"))
-    facts += [("", f"! {word}: {text}") for word, text in shortcomings(told)]
-    if told["side"] != "client" or told["owner"] == ON_WORD:
-        facts.append(("", f"that the node is yours: {told['owner']}"))
-    if told["recipe_heard"]:
-        facts.append(("", f"told the clients: {', '.join(told['recipe_heard'])}"))
-    facts += [("", text) for text in searched(told.get("recipe_searched"))]
-    for field, rounds in told["recipe_varied"].items():
+    """Return the node of a recording, its rounds, and how what it holds may differ from what others saw."""
+    recorded = prepared.recorded or {}
+    facts = [("recording", heading(recorded))]
+    if place(recorded):
+        facts.append(("", f"place: {place(recorded)}"))
+    facts += [("", f"! {word}: {text}") for word, text in shortcomings(recorded)]
+    if recorded["side"] != "client" or recorded["owner"] == ON_WORD:
+        facts.append(("", f"that the node is yours: {recorded['owner']}"))
+    if recorded["recipe_heard"]:
+        facts.append(("", f"sent to the clients: {', '.join(recorded['recipe_heard'])}"))
+    facts += [("", text) for text in searched(recorded.get("recipe_searched"))]
+    for field, rounds in recorded["recipe_varied"].items():
         facts.append(("", f"! {field} changes: {rounds}; to replay a training, read rounds of one"))
-    for field, value in told["recipe_doubted"].items():
-        facts.append(("", f"! {field} is told as {value}, which cannot be"))
-    if told["changed_after"]:
+    for field, value in recorded["recipe_doubted"].items():
+        facts.append(("", f"! {field} was sent as {value}, which is impossible"))
+    if recorded["changed_after"]:
+        mods = printable(", ".join(recorded["changed_after"]))
+        facts.append(("", f"! {mods} came after the recorder: others saw something else"))
+    if recorded["not_recorded"]:
         facts.append(
-            (
-                "",
-                f"! {printable(', '.join(told['changed_after']))} came after the recorder: others saw something else",
-            )
+            ("", f"! no message holds {some(recorded['not_recorded'], SHOWN_LAYERS)}: [model] gives its own")
         )
-    if told["not_recorded"]:
-        facts.append(
-            ("", f"! no message holds {some(told['not_recorded'], SHOWN_LAYERS)}: [model] gives its own")
-        )
-    if told["frozen_changed"]:
-        moved = some(told["frozen_changed"], SHOWN_LAYERS)
+    if recorded["frozen_changed"]:
+        moved = some(recorded["frozen_changed"], SHOWN_LAYERS)
         facts.append(("", f"! [model] does not train {moved}, yet the recording changes it"))
     return facts
 
 
 def searched(search: Mapping[str, Any] | None) -> list[str]:
-    """What a search of the recipe came to."""
+    """Return lines on the result of a search of the recipe."""
     if search is None:
         return []
     if not search["chosen"]:
-        return [f"! the search of the recipe came to nothing: {search['reason']}"]
+        return [f"! the search of the recipe failed: {search['reason']}"]
     chosen = ", ".join(f"{name} {value}" for name, value in search["chosen"].items())
     facts = [f"searched by the attacker's own loss: {chosen} (best of {len(search['tried'])})"]
     if search["alike"]:
-        facts.append(f"! not told apart by it: {', '.join(search['alike'])}; others fit nearly as well")
+        facts.append(f"! not distinguished by it: {', '.join(search['alike'])}; others fit nearly as well")
     return facts
 
 
 def learnt(fell: int, rounds: int) -> str:
-    """Whether the records look like those that were trained on."""
+    """Return a line on whether the records look like those that were trained on."""
     seen = f"the training lowered the loss on these records in {fell} of {rounds} rounds"
     doubt = "are they what the node trained on, as its network got them?"
     return f"{'fits':<12}{seen}" if 2 * fell >= rounds else f"{'fits':<12}! {seen}: {doubt}"
@@ -135,13 +134,13 @@ def _columns(dataset: Dataset) -> list[tuple[str, str]]:
 
 
 def _group(column: Column, records: int) -> str:
-    """A column of categories and how many there are, marked where they are suspiciously many."""
+    """Return a column with its number of categories, marked where they are suspiciously many."""
     count = len(column.categories)
     return f"{column.name} ({count}{'!' if count > max(MANY_VALUES, records // 20) else ''})"
 
 
 def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
-    """Each client with its name and how many records it trains on and holds out."""
+    """Return each client with its name and how many records it trains on and holds out."""
     counts = [(len(train), len(held)) for train, held in zip(parts.train, parts.holdout, strict=True)]
     facts = [("clients", f"{len(counts)} (with seed {seed}):")]
     for client, (train, held) in enumerate(counts[:SHOWN_CLIENTS]):
@@ -155,16 +154,15 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
     return facts
 
 
-# --- How far off it is to take all clients behind a sum for one (paper 004, Lemma 1), said before anything
-# is attacked.
+# The error of treating all clients behind a sum as one (curious client, 2024, Lemma 1)
 
 
-MOST_STEPS = 2_000_000  # local steps times examples of a round: more would not be a quick word beforehand
+MOST_STEPS = 2_000_000  # local steps times examples of a round: more would take too long for a dry run
 READS_SUMS = "curious-client"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Off:
+class SumError:
     """The distance of the clients' mean update from that of one client with all records, as a share of the latter."""
 
     clients: int
@@ -173,34 +171,34 @@ class Off:
 
 
 def words(plan: Plan, prepared: Prepared) -> list[str]:
-    """One line for every attack that reads a sum as one client's reply; none where a round is too long to try."""
-    found = []
+    """Return one line for every attack that reads a sum as one client's reply; none where a round takes too long."""
+    lines = []
     for part in plan.attacks:
         attack = part.make(plan.folder)
         if attack.name != READS_SUMS or part.restore is not None or not is_about_everyone(plan, part):
             continue
         clients = behind(part, prepared.federation, getattr(attack, "own_share", ""))
         if _work(prepared.federation.recipe, clients) <= MOST_STEPS:
-            found.append(f"{part.title}: {said(how_far_off(prepared.federation, clients))}")
-    return found
+            lines.append(f"{part.title}: {spoken(how_far_off(prepared.federation, clients))}")
+    return lines
 
 
 def behind(part: AttackPart, federation: Federation, own_share: str) -> tuple[Records, ...]:
-    """Whose records stand behind what the attack reads: all, or all but the seats where those take theirs out."""
+    """Return the records behind what the attack reads: all, or all but the seats' where these subtract their own."""
     out = part.seats if own_share == "subtract" else ()
-    return tuple(one for client, one in enumerate(federation.clients) if client not in out)
+    return tuple(records for client, records in enumerate(federation.clients) if client not in out)
 
 
-def how_far_off(federation: Federation, clients: Sequence[Records]) -> Off:
-    """Simulated for the first round: the clients apart, and one client that takes as many steps on all records."""
+def how_far_off(federation: Federation, clients: Sequence[Records]) -> SumError:
+    """Simulate the first round with the clients apart, and with one client that takes as many steps on all records."""
     recipe = federation.recipe
     length = recipe.batch_size
-    whole = replace(recipe, batch_size=length if length == "all" else length * len(clients))
+    joint = replace(recipe, batch_size=length if length == "all" else length * len(clients))
     start = parameters_of(federation.model)
     apart = _end(federation, clients, recipe)
-    together = _end(federation, [union(tuple(clients))], whole)
+    together = _end(federation, [union(tuple(clients))], joint)
     moved = float(norm(subtract(together, start)))
-    return Off(
+    return SumError(
         clients=len(clients),
         simulated=float(norm(subtract(apart, together))) / moved if moved else 0.0,
         leading=_leading(federation, clients, start, moved)
@@ -209,14 +207,12 @@ def how_far_off(federation: Federation, clients: Sequence[Records]) -> Off:
     )
 
 
-def said(off: Off) -> str:
-    """In words."""
-    if off.clients == 1:
-        return "one client stands behind the update, nothing is taken for something else"
-    term = "" if off.leading is None else f" (Lemma 1's leading term: {_percent(off.leading)})"
-    return (
-        f"taking {off.clients} clients for one puts the update off by {_percent(off.simulated)} of it{term}"
-    )
+def spoken(error: SumError) -> str:
+    """Return the error as a sentence."""
+    if error.clients == 1:
+        return "one client stands behind the update, so that treating it as one is exact"
+    term = "" if error.leading is None else f" (Lemma 1's leading term: {_percent(error.leading)})"
+    return f"treating {error.clients} clients as one changes the update by {_percent(error.simulated)} of it{term}"
 
 
 def _percent(share: float) -> str:
@@ -224,7 +220,7 @@ def _percent(share: float) -> str:
 
 
 def _end(federation: Federation, clients: Sequence[Records], recipe: Recipe) -> Params:
-    """The global model after one round."""
+    """Return the global model after one round."""
     short = replace(
         federation, clients=tuple(clients), holdout=(), recipe=recipe, rounds=1, participation=1.0, record="all",
         defence=NoDefence(), secure_aggregation=False,
@@ -235,8 +231,8 @@ def _end(federation: Federation, clients: Sequence[Records], recipe: Recipe) -> 
 
 def _leading(federation: Federation, clients: Sequence[Records], start: Params, moved: float) -> float:
     network, recipe = in_train_mode(federation.model), federation.recipe
-    losses = [partial(loss_on, network, recipe.loss, one) for one in clients]
-    sizes = [float(len(one)) if recipe.weighting == "examples" else 1.0 for one in clients]
+    losses = [partial(loss_on, network, recipe.loss, records) for records in clients]
+    sizes = [float(len(records)) if recipe.weighting == "examples" else 1.0 for records in clients]
     rate = recipe.learning_rate
     steps = 1 if recipe.kind == "gradient" else recipe.epochs
     term = leading_divergence(start, losses, sizes, rate=rate, steps=steps)
@@ -244,22 +240,23 @@ def _leading(federation: Federation, clients: Sequence[Records], start: Params, 
 
 
 def loss_on(network: nn.Module, loss: str, records: Records, params: Params) -> Tensor:
-    """The mean loss of all records, in the mode that the network is in; its buffers stay as they are."""
+    """Return the mean loss of all records in the network's present mode; its buffers stay as they are."""
     fresh = {name: value.clone() for name, value in buffers_of(network).items()}
     return example_loss(loss)(functional_call(network, {**params, **fresh}, (records.x,)), records.y).mean()
 
 
 def _as_in_the_lemma(recipe: Recipe, clients: Sequence[Records]) -> bool:
-    """Whether every step of every client is a plain step on all it has, and every record counts alike in the mean.
+    """Return whether every local step is a plain step on all records, and every record has the same weight.
 
-    Where clients of different sizes count alike, the lemma's one client is not the one that holds all records.
+    Where clients of different sizes have the same weight, the lemma's one client does not hold all records.
     """
-    sizes = {len(one) for one in clients}
-    whole = recipe.kind == "gradient" or all(recipe.batch_length(size) >= size for size in sizes)
-    alike = recipe.weighting == "examples" or len(sizes) == 1
-    return whole and alike and recipe.momentum == 0 and recipe.mu == 0
+    sizes = {len(records) for records in clients}
+    full_batch = recipe.kind == "gradient" or all(recipe.batch_length(size) >= size for size in sizes)
+    same_weight = recipe.weighting == "examples" or len(sizes) == 1
+    return full_batch and same_weight and recipe.momentum == 0 and recipe.mu == 0
 
 
 def _work(recipe: Recipe, clients: Sequence[Records]) -> int:
     pixels = max(1, clients[0].x[0].numel() // 1000) if clients and len(clients[0]) else 1
-    return sum(recipe.steps(len(one)) * recipe.batch_length(len(one)) for one in clients) * pixels
+    steps = sum(recipe.steps(len(records)) * recipe.batch_length(len(records)) for records in clients)
+    return steps * pixels

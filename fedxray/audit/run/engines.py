@@ -1,4 +1,8 @@
-"""Where tasks are worked on: here, in spawned workers, or on a Ray cluster; what comes out is the same."""
+"""Engines, which run tasks in this process, in spawned worker processes or on a Ray cluster, with the same results.
+
+Every task is called with the same shared arguments (the plan and the store of an audit). The inline engine passes
+these objects as they are; a worker process receives them once, before its first task.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,59 +27,68 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 Progress = Callable[[int, int, str], None]  # done, total, label of the task that ended
-Over = Callable[[], bool]  # whether the time is over
-TIME_IS_OVER = "the time of --budget was over"
+Deadline = Callable[[], bool]  # whether it has passed
+Shared = tuple[Any, ...]  # the first arguments of every task
+DEADLINE_PASSED = "the time of --budget was over"
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ENGINES = ("inline", "processes", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A piece of work in plain values: a function by name and its argument; its result goes to the store."""
+    """A piece of work: a function by its name and the item it works on; its result goes to the store.
+
+    The function is called as `function(*shared, item)` with the shared arguments of `Engine.run`.
+    """
 
     label: str
-    function: str  # "module:function"
-    argument: Mapping[str, Any]
-
-    def work(self) -> None:
-        """Do it here, with one thread."""
-        load(self.function)(self.argument)
+    function: str  # "module:function": a node that only passes the task on need not import it
+    item: Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Death:
-    """A task whose worker died, and how (of a whole run: twice, the second time alone), or that was cut off."""
+class TaskFailure:
+    """A task whose worker process died twice, the second time alone, or that was cut off at the deadline."""
 
     task: Task
     reason: str
-    cut: bool = False  # whether the time was over
+    cut_off: bool = False  # whether the deadline had passed
 
 
-def never() -> bool:
-    """There is time."""
+def no_deadline() -> bool:
+    """A deadline that never passes."""
     return False
 
 
-def cut_off(tasks: Iterable[Task]) -> list[Death]:
-    """Tasks for which there was no time."""
-    return [Death(task=task, reason=TIME_IS_OVER, cut=True) for task in tasks]
+def cut_off(tasks: Iterable[Task]) -> list[TaskFailure]:
+    """The failures of tasks that did not end before the deadline."""
+    return [TaskFailure(task=task, reason=DEADLINE_PASSED, cut_off=True) for task in tasks]
 
 
 class Engine(Protocol):
-    """Works on tasks; used in a with-block, which ends its workers."""
+    """Runs tasks; used in a with-block, which stops its workers."""
 
     def __enter__(self) -> Self:
         """Start."""
 
     def __exit__(self, *error: object) -> None:
-        """End all workers."""
+        """Stop all workers."""
 
-    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
-        """Work on all tasks until every one has ended or the time is over; an exception of a task is raised here."""
+    def run(
+        self,
+        tasks: Sequence[Task],
+        progress: Progress,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        """Run all tasks until every one has ended or the deadline has passed; returns those that failed.
+
+        A FedxrayError of a task is raised here. `shared` are the first arguments of every task.
+        """
 
 
 def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engine:
-    """The engine of that name; `jobs` workers, one per core unless told; `address` is that of a Ray cluster."""
+    """Return the engine of that name with `jobs` workers (default: one per core); `address` is a Ray cluster's."""
     if name not in ENGINES:
         raise unknown_name("--engine", name, ENGINES)
     if address is not None and name != "ray":
@@ -95,42 +108,48 @@ def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engi
     return Processes(jobs or cores())
 
 
-def hands_of(engine: str, jobs: int | None) -> int:
-    """How many tasks are worked on at a time, as far as can be told beforehand."""
+def worker_count(engine: str, jobs: int | None) -> int:
+    """Return how many tasks run at a time, as far as is known before the engine starts."""
     return 1 if engine == "inline" else jobs or cores()
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only: cores that a container leaves us
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 class Inline:
-    """One task after the other in this process."""
+    """Runs one task after the other in this process."""
 
     def __enter__(self) -> Self:
         """Nothing to start."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""
 
-    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
-        """Work on all tasks here; one that has begun is not cut off."""
+    def run(
+        self,
+        tasks: Sequence[Task],
+        progress: Progress,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        """Run all tasks here; a task that has begun is not cut off."""
         with one_thread():
             for done, task in enumerate(tasks):
-                if over():
+                if deadline():
                     return cut_off(tasks[done:])
-                task.work()
+                load(task.function)(*shared, task.item)
                 progress(done + 1, len(tasks), task.label)
         return []
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread, so that sums have one order everywhere; put back afterwards."""
-    import scipy.linalg  # noqa: F401  (its library must be loaded to be told)
+    """Compute with one thread, so that sums have one order everywhere; restore the setting afterwards."""
+    import scipy.linalg  # noqa: F401  (a library must be loaded before it can be limited)
     import sklearn.utils  # noqa: F401
     import torch
     from threadpoolctl import threadpool_limits
@@ -144,55 +163,61 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def try_twice(
-    tasks: Sequence[Task],
-    progress: Progress,
-    *,
-    attempt: Callable[[deque[Task], Callable[[Task], None]], list[Death]],
-    attempt_alone: Callable[[deque[Task], Callable[[Task], None]], list[Death]],
-) -> list[Death]:
-    """Work on all tasks; those whose worker died are repeated at the end, each alone; returns what died again."""
-    ended: list[Task] = []
-
-    def note(task: Task) -> None:
-        ended.append(task)
-        progress(len(ended), len(tasks), task.label)
-
-    deaths: list[Death] = []
-    for first in attempt(deque(tasks), note):
-        for second in [first] if first.cut else attempt_alone(deque([first.task]), note):
-            again = "" if second.cut else ", also when tried again alone"
-            deaths.append(replace(second, reason=f"{second.reason}{again}"))
-            if not second.cut:
-                note(second.task)
-    return deaths
+# Runs waiting tasks, calls back for each that is done, and returns those whose worker died.
+Attempt = Callable[[deque[Task], Callable[[Task], None]], list[TaskFailure]]
 
 
-# --- Spawned workers, one task each at a time; a task whose worker dies is tried again alone, once.
+def run_with_retry(
+    tasks: Sequence[Task], progress: Progress, *, attempt: Attempt, attempt_alone: Attempt
+) -> list[TaskFailure]:
+    """Run all tasks; one whose worker died is retried once at the end, alone. Returns those that died again."""
+    done: list[Task] = []
+
+    def on_done(task: Task) -> None:
+        done.append(task)
+        progress(len(done), len(tasks), task.label)
+
+    failures: list[TaskFailure] = []
+    for first in attempt(deque(tasks), on_done):
+        for second in [first] if first.cut_off else attempt_alone(deque([first.task]), on_done):
+            note = "" if second.cut_off else ", also when tried again alone"
+            failures.append(replace(second, reason=f"{second.reason}{note}"))
+            if not second.cut_off:
+                on_done(second.task)
+    return failures
+
+
+# Worker processes: each runs one task at a time
 
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE = 5.0  # seconds that a worker gets to end by itself
-GLANCE = 0.2  # seconds between two looks at the memory of those who work
+EXIT_TIMEOUT = 5.0  # seconds that a worker gets to exit by itself
+POLL_INTERVAL = 0.2  # seconds between two samples of the memory of busy workers
 
 
 @dataclass
 class Worker:
-    """One process and the pipe to it; `task` is what it works on, `peak` the most bytes it was seen to hold."""
+    """One process and the pipe to it; `task` is what it runs, `peak` the most bytes it was seen to hold."""
 
     process: SpawnProcess
     pipe: Connection
     task: Task | None = None
     peak: int = 0
+    shared: Shared = ()  # the shared arguments that the process holds
 
-    def give(self, task: Task) -> None:
-        """Hand over a task; a worker that is dead already is noticed when it is waited for."""
+    def give(self, task: Task, shared: Shared) -> None:
+        """Send a task, and the shared arguments where the process holds others.
+
+        A worker that is dead already is noticed when it is waited for.
+        """
         self.task = task
+        message = (task, None if shared is self.shared else shared)
+        self.shared = shared
         with contextlib.suppress(BrokenPipeError):
-            self.pipe.send(task)
+            self.pipe.send(message)
 
     def finished(self) -> bool:
-        """Whether the task is done; its error is raised here; False where the process died on it."""
+        """Return whether the task is done, False where the process died on it; its error is raised here."""
         try:
             answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -202,24 +227,24 @@ class Worker:
             raise answer
         return True
 
-    def look(self) -> None:
-        """Note how much memory it has taken, while there is somebody to ask."""
+    def sample_memory(self) -> None:
+        """Note how much memory the process has held, while it is alive."""
         if self.process.pid is not None:
             self.peak = max(self.peak, peak_memory(self.process.pid))
 
-    def obituary(self) -> str:
-        """How the process ended, and the most memory that it was seen to hold."""
-        self.process.join(PATIENCE)
+    def exit_reason(self) -> str:
+        """Return how the process ended, and the most memory that it was seen to hold."""
+        self.process.join(EXIT_TIMEOUT)
         code = self.process.exitcode
         held = f" (it held up to {self.peak / 1e6:,.0f} MB of memory)" if self.peak else ""
         if code is not None and code < 0:
             return f"its process was killed by {_signal_name(-code)}{held}"
         return f"its process ended with code {code}{held}"
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop the process, by force if need be."""
         self.process.terminate()
-        self.process.join(PATIENCE)
+        self.process.join(EXIT_TIMEOUT)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -229,7 +254,7 @@ class Worker:
 
 @dataclass
 class Processes:
-    """At most `jobs` workers, started when there is work for them."""
+    """At most `jobs` workers, started when there are tasks for them."""
 
     jobs: int
     workers: list[Worker] = field(default_factory=list)
@@ -239,52 +264,64 @@ class Processes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End all workers."""
+        """Stop all workers."""
         while self.workers:
-            self.workers.pop().end()
+            self.workers.pop().stop()
 
-    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
-        """Work on all tasks; those whose worker died are repeated at the end, each alone."""
-        return try_twice(
+    def run(
+        self,
+        tasks: Sequence[Task],
+        progress: Progress,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        """Run all tasks; those whose worker died are retried at the end, each alone."""
+        return run_with_retry(
             tasks,
             progress,
-            attempt=partial(self.work_off, jobs=self.jobs, over=over),
-            attempt_alone=partial(self._work_off_alone, over=over),
+            attempt=partial(self.run_waiting, jobs=self.jobs, deadline=deadline, shared=shared),
+            attempt_alone=partial(self._run_alone, deadline=deadline, shared=shared),
         )
 
-    def work_off(
-        self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int, over: Over = never
-    ) -> list[Death]:
-        """Let at most `jobs` workers work until nothing waits; returns the tasks whose worker died."""
-        deaths: list[Death] = []
+    def run_waiting(
+        self,
+        waiting: deque[Task],
+        on_done: Callable[[Task], None],
+        *,
+        jobs: int,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        """Let at most `jobs` workers run until no task waits; returns the tasks whose worker died."""
+        failures: list[TaskFailure] = []
         while waiting or self._busy():
-            if over():
+            if deadline():
                 begun = [worker.task for worker in self._busy() if worker.task is not None]
                 self.__exit__()
-                return deaths + cut_off([*begun, *waiting])
-            self._hand_out(waiting, jobs)
+                return failures + cut_off([*begun, *waiting])
+            self._assign(waiting, jobs, shared)
             for worker in _ready(self._busy()):
                 task = worker.task
                 assert task is not None
                 if worker.finished():
-                    note(task)
+                    on_done(task)
                 else:
-                    deaths.append(Death(task=task, reason=worker.obituary()))
+                    failures.append(TaskFailure(task=task, reason=worker.exit_reason()))
                     self.workers.remove(worker)
-                    worker.end()
-        return deaths
+                    worker.stop()
+        return failures
 
-    def _work_off_alone(
-        self, waiting: deque[Task], note: Callable[[Task], None], *, over: Over
-    ) -> list[Death]:
-        self.__exit__()  # nobody else takes memory while it is tried again
-        return self.work_off(waiting, note, jobs=1, over=over)
+    def _run_alone(
+        self, waiting: deque[Task], on_done: Callable[[Task], None], *, deadline: Deadline, shared: Shared
+    ) -> list[TaskFailure]:
+        self.__exit__()  # no other worker takes memory during the retry
+        return self.run_waiting(waiting, on_done, jobs=1, deadline=deadline, shared=shared)
 
     def _busy(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.task is not None]
 
-    def _hand_out(self, waiting: deque[Task], jobs: int) -> None:
-        """Give every idle worker a task, and start workers while there are too few."""
+    def _assign(self, waiting: deque[Task], jobs: int, shared: Shared) -> None:
+        """Give every idle worker a task, and start workers while there are fewer than `jobs`."""
         while waiting:
             idle = next((worker for worker in self.workers if worker.task is None), None)
             if idle is None:
@@ -292,36 +329,38 @@ class Processes:
                     return
                 idle = start_worker()
                 self.workers.append(idle)
-            idle.give(waiting.popleft())
+            idle.give(waiting.popleft(), shared)
 
 
 def start_worker() -> Worker:
-    """A new worker to which Ctrl-C says nothing; the variables give every library in it one thread."""
+    """Start a worker that ignores Ctrl-C; the environment gives every library in it one thread."""
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=_serve, args=(there,), daemon=True)
-    with environment(dict.fromkeys(ONE_THREAD, "1")), _deaf_to_interrupts():
+    with environment(dict.fromkeys(ONE_THREAD, "1")), _ignoring_interrupts():
         process.start()
     there.close()
     return Worker(process=process, pipe=here)
 
 
 def _serve(pipe: Connection) -> None:
-    """A worker's life: take a task, do it, say that it is done."""
+    """Run tasks from the pipe until it is closed, and answer each with None or its error."""
     threading.Thread(target=_follow_parent, daemon=True).start()
+    shared: Shared = ()
     while True:
         try:
-            task: Task = pipe.recv()
-        except EOFError:  # nobody has work any more
+            task, changed = pipe.recv()
+        except EOFError:  # the parent has closed it
             return
+        shared = shared if changed is None else changed
         try:
-            task.work()
+            load(task.function)(*shared, task.item)
             pipe.send(None)
         except FedxrayError as error:
             pipe.send(error)
 
 
 def _follow_parent() -> None:
-    """Leave at once when the parent has died, so that nobody computes for nothing."""
+    """Exit at once when the parent has died."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -329,33 +368,33 @@ def _follow_parent() -> None:
 
 
 def _ready(workers: list[Worker]) -> list[Worker]:
-    """Wait until a worker answers or dies, or a moment has passed."""
+    """Wait until a worker answers or dies, or the poll interval has passed; return those that did."""
     signs: list[Connection | int] = [worker.pipe for worker in workers]
     signs += [worker.process.sentinel for worker in workers]
-    found = wait(signs, GLANCE)
+    ready = wait(signs, POLL_INTERVAL)
     for worker in workers:
-        worker.look()
-    return [worker for worker in workers if worker.pipe in found or worker.process.sentinel in found]
+        worker.sample_memory()
+    return [worker for worker in workers if worker.pipe in ready or worker.process.sentinel in ready]
 
 
 def _signal_name(number: int) -> str:
-    """What a signal is called; most real-time signals have no name."""
-    return next((one.name for one in signal.Signals if one == number), f"signal {number}")
+    """Return the name of a signal; most real-time signals have none."""
+    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 
 
 def peak_memory(pid: int) -> int:
-    """The most bytes that a living process has held so far; 0 where the system does not tell."""
+    """Return the most bytes that a living process has held so far; 0 where the system does not report it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    told = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    return int(told[0]) * 1024 if told else 0
+    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(peaks[0]) * 1024 if peaks else 0
 
 
 @contextlib.contextmanager
 def environment(changes: dict[str, str]) -> Iterator[None]:
-    """Variables that a new process inherits; put back afterwards."""
+    """Set variables that a new process inherits; restore them afterwards."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -369,8 +408,8 @@ def environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A process started here inherits that it ignores Ctrl-C; its parent ends it instead."""
+def _ignoring_interrupts() -> Iterator[None]:
+    """Let a process started here ignore Ctrl-C; its parent stops it instead."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

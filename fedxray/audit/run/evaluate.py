@@ -1,4 +1,8 @@
-"""One case from its transcript to its scores: the attack, its floors and its controls, all scored alike."""
+"""One case from its context to its outcome: the attack, its floors and its controls, all scored in the same way.
+
+Besides the scores an outcome holds the ledger, the most exposed records, scores by class, example records for the
+report, and for a recording intervals over its records.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +28,12 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import CONFIDENCE, ROUNDING, Interval
 from fedxray.audit.restoring import restoring_facts
 from fedxray.audit.run.comparisons import (
-    Bench,
+    CaseContext,
     Scored,
-    adapts,
     ceilings_of,
-    check_inner_kinds,
     chosen_controls,
     controls_of,
-    declared_grants,
     floors_of,
-    grant_names,
-    guess_on,
-    inner_attacks,
-    make_view,
-    next_client,
-    rounds_read,
-    score_on,
-    strongest,
-    without_client_model,
 )
 from fedxray.data.dataset import Column, Dataset, Space
 from fedxray.federation.truth import Truth
@@ -50,8 +42,73 @@ from fedxray.metrics.records import placements, values_told
 from fedxray.metrics.scores import Scores
 from fedxray.metrics.table import metric as metric_named
 
-# --- Where a case leaks: the most exposed records, by their place and score, and scores by class; never
-# their content.
+# Facts of an attack about the records of its own seat: they are never scored, but they may have been found.
+OWN = ("own_share", "own_images", "own_found", "own_psnr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOutcome:
+    """The evidence of a case, its scores, and what they are compared with."""
+
+    evidence: Evidence
+    score: Scores
+    ledger: dict[str, Any]
+    oracle: bool
+    floors: dict[str, dict[str, float]]
+    controls: dict[str, dict[str, float]]
+    ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
+    within: dict[str, RecordIntervals] = field(default_factory=dict)  # intervals over records, of a recording
+    exposed: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # the most exposed records
+    by_class: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+
+
+def evaluate(context: CaseContext) -> CaseOutcome:
+    """Run and score the attack, its floors and its controls."""
+    view = context.view(context.attack)
+    evidence = context.infer(context.attack, view)
+    guess = context.score(evidence)
+    floors, controls = floors_of(context), controls_of(context)
+    return CaseOutcome(
+        evidence=evidence,
+        score=guess.scores,
+        ledger=ledger_of(context, view)
+        | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
+        oracle=view.grants.is_oracle,
+        floors={name: dict(floor.scores.means) for name, floor in floors.items()},
+        controls={name: dict(control.scores.means) for name, control in controls.items()},
+        ceilings=ceilings_of(context),
+        within=within_run(context, guess, floors, controls) if context.transcript.recorded else {},
+        exposed=exposed_records(context, guess),
+        by_class=by_class(context, guess, floors),
+    )
+
+
+def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
+    """Return what the adversary of a case sees and knows, in plain values."""
+    hidden = context.transcript.secure_aggregation and roles.ROLES[view.role].single_replies
+    space = context.truth.space
+    return {
+        **view.ledger(),
+        "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
+        "examples_in_question": len(records_in_question(context.truth, context.client, context.part.seats)),
+        "floor_records": len(context.truth.public),  # floors are always given the public share
+        "defence": context.truth.defence.describe(),
+        "aware": context.aware,
+        "target": context.client,
+        "sensitive": space.sensitive,
+        "target_column": space.target_name,
+        "target_standardised": space.target == "regression" and space.target_std != 1.0,
+        "seats": list(context.part.seats),
+        **restoring_facts(context.part),
+        "controls_left_out": [
+            name
+            for name in context.attack.controls
+            if name not in chosen_controls(context.part, context.attack)
+        ],
+    }
+
+
+# Where a case leaks: the most exposed records by their index and score, and scores by class; never their content
 
 
 MOST_NAMED = 10
@@ -59,86 +116,92 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Graded:
-    """Scores of single records, where each stands among the client's training records, and its class."""
+    """Scores of single records, the index of each among the client's training records, and its class."""
 
     values: Tensor  # [records]
-    places: Tensor | None  # [records]; None where records of several clients were asked for
+    indices: Tensor | None  # [records]; None where records of several clients were asked for
     classes: Tensor | None  # [records]; None for a regression
     sure: Tensor | None = None  # [records]: how sure the attacker is, which orders records of equal values
 
 
-def exposed_records(bench: Bench, guess: Scored) -> dict[str, list[dict[str, float]]]:
-    """By metric the most exposed records first.
+def exposed_records(context: CaseContext, guess: Scored) -> dict[str, list[dict[str, float]]]:
+    """Return the most exposed records by metric, the most exposed first.
 
-    Where a metric knows only hits and misses, hits stand in the order of how sure the attacker is, or none is named.
+    Where a metric is 0 or 1, records of value 1 are ordered by how sure the attacker is, or none is listed.
     """
-    found = {}
-    for name, graded in _graded(bench, guess).items():
-        listed = [] if graded.places is None else _listed(graded, graded.places, metric_named(name).down)
-        if listed:
-            found[name] = listed
-    return found
+    exposed: dict[str, list[dict[str, float]]] = {}
+    for name, graded in _graded(context, guess).items():
+        if graded.indices is not None:
+            listed = _listed(graded, graded.indices, metric_named(name).down)
+            exposed |= {name: listed} if listed else {}
+    return exposed
 
 
 def by_class(
-    bench: Bench, guess: Scored, floors: Mapping[str, Scored]
+    context: CaseContext, guess: Scored, floors: Mapping[str, Scored]
 ) -> dict[str, dict[int, dict[str, Any]]]:
-    """By metric and class: mean over the records of that class, how many they are, and what floors reach there."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
-    beside = {name: _graded(bench, one) for name, one in floors.items()}
-    for metric, graded in _graded(bench, guess).items():
-        others = {name: _means(one[metric]) for name, one in beside.items() if metric in one}
+    """Return by metric and class the mean over the records of that class, their number, and the means of floors."""
+    by_metric: dict[str, dict[int, dict[str, Any]]] = {}
+    graded_floors = {name: _graded(context, floor) for name, floor in floors.items()}
+    for metric, graded in _graded(context, guess).items():
+        floor_means = {
+            name: _means(floor[metric]) for name, floor in graded_floors.items() if metric in floor
+        }
         means = {
-            label: told
-            | {"floors": {name: one[label]["mean"] for name, one in others.items() if label in one}}
-            for label, told in _means(graded).items()
+            label: own
+            | {"floors": {name: mean[label]["mean"] for name, mean in floor_means.items() if label in mean}}
+            for label, own in _means(graded).items()
         }
         if means:
-            found[metric] = means
-    return found
+            by_metric[metric] = means
+    return by_metric
 
 
-def _graded(bench: Bench, guess: Scored) -> dict[str, Graded]:
-    """The single records behind every metric of a guess about training records."""
-    truth, client = bench.truth, bench.client
+def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
+    """Return the single records behind every metric of a guess about training records."""
+    truth, client = context.truth, context.client
     if guess.rows != "train" or client is None:
         return {}
     labels = truth.train[client].y if truth.space.target == "classification" else None
     kind, records = guess.evidence.kind, guess.scores.records
     if kind == "membership":
-        return _members(bench, guess)
+        return _members(context, guess)
     if kind == "sources":
-        asked = source_records(truth, client, bench.part.seats)[0].y if labels is not None else None
-        return {name: Graded(values=values, places=None, classes=asked) for name, values in records.items()}
+        asked = source_records(truth, client, context.part.seats)[0].y if labels is not None else None
+        return {name: Graded(values=values, indices=None, classes=asked) for name, values in records.items()}
     count = len(truth.train[client])
-    places = (
+    indices = (
         attribute_order(truth, client, count) if kind == "attributes" else torch.arange(count, device="cpu")
     )
     sure = guess.evidence.tensors.get("margins") if kind == "attributes" else None
     return {
         name: Graded(
-            values=values, places=places, classes=None if labels is None else labels.cpu()[places], sure=sure
+            values=values,
+            indices=indices,
+            classes=None if labels is None else labels.cpu()[indices],
+            sure=sure,
         )
         for name, values in records.items()
         if len(values) == count
     }
 
 
-def _members(bench: Bench, guess: Scored) -> dict[str, Graded]:
-    """How far each member stands above the non-members, of which the auc is the mean."""
-    inside = membership_records(bench.truth, bench.client, bench.part.seats)[1]
+def _members(context: CaseContext, guess: Scored) -> dict[str, Graded]:
+    """Grade each member by the share of non-members below it; the mean of these shares is the auc."""
+    inside = membership_records(context.truth, context.client, context.part.seats)[1]
     scores = guess.evidence.tensors["scores"].cpu()
     if len(scores) != len(inside) or "auc" not in guess.scores.means:
         return {}
-    assert bench.client is not None  # memberships are asked of one client
-    own = bench.truth.train[bench.client]
-    places = membership_order(bench.truth, bench.client, len(inside))[inside]
-    classes = own.y.cpu()[places] if bench.truth.space.target == "classification" else None
+    assert context.client is not None  # memberships are asked of one client
+    own = context.truth.train[context.client]
+    indices = membership_order(context.truth, context.client, len(inside))[inside]
+    classes = own.y.cpu()[indices] if context.truth.space.target == "classification" else None
     shares = placements(scores, inside)[0]
-    return {"auc": Graded(values=shares, places=places, classes=classes, sure=scores[inside])}
+    return {"auc": Graded(values=shares, indices=indices, classes=classes, sure=scores[inside])}
 
 
-def _listed(graded: Graded, places: Tensor, down: bool) -> list[dict[str, float]]:
+def _listed(graded: Graded, indices: Tensor, down: bool) -> list[dict[str, float]]:
+    """Return the most exposed records; ties are ordered by how sure the attacker is, then by position."""
     values = graded.values.detach().cpu().double()
     sure = torch.zeros_like(values) if graded.sure is None else graded.sure.detach().cpu().double()
     known = torch.isfinite(values)
@@ -148,12 +211,12 @@ def _listed(graded: Graded, places: Tensor, down: bool) -> list[dict[str, float]
     chosen = known & (values == 1) if hits else known
     ranked = sorted(
         torch.nonzero(chosen).flatten().tolist(),
-        key=lambda one: (float(values[one]) if down else -float(values[one]), -float(sure[one]), one),
+        key=lambda row: (float(values[row]) if down else -float(values[row]), -float(sure[row]), row),
     )
     return [
-        {"record": int(places[one]), "value": float(values[one])}
-        | ({"sure": float(sure[one])} if graded.sure is not None and bool(torch.isfinite(sure[one])) else {})
-        for one in ranked[:MOST_NAMED]
+        {"record": int(indices[row]), "value": float(values[row])}
+        | ({"sure": float(sure[row])} if graded.sure is not None and bool(torch.isfinite(sure[row])) else {})
+        for row in ranked[:MOST_NAMED]
     ]
 
 
@@ -161,16 +224,16 @@ def _means(graded: Graded) -> dict[int, dict[str, Any]]:
     if graded.classes is None or len(graded.classes) != len(graded.values):
         return {}
     values, classes = graded.values.detach().cpu().double(), graded.classes.cpu()
-    found: dict[int, dict[str, Any]] = {}
+    means: dict[int, dict[str, Any]] = {}
     for label in classes.unique().tolist():
         own = values[classes == label]
         own = own[torch.isfinite(own)]
         if len(own):
-            found[int(label)] = {"mean": float(own.mean()), "n": len(own)}
-    return found
+            means[int(label)] = {"mean": float(own.mean()), "n": len(own)}
+    return means
 
 
-# --- Original and reconstruction side by side, as numbers from 0 to 1 that a report can draw.
+# Original and reconstruction side by side, as numbers from 0 to 1 that a report can draw
 
 
 MOST_PICTURES = 8
@@ -178,10 +241,10 @@ DIGITS = 3
 
 
 def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset) -> dict[str, Any] | None:
-    """The first few originals of a client with the guess that was matched to each; None for other kinds.
+    """Return the first originals of a client with the guess matched to each; None for other kinds.
 
-    A guess about a class is shown beside the first original of that class. Without a client they are everyone's but
-    the seats', taken in turn from each.
+    A guess about a class is shown beside the first original of that class. Without a client the originals are spread
+    over those of all clients but the seats.
     """
     if evidence.kind not in ("images", "class-images"):
         return None
@@ -190,17 +253,17 @@ def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Data
     guesses = truth.space.to_pixels(evidence.tensors["inputs"].to(originals))
     if "own" in evidence.tensors:
         guesses = guesses[~evidence.tensors["own"].to(guesses.device)]
-    places = match(guesses, originals) if evidence.kind == "images" else _of_class(evidence, asked.y)
-    found = list(enumerate(places.tolist()))
-    every = 1 if client is not None else max(1, len(found) // MOST_PICTURES)
-    matched = [(index, place) for index, place in found[::every] if place >= 0]
+    partners = match(guesses, originals) if evidence.kind == "images" else _of_class(evidence, asked.y)
+    pairs = list(enumerate(partners.tolist()))  # original -> guess, -1 where none was matched
+    every = 1 if client is not None else max(1, len(pairs) // MOST_PICTURES)
+    matched = [(index, partner) for index, partner in pairs[::every] if partner >= 0]
     shown = []
-    for index, place in matched[:MOST_PICTURES]:
-        quality = float(psnr(guesses[place][None], originals[index][None]))
+    for index, partner in matched[:MOST_PICTURES]:
+        quality = float(psnr(guesses[partner][None], originals[index][None]))
         shown.append(
             {
                 "original": _gallery_rows(originals[index]),
-                "guess": _gallery_rows(guesses[place]),
+                "guess": _gallery_rows(guesses[partner]),
                 "caption": f"{quality:.1f} dB",
                 "record": index,
                 "quality": round(quality, 3) if math.isfinite(quality) else None,
@@ -211,7 +274,7 @@ def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Data
 
 
 def _of_class(evidence: Evidence, y: Tensor) -> Tensor:
-    """The guess of its class for the first original of every class, -1 for the others; shape [originals]."""
+    """Return the guess of its class for the first original of every class, -1 for the others; shape [originals]."""
     labels = evidence.tensors["labels"].to(y.device)
     later = (y[:, None] == y[None]).tril(-1).any(1)
     same = labels[None] == y[:, None]  # [originals, guesses]
@@ -219,25 +282,26 @@ def _of_class(evidence: Evidence, y: Tensor) -> Tensor:
 
 
 def _gallery_rows(image: Tensor) -> list[Any]:
-    """An image as nested lists [height][width] or [height][width][3], clipped to 0..1 and rounded."""
+    """Return an image as nested lists [height][width] or [height][width][3], clipped to 0..1 and rounded."""
     clipped = image.detach().cpu().clamp(0, 1).nan_to_num(0.0).double()
     grey = clipped[0] if clipped.shape[0] == 1 else clipped.permute(1, 2, 0)
     listed: list[Any] = (grey * 10**DIGITS).round().div(10**DIGITS).tolist()
     return listed
 
 
-# --- What an attack says of single records beside what they are: pictures, guessed values, rebuilt rows.
+# Example records with the guess about each: pictures, inferred values, reconstructed rows
 #
-# Of a user's own data this is private and goes into a report only where it is asked for: a good guess is
-# the record.
+# Of a user's own data they are private and go into a report only with --show-private: a good guess is the record.
 
 
 MOST_RECORDS, MOST_COLUMNS = 8, 12
 NO_GUESS = "no guess"
 
 
-def exhibit(evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset) -> dict[str, Any] | None:
-    """The first few records of a client with the guess about each; None where an attack does not guess records."""
+def examples_of(
+    evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset
+) -> dict[str, Any] | None:
+    """Return the first records of a client with the guess about each; None where an attack does not guess records."""
     if client is not None and evidence.kind == "attributes":
         return _attributes(evidence, truth, client, dataset)
     if client is not None and evidence.kind == "rows":
@@ -253,10 +317,10 @@ def _attributes(evidence: Evidence, truth: Truth, client: int, dataset: Dataset)
     real = attribute_rows(truth, client).x
     guess = real.clone()
     guess[:, list(column.positions)] = codes.to(real)
-    asked = attribute_order(truth, client, len(own)).tolist()  # where each stands in the client's own order
+    asked = attribute_order(truth, client, len(own)).tolist()  # the index of each in the client's own order
     shown = [
-        _record(index, guess[place], real[place], [column])
-        for index, place in sorted(zip(asked, range(len(own)), strict=True))[:MOST_RECORDS]
+        _record(index, guess[row], real[row], [column])
+        for index, row in sorted(zip(asked, range(len(own)), strict=True))[:MOST_RECORDS]
     ]
     title = f"client {client}, {len(real)} records"
     return {"title": title, "private": dataset.private, "records": shown}
@@ -265,8 +329,8 @@ def _attributes(evidence: Evidence, truth: Truth, client: int, dataset: Dataset)
 def _example_rows(evidence: Evidence, truth: Truth, client: int, dataset: Dataset) -> dict[str, Any]:
     real, columns = truth.train[client].x, truth.space.columns
     guess = evidence.tensors["inputs"].to(real).flatten(1)
-    told = values_told(guess, real, columns).sum(-1)  # [guesses, records]
-    partner = dict(zip(*(one.tolist() for one in assignment(told.double())[::-1]), strict=True))
+    correct = values_told(guess, real, columns).sum(-1)  # [guesses, records]
+    partner = dict(zip(*(side.tolist() for side in assignment(correct.double())[::-1]), strict=True))
     nothing = torch.full_like(real[0], torch.nan)
     shown = [
         _record(
@@ -283,18 +347,18 @@ def _hidden(space: Space) -> str:
     return f", {more} more columns not shown" if more > 0 else ""
 
 
-def _record(place: int, guess: Tensor, real: Tensor, columns: Sequence[Column]) -> dict[str, Any]:
-    """One record: column, its value, the guessed one, and whether that counts as told."""
-    right = values_told(guess[None], real[None], columns)[0, 0].tolist()
+def _record(index: int, guess: Tensor, real: Tensor, columns: Sequence[Column]) -> dict[str, Any]:
+    """Return one record as rows of column, value, guess, and whether the guess counts as correct."""
+    correct = values_told(guess[None], real[None], columns)[0, 0].tolist()
     values = [
         [column.name, spoken(column, real), spoken(column, guess), hit]
-        for column, hit in zip(columns, right, strict=True)
+        for column, hit in zip(columns, correct, strict=True)
     ]
-    return {"record": place, "values": values}
+    return {"record": index, "values": values}
 
 
 def spoken(column: Column, row: Tensor) -> str:
-    """The value of a column in a row [width] as a reader sees it; numbers as a share of their range."""
+    """Return the value of a column in a row [width] as text; numbers as a share of their range."""
     value = row[list(column.positions)]
     if not bool(torch.isfinite(value).all()):
         return NO_GUESS
@@ -304,11 +368,11 @@ def spoken(column: Column, row: Tensor) -> str:
     return column.categories[int(apart.argmin())]
 
 
-# --- Intervals inside one run, over the records of one client: all that a recording of one node can offer.
+# Intervals inside one run, over the records of one client, for recordings
 #
-# Where a federation is simulated, runs are repeated and clients are the units. A recording is one run of
-# one node, so its intervals are over that node's records, for the model that it really sent: they speak of
-# these records and of no others. Records are taken as independent given that model.
+# Where a federation is simulated, runs are repeated and clients are the units. A recording is one run of one node, so
+# its intervals are over that node's records, for the model that it really sent: they hold for these records and for
+# no others. Records are treated as independent given that model.
 #
 # - A metric that is a mean over records: the differences record by record, with Student's t.
 # - auc: DeLong's variance, from the share of non-members below each member and of members above each non-member.
@@ -316,28 +380,32 @@ def spoken(column: Column, row: Tensor) -> str:
 # A metric that is none of these (counts of labels, distances of models) has no interval here.
 
 
-Within = dict[str, Any]  # mean, and by name floors and controls: each an interval in plain values
+RecordIntervals = dict[str, Any]  # mean, and by name floors and controls: each an interval in plain values
 Sample = tuple[Tensor, ...]  # values whose means are the metric, one tensor for each kind of record
 
 
 def within_run(
-    bench: Bench, guess: Scored, floors: Mapping[str, Scored], controls: Mapping[str, Scored]
-) -> dict[str, Within]:
-    """For every metric that has them: its interval, and those of its differences to floors and controls."""
-    found: dict[str, Within] = {}
-    for metric, own in _samples(bench, guess).items():
+    context: CaseContext, guess: Scored, floors: Mapping[str, Scored], controls: Mapping[str, Scored]
+) -> dict[str, RecordIntervals]:
+    """Return for every metric that has them its interval, and those of its differences to floors and controls."""
+    intervals: dict[str, RecordIntervals] = {}
+    for metric, own in _samples(context, guess).items():
         sign = -1.0 if metric_named(metric).down else 1.0
-        found[metric] = {"mean": asdict(_interval([own]))}
+        intervals[metric] = {"mean": asdict(_interval([own]))}
         for part, others in (("floors", floors), ("controls", controls)):
-            told = {name: _against(bench, metric, own, guess, one, sign) for name, one in others.items()}
-            found[metric][part] = {name: asdict(one) for name, one in told.items() if one is not None}
-    return found
+            differences = {
+                name: _against(context, metric, own, guess, other, sign) for name, other in others.items()
+            }
+            intervals[metric][part] = {
+                name: asdict(difference) for name, difference in differences.items() if difference is not None
+            }
+    return intervals
 
 
-def _samples(bench: Bench, guess: Scored) -> dict[str, Sample]:
-    """The values behind every metric of a guess."""
+def _samples(context: CaseContext, guess: Scored) -> dict[str, Sample]:
+    """Return the values behind every metric of a guess, one tensor [records] each, two for the auc."""
     if guess.evidence.kind == "membership":
-        inside = membership_records(bench.truth, bench.client, bench.part.seats)[1]
+        inside = membership_records(context.truth, context.client, context.part.seats)[1]
         scores = guess.evidence.tensors["scores"]
         if guess.rows != "train" or bool(inside.all()) or len(scores) != len(inside):
             return {}
@@ -346,23 +414,30 @@ def _samples(bench: Bench, guess: Scored) -> dict[str, Sample]:
 
 
 def _against(
-    bench: Bench, metric: str, own: Sample, guess: Scored, other: Scored, sign: float
+    context: CaseContext, metric: str, own: Sample, guess: Scored, other: Scored, sign: float
 ) -> Interval | None:
-    """The difference to another guess, signed so that larger means more leak; None where nothing varies by record."""
-    theirs = _samples(bench, other).get(metric)
+    """Return the difference to another guess, signed so that larger means more leak; None where it has no score.
+
+    On the same records differences are paired; on other records (held out) the means are independent samples.
+    """
+    theirs = _samples(context, other).get(metric)
     mean = other.scores.means.get(metric)
     if mean is None:
         return None
     if theirs is None:  # a number without records, such as chance
         return _interval([tuple(sign * (values - mean) for values in own)])
-    if other.rows == guess.rows and [len(one) for one in theirs] == [len(one) for one in own]:
+    if other.rows == guess.rows and list(map(len, theirs)) == list(map(len, own)):
         pairs = zip(own, theirs, strict=True)
         return _interval([tuple(sign * (mine - their) for mine, their in pairs)])
     return _interval([tuple(sign * values for values in own), tuple(-sign * values for values in theirs)])
 
 
 def _interval(samples: Sequence[Sample]) -> Interval:
-    """The sum of the means of independent samples; the tensors of one sample share one mean, measured twice."""
+    """Return the interval of the sum of the means of independent samples.
+
+    The tensors of one sample have the same mean (DeLong: over members and over non-members), and their variances add.
+    The degrees of freedom are those of the smallest tensor, which is conservative.
+    """
     from scipy.special import stdtr, stdtrit
 
     known = [[values[~torch.isnan(values)] for values in sample] for sample in samples]
@@ -381,86 +456,3 @@ def _interval(samples: Sequence[Sample]) -> Interval:
     return Interval(
         mean=mean, low=mean - half, high=mean + half, n=count, p=tail, error=error, freedom=smallest - 1
     )
-
-
-__all__ = [
-    "Bench",
-    "Outcome",
-    "adapts",
-    "check_inner_kinds",
-    "chosen_controls",
-    "declared_grants",
-    "evaluate",
-    "grant_names",
-    "inner_attacks",
-    "ledger_of",
-    "make_view",
-    "next_client",
-    "rounds_read",
-    "strongest",
-    "without_client_model",
-]
-
-
-# What an attack tells of the records of its own seat: they are never scored, but they may have been found.
-OWN = ("own_share", "own_images", "own_found", "own_psnr")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a case came to."""
-
-    evidence: Evidence
-    score: Scores
-    ledger: dict[str, Any]
-    oracle: bool
-    floors: dict[str, dict[str, float]]
-    controls: dict[str, dict[str, float]]
-    ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
-    within: dict[str, Within] = field(default_factory=dict)  # intervals over records, of a recording
-    exposed: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # the most exposed records
-    by_class: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
-
-
-def evaluate(bench: Bench) -> Outcome:
-    """Run the attack, its floors and its controls."""
-    view = make_view(bench, bench.attack)
-    evidence = guess_on(bench, bench.attack, view)
-    guess = Scored(evidence=evidence, scores=score_on(bench, evidence))
-    floors, controls = floors_of(bench), controls_of(bench)
-    return Outcome(
-        evidence=evidence,
-        score=guess.scores,
-        ledger=ledger_of(bench, view)
-        | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
-        oracle=view.grants.is_oracle,
-        floors={name: dict(one.scores.means) for name, one in floors.items()},
-        controls={name: dict(one.scores.means) for name, one in controls.items()},
-        ceilings=ceilings_of(bench),
-        within=within_run(bench, guess, floors, controls) if bench.transcript.recorded else {},
-        exposed=exposed_records(bench, guess),
-        by_class=by_class(bench, guess, floors),
-    )
-
-
-def ledger_of(bench: Bench, view: View) -> dict[str, Any]:
-    """Who sees what and was told what, in plain values."""
-    hidden = bench.transcript.secure_aggregation and roles.ROLES[view.role].single_replies
-    space = bench.truth.space
-    return {
-        **view.ledger(),
-        "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
-        "examples_in_question": len(records_in_question(bench.truth, bench.client, bench.part.seats)),
-        "floor_records": len(bench.truth.public),  # floors are always given the public share
-        "defence": bench.truth.defence.describe(),
-        "aware": bench.aware,
-        "target": bench.client,
-        "sensitive": space.sensitive,
-        "target_column": space.target_name,
-        "target_standardised": space.target == "regression" and space.target_std != 1.0,
-        "seats": list(bench.part.seats),
-        **restoring_facts(bench.part),
-        "controls_left_out": [
-            name for name in bench.attack.controls if name not in chosen_controls(bench.part, bench.attack)
-        ],
-    }

@@ -1,4 +1,7 @@
-"""One run and one case of an audit, from the plan to the store; the only place where a case may fail in any way."""
+"""The tasks of an audit, from the plan to the store: one run, one trial of a search, one case.
+
+A case may fail in any way here without stopping the audit. The last section makes results.json of what is stored.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.adversary.view import Grants, View
-from fedxray.attacks.base import Attack, Memo
+from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
 from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import promise_kept, utility_of, utility_rows, worst_promise, write_promises
 from fedxray.audit.plan import Plan
-from fedxray.audit.recorded.prepare import recorded_transcript
-from fedxray.audit.run.comparisons import Bench, adapts, make_view, root_for, run_on, search_on
-from fedxray.audit.run.evaluate import evaluate, exhibit
-from fedxray.audit.run.grid import Case, Run, expand, run_id
+from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
+from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
+from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared
-from fedxray.audit.run.search import Point, Recall, course
+from fedxray.audit.run.search import Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
-from fedxray.audit.run.trials import Ahead, keep_time, time_ahead
+from fedxray.audit.run.trials import save_trial_time, trial_time
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
 from fedxray.federation.folder import INDEX, Damaged, FolderShelf, read_transcript, write_transcript
 from fedxray.federation.round_loop import simulate
@@ -39,51 +41,49 @@ from fedxray.files import NoSpaceError, read_json, read_object
 from fedxray.metrics.table import MAIN_METRIC
 from fedxray.seeds import derive_seed, spell
 
-# --- Runs that are kept: put in place with a proof, opened once for all of their cases, never trusted when
-# altered.
+# Stored runs: written with a checksum, opened once for all of their cases, refused where altered
 
 
-TRANSCRIPT, PROOF = "transcript", "proof.json"
-MADE_AGAIN = "The run was removed; --resume makes it again."
+TRANSCRIPT, PROOF, UTILITY = "transcript", "proof.json", "utility"
+REMOVED = "The run was removed; --resume simulates it again."
 
-Opened = tuple[Prepared, Transcript, Truth]
+OpenRun = tuple[Prepared, Transcript, Truth]
 
 
 def write_proof(folder: Path) -> None:
-    """Keep the checksum of a run's index, which holds those of its tensors."""
+    """Write the checksum of a run's index, which holds those of its tensors."""
     (folder / PROOF).write_text(json.dumps({"sha256": _digest(folder / TRANSCRIPT / INDEX)}))
 
 
-def opened(plan: Plan, case: Case, store: Store) -> Opened:
-    """The run of a case; the last one stays open, since cases of one run follow each other."""
+def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
+    """Return the run of a case; the last one stays open, since cases of one run follow each other."""
     folder = store.run_folder(case.run)
     key = (plan.digest(), str(folder))
     if key not in _open_run:
         _open_run.clear()
         prepared = prepare_for(plan, case)
         federation = prepared.federation
-        transcript = open_run(folder, federation, recorded=prepared.recorded is not None)
+        transcript = read_run(folder, federation, recorded=prepared.recorded is not None)
         _open_run[key] = prepared, transcript, federation.truth(case.seed)
     return _open_run[key]
 
 
-_open_run: dict[tuple[str, str], Opened] = {}
+_open_run: dict[tuple[str, str], OpenRun] = {}
 
 
-def discard(case: Case, store: Store) -> None:
-    """Remove the run of a case and forget that it was open."""
+def discard_run(store: Store, case: Case) -> None:
+    """Remove the run of a case and close it."""
     _open_run.clear()
     store.remove_run(case.run)
 
 
-def open_run(folder: Path, federation: Federation, *, recorded: bool = False) -> Transcript:
-    """The transcript of a run, refused where it is not the one that was put in place or not of this federation."""
+def read_run(folder: Path, federation: Federation, *, recorded: bool = False) -> Transcript:
+    """Return the transcript of a stored run; refused where it was altered or is not of this federation."""
     if not folder.is_dir():
         raise _damaged(folder, "a finished run", "none: it was removed")
     try:
         proof = read_object(folder / PROOF).get("sha256")
-        found = _digest(folder / TRANSCRIPT / INDEX)
-        if proof != found:
+        if proof != _digest(folder / TRANSCRIPT / INDEX):
             raise _damaged(folder, "the index that was written", "another one: it was altered")
         transcript = read_transcript(folder / TRANSCRIPT, model=federation.model, space=federation.space)
     except Damaged:
@@ -121,60 +121,84 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-# --- Answers of attacks that are kept, so that whoever asks the same question gets the same answer,
-# computed once.
+# Stored answers: the same attack on the same view is computed once in an audit
 
 
-WHOM_AND_WHAT = ("target", "grants")  # what may differ between two views of one seat
+MAY_DIFFER = ("target", "grants")  # fields in which two views of one role on one run may differ
 
 
-def stored_answers(store: Store, case: Case, *, kept_only: bool = False) -> Callable[[View], Memo]:
-    """Memos that keep every answer in the store, told apart by what was seen, what was granted and the settings.
+class StoredAnswers(Answers):
+    """The answers of attacks on one view, kept in the store by what was seen, what was granted and the settings.
 
     A floor is the same under every defence, an attack that cannot adapt is the same aware or not, another client's case
     serves as a control, and of the grants only those count that the attack reads: a model of the client is the same
-    whichever records its caller holds. With `kept_only` what is not there yet is not computed: NotKept.
+    whichever records the calling attack holds. With `stored_only` a missing answer raises NotStored.
     """
 
-    def on_view(view: View) -> Memo:
-        seen = case.run if view.messages or case.plant is not None else f"seed {case.seed}"
-        rounds = sorted({one.round for one in view.observations}), sorted(one.round for one in view.globals)
-        seats = tuple(one.client for one in view.own)
+    def __init__(self, store: Store, case: Case, view: View, *, stored_only: bool = False) -> None:
+        """Note what was seen, which the keys of all answers share."""
+        self.store, self.case, self.view, self.stored_only = store, case, view, stored_only
+        planted = case.plant is not None
+        self.seen = case.run if view.messages or planted else f"seed {case.seed}"
+        self.rounds = (
+            sorted({observation.round for observation in view.observations}),
+            sorted(model.round for model in view.globals),
+        )
+        self.seats = tuple(own.client for own in view.own)
 
-        def memo(attack: Attack, asked: View, run: Callable[[], Evidence]) -> Evidence:
-            if not same_seat(asked, view):  # an attack that changed what was seen gets a fresh answer
-                return run()
+    def load(self, attack: Attack, view: View) -> Evidence | None:
+        """Return the stored answer, None where there is none."""
+        stored = self.store.load_evidence(self._key(attack, view))
+        if stored is None:
+            if self.stored_only:
+                raise NotStored("this answer has not been computed yet")
+            return None
+        tensors, facts = stored
+        curve = tuple(math.nan if loss is None else loss for loss in facts["curve"])  # JSON has no NaN
+        return Evidence(tensors=tensors, **{**facts, "curve": curve, "seats": tuple(facts["seats"])})
 
-            def as_of_its_own() -> Evidence:
-                return attack.run(asked, generator=root_for(case.seed, asked.target), memo=memo)
+    def save(self, attack: Attack, view: View, evidence: Evidence) -> None:
+        """Store an answer."""
+        facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
+        plain = results.plain(facts, "evidence")
+        self.store.save_evidence(self._key(attack, view), evidence.tensors, plain)
 
-            told = spell(knowledge_of(attack, asked.grants))
-            question = derive_seed(0, seen, view.role, seats, asked.target, rounds, told, attack.identity())
-            key = f"{attack.name}-{question:016x}"
-            # About another client an attack draws as in that client's case, whoever asks first.
-            compute = run if asked.target == view.target else as_of_its_own
-            return _remembered(store, key, _not_kept if kept_only else compute)
+    def __call__(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
+        """Return the stored answer of an inner attack, or compute and store it.
 
-        return memo
+        About another client an attack draws as in that client's case, whichever case computes it first.
+        """
+        if not same_view(view, self.view):  # an attack that changed what was seen gets a fresh answer
+            return run()
+        evidence = self.load(attack, view)
+        if evidence is None:
+            if view.target == self.view.target:
+                evidence = run()
+            else:
+                root = root_for(self.case.seed, view.target)
+                evidence = attack.run(view, generator=root, memo=self)
+            self.save(attack, view, evidence)
+        return evidence
 
-    return on_view
+    def _key(self, attack: Attack, view: View) -> str:
+        known = spell(knowledge_of(attack, view.grants))
+        question = derive_seed(
+            0, self.seen, self.view.role, self.seats, view.target, self.rounds, known, attack.identity()
+        )
+        return f"{attack.name}-{question:016x}"
 
 
-class NotKept(FedxrayError):
-    """An answer that nobody has computed yet."""
-
-
-def _not_kept() -> Evidence:
-    raise NotKept("there is no such answer yet")
+class NotStored(FedxrayError):
+    """An answer that has not been computed yet."""
 
 
 def stored_points(store: Store) -> Recall:
-    """Points of a search are asked for once: another computer or version of a library might ask for others."""
+    """Return a memory of the points of a search: another computer or library version might ask for others."""
 
     def recall(key: str, ask: Callable[[], list[Point]]) -> list[Point]:
-        kept = store.load_evidence(key)
-        if kept is not None:
-            return [dict(point) for point in kept[1]["points"]]
+        stored = store.load_evidence(key)
+        if stored is not None:
+            return [dict(point) for point in stored[1]["points"]]
         points = ask()
         store.save_evidence(key, {}, {"points": points})
         return points
@@ -182,46 +206,33 @@ def stored_points(store: Store) -> Recall:
     return recall
 
 
-def same_seat(left: View, right: View) -> bool:
-    """Whether two views differ at most in whom they ask about and in what was granted."""
-    shared = [field.name for field in fields(View) if field.name not in WHOM_AND_WHAT]
+def same_view(left: View, right: View) -> bool:
+    """Return whether two views differ at most in the client they ask about and in what was granted."""
+    shared = [field.name for field in fields(View) if field.name not in MAY_DIFFER]
     return all(getattr(left, name) is getattr(right, name) for name in shared)
 
 
 def knowledge_of(attack: Attack, grants: Grants) -> Grants:
-    """The grants on which an attack's answer can depend."""
+    """Return the grants on which an attack's answer can depend."""
     known = grants if attack.reads is None else grants.only(attack.reads)
     return known if adapts(attack) else without_defence(known)
 
 
 def without_defence(grants: Grants) -> Grants:
-    """The same knowledge without that of the defence."""
+    """Return the grants without that of the defence."""
     return replace(grants, defence=None, names=tuple(name for name in grants.names if name != "defence"))
 
 
-def _remembered(store: Store, key: str, run: Callable[[], Evidence]) -> Evidence:
-    """The stored answer, or the computed one after storing it."""
-    kept = store.load_evidence(key)
-    if kept is not None:
-        curve = tuple(
-            math.nan if loss is None else loss for loss in kept[1]["curve"]
-        )  # JSON has no such number
-        return Evidence(tensors=kept[0], **{**kept[1], "curve": curve, "seats": tuple(kept[1]["seats"])})
-    evidence = run()
-    facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
-    store.save_evidence(key, evidence.tensors, results.plain(facts, "evidence"))
-    return evidence
+# The tasks of an audit: run, trial of a search, case
 
 
-UTILITY = "utility"
-
-
-def execute_run(plan: Plan, run: Run, store: Store) -> None:
-    """Simulate one federation, or take in a recorded one; keep its transcript and its utility, or why there is none."""
+def execute_run(plan: Plan, store: Store, run: Run) -> None:
+    """Simulate one federation or read a recorded one; store its transcript and utility, or why there is none."""
+    store.check_reachable()
     if store.has_run(run.id):
         return
     try:
-        _simulate(plan, run, store)
+        _simulate(plan, store, run)
     except NoSpaceError:
         raise
     except FedxrayError as mistake:
@@ -231,7 +242,7 @@ def execute_run(plan: Plan, run: Run, store: Store) -> None:
         store.write_lost_run(run.id, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def _simulate(plan: Plan, run: Run, store: Store) -> None:
+def _simulate(plan: Plan, store: Store, run: Run) -> None:
     prepared = prepare_for(plan, run)
     with store.new_run(run.id) as folder:
         if prepared.recorded is None:
@@ -240,158 +251,100 @@ def _simulate(plan: Plan, run: Run, store: Store) -> None:
             shelf.finish(transcript)
             write_promises(folder, prepared.federation, run.seed)
         else:
+            from fedxray.audit.recorded.prepare import recorded_transcript
+
             transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(run.seed)
             write_transcript(transcript, folder / TRANSCRIPT)
         write_proof(folder)
-        found = results.plain(utility_of(transcript, truth), UTILITY)
-        (folder / f"{UTILITY}.json").write_text(json.dumps(found, allow_nan=False))
+        scores = results.plain(utility_of(transcript, truth), UTILITY)
+        (folder / f"{UTILITY}.json").write_text(json.dumps(scores, allow_nan=False))
 
 
-def execute_case(plan: Plan, case: Case, store: Store) -> None:
-    """Run one case and keep how it ended; whatever goes wrong is its outcome and stops nothing else."""
+def execute_case(plan: Plan, store: Store, case: Case) -> None:
+    """Attack one case and store how it ended; whatever fails is its outcome and stops nothing else."""
+    store.check_reachable()
     if store.has_case(case.id):
         return
     clock = _clock()
-    found: dict[str, Any]
+    ended: dict[str, Any]
     try:
-        found = results.plain(_succeeded(plan, case, store), "case")
+        prepared, context = case_context(plan, store, case)
+        outcome = evaluate(context)
+        ended = results.plain(_described(outcome, prepared, context.truth, store, case), "case")
     except Refused as refusal:
-        found = _ended("refused", str(refusal))
+        ended = _without_outcome("refused", str(refusal))
     except NoSpaceError:
         raise
     except Damaged as damage:
-        discard(case, store)
-        found = _ended("failed", f"{damage} {MADE_AGAIN}", traceback.format_exc())
+        discard_run(store, case)
+        ended = _without_outcome("failed", f"{damage} {REMOVED}", traceback.format_exc())
     except FedxrayError as mistake:
-        found = _ended("failed", str(mistake), traceback.format_exc())
+        ended = _without_outcome("failed", str(mistake), traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
-        found = _ended("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
-    ahead = time_ahead(plan, case, store)
-    took = {name: round(value + ahead[name], 3) for name, value in clock().items()}
-    store.write_case(case.id, {**case.facts(), **found, **took})
+        ended = _without_outcome("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
+    trials = trial_time(plan, store, case)
+    times = {name: round(value + trials[name], 3) for name, value in clock().items()}
+    store.write_case(case.id, {**case.facts(), **ended, **times})
 
 
-def execute_trial(plan: Plan, item: Ahead, store: Store) -> None:
-    """Try one point of a search ahead of its case; whatever goes wrong is met again by the case, which tells."""
+def execute_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
+    """Run one trial of a search before its case; whatever fails here fails again in the case, which reports it."""
+    store.check_reachable()
     try:
-        _try(plan, item, store)
+        _run_trial(plan, store, trial)
     except NoSpaceError:
         raise
     except (Exception, SystemExit):  # noqa: BLE001  (code of the user's may leave)
         return
 
 
-def _try(plan: Plan, item: Ahead, store: Store) -> None:
-    """Run the trial after those of earlier batches, all of which are kept, unless it is kept too."""
-    _, bench = _bench(plan, item.case, store)
-    kept = replace(bench, memos=stored_answers(store, item.case, kept_only=True))
-    view = make_view(bench, bench.attack, messages_of=item.messages_of)
-    search = search_on(kept, bench.attack, view)
-    asked = search.asked_after(search.tried(item.batch))
-    if item.place >= len(asked):  # a grid may have fewer
+def _run_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
+    """Run the trial after those of earlier batches, all of which are stored, unless it is stored too."""
+    _, context = case_context(plan, store, trial.case)
+    stored = replace(context, answers=lambda view: StoredAnswers(store, trial.case, view, stored_only=True))
+    view = context.view(context.attack, messages_of=trial.messages_of)
+    search = stored.search(context.attack, view)
+    batch = search.next_batch(search.run_batches(trial.batch))
+    if trial.index >= len(batch):  # a grid may have fewer
         return
-    _, attack = asked[item.place]
+    _, attack = batch[trial.index]
     try:
         search.run(attack)
-    except NotKept:
+    except NotStored:
         clock = _clock()
-        run_on(bench, attack, view)
-        keep_time(store, item, clock())
+        context.infer(attack, view, searched=False, restored=False)
+        save_trial_time(store, trial, clock())
+
+
+def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseContext]:
+    """Return the run of a case as it was prepared, and the context in which its attack runs."""
+    prepared, transcript, truth = run_of(plan, store, case)
+    part = plan.attack_of(case.attack)
+    if case.plant is not None:  # a power check asks whether a leak is seen, not whose it is
+        part = part.model_copy(update={"controls": []})
+    return prepared, CaseContext(
+        part=part,
+        attack=part.make(plan.folder),
+        transcript=transcript,
+        truth=truth,
+        client=case.client,
+        aware=case.aware,
+        answers=lambda view: StoredAnswers(store, case, view),
+        recall=stored_points(store),
+        unknown=prepared.unknown,
+    )
 
 
 def _clock() -> Callable[[], dict[str, float]]:
-    """What tells the time that has passed, and how much of it was computing."""
+    """Return a clock that reports the seconds since now, and those of them that were spent computing."""
     before, busy = time.perf_counter(), time.process_time()
     return lambda: {"seconds": time.perf_counter() - before, "cpu_seconds": time.process_time() - busy}
 
 
-def lost_case(case: Case, store: Store, reason: str, status: str = "failed") -> None:
-    """Keep that a case's worker died, or that its federation came to nothing."""
-    store.write_case(case.id, {**case.facts(), **_ended(status, reason), "seconds": 0.0})
-
-
-def ended_cases(plan: Plan, store: Store) -> list[dict[str, Any]]:
-    """How all cases ended, in the order of the plan."""
-    return [store.read_case(case.id) for case in expand(plan)[1]]
-
-
-def finish(
-    plan: Plan,
-    store: Store,
-    power: Sequence[Mapping[str, Any]] = (),
-    ended: Sequence[Mapping[str, Any]] | None = None,
+def _described(
+    outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: Store, case: Case
 ) -> dict[str, Any]:
-    """Collect all cases in the order of the plan into the document of results; power holds its power checks.
-
-    Whoever has read the cases already gives them.
-    """
-    ended = ended_cases(plan, store) if ended is None else ended
-    found = {
-        (part.title, seed): _utility(store, part.title, seed) for part in plan.defences for seed in plan.seeds
-    }
-    labels = [part.title for part in plan.defences]
-    utility = utility_rows(
-        labels, plan.seeds, found, {label: _promise(plan, store, label) for label in labels}
-    )
-    shown = [
-        {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
-    ]
-    made = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
-    kinds = {title: attack.kind for title, (attack, _) in made.items()}
-    return results.document(
-        plan.to_document(),
-        versions(),
-        shown,
-        utility,
-        ceilings=oracles_of(kinds, shown),
-        expected=metrics_of_the_lost(kinds, shown),
-        power=power,
-        attacks={title: attack_facts(attack, factory) for title, (attack, factory) in made.items()},
-        third_party=plan.third_party(),
-    )
-
-
-def oracles_of(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """For every attack the first oracle of the plan that guesses the same kind of thing: its ceiling."""
-    oracles = list(dict.fromkeys(case["attack"] for case in cases if case["oracle"]))
-    found = {}
-    for label, kind in kinds.items():
-        same = [oracle for oracle in oracles if kinds[oracle] == kind and oracle != label]
-        if label not in oracles and same:
-            found[label] = same[0]
-    return found
-
-
-def metrics_of_the_lost(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """The main metric of every attack of which no case was scored, so that it has a row to say so."""
-    scored = {case["attack"] for case in cases if case["scores"]}
-    return {label: [MAIN_METRIC[kind]] for label, kind in kinds.items() if label not in scored}
-
-
-def galleries(ended: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The pictures of all cases that have any."""
-    return [{"case": case["id"], **case["pictures"]} for case in ended if case.get("pictures")]
-
-
-def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
-    if not store.has_run(run_id(defence, seed)):
-        return {}
-    path = store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json"
-    remedy = "Remove the folder of this run and go on with --resume, or choose another --out."
-    found: dict[str, float | None] = read_json(path, remedy=remedy)
-    results.check_part(found, "scores", path, remedy)
-    return found
-
-
-def _promise(plan: Plan, store: Store, defence: str) -> dict[str, Any] | None:
-    ids = [run_id(defence, seed) for seed in plan.seeds]
-    return worst_promise([store.run_folder(one) for one in ids if store.has_run(one)])
-
-
-def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
-    prepared, bench = _bench(plan, case, store)
-    truth = bench.truth
-    outcome = evaluate(bench)
+    """Return the outcome of a case as results.json holds it, with facts of its run."""
     evidence = outcome.evidence
     promise = promise_kept(
         store.run_folder(case.run), prepared.federation, case.client, evidence.rounds_spent
@@ -420,42 +373,24 @@ def _succeeded(plan: Plan, case: Case, store: Store) -> dict[str, Any]:
         },
         "exposed": outcome.exposed,
         "by_class": named_classes(outcome.by_class, prepared),
-        **course(evidence),
+        **curve_facts(evidence),
         "pictures": None
         if case.plant is not None
-        else exhibit(evidence, truth, case.client, prepared.dataset),
+        else examples_of(evidence, truth, case.client, prepared.dataset),
     }
 
 
-def _bench(plan: Plan, case: Case, store: Store) -> tuple[Prepared, Bench]:
-    """All that a case works with."""
-    prepared, transcript, truth = opened(plan, case, store)
-    part = plan.attack_of(case.attack)
-    if case.plant is not None:  # whether a leak is seen, not whose it is
-        part = part.model_copy(update={"controls": []})
-    return prepared, Bench(
-        part=part,
-        attack=part.make(plan.folder),
-        transcript=transcript,
-        truth=truth,
-        client=case.client,
-        aware=case.aware,
-        memos=stored_answers(store, case),
-        recall=stored_points(store),
-        unknown=prepared.unknown,
-    )
-
-
-def named_classes(found: Mapping[str, Mapping[int, Any]], prepared: Prepared) -> dict[str, dict[str, Any]]:
-    """Classes by their names; of a user's own data by their numbers, since names are values of a column."""
+def named_classes(scores: Mapping[str, Mapping[int, Any]], prepared: Prepared) -> dict[str, dict[str, Any]]:
+    """Return scores by the names of classes; of a user's own data by numbers, since names are values of a column."""
     names, private = prepared.federation.space.classes, prepared.dataset.private
     return {
-        metric: {f"class {label}" if private else names[label]: told for label, told in classes.items()}
-        for metric, classes in found.items()
+        metric: {f"class {label}" if private else names[label]: score for label, score in classes.items()}
+        for metric, classes in scores.items()
     }
 
 
-def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]:
+def _without_outcome(status: str, reason: str, trace: str | None = None) -> dict[str, Any]:
+    """Return what results.json holds of a case without evidence."""
     return {
         "oracle": False,
         "ledger": {},
@@ -471,3 +406,89 @@ def _ended(status: str, reason: str, trace: str | None = None) -> dict[str, Any]
         "by_class": {},
         "traceback": trace,
     }
+
+
+def write_failed_case(store: Store, case: Case, reason: str, status: str = "failed") -> None:
+    """Store that a case's worker died, that it was cut off, or that its federation failed."""
+    store.write_case(case.id, {**case.facts(), **_without_outcome(status, reason), "seconds": 0.0})
+
+
+# From stored cases to results.json
+
+
+def ended_cases(plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """Return how all cases ended, in the order of the plan."""
+    return [store.read_case(case.id) for case in expand(plan)[1]]
+
+
+def results_document(
+    plan: Plan,
+    store: Store,
+    power: Sequence[Mapping[str, Any]] = (),
+    ended: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return the document of results.json from all stored cases, in the order of the plan.
+
+    `power` are the rows of its power checks; `ended` are the cases where they were read already.
+    """
+    ended = ended_cases(plan, store) if ended is None else ended
+    labels = [part.title for part in plan.defences]
+    utility = utility_rows(
+        labels,
+        plan.seeds,
+        {(label, seed): _utility(store, label, seed) for label in labels for seed in plan.seeds},
+        {label: _promise(plan, store, label) for label in labels},
+    )
+    shown = [
+        {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
+    ]
+    attacks = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
+    kinds = {title: attack.kind for title, (attack, _) in attacks.items()}
+    return results.document(
+        plan.to_document(),
+        versions(),
+        shown,
+        utility,
+        ceilings=oracles_of(kinds, shown),
+        expected=metrics_of_the_lost(kinds, shown),
+        power=power,
+        attacks={title: attack_facts(attack, factory) for title, (attack, factory) in attacks.items()},
+        third_party=plan.third_party(),
+    )
+
+
+def oracles_of(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return for every attack its ceiling: the first oracle of the plan that guesses the same kind of thing."""
+    oracles = list(dict.fromkeys(case["attack"] for case in cases if case["oracle"]))
+    ceilings = {}
+    for label, kind in kinds.items():
+        same = [oracle for oracle in oracles if kinds[oracle] == kind and oracle != label]
+        if label not in oracles and same:
+            ceilings[label] = same[0]
+    return ceilings
+
+
+def metrics_of_the_lost(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the main metric of every attack without any scored case, so that it still gets a row."""
+    scored = {case["attack"] for case in cases if case["scores"]}
+    return {label: [MAIN_METRIC[kind]] for label, kind in kinds.items() if label not in scored}
+
+
+def galleries(ended: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the example records of all cases that have any."""
+    return [{"case": case["id"], **case["pictures"]} for case in ended if case.get("pictures")]
+
+
+def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
+    if not store.has_run(run_id(defence, seed)):
+        return {}
+    path = store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json"
+    remedy = "Remove the folder of this run and continue with --resume, or choose another --out."
+    scores: dict[str, float | None] = read_json(path, remedy=remedy)
+    results.check_part(scores, "scores", path, remedy)
+    return scores
+
+
+def _promise(plan: Plan, store: Store, defence: str) -> dict[str, Any] | None:
+    ids = [run_id(defence, seed) for seed in plan.seeds]
+    return worst_promise([store.run_folder(run) for run in ids if store.has_run(run)])

@@ -1,4 +1,4 @@
-"""The grid of a plan: which federations are run, and which cases are attacked on them."""
+"""The grid of a plan: the runs that are simulated and the cases that are attacked on them, with their ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.errors import BadInput
 
 MOST_CASES = 200_000
-SUMS = ("curious-client", "secure-aggregation")  # seats that see sums over all clients, whatever the protocol
+SUMS = ("curious-client", "secure-aggregation")  # roles that see sums over all clients, whatever the protocol
 ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
 
 
@@ -29,7 +29,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One attack on one client of one run, or on everyone but the seats at once where `client` is None.
+    """One attack on one client of one run, or on all clients but the seats at once where `client` is None.
 
     `aware` is None where there is no defence to know of.
     """
@@ -51,12 +51,33 @@ class Case:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What results say of it."""
+        """Return the case as results.json holds it."""
         return {name: value for name, value in asdict(self).items() if name != "plant" or value is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialTask:
+    """One trial of a case's search, by its batch and its index there; `messages_of` is the client a control reads."""
+
+    case: Case
+    messages_of: int | None
+    batch: int
+    index: int
+
+    @property
+    def id(self) -> str:
+        """The id of its progress and of its stored time."""
+        control = "" if self.messages_of is None else f"-messages{self.messages_of}"
+        return f"{self.case.id}{control}-trial{self.batch}.{self.index}"
+
+    @property
+    def run(self) -> str:
+        """The id of the run that is attacked."""
+        return self.case.run
+
+
 def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
-    """All runs and all cases, in the order of the plan."""
+    """Return all runs and all cases, in the order of the plan."""
     runs = [
         Run(id=run_id(part.title, seed), defence=part.title, seed=seed)
         for part in plan.defences
@@ -76,7 +97,7 @@ def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
 
 
 def _check_count(plan: Plan, attacked: int) -> None:
-    """Refuse a grid that nobody could wait for, before it is laid out."""
+    """Refuse a grid of too many cases before it is laid out."""
     count = attacked * len(plan.seeds) * sum(1 if defence.is_none else 2 for defence in plan.defences)
     if count > MOST_CASES:
         raise BadInput(
@@ -88,14 +109,14 @@ def _check_count(plan: Plan, attacked: int) -> None:
 
 
 def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
-    """Who is attacked, one case each in every run; a single None stands for everyone but the seats."""
+    """Return the clients attacked, one case each in every run; a single None stands for all but the seats."""
     chosen = targets(attack, plan.clients)
     if not is_about_everyone(plan, attack):
         return chosen
     if attack.targets != "all":
         raise BadInput(
             f"attack {attack.title}: targets",
-            expected='"all", since a sum tells of all clients but the seats at once',
+            expected='"all", since a sum is about all clients but the seats at once',
             got=attack.targets,
             remedy="Leave targets out.",
         )
@@ -104,7 +125,7 @@ def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
 
 
 def _check_all_take_part(plan: Plan, attack: AttackPart) -> None:
-    """Refuse rounds of some clients: grants and scores of a sum are about all, and who was absent would look safe."""
+    """Refuse partial participation: scores of a sum are about all clients, and an absent client would look safe."""
     from fedxray.federation.setting import share_of  # late: it brings torch
 
     present = share_of(plan.federation.participation, plan.clients)
@@ -113,24 +134,24 @@ def _check_all_take_part(plan: Plan, attack: AttackPart) -> None:
             "federation.participation",
             expected=f"1.0, since {attack.title} guesses the records behind a sum and is scored on all clients",
             got=f"{plan.federation.participation}, {present} of {plan.clients} clients in a round",
-            remedy="Set it to 1.0, with as many clients as a round has; or take a role that sees single replies.",
+            remedy="Set it to 1.0, with as many clients as a round has; or use a role that sees single replies.",
         )
 
 
 def is_about_everyone(plan: Plan, attack: AttackPart) -> bool:
-    """Whether a seat that sees sums alone guesses records or labels, which are then of nobody in particular.
+    """Return whether a role that sees only sums guesses records or labels, which then belong to no single client.
 
-    A recording holds the records of one node, so that nothing can be said there of a guess about everyone.
+    A recording holds the records of one node, so that a guess about all clients cannot be scored there.
     """
     sums = attack.role in SUMS or plan.federation.secure_aggregation
     return sums and plan.transcript is None and attack.make(plan.folder).kind in ABOUT_WHOLE_SUMS
 
 
 def targets(attack: AttackPart, clients: int) -> list[int]:
-    """The clients that are attacked: all, the first few, or those listed; never a curious client's seat."""
+    """Return the clients attacked: all, the first few, or those listed; never a curious client's seat."""
     seats = attack.seats
     others = [client for client in range(clients) if client not in seats]
-    place = f"attack {attack.title}: targets"
+    argument = f"attack {attack.title}: targets"
     if isinstance(attack.targets, list):
         chosen = list(dict.fromkeys(attack.targets))
         wrong = [client for client in chosen if client not in others]
@@ -142,12 +163,12 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
             )
             got = f"client {wrong[0]}, which {reason}" if wrong else "an empty list"
             raise BadInput(
-                place, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".'
+                argument, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".'
             )
         return chosen
     if not others:
         raise BadInput(
-            place,
+            argument,
             expected="a client besides the curious one",
             got="none",
             remedy="Use more clients or fewer seats.",
@@ -156,7 +177,7 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
         return others
     if attack.targets > len(others):
         raise BadInput(
-            place,
+            argument,
             expected=f"at most {len(others)}",
             got=attack.targets,
             remedy='Use fewer, or targets = "all".',
@@ -165,17 +186,17 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
 
 
 def run_id(defence: str, seed: int) -> str:
-    """A short readable id that is different for different runs."""
+    """Return a short readable id, different for different runs."""
     return _identity(f"{defence}.seed{seed}", [defence, seed])
 
 
 def planted_run_id(kind: str, seed: int) -> str:
-    """The same for a run with a planted leak."""
+    """Return the id of a run with a planted leak."""
     return _identity(f"planted-{kind}.seed{seed}", ["planted", kind, seed])
 
 
 def planted_case(seed: int, defence: str, attack: AttackPart, client: int | None, kind: str) -> Case:
-    """A case of an attack on a client, or on everyone, with a planted leak of its kind."""
+    """Return the case of an attack on a client, or on all, with a planted leak of its kind."""
     readable = f"planted.{attack.title}.{attack.role}.seed{seed}.{_whom(client)}"
     return Case(
         id=_identity(readable, ["planted", attack.title, attack.role, kind, seed, client]),
@@ -190,8 +211,8 @@ def planted_case(seed: int, defence: str, attack: AttackPart, client: int | None
 
 
 def _case(seed: int, defence: str, attack: AttackPart, client: int | None, aware: bool | None) -> Case:
-    told = {None: "", False: ".unaware", True: ".aware"}[aware]
-    readable = f"{attack.title}.{attack.role}.{defence}{told}.seed{seed}.{_whom(client)}"
+    awareness = {None: "", False: ".unaware", True: ".aware"}[aware]
+    readable = f"{attack.title}.{attack.role}.{defence}{awareness}.seed{seed}.{_whom(client)}"
     identity = _identity(readable, [attack.title, attack.role, defence, aware, seed, client])
     return Case(
         id=identity,
@@ -209,7 +230,7 @@ def _whom(client: int | None) -> str:
 
 
 def _identity(readable: str, parts: list[object]) -> str:
-    """Readable text cut short, with a hash of the whole, safe as a file name on every system."""
+    """Return readable text, shortened, with a hash of all parts; safe as a file name on every system."""
     short = re.sub(r"[^a-z0-9._-]+", "-", readable.lower()).strip("-.")[:100]
     return f"{short}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]}"
 

@@ -1,9 +1,12 @@
 """The power check: would this attack have seen a leak? It is run where a leak of its kind was planted.
 
-"No leak found" rests on it. The same attack with the same settings, seat and grants is run on the plan's own network
-and recipe, undefended, where the records leak as plainly as they can (`plant.py`), and must beat its floor there by the
-margin. Its runs and cases are runs and cases of the store like any other: they are resumed, and every engine gives the
-same. Only attacks whose verdict waits for it are checked.
+The verdict "no leak found" needs it. The attack with its settings, role and grants is run on the plan's own network and
+recipe, undefended, on records that leak as plainly as they can, and must beat its floor there by the margin. Its runs
+and cases are stored like any other: they are resumed, and every engine gives the same. Only attacks whose verdict waits
+for it are checked.
+
+The first half of the file plants leaks (`plant_leak` and one function per kind of attack), the second half lists the
+runs and cases of the checks and judges them.
 """
 
 from __future__ import annotations
@@ -27,14 +30,13 @@ from fedxray.federation.setting import Federation
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation, uniform_like
 
-# --- Planted leaks: the plan's own federation, undefended, with records whose leak every attack of a kind
-# should see.
+# Planted leaks: the plan's own federation, undefended, with records whose leak every attack of a kind should see
 #
-# Network, recipe, rounds and seats stay those of the plan; only the records change, and how many clients
-# there are. Without messages nothing of what is planted can be guessed: public records do not show it.
+# Network, recipe, rounds and seats stay those of the plan; only the records and the number of clients change.
+# Without messages what is planted cannot be guessed: public records do not show it.
 #
-# - attributes: the sensitive value is drawn at random, and the target of the clients' records tells it.
-# - membership: a few distinct records with random targets, repeated; the held-out ones are drawn alike.
+# - attributes: the sensitive value is drawn at random, and the target of the clients' records reveals it.
+# - membership: a few distinct records with random targets, repeated; the held-out ones are drawn in the same way.
 # - sources: every client has a target of its own.
 # - labels: few examples, three quarters of them of the class that is rarest in public.
 # - images, rows: one record per client (four where BatchNorm needs company), unlike the public ones.
@@ -44,8 +46,8 @@ from fedxray.seeds import fork, permutation, uniform_like
 
 TARGETS = 6  # planted clients that are attacked
 CANARIES = 4  # distinct members
-FEW = 8  # examples whose labels are asked for
-COMPANY = 4  # records that BatchNorm is given
+FEW = 8  # examples whose labels are inferred
+COMPANY = 4  # records in a batch where BatchNorm needs several
 WAVES = 3  # the finest detail of a planted picture
 GOLDEN = (math.sqrt(5) - 1) / 2
 FAR = 1.5  # standard deviations that a planted target lies off the mean
@@ -56,16 +58,16 @@ Change = Callable[[Federation, Records, int, Draws], Records]
 
 
 def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
-    """The federation of a run: that of the plan, or one with a planted leak."""
+    """Return the federation of a run: that of the plan, or one with a planted leak."""
     prepared = prepare(plan, item.defence, item.seed)
     if item.plant is None:
         return prepared
     clients = planted_clients(plan, item.plant, prepared.federation.space)
-    plain = prepared.federation
-    if prepared.recorded is not None and not isinstance(plain.record, str):
+    federation = prepared.federation
+    if prepared.recorded is not None and not isinstance(federation.record, str):
         # As many rounds as the recording holds: their numbers are whatever a server wrote.
-        plain = replace(plain, rounds=len(plain.record), record="all")
-    federation = plant(plain, item.plant, clients=clients, seed=item.seed)
+        federation = replace(federation, rounds=len(federation.record), record="all")
+    federation = plant_leak(federation, item.plant, clients=clients, seed=item.seed)
     names = tuple(f"planted {client}" for client in range(clients))
     return replace(
         prepared,
@@ -76,10 +78,11 @@ def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
 
 
 def planted_clients(plan: Plan, kind: str, space: Space) -> int:
-    """How many clients a planted federation has: as many as the check needs, whatever the plan has.
+    """Return how many clients a planted federation has: as many as the check needs, whatever the plan has.
 
-    A client's records may stand for several, each planted anew. Where only sums are seen, more clients would make the
-    case harder than the plan's own, and sources are told apart by their class.
+    A client's records may serve several planted clients, each with its own planted values. Where only sums are seen,
+    more clients would make the case harder than the plan's own. Sources are distinguished by their class, so there are
+    no more clients than classes.
     """
     seats = [seat for attack in plan.attacks for seat in attack.seats]
     enough = max([TARGETS + len(set(seats)), *(seat + 1 for seat in seats)])
@@ -91,8 +94,8 @@ def planted_clients(plan: Plan, kind: str, space: Space) -> int:
     return enough
 
 
-def plant(federation: Federation, kind: str, *, clients: int, seed: int) -> Federation:
-    """The federation, undefended, with records whose leak is of this kind."""
+def plant_leak(federation: Federation, kind: str, *, clients: int, seed: int) -> Federation:
+    """Return the federation, undefended, with records whose leak is of this kind."""
     change, draws, public = CHANGES[kind], fork(seed, "plant", kind), federation.public
     plain = replace(
         federation,
@@ -102,16 +105,16 @@ def plant(federation: Federation, kind: str, *, clients: int, seed: int) -> Fede
         defence=NoDefence(),
     )
 
-    def made(of: tuple[Records, ...], name: str) -> tuple[Records, ...]:
+    def changed(parts: tuple[Records, ...], name: str) -> tuple[Records, ...]:
         return tuple(
-            change(plain, one, client, fork(draws, name, client)) if len(one) else one
-            for client, one in enumerate(of)
+            change(plain, records, client, fork(draws, name, client)) if len(records) else records
+            for client, records in enumerate(parts)
         )
 
     return replace(
         plain,
-        clients=tuple(_cut(plain, one, kind) for one in made(plain.clients, "train")),
-        holdout=made(plain.holdout, "holdout") if kind in HELD_OUT_TOO else plain.holdout,
+        clients=tuple(_cut(plain, records, kind) for records in changed(plain.clients, "train")),
+        holdout=changed(plain.holdout, "holdout") if kind in HELD_OUT_TOO else plain.holdout,
         public=_blind(plain, public, draws) if kind == "attributes" and public is not None else public,
     )
 
@@ -121,7 +124,7 @@ def _as_many(parts: tuple[Records, ...], clients: int) -> tuple[Records, ...]:
 
 
 def _cut(federation: Federation, records: Records, kind: str) -> Records:
-    """No more examples than make the case easy; never a batch that BatchNorm cannot take."""
+    """Return few enough examples to make the case easy, in batches that BatchNorm can take."""
     count = len(records)
     if kind in ("images", "rows"):
         count = _whole(federation, COMPANY) if has_batch_norm(federation.model) else 1
@@ -130,23 +133,27 @@ def _cut(federation: Federation, records: Records, kind: str) -> Records:
     records = records.take(torch.arange(min(count, len(records)), device=records.x.device))
     if kind != "membership":
         return records
-    again = torch.arange(len(records), device=records.x.device) % min(CANARIES, len(records))
-    return records.take(again)
+    repeated = torch.arange(len(records), device=records.x.device) % min(CANARIES, len(records))
+    return records.take(repeated)  # a few members many times, so that the model remembers them
 
 
 def _whole(federation: Federation, most: int) -> int:
+    """Return the largest number of examples up to `most` that fills its batches."""
     return most - most % federation.recipe.batch_length(most)
 
 
 def _blind(federation: Federation, public: Records, draws: Draws) -> Records:
-    """Public records whose sensitive value has nothing to do with the target, not even by chance.
+    """Return public records whose sensitive value does not depend on the target, not even by chance.
 
-    From the least target to the largest, categories take turns, and numbers jump by the golden section of their range.
+    In the order of the targets, categories take turns, and numbers jump by the golden section of their range: the
+    multiples of the golden section spread evenly over 0..1 whatever their number, so ranks and values do not correlate.
     """
     x, column = public.x.clone(), _sensitive(federation.space)
-    shuffled = permutation(len(x), fork(draws, "public")).to(x.device)  # equal targets in any order
+    shuffled = permutation(len(x), fork(draws, "public")).to(x.device)  # equal targets in random order
     rank = torch.empty_like(shuffled)
-    rank[shuffled[public.y[shuffled].argsort(stable=True)]] = torch.arange(len(x), device=x.device)
+    rank[shuffled[public.y[shuffled].argsort(stable=True)]] = torch.arange(
+        len(x), device=x.device
+    )  # [records]
     if column.kind == "continuous":
         rank = ((rank * GOLDEN) % 1.0).argsort().argsort()
     _write_secret(x, column, rank)
@@ -154,18 +161,19 @@ def _blind(federation: Federation, public: Records, draws: Draws) -> Records:
 
 
 def _attributes(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Draw the sensitive values at random and let the targets follow them."""
     x, column = records.x.clone(), _sensitive(federation.space)
     level = _write_secret(x, column, permutation(len(x), draws).to(x.device))
     classes = federation.space.outputs
     if federation.space.target == "classification":
         values = len(column.codes) or classes
-        told = (level * (values - 1)).round().long() % classes
-        return Records(x, told.to(records.y.dtype))
+        revealing = (level * (values - 1)).round().long() % classes  # the category's number, as a class
+        return Records(x, revealing.to(records.y.dtype))
     return Records(x, _off_the_mean(federation, records, 2 * level - 1))
 
 
 def _write_secret(x: Tensor, column: Column, order: Tensor) -> Tensor:
-    """Write sensitive values, evenly over categories or range, in this order; how far up each is, 0..1 [records]."""
+    """Write sensitive values, evenly over categories or range, by this order; return their level 0..1 [records]."""
     if column.kind == "continuous":
         level = order.to(x.dtype) / max(len(x) - 1, 1)
         x[:, list(column.positions)] = (column.low + (column.high - column.low) * level)[:, None]
@@ -181,10 +189,12 @@ def _sensitive(space: Space) -> Column:
 
 
 def _membership(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Draw the targets at random: only a model that was trained on a record can know its target."""
     return Records(records.x, _random_targets(federation, records, draws))
 
 
 def _random_targets(federation: Federation, records: Records, draws: Draws) -> Tensor:
+    """Return random classes, or targets above or below the mean, [records]."""
     shares = uniform_like(records.x.flatten(1)[:, 0], draws)
     if federation.space.target == "classification":
         return (shares * federation.space.outputs).long().clamp(max=federation.space.outputs - 1)
@@ -192,13 +202,14 @@ def _random_targets(federation: Federation, records: Records, draws: Draws) -> T
 
 
 def _off_the_mean(federation: Federation, records: Records, level: Tensor) -> Tensor:
-    """Targets that lie off the mean of all clients' by these levels (-1..1) of a few deviations, [records]."""
-    known = torch.cat([one.y for one in federation.clients])
+    """Return targets that lie off the mean of all clients' by levels (-1..1) of FAR standard deviations, [records]."""
+    known = torch.cat([client.y for client in federation.clients])
     deviation = known.std() if len(known) > 1 else known.abs().mean()
     return (known.mean() + FAR * deviation * level).to(records.y.dtype)
 
 
 def _sources(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Give all records of a client its own class, or its own target."""
     count = len(federation.clients)
     if federation.space.target == "classification":
         own = torch.full_like(records.y, client % federation.space.outputs)
@@ -209,27 +220,30 @@ def _sources(federation: Federation, records: Records, client: int, draws: Draws
 
 
 def _labels(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Give three quarters of the records the class that is rarest in public, the others the second rarest."""
     known = federation.public.y if federation.public is not None else records.y
     counts = torch.bincount(known, minlength=federation.space.outputs)
     rare = counts.argsort()[:2].tolist()
-    place = torch.arange(len(records), device=records.y.device)
+    index = torch.arange(len(records), device=records.y.device)
     often, seldom = rare[0], rare[-1]
-    return Records(records.x, torch.where(place % 4 == 3, seldom, often).to(records.y.dtype))
+    return Records(records.x, torch.where(index % 4 == 3, seldom, often).to(records.y.dtype))
 
 
 def _images(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Replace the first images by smooth random pictures [images, channels, height, width] of different classes."""
     pixels = torch.stack(
-        [_picture(records.x[0], fork(draws, "picture", place)) for place in range(min(COMPANY, len(records)))]
+        [_picture(records.x[0], fork(draws, "picture", index)) for index in range(min(COMPANY, len(records)))]
     )
     x = records.x[: len(pixels)] * 0 + federation.space.from_pixels(pixels)
     y = records.y[: len(pixels)]
     if federation.space.target == "classification":
-        place = torch.arange(len(pixels), device=y.device)
-        y = ((client + place) % federation.space.outputs).to(y.dtype)
+        index = torch.arange(len(pixels), device=y.device)
+        y = ((client + index) % federation.space.outputs).to(y.dtype)
     return Records(x, y)
 
 
 def _class_images(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Replace all images of a class by one picture, the same at every client."""
     shown = [
         federation.space.from_pixels(_picture(records.x[0], fork(0, "picture of a class", label))[None])[0]
         for label in range(federation.space.outputs)
@@ -238,20 +252,24 @@ def _class_images(federation: Federation, records: Records, client: int, draws: 
 
 
 def _picture(like: Tensor, draws: Draws) -> Tensor:
-    """A smooth picture that fills the range from black to white, [channels, height, width]."""
+    """Return a smooth picture that fills the range from black to white, [channels, height, width].
+
+    It is a sum of low-frequency cosines with random weights, stretched to 0..1 in every channel.
+    """
     channels, height, width = like.shape
     down = torch.linspace(0, math.pi, height, dtype=like.dtype, device=like.device)
     along = torch.linspace(0, math.pi, width, dtype=like.dtype, device=like.device)
     strength = uniform_like(like.new_empty(channels, WAVES, WAVES), draws) * 2 - 1
     waves = torch.arange(WAVES, dtype=like.dtype, device=like.device)[:, None]
-    made = torch.einsum(
+    picture = torch.einsum(
         "cab,ai,bj->cij", strength, torch.cos(waves * down[None]), torch.cos(waves * along[None])
     )
-    low, high = made.amin(dim=(1, 2), keepdim=True), made.amax(dim=(1, 2), keepdim=True)
-    return (made - low) / (high - low).clamp(min=1e-6)
+    low, high = picture.amin(dim=(1, 2), keepdim=True), picture.amax(dim=(1, 2), keepdim=True)
+    return (picture - low) / (high - low).clamp(min=1e-6)
 
 
 def _rows(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+    """Draw every column evenly over its range or categories, and the targets at random."""
     x = records.x.clone()
     for column in federation.space.columns:
         own = fork(draws, column.name)
@@ -266,12 +284,14 @@ def _rows(federation: Federation, records: Records, client: int, draws: Draws) -
 
 
 def _model(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
-    flat = records.x.flatten(1)
-    known = torch.cat([one.x.flatten(1) for one in federation.clients])
+    """Let the targets follow from the inputs by a linear rule that is different for every client."""
+    flat = records.x.flatten(1)  # [records, inputs]
+    known = torch.cat([client_records.x.flatten(1) for client_records in federation.clients])
     inputs = (flat - known.mean(0)) / known.std(0).clamp(min=1e-6)
     rule = fork(0, "rule of a client", client)  # the same for records that are held out
     weights = uniform_like(flat.new_empty(flat.shape[1], federation.space.outputs), rule) * 2 - 1
-    answers = inputs @ weights / math.sqrt(flat.shape[1] / 3)
+    # Weights are uniform in -1..1, of variance 1/3: this scale gives answers of variance 1.
+    answers = inputs @ weights / math.sqrt(flat.shape[1] / 3)  # [records, outputs]
     if federation.space.target == "regression":
         return Records(records.x, _off_the_mean(federation, records, answers[:, 0]))
     wrong = uniform_like(flat[:, 0], draws) < WRONG
@@ -292,22 +312,25 @@ CHANGES: dict[str, Change] = {
     "model": _model,
 }
 
+# The runs and cases of the power checks, and their outcome
+
+
 Row = dict[str, Any]
 
-LEAST_RUNS = 4
+LEAST_RUNS = 4  # an interval over fewer runs is too wide
 UNKNOWN_RECIPE = "the recipe of the recording is not known, so nothing can be planted"
 
 
 def waiting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The attacks with a verdict that only a power check could settle."""
-    found = [row["attack"] for row in rows if NO_POWER_CHECK in row["reason"] and not row["oracle"]]
-    return list(dict.fromkeys(found))
+    """Return the attacks with a verdict that only a power check could settle."""
+    attacks = [row["attack"] for row in rows if NO_POWER_CHECK in row["reason"] and not row["oracle"]]
+    return list(dict.fromkeys(attacks))
 
 
 def planted_work(
     plan: Plan, attacks: Sequence[str], prepared: Prepared | None = None
 ) -> tuple[list[Run], list[Case]]:
-    """The runs and cases of the power checks of these attacks; none where nothing can be planted."""
+    """Return the runs and cases of the power checks of these attacks; none where nothing can be planted."""
     prepared = prepared or prepare(plan, plan.defences[0].title, plan.seeds[0])
     if prepared.unknown:
         return [], []
@@ -324,7 +347,7 @@ def planted_work(
 
 
 def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared) -> list[Case]:
-    """One case per planted client, in as many runs as make enough units."""
+    """Return one case per planted client, in as many runs as give enough units."""
     clients = planted_clients(plan, kind, prepared.federation.space)
     others = [client for client in range(clients) if client not in part.seats]
     targets: Sequence[int | None] = others[:TARGETS]
@@ -333,23 +356,23 @@ def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared) -> list[
     if not targets:
         return []
     seeds = planted_seeds(plan.seeds, planted_runs(len(targets)))
-    label = plan.defences[0].title  # whose seams are taken off again
+    label = plan.defences[0].title  # only names the run: planted federations are undefended
     return [planted_case(seed, label, part, client, kind) for seed in seeds for client in targets]
 
 
 def planted_runs(targets: int) -> int:
-    """One run where it has enough clients, else several: an interval over two runs says nothing."""
+    """Return 1 where a run has enough clients, else several runs: an interval over two runs is too wide."""
     return 1 if targets >= TARGETS else max(LEAST_RUNS, math.ceil(TARGETS / targets))
 
 
 def planted_seeds(seeds: Sequence[int], count: int) -> list[int]:
-    """The first seeds of the plan, and further ones where it has too few."""
+    """Return the first seeds of the plan, and further ones where it has too few."""
     more = range(max(seeds) + 1, max(seeds) + 1 + count)
     return [*seeds, *more][:count]
 
 
 def planted_share(plan: Plan, kinds: Sequence[str], prepared: Prepared) -> float:
-    """How many runs of the plan's size all planted ones amount to."""
+    """Return the number of runs of the plan's size that take as much space as all planted ones."""
     own, total = len(prepared.federation.clients), 0.0
     for kind in set(kinds) & set(CHANGES):
         clients = planted_clients(plan, kind, prepared.federation.space)
@@ -360,7 +383,7 @@ def planted_share(plan: Plan, kinds: Sequence[str], prepared: Prepared) -> float
 def power_rows(
     plan: Plan, attacks: Sequence[str], cases: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What every checked attack reached where a leak was planted, by metric, and whether that is enough."""
+    """Return one row per checked attack and metric: its gain on a planted leak, and whether that passes."""
     kinds = {case["attack"]: case["plant"] for case in cases}
     rows = [_row(row, kinds[row["attack"]], cases) for row in summarise(cases)]
     for label in attacks:
@@ -371,17 +394,29 @@ def power_rows(
 
 
 def _row(row: Mapping[str, Any], kind: str, cases: Sequence[Mapping[str, Any]]) -> Row:
-    kept = ("attack", "role", "metric", "mean", "floor", "over", "difference", "low", "high", "n", "margin")
+    columns = (
+        "attack",
+        "role",
+        "metric",
+        "mean",
+        "floor",
+        "over",
+        "difference",
+        "low",
+        "high",
+        "n",
+        "margin",
+    )
     beats = row["low"] is not None and row["n"] >= LEAST_UNITS and row["low"] > row["margin"]
-    found = {name: row[name] for name in kept} | {"planted": kind, "passed": beats}
+    checked = {name: row[name] for name in columns} | {"planted": kind, "passed": beats}
     if beats:
-        return found | {"reason": f"it finds a planted leak: {_gain(row)}"}
+        return checked | {"reason": f"it finds a planted leak: {_gain(row)}"}
     lost = [case for case in cases if case["attack"] == row["attack"] and not case["scores"]]
     if lost:
-        return found | {"reason": f"a planted case came to nothing: {lost[0]['reason']}"}
+        return checked | {"reason": f"a planted case failed: {lost[0]['reason']}"}
     if row["low"] is None:
-        return found | {"reason": "nothing could be measured where a leak was planted"}
-    return found | {"reason": f"a planted leak was not seen: {_gain(row)}"}
+        return checked | {"reason": "nothing could be measured where a leak was planted"}
+    return checked | {"reason": f"a planted leak was not seen: {_gain(row)}"}
 
 
 def _gain(row: Mapping[str, Any]) -> str:
@@ -390,7 +425,7 @@ def _gain(row: Mapping[str, Any]) -> str:
 
 
 def _missing(label: str, role: str) -> Row:
-    """An attack for which nothing could be planted."""
+    """Return the row of an attack for which nothing could be planted."""
     empty = dict.fromkeys(
         ("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted")
     )
@@ -398,7 +433,7 @@ def _missing(label: str, role: str) -> Row:
 
 
 def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:
-    """The checks as verdicts read them; None for a metric stands for all metrics of the attack."""
+    """Return the checks as verdicts read them; None for a metric stands for all metrics of the attack."""
     return {
         (row["attack"], row["metric"]): Power(
             passed=row["passed"],

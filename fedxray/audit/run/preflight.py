@@ -1,4 +1,4 @@
-"""What is checked and reckoned before anything starts: seats, grants, time and room."""
+"""Checks before anything starts (roles, grants, priors, own code), and an estimate of time and disk space."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 
 from fedxray.adversary.roles import ROLES
-from fedxray.attacks.base import Attack, compute
+from fedxray.attacks.base import Attack
 from fedxray.audit.judge.verdict import LEAST_UNITS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
-from fedxray.audit.recorded.prepare import check_recording
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
-    Bench,
+    CaseContext,
     check_inner_kinds,
     chosen_controls,
     declared_grants,
-    make_view,
 )
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, planted_clients, planted_share, planted_work
 from fedxray.audit.run.prepare import Prepared, prepare
-from fedxray.audit.run.search import a_trial, study_of
+from fedxray.audit.run.search import example_trial, study_of
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -36,8 +34,7 @@ from fedxray.federation.transcript import Transcript
 from fedxray.lookup import users_code
 from fedxray.metrics.optional import check_usable
 
-# --- What an audit will take, reckoned from the time of one local step: its runs, its cases, and its power
-# checks.
+# The estimate, from the time of one local step: runs, cases and power checks
 
 
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
@@ -55,12 +52,12 @@ class Planted:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What an audit will take; the time is rough."""
+    """The expected time and disk space of an audit; the time is rough."""
 
     runs: int
     cases: int
     seconds: float  # without power checks
-    power_seconds: float  # of all power checks: at most, as only those are made for which a verdict waits
+    power_seconds: float  # of all power checks; only those are run for which a verdict waits
     bytes: int
     run_seconds: float  # of one run
     fixed_seconds: float  # of one case, whatever its attack
@@ -73,20 +70,20 @@ class Estimate:
 
 
 def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
-    """What a plan takes where one local step takes so many seconds."""
+    """Return the estimate of a plan, where one local step takes `seconds`."""
     runs, cases = expand(plan)
     federation = prepared.federation
     training = _training_seconds(federation, seconds)
     own_runs = training if plan.transcript is None else 0.0
-    made = {part.title: part.make(plan.folder) for part in plan.attacks}
+    attacks = {part.title: part.make(plan.folder) for part in plan.attacks}
     optimising = {
-        part.title: _local_steps(part, made[part.title], federation, len(federation.clients[0]))
+        part.title: _local_steps(part, attacks[part.title], federation, len(federation.clients[0]))
         * (len(federation.clients) - len(part.seats) if is_about_everyone(plan, part) else 1)
         * REPLAY
         * seconds
         for part in plan.attacks
     }
-    kinds = [attack.kind for attack in made.values()]
+    kinds = [attack.kind for attack in attacks.values()]
     planted = _planted(plan, prepared, seconds, training)
     return Estimate(
         runs=len(runs),
@@ -94,7 +91,7 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
         bytes=math.ceil((len(runs) + planted_share(plan, kinds, prepared)) * transcript_bytes(federation)),
         seconds=len(runs) * own_runs + sum(SECONDS_PER_CASE + optimising[case.attack] for case in cases),
         power_seconds=sum(
-            one.cases * (SECONDS_PER_CASE + one.optimising) + one.running for one in planted.values()
+            check.cases * (SECONDS_PER_CASE + check.optimising) + check.running for check in planted.values()
         ),
         run_seconds=own_runs,
         fixed_seconds=SECONDS_PER_CASE,
@@ -104,13 +101,14 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
 
 
 def _training_seconds(federation: Federation, seconds: float) -> float:
-    steps = sum(federation.recipe.steps(len(one)) for one in federation.clients) * federation.participation
+    steps: float = sum(federation.recipe.steps(len(records)) for records in federation.clients)
+    steps *= federation.participation
     return federation.rounds * steps * seconds
 
 
 def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) -> dict[str, Planted]:
-    """The power check of every attack that can be made; the first of a kind bears the runs."""
-    federation, seen, found = prepared.federation, set[str](), {}
+    """Return the power check of every attack for which a verdict may wait; the first of a kind bears the runs."""
+    federation, seen, checks = prepared.federation, set[str](), {}
     for part in plan.attacks:
         attack = part.make(plan.folder)
         units = len(asked(plan, part)) * len(plan.seeds)
@@ -123,12 +121,12 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
         records = COMPANY if attack.kind in FROM_NOTHING else len(federation.clients[0])
         steps = _local_steps(part, attack, federation, records)
         everyone = clients - len(part.seats) if is_about_everyone(plan, part) else 1
-        found[part.title] = Planted(
+        checks[part.title] = Planted(
             cases=len(cases),
             optimising=steps * everyone * REPLAY * seconds,
             running=len(fresh) * training * clients / len(federation.clients),
         )
-    return found
+    return checks
 
 
 def _is_oracle(part: AttackPart, attack: Attack) -> bool:
@@ -137,7 +135,7 @@ def _is_oracle(part: AttackPart, attack: Attack) -> bool:
 
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation, records: int) -> int:
-    """About how many local steps a case replays: with its controls; inversions share the held-out one."""
+    """Return about how many local steps a case replays, with its controls; inversions share the held-out one."""
     if part.restore is not None:  # the raw case has done it
         return 0
     inverts = attack.kind in FROM_NOTHING
@@ -148,20 +146,23 @@ def _local_steps(part: AttackPart, attack: Attack, federation: Federation, recor
 
 
 def planned_steps(attack: Attack) -> int:
-    """Optimisation steps of one attempt of an attack, 0 where it has no such setting."""
+    """Return the optimisation steps of one restart of an attack, 0 where it has no such setting."""
     return _whole_number(attack, "steps", 0)
 
 
 def attack_steps(attack: Attack) -> int:
-    """The same over all restarts."""
+    """Return the optimisation steps of an attack over all its restarts."""
     return planned_steps(attack) * _whole_number(attack, "restarts", 1)
 
 
 def _whole_number(attack: Attack, name: str, otherwise: int) -> int:
-    """A setting that is a whole number, where the attack has it."""
+    """Return a setting of the attack that is a whole number, `otherwise` where it has none."""
     named = {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
-    found = named.get(name, otherwise)
-    return found if isinstance(found, int) else otherwise
+    value = named.get(name, otherwise)
+    return value if isinstance(value, int) else otherwise
+
+
+# Checks and a rehearsal
 
 
 REHEARSED_EXAMPLES = 2
@@ -169,19 +170,21 @@ LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed
 
 
 def preflight(plan: Plan) -> Estimate:
-    """Refuse what cannot work, and reckon the rest from a rehearsal with two examples per client."""
+    """Refuse what cannot work, and estimate the rest from a rehearsal with two examples per client."""
     _, cases = expand(plan)
     for part in plan.attacks:
         attack = part.make(plan.folder)
         check_role(attack, part.role, f"attack {part.title}")
         check_inner_kinds(attack, f"attack {part.title}")
         check_controls(f"attack {part.title}", part, attack)
-    for defence in plan.defences:  # a defence with impossible settings is found before its turn comes
+    for defence in plan.defences:  # impossible settings are refused before any run
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
             prepared = prepare(plan, defence.title, plan.seeds[0])
     if plan.transcript is None:
         transcript, seconds = _rehearse_own(plan, prepared)
     else:
+        from fedxray.audit.recorded.prepare import check_recording
+
         transcript, seconds = check_recording(plan, prepared), _step_seconds(prepared.federation)
     check_priors(plan, prepared)
     for part in plan.attacks:
@@ -191,11 +194,11 @@ def preflight(plan: Plan) -> Estimate:
     return estimate(plan, prepared, seconds)
 
 
-def check_role(attack: Attack, role: str, place: str) -> None:
-    """Refuse a seat that the attack is not made for."""
+def check_role(attack: Attack, role: str, argument: str) -> None:
+    """Refuse a role that the attack does not support."""
     if role not in attack.roles:
         raise BadInput(
-            f"{place}: role",
+            f"{argument}: role",
             expected=f"a role that {attack.name} can use ({', '.join(attack.roles)})",
             got=f"{role!r} ({ROLES[role].sees})",
             remedy=f"Try role = {attack.roles[0]!r}.",
@@ -206,25 +209,24 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
     """Refuse a case whose view lacks something the attack needs."""
     part = plan.attack_of(case.attack).model_copy(update={"rounds": None})
     attack = part.make(plan.folder)
-    bench = Bench(
+    context = CaseContext(
         part=part,
         attack=attack,
         transcript=transcript,
         truth=prepared.federation.truth(case.seed),
         client=case.client,
         aware=case.aware,
-        memos=lambda view: compute,
         unknown=prepared.unknown,
     )
     wanted, space = part.metrics or (), prepared.federation.space
     check_usable(f"attack {part.title}: metrics", wanted, attack.name, attack.kind, space)
     check_restoring(part, attack, prepared.federation.space)
-    view = make_view(bench, attack)
-    a_trial(attack, part.search, f"attack {part.title}: search").check(view)
+    view = context.view(attack)
+    example_trial(attack, part.search, f"attack {part.title}: search").check(view)
     if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS:
         raise BadInput(
             f"attack {part.title}: role",
-            expected="a seat that sees single replies",
+            expected="a role that sees single replies",
             got=f"{part.role!r}, which sees sums over all clients here",
             remedy="A recording holds the records of one node, and a guess from a sum is about everyone's.",
         )
@@ -241,19 +243,19 @@ def check_priors(plan: Plan, prepared: Prepared) -> None:
 
 
 def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
-    """A rehearsal in which a user's own network that breaks is bad input; an error of ours comes through as it is."""
+    """Rehearse; an error of the user's own network is bad input, any other error is raised as it is."""
     expected = f"a network of {plan.model.factory} that can be trained"
     with _of_the_user(plan.model.factory, "model.factory", expected):
         return rehearse(prepared)
 
 
 def _of_the_user(factory: str | None, argument: str, expected: str) -> AbstractContextManager[None]:
-    """A block in which an error is told as the user's, where they gave the code that runs in it."""
+    """Return a block that reports an error as one of the user's code, where `factory` names such code."""
     return nullcontext() if factory is None else users_code(argument, expected)
 
 
 def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
-    """The same protocol for one round with two examples per client, and the seconds of one local step."""
+    """Simulate one round with two examples per client; returns its transcript and the seconds of one local step."""
     federation = prepared.federation
     short = replace(
         federation,
@@ -272,7 +274,7 @@ def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
 
 
 def _step_seconds(federation: Federation) -> float:
-    """Seconds of one local step of the first client at its real batch size."""
+    """Return the seconds of one local step of the first client at its real batch size."""
     first = federation.clients[0]
     length = federation.recipe.batch_length(len(first))
     one = replace(first, x=first.x[:length], y=first.y[:length])
@@ -291,7 +293,7 @@ def _step_seconds(federation: Federation) -> float:
 
 
 def _timed(work: Callable[[], object]) -> float:
-    """Mean seconds of a piece of work over half a second or ten times, whatever comes first."""
+    """Return the mean seconds of a piece of work, repeated for half a second or ten times."""
     before, times = time.perf_counter(), 0
     while times < MOST_TIMES and (times == 0 or time.perf_counter() - before < LONG_ENOUGH):
         work()

@@ -1,4 +1,4 @@
-"""From a plan to a federation: data, split, network, recipe. The same plan and seed always give the same one."""
+"""From a plan to a federation: data, split, network, recipe; the same plan and seed always give the same one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedxray.seeds import fork
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Everything about one run but what is said in it."""
+    """Everything about one run but its messages."""
 
     dataset: Dataset
     split: Split
@@ -34,12 +34,12 @@ class Prepared:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Grants that nobody can give: the recipe of a recording that does not tell all of it."""
+        """The grants that cannot be given: the recipe, where a recording does not hold all of it."""
         return ("recipe",) if (self.recorded or {}).get("recipe_missing") else ()
 
 
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
-    """The federation of one defence and one seed."""
+    """Return the federation of one defence and one seed."""
     if plan.transcript is not None:
         from fedxray.audit.recorded.prepare import prepare_recorded
 
@@ -76,7 +76,7 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
 
 @contextmanager
 def keys_of_data() -> Iterator[None]:
-    """Name an argument as the plan does: what `load` and `split` call target is data.target there."""
+    """Name an argument in a refusal as the plan does: `target` of `load` and `split` is data.target there."""
     try:
         yield
     except BadInput as problem:
@@ -100,10 +100,10 @@ def check_loss(loss: str | None, target: str) -> None:
 
 
 def check_dtype(plan: Plan, model: nn.Module) -> None:
-    """Refuse an own network of another type than the plan's: it would be audited as something that it is not."""
+    """Refuse a user's network of another dtype than the plan's: casting it would audit another network."""
     wanted = plan.federation.dtype
-    kinds = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if one.is_floating_point()}
-    odd = sorted(kinds - {wanted})
+    floats = [value for value in model.parameters() if value.is_floating_point()]
+    odd = sorted({str(value.dtype).removeprefix("torch.") for value in floats} - {wanted})
     if plan.model.factory is not None and odd:
         raise BadInput(
             "federation.dtype",
@@ -116,7 +116,7 @@ def check_dtype(plan: Plan, model: nn.Module) -> None:
 
 
 def load_data(plan: Plan, seed: int) -> Dataset:
-    """The data set of a plan; what is generated is generated anew for every seed."""
+    """Return the data set of a plan; generated data differ for every seed."""
     arguments = load_arguments(plan.data, plan.folder, seed)
     path = arguments["path"] or arguments["schema"]
     return _loaded(json.dumps(arguments, default=str), () if path is None else stamp(path))
@@ -124,5 +124,5 @@ def load_data(plan: Plan, seed: int) -> Dataset:
 
 @functools.lru_cache(maxsize=2)
 def _loaded(arguments: str, seen: Stamp) -> Dataset:
-    """The last data sets, by their arguments as JSON and the state of the user's own files."""
+    """Load a data set; the last two are cached by their arguments as JSON and the state of the user's files."""
     return load(**json.loads(arguments))

@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster: on every free core a host, which keeps one worker process of ours and hands it tasks.
+"""The Ray engine: on every free core of a cluster a host, which keeps one worker process and gives it tasks.
 
-Tasks are plain values, and what they read and write is in the audit's folder, which every node must see. The worker is
-a process of its own, so that its death is told with signal and memory, as on a single computer.
+Tasks read and write the audit's folder, which every node must see. The worker is a process of its own, so that its
+exit is reported with signal and memory, as on a single computer.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedxray.audit.run.engines import (
-    GLANCE,
-    Death,
-    Over,
+    POLL_INTERVAL,
+    Deadline,
     Processes,
     Progress,
+    Shared,
     Task,
+    TaskFailure,
     cores,
     cut_off,
     environment,
-    never,
-    try_twice,
+    no_deadline,
+    run_with_retry,
 )
 from fedxray.errors import BadInput, FedxrayError, missing_extra
 
-# --- How a Ray cluster of this computer alone is started, and how somebody else's is found.
+# Starting a cluster of this computer alone, and connecting to an existing one
 
 
-OBJECT_STORE = 80 * 2**20  # bytes, near the least that Ray takes: only names travel
-PATIENCE = 10.0  # seconds in which a cluster must answer
+OBJECT_STORE = 80 * 2**20  # bytes, near the least that Ray takes: only tasks and the plan are sent
+CONNECT_TIMEOUT = 10.0  # seconds in which a cluster must answer
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what Ray will do anyway; without it, it warns
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default; without it Ray warns
 }
 LOCAL = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system, in spite of its name: listen to this computer only
-    "RAY_memory_monitor_refresh_ms": "0",  # where memory runs out, the worker dies and tells, not its host
+    "RAY_memory_monitor_refresh_ms": "0",  # where memory runs out, the worker dies, not its host
 }
 
 
@@ -61,8 +62,8 @@ def check(address: str | None) -> None:
         raise missing_extra("--engine", "Ray", "ray", "use --engine processes")
 
 
-def start_cluster(cpus: int, place: str) -> None:
-    """A cluster of this computer alone: no dashboard, no statistics, nothing beyond the loopback."""
+def start_cluster(cpus: int, folder: str) -> None:
+    """Start a cluster of this computer alone: no dashboard, no statistics, nothing beyond the loopback."""
     import ray
     from ray._private import ray_constants
 
@@ -76,7 +77,7 @@ def start_cluster(cpus: int, place: str) -> None:
             log_to_driver=False,
             object_store_memory=OBJECT_STORE,
             _node_ip_address="127.0.0.1",
-            _temp_dir=str(Path(place, "ray")),  # Ray opens it to everybody, the folder around it stays ours
+            _temp_dir=str(Path(folder, "ray")),  # Ray opens it to everybody, the folder around it stays ours
         )
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
@@ -86,13 +87,13 @@ def start_cluster(cpus: int, place: str) -> None:
 
 
 def find_cluster(address: str) -> None:
-    """Connect to a cluster that somebody else started."""
+    """Connect to an existing cluster."""
     import ray
 
     try:
         if address != "auto":  # Ray itself tries for a minute and more
             host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), PATIENCE).close()
+            socket.create_connection((host, int(port)), CONNECT_TIMEOUT).close()
         ray.init(address=address, configure_logging=False, log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as problem:
         raise _no_cluster(f"{address}: {last_line(problem)}") from problem
@@ -109,56 +110,72 @@ def _no_cluster(got: str) -> BadInput:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Ray leaves files and processes for the garbage collector, of which nobody here can say anything."""
+    """Ignore warnings about files and processes that Ray leaves to the garbage collector."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
 
 
 def last_line(problem: Exception) -> str:
-    """The last line of a message, in which Ray says what happened."""
+    """Return the last line of a message, in which Ray states what happened."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else type(problem).__name__
 
 
-LOSSES = 3  # hosts that a task may lose, and hosts in a row that may fail to start
+MOST_LOSSES = 3  # hosts that a task may lose, and hosts in a row that may fail to start
 MUST_AGREE = ("fedxray", "torch", "numpy")  # other versions give other digits
-OURS = "FEDXRAY_"  # variables that go with the tasks
+PREFIX = "FEDXRAY_"  # of environment variables that are sent along with the tasks
 
 
 @dataclass
 class Host:
-    """What Ray starts on a node: it has one worker process, and lives as long as the audit."""
+    """The actor that Ray starts on a node: it has one worker process, and lives as long as the engine."""
 
     paths: Sequence[str]
     variables: Mapping[str, str]
-    hand: Processes = field(default_factory=lambda: Processes(1))
+    worker: Processes = field(default_factory=lambda: Processes(1))
+    shared: Shared = ()
 
     def __post_init__(self) -> None:
-        """See the same modules and settings as the one who asks."""
+        """Take over the module paths and settings of the driver."""
         sys.path += [path for path in self.paths if path not in sys.path]
         os.environ.update(self.variables)
 
     def versions(self) -> dict[str, str]:
-        """What computes here."""
+        """Return the versions of the libraries on this node."""
         return own_versions()
 
-    def work(self, task: Task) -> FedxrayError | str | None:
-        """Do a task; returns what a user can mend, or how the worker died on it."""
+    def work(self, task: Task, changed: Shared | None) -> FedxrayError | str | None:
+        """Run a task; returns its error, or how its worker died; `changed` are new shared arguments."""
+        self.shared = self.shared if changed is None else changed
         try:
-            deaths = self.hand.work_off(deque([task]), _nobody_asks, jobs=1)
+            failures = self.worker.run_waiting(deque([task]), _ignore, jobs=1, shared=self.shared)
         except FedxrayError as error:
             return error
-        return deaths[0].reason if deaths else None
+        return failures[0].reason if failures else None
 
 
-def _nobody_asks(task: Task) -> None:
-    """Progress is told by the one who handed out the task."""
+def _ignore(task: Task) -> None:
+    """Report no progress: the driver does."""
 
 
 def own_versions() -> dict[str, str]:
-    """The versions that must be the same on every node."""
+    """Return the versions that must be the same on every node."""
     return {name: version(name) for name in MUST_AGREE}
+
+
+@dataclass
+class RemoteHost:
+    """A host as the driver sees it, and the shared arguments that it holds."""
+
+    actor: Any
+    shared: Shared = ()
+
+    def give(self, task: Task, shared: Shared) -> Any:
+        """Send a task, and the shared arguments where the host holds others; returns Ray's future answer."""
+        changed = None if shared is self.shared else shared
+        self.shared = shared
+        return self.actor.work.remote(task, changed)
 
 
 @dataclass
@@ -167,162 +184,181 @@ class RayCluster:
 
     jobs: int | None = None
     address: str | None = None
-    ours: bool = False  # whether the connection is ours to end
-    place: str | None = None  # the temporary folder of our own cluster
-    coming: dict[Any, Any] = field(default_factory=dict)  # first answer -> host
-    idle: list[Any] = field(default_factory=list)
-    busy: dict[Any, tuple[Any, Task]] = field(default_factory=dict)  # answer -> host, task
+    connected: bool = False  # whether this object made the connection, and ends it
+    folder: str | None = None  # the temporary folder of a cluster of this computer
+    starting: dict[Any, RemoteHost] = field(default_factory=dict)  # first answer -> host
+    idle: list[RemoteHost] = field(default_factory=list)
+    busy: dict[Any, tuple[RemoteHost, Task]] = field(default_factory=dict)  # answer -> host, task
     losses: Counter[str] = field(default_factory=Counter)
 
     def __enter__(self) -> Self:
-        """Find an existing cluster now, so that a wrong address is told before anything is written."""
+        """Connect to an existing cluster now, so that a wrong address is refused before anything is written."""
         if self.address is not None:
             self._connect()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End all hosts, and the cluster where it is ours."""
+        """Stop all hosts, and the cluster where this object started it."""
         if "ray" not in sys.modules:  # there was nothing to do
             return
         import ray
 
         with without_warnings():
-            self._dismiss()
-            if self.ours:
+            self._stop_hosts()
+            if self.connected:
                 ray.shutdown()
-                self.ours = False
-        if self.place is not None:
-            shutil.rmtree(self.place, ignore_errors=True)
-            self.place = None
+                self.connected = False
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
 
-    def run(self, tasks: Sequence[Task], progress: Progress, over: Over = never) -> list[Death]:
-        """Work on all tasks; those whose worker died are repeated at the end, each alone."""
+    def run(
+        self,
+        tasks: Sequence[Task],
+        progress: Progress,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        """Run all tasks; those whose worker died are retried at the end, each alone."""
         if not tasks:
             return []
         self._connect()
-        attempt = partial(self._work_off, jobs=self._hands(), over=over)
-        alone = partial(self._work_off_alone, over=over)
-        return try_twice(tasks, progress, attempt=attempt, attempt_alone=alone)
+        return run_with_retry(
+            tasks,
+            progress,
+            attempt=partial(self._run_waiting, jobs=self._worker_count(), deadline=deadline, shared=shared),
+            attempt_alone=partial(self._run_alone, deadline=deadline, shared=shared),
+        )
 
     def _connect(self) -> None:
         with environment(QUIET if self.address is not None else QUIET | LOCAL), without_warnings():
             import ray
 
-            if ray.is_initialized():  # by us before, or by whoever calls us
+            if ray.is_initialized():  # by this object before, or by the caller
                 return
-            self.ours = True  # before it begins: an interrupted start must be ended, too
+            self.connected = True  # before it begins: an interrupted start must be ended, too
             if self.address is not None:
                 find_cluster(self.address)
             else:
-                self.place = tempfile.mkdtemp(prefix="fedxray-")  # a short path: it holds sockets
-                start_cluster(self.jobs or cores(), self.place)
+                self.folder = tempfile.mkdtemp(prefix="fedxray-")  # a short path: it holds sockets
+                start_cluster(self.jobs or cores(), self.folder)
 
-    def _hands(self) -> int:
+    def _worker_count(self) -> int:
         import ray
 
         return self.jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def _work_off(
-        self, waiting: deque[Task], note: Callable[[Task], None], *, jobs: int, over: Over
-    ) -> list[Death]:
-        """Let at most `jobs` hosts work until nothing waits; returns the tasks whose worker died."""
+    def _run_waiting(
+        self,
+        waiting: deque[Task],
+        on_done: Callable[[Task], None],
+        *,
+        jobs: int,
+        deadline: Deadline,
+        shared: Shared,
+    ) -> list[TaskFailure]:
+        """Let at most `jobs` hosts run until no task waits; returns the tasks whose worker died."""
         import ray
 
-        deaths: list[Death] = []
+        failures: list[TaskFailure] = []
         while waiting or self.busy:
-            if over():
+            if deadline():
                 begun = [task for _, task in self.busy.values()]
-                self._dismiss()
-                return deaths + cut_off([*begun, *waiting])
+                self._stop_hosts()
+                return failures + cut_off([*begun, *waiting])
             while waiting and self.idle:
                 host, task = self.idle.pop(), waiting.popleft()
-                self.busy[host.work.remote(task)] = host, task
-            here = len(self.coming) + len(self.idle) + len(self.busy)
-            for _ in range(min(jobs - here, len(waiting) - len(self.coming))):
-                self._invite()
-            for answer in ray.wait([*self.coming, *self.busy], num_returns=1, timeout=GLANCE)[0]:
-                if answer in self.coming:
-                    self._greet(answer)
+                self.busy[host.give(task, shared)] = host, task
+            present = len(self.starting) + len(self.idle) + len(self.busy)
+            for _ in range(min(jobs - present, len(waiting) - len(self.starting))):
+                self._start_host()
+            for answer in ray.wait([*self.starting, *self.busy], num_returns=1, timeout=POLL_INTERVAL)[0]:
+                if answer in self.starting:
+                    self._accept_host(answer)
                 else:
-                    self._hear(answer, waiting, deaths, note)
-        return deaths
+                    self._collect(answer, waiting, failures, on_done)
+        return failures
 
-    def _work_off_alone(
-        self, waiting: deque[Task], note: Callable[[Task], None], *, over: Over
-    ) -> list[Death]:
-        self._dismiss()  # nobody else takes memory while it is tried again
-        return self._work_off(waiting, note, jobs=1, over=over)
+    def _run_alone(
+        self, waiting: deque[Task], on_done: Callable[[Task], None], *, deadline: Deadline, shared: Shared
+    ) -> list[TaskFailure]:
+        self._stop_hosts()  # no other worker takes memory during the retry
+        return self._run_waiting(waiting, on_done, jobs=1, deadline=deadline, shared=shared)
 
-    def _invite(self) -> None:
+    def _start_host(self) -> None:
         """Ask for a host; Ray starts it when a core is free."""
         import ray
 
-        variables = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
+        variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
         kind: Any = ray.remote(num_cpus=1, max_restarts=0)(Host)
-        host = kind.remote(paths=list(sys.path), variables=variables)
-        self.coming[host.versions.remote()] = host
+        actor = kind.remote(paths=list(sys.path), variables=variables)
+        self.starting[actor.versions.remote()] = RemoteHost(actor)
 
-    def _greet(self, answer: Any) -> None:
-        """A host that has started may work, where it computes with the same versions."""
+    def _accept_host(self, answer: Any) -> None:
+        """Let a host that has started run tasks, where it computes with the same versions."""
         import ray
         from ray.exceptions import RayError
 
-        host = self.coming.pop(answer)
+        host = self.starting.pop(answer)
         try:
-            found = ray.get(answer)
+            versions = ray.get(answer)
         except RayError as problem:
             self.losses["starting"] += 1
-            if self.losses["starting"] >= LOSSES:
+            if self.losses["starting"] >= MOST_LOSSES:
                 raise FedxrayError(
                     f"no worker can be started on the Ray cluster: {last_line(problem)}. "
                     "fedxray and what it needs must be installed on every node."
                 ) from problem
             return
-        if found != own_versions():
+        if versions != own_versions():
             raise BadInput(
-                "--address", expected=_spelt(own_versions()), got=_spelt(found), remedy="Install the same."
+                "--address", expected=_spelt(own_versions()), got=_spelt(versions), remedy="Install the same."
             )
         self.losses["starting"] = 0
         self.idle.append(host)
 
-    def _hear(
-        self, answer: Any, waiting: deque[Task], deaths: list[Death], note: Callable[[Task], None]
+    def _collect(
+        self,
+        answer: Any,
+        waiting: deque[Task],
+        failures: list[TaskFailure],
+        on_done: Callable[[Task], None],
     ) -> None:
-        """Take the answer to a task; a task whose host was lost waits again."""
+        """Handle the answer to a task; a task whose host was lost waits again."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
         host, task = self.busy.pop(answer)
         try:
-            found = ray.get(answer)
-        except RayTaskError:  # a mistake of ours
+            ended = ray.get(answer)
+        except RayTaskError:  # an error of fedxray itself
             raise
-        except RayError as problem:  # host or node are gone
+        except RayError as problem:  # the host or its node is gone
             self.losses[task.label] += 1
-            if self.losses[task.label] < LOSSES:
+            if self.losses[task.label] < MOST_LOSSES:
                 waiting.appendleft(task)
             else:
-                reason = f"its worker was lost {LOSSES} times ({last_line(problem)})"
-                deaths.append(Death(task=task, reason=reason))
+                reason = f"its worker was lost {MOST_LOSSES} times ({last_line(problem)})"
+                failures.append(TaskFailure(task=task, reason=reason))
             return
         self.idle.append(host)
-        if isinstance(found, FedxrayError):
-            raise found
-        if found is None:
-            note(task)
+        if isinstance(ended, FedxrayError):
+            raise ended
+        if ended is None:
+            on_done(task)
         else:
-            deaths.append(Death(task=task, reason=found))
+            failures.append(TaskFailure(task=task, reason=ended))
 
-    def _dismiss(self) -> None:
-        """End all hosts; their worker processes follow them."""
+    def _stop_hosts(self) -> None:
+        """Stop all hosts; their worker processes follow them."""
         import ray
 
-        for host in [*self.coming.values(), *self.idle, *(host for host, _ in self.busy.values())]:
-            ray.kill(host)
-        self.coming.clear()
+        for host in [*self.starting.values(), *self.idle, *(host for host, _ in self.busy.values())]:
+            ray.kill(host.actor)
+        self.starting.clear()
         self.idle.clear()
         self.busy.clear()
 
 
 def _spelt(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {found}" for name, found in versions.items())
+    return ", ".join(f"{name} {number}" for name, number in versions.items())

@@ -1,4 +1,10 @@
-"""Search of settings by an attacker's own loss: trials come in fixed batches, whatever the workers."""
+"""Search of settings by an attacker's own loss.
+
+Trials come in fixed batches, and the points of a batch depend on the seed and on the trials before it alone, so the
+outcome does not depend on the number of workers. The file holds, in this order: samplers (`search`, `ask`), points by a
+Gaussian process, the loss curve of an attack for the report, the key `search` of an [[attack]], and the search of an
+attack's settings on a view (`AttackSearch`).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +37,7 @@ Ranges = Mapping[str, tuple[float, float, Scale]]  # name -> lowest, highest (bo
 Point = dict[str, float]
 Objective = Callable[[Point], float]
 EvaluateMany = Callable[[list[Point]], Sequence[float]]
-# Points that were asked already under a name, or those that the function asks now.
+# Returns the stored points of a key, or those that the function asks for now.
 Recall = Callable[[str, Callable[[], list[Point]]], list[Point]]
 SAMPLERS = ("random", "gp", "grid")
 NEEDED: Mapping[Scale, str] = {
@@ -39,14 +45,14 @@ NEEDED: Mapping[Scale, str] = {
     "log": " above 0",
     "int": ", both whole numbers",
 }  # of the ends of a range
-STARTS = 10  # of a model of the losses, unless told
+STARTS = 10  # random trials before the Gaussian process, by default
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is searched: where, how often, and how points are chosen.
+    """The ranges of a search, its number of trials, and how points are chosen.
 
-    `starts`: the first so many are drawn at random, all in one batch, before a model of the losses (gp) is asked.
+    `starts`: the number of first trials that are drawn at random, in one batch, before the Gaussian process (gp).
     `give_up`: the share of its steps after which a trial that does worse than the median of earlier ones is ended.
     """
 
@@ -58,13 +64,13 @@ class Study:
     give_up: float | None = None
 
     def first(self) -> int:
-        """How many trials are drawn before a model of the losses is asked; 0 where there is none."""
+        """Return the number of random trials before the Gaussian process; 0 for other samplers."""
         if self.sampler != "gp":
             return 0
         return min(STARTS, self.trials) if self.starts is None else self.starts
 
     def sizes(self) -> list[int]:
-        """How many trials each batch has; a grid may have fewer."""
+        """Return the number of trials of each batch; a grid may have fewer."""
         first = self.first()
         rest = [min(self.batch, self.trials - done) for done in range(first, self.trials, self.batch)]
         return [first, *rest] if first else rest
@@ -72,7 +78,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Trial:
-    """One point that was tried and its loss, infinite where that was no number; of one given up its loss so far."""
+    """A point and its loss, infinite where that is not finite; of a trial given up, its loss so far."""
 
     point: Point
     loss: float
@@ -80,8 +86,8 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """The trials in the order they were asked, and the best of them if any ended with a finite loss."""
+class SearchResult:
+    """The trials in the order they were asked for, and whether any ended with a finite loss."""
 
     trials: tuple[Trial, ...]
     status: Literal["ok", "undetermined"]
@@ -92,24 +98,24 @@ class Found:
         """The first trial with the smallest loss of those that were not given up."""
         return min(self.trials, key=_rank)
 
-    def told(self) -> dict[str, Any]:
-        """As plain values: what an attack that searched keeps in its facts under "search", for the report."""
+    def facts(self) -> dict[str, Any]:
+        """Return the trials as plain values, which an attack that searched keeps in its facts under "search"."""
         trials = [
-            {"point": dict(one.point), "loss": one.loss if math.isfinite(one.loss) else None}
-            | ({"given_up": True} if one.given_up else {})
-            for one in self.trials
+            {"point": dict(trial.point), "loss": trial.loss if math.isfinite(trial.loss) else None}
+            | ({"given_up": True} if trial.given_up else {})
+            for trial in self.trials
         ]
         best = self.trials.index(self.best) if self.status == "ok" else None
         return {"trials": trials, "best": best, "best_so_far": self._so_far(), "reason": self.reason}
 
     def _so_far(self) -> list[float | None]:
-        """The smallest loss of a trial that ended, after each trial."""
-        ended = (math.inf if one.given_up else one.loss for one in self.trials)
-        return [one if math.isfinite(one) else None for one in itertools.accumulate(ended, min)]
+        """Return, after each trial, the smallest loss of a trial that ended."""
+        ended = (math.inf if trial.given_up else trial.loss for trial in self.trials)
+        return [loss if math.isfinite(loss) else None for loss in itertools.accumulate(ended, min)]
 
 
-def afresh(key: str, ask: Callable[[], list[Point]]) -> list[Point]:
-    """Remembers no points."""
+def ask_afresh(key: str, ask: Callable[[], list[Point]]) -> list[Point]:
+    """Ask for points without storing them."""
     return ask()
 
 
@@ -123,10 +129,11 @@ def search(
     sampler: str = "random",
     starts: int | None = None,
     evaluate_many: EvaluateMany | None = None,
-) -> Found:
-    """Try points of the ranges and keep the smallest loss; `evaluate_many` takes whole batches.
+) -> SearchResult:
+    """Try points of the ranges and return all trials with the best; `evaluate_many` takes whole batches.
 
-    Points are drawn (random), asked of a model of the losses so far (gp), or stand on a grid of at most so many.
+    Points are drawn at random (random), maximise the expected improvement under a Gaussian process of the losses so far
+    (gp), or stand on a grid of at most `trials` points (grid).
     """
     study = Study(ranges=ranges, trials=trials, batch=batch, sampler=sampler, starts=starts)
     check(study)
@@ -136,13 +143,16 @@ def search(
     while points := ask(study, done, generator):
         losses = evaluate([dict(point) for point in points])
         done += [Trial(point, finite(loss)) for point, loss in zip(points, losses, strict=True)]
-    return found_in(done)
+    return search_result(done)
 
 
 def ask(
-    study: Study, done: Sequence[Trial], generator: torch.Generator, recall: Recall = afresh
+    study: Study, done: Sequence[Trial], generator: torch.Generator, recall: Recall = ask_afresh
 ) -> list[Point]:
-    """The points of the next batch, none where all were tried; they depend on the seed and the trials so far alone."""
+    """Return the points of the next batch, none after the last; they depend on the seed and the trials so far alone.
+
+    Each random point has a generator of its own, forked by its number, so batches do not change the draws.
+    """
     sizes = study.sizes()
     starts = list(itertools.accumulate(sizes, initial=0))
     if len(done) not in starts[:-1]:  # the end, also that of a grid
@@ -152,36 +162,36 @@ def ask(
         return _grid(study.ranges, study.trials)[len(done) : len(done) + count]
     if study.sampler == "random" or len(done) < study.first():
         return [_draw(study.ranges, fork(generator, "search", len(done) + place)) for place in range(count)]
-    return recall(*_of_a_model(study.ranges, done, count, generator))
+    return recall(*_from_model(study.ranges, done, count, generator))
 
 
-def _of_a_model(
+def _from_model(
     ranges: Ranges, done: Sequence[Trial], count: int, generator: torch.Generator
 ) -> tuple[str, Callable[[], list[Point]]]:
-    """What the points of a model are remembered by, and how they are asked for."""
-    past = [(one.point, one.loss) for one in done]
-    spaced = {name: list(one) for name, one in ranges.items()}
-    key = f"points-{derive_seed(generator, 'points', spaced, [list(one) for one in past], count):016x}"
+    """Return the key under which the points of the Gaussian process are stored, and the function that asks for them."""
+    past = [(trial.point, trial.loss) for trial in done]
+    spaced = {name: list(ends) for name, ends in ranges.items()}
+    key = f"points-{derive_seed(generator, 'points', spaced, [list(pair) for pair in past], count):016x}"
     seed = derive_seed(generator, "search", len(done))
-    return key, lambda: best_guesses(ranges, past, count, seed)
+    return key, lambda: improving_points(ranges, past, count, seed)
 
 
-def try_points(objective: Objective, points: Sequence[Point]) -> Found:
+def try_points(objective: Objective, points: Sequence[Point]) -> SearchResult:
     """Try the given points in their order."""
     if not points:
         raise BadInput("points", expected="at least one", got="none", remedy="Name what to try.")
-    return found_in([Trial(dict(point), finite(objective(dict(point)))) for point in points])
+    return search_result([Trial(dict(point), finite(objective(dict(point)))) for point in points])
 
 
-def found_in(done: Sequence[Trial]) -> Found:
-    """What came of these trials."""
+def search_result(done: Sequence[Trial]) -> SearchResult:
+    """Return the result of these trials: undetermined where none ended with a finite loss."""
     if all(trial.given_up or math.isinf(trial.loss) for trial in done):
         lost = sum(trial.given_up for trial in done)
         reason = (
             f"{lost} of {len(done)} trials were given up, and no other ended" if lost else "no trial ended"
         )
-        return Found(trials=tuple(done), status="undetermined", reason=f"{reason} with a finite loss")
-    return Found(trials=tuple(done), status="ok")
+        return SearchResult(trials=tuple(done), status="undetermined", reason=f"{reason} with a finite loss")
+    return SearchResult(trials=tuple(done), status="ok")
 
 
 def _rank(trial: Trial) -> tuple[bool, float]:
@@ -197,10 +207,10 @@ def _one_by_one(objective: Objective | None) -> EvaluateMany:
 
 
 def _grid(ranges: Ranges, trials: int) -> list[Point]:
-    """Evenly spaced points of all ranges, ends included, equally many along each; the middle where it is only one."""
+    """Return evenly spaced points of all ranges, ends included, as many values of each; the middle for one value."""
     names = sorted(ranges)
     side = _side(ranges, trials)
-    shares = [0.5] if side == 1 else [place / (side - 1) for place in range(side)]
+    shares = [0.5] if side == 1 else [step / (side - 1) for step in range(side)]
     every = (
         tuple(spread(share, *ranges[name]) for name, share in zip(names, point, strict=True))
         for point in itertools.product(shares, repeat=len(names))
@@ -210,8 +220,8 @@ def _grid(ranges: Ranges, trials: int) -> list[Point]:
 
 
 def _side(ranges: Ranges, trials: int) -> int:
-    """How many values of each setting a grid of at most so many points has."""
-    return max(one for one in range(1, trials + 1) if one ** len(ranges) <= trials)
+    """Return how many values of each setting a grid of at most `trials` points has."""
+    return max(side for side in range(1, trials + 1) if side ** len(ranges) <= trials)
 
 
 def _draw(ranges: Ranges, generator: torch.Generator) -> Point:
@@ -221,7 +231,7 @@ def _draw(ranges: Ranges, generator: torch.Generator) -> Point:
 
 
 def spread(share: float, low: float, high: float, scale: Scale) -> float:
-    """The value at a share (0..1) of a range."""
+    """Return the value at a share (0..1) of a range."""
     if scale == "int":
         return min(int(low) + math.floor(share * (int(high) - int(low) + 1)), int(high))
     if scale == "log":
@@ -230,13 +240,13 @@ def spread(share: float, low: float, high: float, scale: Scale) -> float:
 
 
 def finite(loss: float) -> float:
-    """The loss, infinite where it is no number."""
+    """Return the loss, infinite where it is not finite."""
     value = float(loss)
     return value if math.isfinite(value) else math.inf
 
 
 def check(study: Study) -> None:
-    """Refuse a search that cannot be meant."""
+    """Refuse a search with contradictory or impossible settings."""
     if study.sampler not in SAMPLERS:
         raise unknown_name("sampler", study.sampler, SAMPLERS)
     for name, number in (("trials", study.trials), ("batch", study.batch)):
@@ -258,23 +268,23 @@ def check(study: Study) -> None:
 
 
 def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
-    held = all(abs(end) <= sys.float_info.max for end in (low, high))  # also whole numbers have to fit
-    whole = scale != "int" or (held and float(low).is_integer() and float(high).is_integer())
-    if held and low > high:
+    finite_ends = all(abs(end) <= sys.float_info.max for end in (low, high))  # an int may exceed a float
+    integral = scale != "int" or (finite_ends and float(low).is_integer() and float(high).is_integer())
+    if finite_ends and low > high:
         raise BadInput(
             argument,
             expected="the smaller end first",
             got=f"[{low}, {high}]",
             remedy=f"Write [{high}, {low}].",
         )
-    if not (held and low < high and whole) or (scale == "log" and low <= 0):
+    if not (finite_ends and low < high and integral) or (scale == "log" and low <= 0):
         raise BadInput(
             argument,
             expected=f"two different finite ends{NEEDED[scale]}",
             got=f"[{low}, {high}]",
             remedy="One value is no search: leave it out of ranges, and set it beside search."
             if low == high
-            else "Give [low, high]; `fedxray show NAME` tells the range an attack has by itself.",
+            else "Give [low, high]; `fedxray show NAME` lists the ranges of an attack.",
         )
 
 
@@ -301,32 +311,35 @@ def _check_starts(study: Study, starts: int) -> None:
         )
 
 
-# --- Points of largest expected improvement under a Gaussian process of the losses so far, asked of Optuna.
+# Points of largest expected improvement under a Gaussian process of the losses so far, by Optuna
 #
-# The losses of an attack have no noise: the same settings give the same loss. So the process goes through
-# all of them. Points that are asked together know of each other. What is asked depends on the trials so far
-# and on a seed alone, so that a search which goes on elsewhere asks the same.
+# The losses of an attack have no noise: the same settings give the same loss, so the process interpolates them.
+# Points of one batch are chosen jointly. They depend on the trials so far and on a seed alone, so that a search
+# that is resumed on another computer asks for the same.
 
 
 def check_optuna() -> None:
-    """Refuse to go on without the library."""
+    """Refuse the sampler gp where Optuna is not installed."""
     try:
         import optuna  # noqa: F401
     except ImportError:
         raise missing_extra("sampler", "Optuna", "tune", 'use sampler = "random"') from None
 
 
-def best_guesses(
+def improving_points(
     ranges: Mapping[str, tuple[float, float, str]],
     past: Sequence[tuple[Mapping[str, float], float]],
     count: int,
     seed: int,
 ) -> list[dict[str, float]]:
-    """So many points to try next, after points with their losses; an infinite loss counts as the worst finite one."""
+    """Return `count` points to try next, after `past` points with their losses.
+
+    An infinite loss counts as the worst finite one: the process needs finite values and must still avoid that region.
+    """
     with _quiet():
         study = _study(ranges, past, seed)
-        asked = [study.ask(_distributions(ranges)) for _ in range(count)]
-    return [{name: one.params[name] for name in ranges} for one in asked]
+        trials = [study.ask(_distributions(ranges)) for _ in range(count)]
+    return [{name: trial.params[name] for name in ranges} for trial in trials]
 
 
 def _study(
@@ -366,14 +379,14 @@ def _distributions(ranges: Mapping[str, tuple[float, float, str]]) -> dict[str, 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's lines of log and its notes about experimental parts."""
+    """Silence Optuna's log and its warnings about experimental parts, and leave torch's generator as it was."""
     import optuna.study  # noqa: F401  (its logger is set up when it is first imported)
 
     logger = logging.getLogger("optuna")
     before, draws = logger.level, torch.get_rng_state()
     logger.setLevel(logging.ERROR)
     try:
-        with one_thread(), warnings.catch_warnings():  # many threads make it slower, and other sums
+        with one_thread(), warnings.catch_warnings():  # several threads are slower, and sum in another order
             warnings.filterwarnings("ignore", module="optuna")
             yield
     finally:
@@ -381,55 +394,53 @@ def _quiet() -> Iterator[None]:
         torch.set_rng_state(draws)
 
 
-# --- The course of an attack for the report: its own loss by step and the settings it tried; never a
-# record.
+# The loss curve of an attack for the report: its own loss by step and the settings it tried, never a record
 
 
 MOST_POINTS = 60  # of a curve
-MOST_TRIALS = 1_000  # of a search, all of which are told: which was best goes by its place among them
-TAKEN = "taken"  # among the facts of an attack: what it took the client for, and what settings followed
-SEARCH = "search"  # among the facts of an attack that searched settings, as Found.told() writes them
+MOST_TRIALS = 1_000  # of a search; results.json lists all of them
+TAKEN = "taken"  # key in the facts of an attack: what it assumed of the client, and the settings that follow
+SEARCH = "search"  # key in the facts of an attack that searched settings, written by SearchResult.facts
 
 
-def course(evidence: Evidence) -> dict[str, Any]:
-    """`curve`, `search` and `taken` of a case, as far as the attack has them."""
-    told, taken = evidence.facts.get(SEARCH), evidence.facts.get(TAKEN)
-    studied = isinstance(told, Mapping) and bool(told.get("trials"))
+def curve_facts(evidence: Evidence) -> dict[str, Any]:
+    """Return `curve`, `search` and `taken` of a case, as far as the attack has them."""
+    search, assumed = evidence.facts.get(SEARCH), evidence.facts.get(TAKEN)
+    searched = isinstance(search, Mapping) and bool(search.get("trials"))
     return (
         ({"curve": thinned(evidence.curve)} if evidence.curve else {})
-        | ({SEARCH: told} if studied else {})
-        | ({TAKEN: taken} if taken else {})
+        | ({SEARCH: search} if searched else {})
+        | ({TAKEN: assumed} if assumed else {})
     )
 
 
 def thinned(curve: Sequence[float], most: int = MOST_POINTS) -> dict[str, list[Any]]:
-    """Evenly spaced steps of a curve with the loss at each, the first and the last among them."""
+    """Return at most `most` evenly spaced steps of a curve with the loss at each, the first and last among them."""
     last = len(curve) - 1
     count = min(len(curve), most)
-    steps = [0] if count < 2 else [round(place * last / (count - 1)) for place in range(count)]
+    steps = [0] if count < 2 else [round(index * last / (count - 1)) for index in range(count)]
     return {"steps": steps, "losses": [_digits(curve[step]) for step in steps]}
 
 
 def _digits(loss: float) -> float | None:
-    """Five digits are enough for a drawing; a loss that is no number is missing."""
+    """Round to five digits, enough for a drawing; a loss that is not finite is missing."""
     return float(f"{loss:.5g}") if math.isfinite(loss) else None
 
 
-# --- `search` of an [[attack]] as it is written: a table of trials, sampler, batch, starts, ranges and
-# give_up.
+# The key `search` of an [[attack]]: a table of trials, sampler, batch, starts, ranges and give_up
 
 
 KEYS = ("trials", "sampler", "batch", "starts", "ranges", "give_up")
 
 
 def study_of(attack: Attack, table: Any, place: str) -> Study:
-    """The search that a plan asks for, or BadInput; ranges that it leaves out are the attack's own."""
+    """Return the search that a plan asks for, or raise BadInput; ranges default to the attack's own."""
     if not attack.searched:
         raise BadInput(
             place,
             expected="an attack with settings that can be searched",
             got=attack.name,
-            remedy="`fedxray show NAME` tells which have any; leave search out.",
+            remedy="`fedxray show NAME` lists them; leave search out.",
         )
     if not isinstance(table, Mapping):
         raise BadInput(
@@ -441,7 +452,7 @@ def study_of(attack: Attack, table: Any, place: str) -> Study:
     sampler = table.get("sampler", "random")
     if sampler not in SAMPLERS:
         raise unknown_name(f"{place}.sampler", str(sampler), SAMPLERS)
-    made = Study(
+    study = Study(
         ranges=_ranges(attack, table.get("ranges"), f"{place}.ranges"),
         trials=_count(table, "trials", 16, place),
         sampler=sampler,
@@ -450,28 +461,28 @@ def study_of(attack: Attack, table: Any, place: str) -> Study:
         give_up=_share(table["give_up"], f"{place}.give_up") if "give_up" in table else None,
     )
     try:
-        check(made)
+        check(study)
     except BadInput as error:
         raise error.at(f"{place}.{error.argument}") from None
-    _check_not_set(attack, made, place)
-    _check_ends(attack, made, f"{place}.ranges")
-    _check_give_up(attack, made, f"{place}.give_up")
-    return made
+    _check_not_set(attack, study, place)
+    _check_ends(attack, study, f"{place}.ranges")
+    _check_give_up(attack, study, f"{place}.give_up")
+    return study
 
 
 def with_point(attack: Attack, point: Point) -> Attack:
-    """The attack with these settings."""
+    """Return the attack with these settings."""
     return replace(attack, **point)  # type: ignore[type-var]
 
 
-def judged_after(attack: Attack, share: float) -> int:
-    """The steps after which a trial may be given up."""
+def judged_step(attack: Attack, share: float) -> int:
+    """Return the number of steps after which a trial may be given up."""
     steps: int = _settings(attack)["steps"]
     return max(1, round(share * steps))
 
 
 def _check_not_set(attack: Attack, study: Study, place: str) -> None:
-    """Refuse a setting that has a value of its own: the search would go over it without a word."""
+    """Refuse a setting that the plan sets: the search would silently replace its value."""
     own = {field.name: field.default for field in fields(attack)}  # type: ignore[arg-type]
     for name in study.ranges:
         value = getattr(attack, name)
@@ -495,12 +506,12 @@ def _check_ends(attack: Attack, study: Study, place: str) -> None:
                     f"{place}.{name}",
                     expected=error.expected,
                     got=error.got,
-                    remedy=f"`fedxray show {attack.name}` tells its own range.",
+                    remedy=f"`fedxray show {attack.name}` lists its own range.",
                 ) from None
 
 
 def _check_give_up(attack: Attack, study: Study, place: str) -> None:
-    """Refuse to give up trials of an attack that cannot end early, or at a step where nothing is left to save."""
+    """Refuse `give_up` for an attack that cannot end early, or at a step after which none is left."""
     if study.give_up is None:
         return
     known = _settings(attack)
@@ -518,7 +529,7 @@ def _check_give_up(attack: Attack, study: Study, place: str) -> None:
             got=f"give_up = {known['give_up']!r}",
             remedy="Leave one of them out.",
         )
-    at = judged_after(attack, study.give_up)
+    at = judged_step(attack, study.give_up)
     if at >= known["steps"]:
         raise BadInput(
             place,
@@ -542,29 +553,29 @@ def _settings(attack: Attack) -> dict[str, Any]:
 
 
 def _ranges(attack: Attack, given: Any, place: str) -> Ranges:
-    """The ranges of a plan, lists of lowest and highest; how they are spaced is the attack's to say."""
+    """Return the ranges of a plan, lists of lowest and highest; the attack declares how each is spaced."""
     if given is None:
         return cast(Ranges, dict(attack.searched))
     if not isinstance(given, Mapping) or not given:
         raise BadInput(
             place, expected="a table of [lowest, highest]", got=repr(given), remedy="Leave it out."
         )
-    found: dict[str, tuple[float, float, Scale]] = {}
+    ranges: dict[str, tuple[float, float, Scale]] = {}
     for name, value in given.items():
         if name not in attack.searched:
             raise unknown_key(f"{place}.{name}", str(name), attack.searched, of=attack.name)
         numbers = isinstance(value, list | tuple) and len(value) == 2 and all(
-            isinstance(one, int | float) and not isinstance(one, bool) for one in value
+            isinstance(end, int | float) and not isinstance(end, bool) for end in value
         )  # fmt: skip
         if not numbers:
             raise BadInput(
                 f"{place}.{name}",
                 expected="[lowest, highest]",
                 got=repr(value),
-                remedy=f"By itself it is [{attack.searched[name][0]:g}, {attack.searched[name][1]:g}].",
+                remedy=f"Its default is [{attack.searched[name][0]:g}, {attack.searched[name][1]:g}].",
             )
-        found[name] = (value[0], value[1], cast(Scale, attack.searched[name][2]))
-    return found
+        ranges[name] = (value[0], value[1], cast(Scale, attack.searched[name][2]))
+    return ranges
 
 
 def _count(table: Mapping[str, Any], key: str, otherwise: int, place: str) -> int:
@@ -587,82 +598,79 @@ def _share(value: Any, place: str) -> float:
     return float(value)
 
 
-# --- `search` of an [[attack]]: settings that the attacker does not know, tried and judged by its own
-# measure alone.
+# The search of an attack's settings on one view, judged by its own measure alone
 #
-# Every trial is the attack with other settings, kept in the store like any other answer, so that an
-# interrupted search goes on where it was. The best trial is the attack's answer, and all of them are told
-# in its facts.
+# Every trial is the attack with other settings, stored like any other answer, so that an interrupted search
+# continues where it was. The best trial is the attack's answer, and its facts list all trials.
 #
-# With `give_up` a trial is ended after that share of its steps if its loss is then above the median that
-# trials of earlier batches had after as many steps. It is told to the sampler by its loss so far, which is
-# too high rather than too low, and it is never the answer. Batches are fixed, so that this does not depend
-# on who works when.
+# With `give_up` a trial is ended after that share of its steps if its loss is then above the median of the trials
+# of earlier batches after as many steps (the median stopping rule). The sampler gets its loss so far, an
+# overestimate, and it is never the answer. Batches are fixed, so that this does not depend on the workers.
 
 
-LEAST_BEFORE = 5  # earlier trials that a median is taken of
+LEAST_EARLIER = 5  # earlier trials that a median needs
 Run = Callable[[Attack], Evidence]
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A trial and the answer that it gave."""
+class AnsweredTrial:
+    """A trial with the answer of its attack."""
 
     trial: Trial
     answer: Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """The search of one attack on one view: what is searched, who runs a trial, and who remembers points."""
+class AttackSearch:
+    """The search of one attack on one view; `run` answers a trial, `recall` stores points."""
 
     attack: Attack
     study: Study
     run: Run
     generator: torch.Generator
-    recall: Recall = afresh
+    recall: Recall = ask_afresh
 
-    def asked_after(self, done: Sequence[Tried]) -> list[tuple[Point, Attack]]:
-        """The next batch after these trials: every point with the attack that tries it."""
+    def next_batch(self, done: Sequence[AnsweredTrial]) -> list[tuple[Point, Attack]]:
+        """Return the batch after these trials: every point with the attack that tries it."""
         draws = fork(self.generator, "search", self.attack.name)
-        points = ask(self.study, [one.trial for one in done], draws, self.recall)
-        limit = limit_after(self.attack, self.study, [one.answer for one in done])
-        return [(point, trial_of(self.attack, point, limit)) for point in points]
+        points = ask(self.study, [answered.trial for answered in done], draws, self.recall)
+        limit = early_stop(self.attack, self.study, [answered.answer for answered in done])
+        return [(point, trial_attack(self.attack, point, limit)) for point in points]
 
-    def tried(self, batches: int | None = None) -> list[Tried]:
-        """All trials, or those of the first batches, in the order of the plan."""
-        done: list[Tried] = []
+    def run_batches(self, batches: int | None = None) -> list[AnsweredTrial]:
+        """Run all trials, or those of the first `batches`, in the order of the plan."""
+        done: list[AnsweredTrial] = []
         while batches is None or batches > 0:
-            asked = self.asked_after(done)
-            if not asked:
+            batch = self.next_batch(done)
+            if not batch:
                 break
-            done += [self._judged(point, self.run(attack)) for point, attack in asked]
+            done += [self._judged(point, self.run(attack)) for point, attack in batch]
             batches = None if batches is None else batches - 1
         return done
 
-    def _judged(self, point: Point, answer: Evidence) -> Tried:
+    def _judged(self, point: Point, answer: Evidence) -> AnsweredTrial:
         loss = finite(own_measure(self.attack, answer))
-        return Tried(Trial(point, loss, given_up=answer.status == "truncated"), answer)
+        return AnsweredTrial(Trial(point, loss, given_up=answer.status == "truncated"), answer)
 
 
-def studied(search: Search) -> Evidence:
-    """The answer of the best trial, with all trials in its facts."""
+def best_answer(search: AttackSearch) -> Evidence:
+    """Return the answer of the best trial, with all trials in its facts."""
     check_library(search.study)
-    done = search.tried()
-    found = found_in([one.trial for one in done])
-    told = {SEARCH: {**found.told(), **_how(search)}}
-    if found.status != "ok":
+    done = search.run_batches()
+    result = search_result([answered.trial for answered in done])
+    facts = {SEARCH: {**result.facts(), **_settings_of(search)}}
+    if result.status != "ok":
         first = done[0].answer
-        return replace(first, status="undetermined", reason=found.reason, facts={**first.facts, **told})
-    best = done[found.trials.index(found.best)].answer
-    return replace(best, facts={**best.facts, **told, "chosen": dict(found.best.point)})
+        return replace(first, status="undetermined", reason=result.reason, facts={**first.facts, **facts})
+    best = done[result.trials.index(result.best)].answer
+    return replace(best, facts={**best.facts, **facts, "chosen": dict(result.best.point)})
 
 
-def _how(search: Search) -> dict[str, Any]:
-    """How trials were chosen and judged, in plain values."""
+def _settings_of(search: AttackSearch) -> dict[str, Any]:
+    """Return how trials were chosen and judged, in plain values."""
     study = search.study
     return {
-        "ranges": {name: list(one) for name, one in study.ranges.items()},
+        "ranges": {name: list(ends) for name, ends in study.ranges.items()},
         "sampler": study.sampler,
         "batch": study.batch,
         "starts": study.first(),
@@ -672,36 +680,36 @@ def _how(search: Search) -> dict[str, Any]:
 
 
 def search_settings(attack: Attack, view: View, *, generator: torch.Generator, **settings: Any) -> Evidence:
-    """The same in Python, on one view: `settings` are those of `search` in a plan."""
+    """Search the settings of an attack on one view from Python; `settings` are those of `search` in a plan."""
     study = study_of(attack, settings, "search")
-    return studied(
-        Search(
+    return best_answer(
+        AttackSearch(
             attack=attack,
             study=study,
-            run=lambda one: one.run(view, generator=generator),
+            run=lambda trial: trial.run(view, generator=generator),
             generator=generator,
         )
     )
 
 
-def trial_of(attack: Attack, point: Point, limit: tuple[int, float] | None) -> Attack:
-    """The attack of one trial; with a limit it gives up where its loss is above after so many steps."""
-    found = with_point(attack, point)
-    return found if limit is None else replace(found, give_up=limit)  # type: ignore[type-var]
+def trial_attack(attack: Attack, point: Point, limit: tuple[int, float] | None) -> Attack:
+    """Return the attack of one trial; with a limit (steps, loss) it gives up above that loss after these steps."""
+    trial = with_point(attack, point)
+    return trial if limit is None else replace(trial, give_up=limit)  # type: ignore[type-var]
 
 
-def limit_after(attack: Attack, study: Study, earlier: Sequence[Evidence]) -> tuple[int, float] | None:
-    """After how many steps a trial is given up whose lowest loss so far is above what, None where it is not yet."""
+def early_stop(attack: Attack, study: Study, earlier: Sequence[Evidence]) -> tuple[int, float] | None:
+    """Return (steps, loss) above which a trial is given up, None while too few earlier trials reached these steps."""
     if study.give_up is None:
         return None
-    steps = judged_after(attack, study.give_up)
-    went_on = [one for one in earlier if one.status in ("ok", "truncated") and len(one.curve) > steps]
-    lowest = [min(one.curve[: steps + 1]) for one in went_on]
-    return (steps, median(lowest)) if len(lowest) >= LEAST_BEFORE else None
+    steps = judged_step(attack, study.give_up)
+    curves = [answer.curve for answer in earlier if answer.status in ("ok", "truncated")]
+    lowest = [min(curve[: steps + 1]) for curve in curves if len(curve) > steps]
+    return (steps, median(lowest)) if len(lowest) >= LEAST_EARLIER else None
 
 
-def a_trial(attack: Attack, table: Any, place: str) -> Attack:
-    """The attack as some trial would run it, to see whether it could; itself where nothing is searched."""
+def example_trial(attack: Attack, table: Any, place: str) -> Attack:
+    """Return the attack as a trial would run it, for checks; the attack itself where nothing is searched."""
     if table is None:
         return attack
     study = study_of(attack, table, place)
@@ -715,9 +723,9 @@ def a_trial(attack: Attack, table: Any, place: str) -> Attack:
 
 
 def own_measure(attack: Attack, evidence: Evidence) -> float:
-    """The attacker's own measure of a guess, smaller is better; infinite where the attack did not end well."""
-    told = evidence.facts.get(attack.judged_by)
-    if told is None:
+    """Return the attacker's own measure of a guess, smaller is better; infinite where the attack failed."""
+    measured = evidence.facts.get(attack.judged_by)
+    if measured is None:
         raise Refused(
             attack.name,
             missing=f"its own measure of a trial ({attack.judged_by})",
@@ -725,4 +733,4 @@ def own_measure(attack: Attack, evidence: Evidence) -> float:
         )
     if evidence.status in ("diverged", "undetermined"):
         return math.inf
-    return float(min(told)) if isinstance(told, list | tuple) else float(told)
+    return float(min(measured)) if isinstance(measured, list | tuple) else float(measured)

@@ -1,4 +1,7 @@
-"""The folder of an audit: what may be shared at the top, everything private below private/."""
+"""The folder of an audit: results that may be shared at the top, everything private below private/.
+
+Files are written as a whole or not at all. A lock keeps other processes out, `purge` deletes the private part.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -35,7 +39,7 @@ from fedxray.files import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-# --- One audit at a time in a folder: the lock names its holder and is free again when the holder is dead.
+# The lock: one audit at a time in a folder; it names its holder and is free again when the holder is dead
 
 
 LOCK = ".lock"
@@ -45,7 +49,7 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, or refuse naming who holds it."""
+    """Hold the folder's lock, or refuse and name the holder."""
     path = folder / LOCK
     handle = _take_with_flock(path)
     if handle is not None:
@@ -121,14 +125,14 @@ def _sign(handle: int) -> None:
 
 def _holder(path: Path) -> tuple[int | None, str | None]:
     try:
-        found = json.loads(path.read_bytes())
-        return int(found["pid"]), str(found["host"])
+        holder = json.loads(path.read_bytes())
+        return int(holder["pid"]), str(holder["host"])
     except (OSError, ValueError, KeyError, TypeError):
         return None, None
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether the holder was a process of this machine that is gone; if one cannot ask, it is not."""
+    """Return whether the holder was a process of this machine that is gone; False where that is not known."""
     pid, host = _holder(path)
     if pid is None or host != socket.gethostname() or os.name != "posix":
         return False
@@ -161,36 +165,49 @@ def _odd(path: Path) -> BadInput:
     )
 
 
+# The files of an audit
+
+
 FORMAT = 1
-MARKER = "audit.json"  # says that a folder is an audit's, and of which plan
+MARKER = "audit.json"  # marks the folder of an audit, and names its plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
-RECORDS = "records.json"  # in the private part: which records of the user's own were audited
-ROOMS = ("runs", "cases", "evidence")
+RECORDS = "records.json"  # in the private part: a digest of the user's own records
+FOLDERS = ("runs", "cases", "evidence")
 
 
 @dataclass(frozen=True)
 class Store:
-    """The files of one audit, each written whole or not at all."""
+    """The files of one audit, each written as a whole or not at all."""
 
     folder: Path
 
     @property
     def private(self) -> Path:
-        """Where tensors, transcripts and cases are, for the owner alone."""
+        """The folder of tensors, transcripts and cases, readable by the owner alone."""
         return self.folder / PRIVATE
 
+    def check_reachable(self) -> None:
+        """Refuse to work where the folder is not there, as on a node that does not share the storage."""
+        if not self.private.is_dir():
+            raise BadInput(
+                "--out",
+                expected="a folder that every worker sees",
+                got=f"{self.folder}, which is not there on {platform.node() or 'a worker'}",
+                remedy="Choose an --out on storage that all nodes share.",
+            )
+
     def run_folder(self, run: str) -> Path:
-        """The folder of a finished run."""
+        """Return the folder of a finished run."""
         return self.private / "runs" / run
 
     def has_run(self, run: str) -> bool:
-        """Whether that run is finished."""
+        """Return whether that run is finished."""
         return self.run_folder(run).is_dir()
 
     @contextmanager
     def new_run(self, run: str) -> Iterator[Path]:
-        """An empty folder that becomes the run's when the block ends well, and vanishes otherwise."""
+        """Yield an empty folder that becomes the run's when the block succeeds, and is removed otherwise."""
         part = self.private / "runs" / f"{TEMPORARY}{uuid4().hex}"
         try:
             with room_for(f"run {run}"):
@@ -208,49 +225,49 @@ class Store:
         fault("run in place")
 
     def remove_run(self, run: str) -> None:
-        """Take a finished run away, at once and whole, so that it is made again."""
+        """Remove a finished run at once and as a whole, so that it is simulated again."""
         if self.has_run(run):
             part = self.private / "runs" / f"{TEMPORARY}{uuid4().hex}"
             self.run_folder(run).rename(part)
             shutil.rmtree(part, ignore_errors=True)
 
     def write_lost_run(self, run: str, reason: str, trace: str, status: str = "failed") -> None:
-        """Keep why a run could not be simulated, and the status of its cases."""
+        """Store why a run could not be simulated, and the status of its cases."""
         _write_json(self._lost(run), {"reason": reason, "traceback": trace, "status": status}, "lost run")
 
     def lost_run(self, run: str) -> dict[str, Any] | None:
-        """Why a run could not be simulated, None where nothing is known against it."""
+        """Return why a run could not be simulated, None where it did not fail."""
         path = self._lost(run)
         if not path.is_file():
             return None
         return {"reason": "unknown", "status": "failed"} | read_object(path, remedy=results.RESUME)
 
     def forget_lost_run(self, run: str) -> None:
-        """Let a run be tried again."""
+        """Let a failed run be tried again."""
         self._lost(run).unlink(missing_ok=True)
 
     def has_case(self, case: str) -> bool:
-        """Whether that case has ended."""
+        """Return whether that case has ended."""
         return self._case(case).is_file()
 
     def write_case(self, case: str, document: Mapping[str, Any]) -> None:
-        """Keep how a case ended."""
+        """Store how a case ended."""
         _write_json(self._case(case), document, "case")
 
     def read_case(self, case: str) -> dict[str, Any]:
-        """How a case ended."""
-        found = read_object(self._case(case), remedy=results.RESUME)
-        results.check_part(found, "case", self._case(case), results.RESUME)
-        return found
+        """Return how a case ended."""
+        ended = read_object(self._case(case), remedy=results.RESUME)
+        results.check_part(ended, "case", self._case(case), results.RESUME)
+        return ended
 
     def forget_case(self, case: str) -> None:
-        """Let a case be worked on again."""
+        """Let a case be attacked again."""
         self._case(case).unlink(missing_ok=True)
 
     def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Keep tensors and plain facts under a key; the facts come last and hold the checksum of the tensors.
+        """Store tensors and plain facts under a key; the facts are written last and hold the checksum of the tensors.
 
-        This is a cache that proves itself, so it need not reach the disk at once: what a crash tears is made again.
+        A torn file is noticed by its checksum and computed again, so the files need not reach the disk at once.
         """
         from safetensors.torch import save
 
@@ -260,7 +277,7 @@ class Store:
         _write_json(self._evidence(key, "json"), proof, "evidence", lasting=False)
 
     def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """What is kept under a key, or None where nothing whole is."""
+        """Return the tensors and facts of a key, None where they are missing or incomplete."""
         from safetensors.torch import load
 
         facts, tensors = self._evidence(key, "json"), self._evidence(key, "safetensors")
@@ -276,18 +293,18 @@ class Store:
         return load(content), proof["facts"]
 
     def write_results(self, document: Mapping[str, Any]) -> None:
-        """Put results.json in place."""
+        """Write results.json."""
         results.write(document, self.folder)
 
     def write_galleries(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Keep pictures for the report: those of public data at the top, the others in the private part."""
-        for place, private in ((self.folder / GALLERY, False), (self.private / GALLERY, True)):
+        """Store example records for the report: of public data at the top, the others in the private part."""
+        for file, private in ((self.folder / GALLERY, False), (self.private / GALLERY, True)):
             chosen = [entry for entry in entries if bool(entry.get("private")) is private]
             if chosen:
-                _write_json(place, chosen, "gallery")
+                _write_json(file, chosen, "gallery")
 
     def write_plan(self, content: bytes, name: str = PLAN) -> None:
-        """Keep a copy of a plan."""
+        """Store a copy of a plan."""
         write_whole(self.folder / name, content, "plan")
 
     def log(self, line: str) -> None:
@@ -297,7 +314,7 @@ class Store:
             stream.write(f"{now}Z {printable(line)}\n")
 
     def free_bytes(self) -> int:
-        """Room on the disk."""
+        """Return the free space on the disk in bytes."""
         return shutil.disk_usage(self.folder).free
 
     def _lost(self, run: str) -> Path:
@@ -314,7 +331,10 @@ class Store:
 def open_store(
     folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
 ) -> Iterator[Store]:
-    """The store of a plan and of a digest of the user's own records, new or resumed, for this process alone."""
+    """Open the store of a plan, new or resumed, for this process alone.
+
+    `digest` is that of the plan, `records` that of the user's own records.
+    """
     check_folder(folder, digest, resume=resume, kind=kind, records=records)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -322,8 +342,8 @@ def open_store(
         raise _not_usable(folder, "a file is in the way") from None
     with locked(folder):
         check_folder(folder, digest, resume=resume, kind=kind, records=records)
-        store = Store(folder)
-        _furnish(store, digest, kind, records)
+        store = Store(folder.absolute())  # a worker may have another working directory
+        _set_up(store, digest, kind, records)
         yield store
 
 
@@ -356,16 +376,16 @@ def check_folder(
             "--out",
             expected="a new folder",
             got=f"{folder}, which holds this audit already",
-            remedy="Go on with --resume, or choose another --out.",
+            remedy="Continue with --resume, or choose another --out.",
         )
     if records is not None:
         _check_records(folder, records)
 
 
 def _check_records(folder: Path, records: str) -> None:
-    """Refuse to go on with records or priors that have changed; without a private part nothing is left of the old."""
-    kept = folder / PRIVATE / RECORDS
-    if kept.is_file() and read_object(kept, remedy=results.AGAIN).get("sha256") != records:
+    """Refuse to resume with records or priors that have changed; after a purge there is nothing to compare with."""
+    stored = folder / PRIVATE / RECORDS
+    if stored.is_file() and read_object(stored, remedy=results.AGAIN).get("sha256") != records:
         raise BadInput(
             "data.path, restore.prior or a plug-in",
             expected="the records, priors and plug-ins that this audit began with",
@@ -375,7 +395,7 @@ def _check_records(folder: Path, records: str) -> None:
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
-    """What an audit's folder says of itself, or BadInput where it is none."""
+    """Return the marker of an audit's folder; BadInput where it is none."""
     path = folder / MARKER
     if not path.is_file():
         raise BadInput("DIR", expected="the folder of an audit", got=folder, remedy="Check the path.")
@@ -383,15 +403,15 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def safe_name(key: str) -> str:
-    """A file name that is short, readable and different for different keys."""
+    """Return a file name that is short, readable and different for different keys."""
     if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", key):
         return key
     readable = re.sub(r"[^a-z0-9._-]+", "-", key.lower()).strip("-.")[:60]
     return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
-    """Mark the folder first, so that an audit killed here can go on; then make the private rooms."""
+def _set_up(store: Store, digest: str, kind: str, records: str | None) -> None:
+    """Write the marker first, so that an audit killed here can be resumed; then make the private folders."""
     ours = (store.folder / MARKER).is_file()
     if not ours:
         marker = {"format": FORMAT, "kind": kind, "plan": digest, "version": version("fedxray")}
@@ -401,16 +421,16 @@ def _furnish(store: Store, digest: str, kind: str, records: str | None) -> None:
         store.private.chmod(0o700)
     if records is not None:  # not in the marker, which may be shared: a digest confirms a guess
         _write_json(store.private / RECORDS, {"sha256": records}, "records")
-    for room in ROOMS:
-        (store.private / room).mkdir(mode=0o700, exist_ok=True)
-    rooms = [store.private / room for room in ROOMS]
-    _sweep_out([store.folder, *rooms] if ours else rooms)
+    folders = [store.private / name for name in FOLDERS]
+    for folder in folders:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    _remove_unfinished([store.folder, *folders] if ours else folders)
 
 
-def _sweep_out(places: Sequence[Path]) -> None:
-    """Remove what a killed run left unfinished; a folder that was not ours before holds nothing of that."""
-    for place in places:
-        for left in [entry for entry in place.iterdir() if is_unfinished(entry.name)]:
+def _remove_unfinished(folders: Sequence[Path]) -> None:
+    """Remove files that a killed audit left unfinished."""
+    for folder in folders:
+        for left in [entry for entry in folder.iterdir() if is_unfinished(entry.name)]:
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)
             else:
@@ -433,7 +453,7 @@ def _write_json(
     write_whole(path, content, what, fault, lasting=lasting)
 
 
-# --- Deleting: the private part of an audit for good, or all that an earlier demo left.
+# Deleting: the private part of an audit, or everything of an earlier demo
 
 
 def purge(folder: Path) -> bool:
@@ -456,7 +476,7 @@ def purge(folder: Path) -> bool:
 
 
 def clear(folder: Path, kind: str) -> None:
-    """Empty a folder that an earlier run of that kind left, so that it can be written again."""
+    """Empty a folder of that kind (a demo), so that it can be written again."""
     if not (folder / MARKER).is_file() or read_marker(folder).get("kind") != kind:
         return
     purge(folder)

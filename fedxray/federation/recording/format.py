@@ -1,12 +1,12 @@
-"""What a recording is made of: one JSON file for each message, and every set of arrays once, named by its hash.
+"""The format of a recording: one JSON file for each message, and every set of arrays once, named by its hash.
 
     recording.json             kind, format, side; written first
-    messages/NAME.json         the facts of one message, written after its arrays: without it they do not count
-    arrays/SHA256.safetensors  the arrays of a message; what was sent to several nodes is kept once
+    messages/NAME.json         the facts of one message, written after its arrays; arrays without it are ignored
+    arrays/SHA256.safetensors  the arrays of a message; a model sent to several nodes is stored once
     stopped-NAME.txt           why a recorder stopped before the training did
 
-Every file is put in place whole, so a recording that was cut off can be read up to there. The writer checks what it
-writes by the model that the reader reads it with (`Heard`). Nothing here imports torch.
+Every file is written completely or not at all, so a recording that was cut off can be read up to that point. The writer
+checks its output by the same model that the reader uses (`Heard`). Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FORMAT = 1
 KIND = "fedxray recording"
 HEAD = "recording.json"
 MESSAGES, ARRAYS = "messages", "arrays"
-STOPPED = "stopped"  # beginning of the name of a note on why a recorder stopped
+STOPPED = "stopped"  # start of the name of a note with the reason why a recorder stopped
 MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
-MOST_COUNT = 2**53  # what counts stay below, as other readers of JSON hold numbers as floats
+MOST_COUNT = 2**53  # upper bound of counts, as other readers of JSON store numbers as floats
 MOST_ROUNDS = 10**9
-MOST_WHOLE = 2**64  # what a whole number in a config stays below, in size
+MOST_WHOLE = 2**64  # upper bound of the size of a whole number in a config
 MOST_KEY = 1000  # characters of a name in a config
 
 Side = Literal["client", "server", "checkpoints"]
@@ -36,17 +36,17 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """One message to a node with its answer, as the recording side saw them.
+    """One message to a node with its reply, as the recording side saw them, before it is written.
 
-    `train` is a model to train on and what came back; `evaluate` is the model that the round ended with.
+    `train` is a model to train and the reply to it; `evaluate` is the model at the end of the round.
     """
 
     what: Literal["train", "evaluate"]
     node: str
     run: str = ""
-    round: int | None = None  # as the framework counts, from 1; None where it does not say
+    round: int | None = None  # as the framework counts, from 1; None where it gives none
     sent: Arrays = field(default_factory=dict)
-    reply: Arrays | None = None  # None where there was no answer, or where it is hidden
+    reply: Arrays | None = None  # None where there was none, or where it is hidden
     examples: int | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     partition: int | None = None
@@ -58,7 +58,7 @@ class Said:
 Count = Annotated[int, Field(ge=0, lt=MOST_COUNT)]
 Text = Annotated[str, Field(max_length=500)]
 Key = Annotated[str, Field(max_length=MOST_KEY)]
-# A limit on its length makes a text one that UTF-8 can hold: without any, lone surrogates would pass.
+# A limit on the length makes pydantic check the encoding: without one, lone surrogates would pass.
 Plain = (
     bool
     | Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
@@ -67,11 +67,11 @@ Plain = (
 )
 
 
-class _Strict(BaseModel):
+class _MessagePart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Kept(_Strict):
+class StoredArrays(_MessagePart):
     """Arrays of a message: the hash and size of their file, and their names in order."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -79,15 +79,15 @@ class Kept(_Strict):
     names: list[Text]
 
 
-class Heard(_Strict):
-    """One message as it stands in the file."""
+class Heard(_MessagePart):
+    """One message in the file."""
 
     what: Literal["train", "evaluate"]
     node: Text
     run: Text
     round: Annotated[int, Field(ge=1, lt=MOST_ROUNDS)] | None
-    sent: Kept
-    reply: Kept | None
+    sent: StoredArrays
+    reply: StoredArrays | None
     examples: Count | None
     config: dict[Key, Plain | list[Plain]]
     partition: Count | None
@@ -97,6 +97,6 @@ class Heard(_Strict):
 
 
 def why_not(problem: ValidationError) -> str:
-    """The first thing that is wrong with a message."""
+    """The first error of a message, as a text."""
     first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"

@@ -1,4 +1,7 @@
-"""Reads a recording: facts first, arrays when asked for; a message that is not whole does not count, and is told."""
+"""Reading a recording: facts first, arrays when needed.
+
+A message that is incomplete is left out and listed in `Recording.cut` with the reason.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ from fedxray.federation.recording.format import (
     MOST_FACTS,
     STOPPED,
     Heard,
-    Kept,
     Side,
+    StoredArrays,
     why_not,
 )
 from fedxray.files import is_unfinished, read_json
 
 MOST_MESSAGES = 1_000_000
 MOST_NOTES, MOST_NOTE = 100, 500  # notes that are read, and bytes of each
-MOST_DIMENSIONS = 64  # of an array that can be worked with
-MOST_CHECKED = 100_000  # files of arrays of which it is remembered that they are whole
-RECORD_AGAIN = "Record again, or ask for a whole copy."
+MOST_DIMENSIONS = 64  # of an array
+MOST_CHECKED = 100_000  # files of arrays whose check is remembered
+RECORD_AGAIN = "Record again, or ask for a complete copy."
 
-DTYPES = {  # as they stand in the header of a file
+DTYPES = {  # by their names in the header of a file
     "F16": torch.float16,
     "BF16": torch.bfloat16,
     "F32": torch.float32,
@@ -54,7 +57,7 @@ DTYPES = {  # as they stand in the header of a file
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """The messages of one folder in the order they were written; `cut` says which are not whole, and why."""
+    """The messages of one folder in the order they were written; `cut` lists the incomplete ones with the reason."""
 
     folder: Path
     side: Side
@@ -62,57 +65,57 @@ class Recording:
     cut: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()  # why recorders stopped before the training did
 
-    def arrays(self, kept: Kept) -> dict[str, Tensor]:
+    def arrays(self, stored: StoredArrays) -> dict[str, Tensor]:
         """The arrays of one message by name, in their order, checked against their hash."""
-        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
-        found = _load(path, kept.bytes, kept.sha256)
-        if set(found) != set(kept.names):
-            raise damaged(path, f"the arrays {some(kept.names)}", some(sorted(found)))
-        return {name: found[name] for name in kept.names}
+        path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
+        arrays = _load(path, stored.bytes, stored.sha256)
+        if set(arrays) != set(stored.names):
+            raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(arrays)))
+        return {name: arrays[name] for name in stored.names}
 
-    def fault(self, kept: Kept) -> str | None:
-        """Why the arrays of one message cannot be used, None where they are whole and finite."""
-        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
-        check_size(f"recording {str(path)!r}", kept.bytes)
+    def fault(self, stored: StoredArrays) -> str | None:
+        """The reason why the arrays of one message cannot be used, None where they are complete and finite."""
+        path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
+        check_size(f"recording {str(path)!r}", stored.bytes)
         try:
             stamp = path.stat().st_mtime_ns
         except OSError as problem:
             return str(problem.strerror)
-        return _fault(path, kept.bytes, kept.sha256, stamp)
+        return _fault(path, stored.bytes, stored.sha256, stamp)
 
-    def forms(self, kept: Kept) -> dict[str, Tensor]:
+    def forms(self, stored: StoredArrays) -> dict[str, Tensor]:
         """Shapes and dtypes of the arrays of one message, without their values."""
-        path = self.folder / ARRAYS / f"{kept.sha256}.safetensors"
+        path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
         try:
             with safe_open(path, framework="pt", device="cpu") as handle:
                 names: list[str] = handle.keys()
-                found = {name: _form(path, name, handle.get_slice(name)) for name in names}
+                forms = {name: _form(path, name, handle.get_slice(name)) for name in names}
         except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, OverflowError) as problem:
             raise damaged(path, "a file of arrays", str(problem)) from problem
-        if set(found) != set(kept.names):
-            raise damaged(path, f"the arrays {some(kept.names)}", some(sorted(found)))
-        return {name: found[name] for name in kept.names}
+        if set(forms) != set(stored.names):
+            raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(forms)))
+        return {name: forms[name] for name in stored.names}
 
     def nodes(self) -> dict[str, list[Heard]]:
         """The messages of every node, by its id."""
-        found: dict[str, list[Heard]] = {}
+        by_node: dict[str, list[Heard]] = {}
         for message in self.messages:
-            found.setdefault(message.node, []).append(message)
-        return found
+            by_node.setdefault(message.node, []).append(message)
+        return by_node
 
     def runs(self) -> list[str]:
         """The ids of all runs in this folder."""
         return list(dict.fromkeys(message.run for message in self.messages))
 
     def digest(self) -> str:
-        """A text that is equal for equal recordings; the messages name their arrays by content."""
-        told = [message.model_dump_json() for message in self.messages]
-        whole = "\n".join([self.side, *told, *self.cut, *self.stops])
-        return hashlib.sha256(whole.encode(errors="backslashreplace")).hexdigest()
+        """A SHA-256 that is equal for equal recordings; the messages name their arrays by content."""
+        messages = [message.model_dump_json() for message in self.messages]
+        text = "\n".join([self.side, *messages, *self.cut, *self.stops])
+        return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
 def read_recording(path: str | Path) -> Recording:
-    """The recording in a folder, as far as it is whole."""
+    """The recording in a folder, as far as it is complete."""
     folder = Path(path)
     side = _read_head(folder)
     names = _message_files(folder)
@@ -123,26 +126,28 @@ def read_recording(path: str | Path) -> Recording:
         )
     for name in names[:MOST_MESSAGES]:
         try:
-            heard = _read_message(folder / MESSAGES / name)
+            message = _read_message(folder / MESSAGES / name)
         except BadInput as problem:
             cut.append(printable(f"message {name}: {problem.got}"))
             continue
-        whole = [kept for kept in (heard.sent, heard.reply) if kept is not None]
-        if all(_is_there(folder / ARRAYS / f"{kept.sha256}.safetensors", kept.bytes) for kept in whole):
-            messages.append(heard)
+        parts = [stored for stored in (message.sent, message.reply) if stored is not None]
+        if all(_is_there(folder / ARRAYS / f"{stored.sha256}.safetensors", stored.bytes) for stored in parts):
+            messages.append(message)
         else:
-            cut.append(f"{title(heard)}: arrays that are missing or cut off")
+            cut.append(f"{title(message)}: arrays that are missing or cut off")
     if not messages:
-        got = f"none; {len(cut)} are not whole, first {cut[0]}" if cut else "none"
+        got = f"none; {len(cut)} are incomplete, first {cut[0]}" if cut else "none"
         got += f"; the recorder stopped: {stops[0]}" if stops else ""
-        raise damaged(folder, "at least one whole message", got, "Check that the recorder ran and had space.")
+        raise damaged(
+            folder, "at least one complete message", got, "Check that the recorder ran and had space."
+        )
     return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
 
 
-def title(heard: Heard) -> str:
-    """What a message is called where it is left out; rounds are counted from 0."""
-    round = "?" if heard.round is None else heard.round - 1
-    return f"{heard.what} of round {round} with node {printable(heard.node)}"
+def title(message: Heard) -> str:
+    """The name of a message in a list of those left out; rounds are counted from 0."""
+    round = "?" if message.round is None else message.round - 1
+    return f"{message.what} of round {round} with node {printable(message.node)}"
 
 
 def _read_head(folder: Path) -> Side:
@@ -170,57 +175,59 @@ def _read_head(folder: Path) -> Side:
 
 
 def _message_files(folder: Path) -> list[str]:
-    """Names of the message files, oldest first; what was being written when a process died is left out."""
-    place = folder / MESSAGES
+    """Names of the message files, oldest first; unfinished files of a process that ended are left out."""
+    parent = folder / MESSAGES
     try:
-        found = [one.name for one in place.iterdir()] if place.is_dir() and not place.is_symlink() else []
+        names = (
+            [path.name for path in parent.iterdir()] if parent.is_dir() and not parent.is_symlink() else []
+        )
     except OSError as problem:
-        raise damaged(place, "a readable folder", str(problem)) from problem
-    return sorted(name for name in found if name.endswith(".json") and not is_unfinished(name))
+        raise damaged(parent, "a readable folder", str(problem)) from problem
+    return sorted(name for name in names if name.endswith(".json") and not is_unfinished(name))
 
 
 def _stops(folder: Path) -> list[str]:
-    """The first line of every note that a recorder left when it stopped."""
-    found = []
+    """The first line of every note that a recorder wrote when it stopped."""
+    reasons = []
     try:
         for path in sorted(folder.glob(f"{STOPPED}-*.txt"))[:MOST_NOTES]:
             if path.is_file() and not path.is_symlink():
                 with path.open("rb") as stream:
                     lines = stream.read(MOST_NOTE).decode(errors="replace").splitlines()
-                found.append(printable(lines[0] if lines else "it does not say why"))
+                reasons.append(printable(lines[0] if lines else "no reason given"))
     except OSError as problem:
         raise damaged(folder, "readable notes", str(problem)) from problem
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(reasons))
 
 
 def _read_message(path: Path) -> Heard:
     if path.is_symlink() or not path.is_file():
-        raise damaged(path, "a plain file", "a link or another thing that is no plain file")
+        raise damaged(path, "a plain file", "a link or something else")
     plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
     try:
         return Heard.model_validate(plain)
     except ValidationError as problem:
-        raise damaged(path, "a whole message", why_not(problem)) from problem
+        raise damaged(path, "a complete message", why_not(problem)) from problem
 
 
 @functools.lru_cache(maxsize=MOST_CHECKED)
 def _fault(path: Path, size: int, sha256: str, stamp: int) -> str | None:
-    """What is wrong with a file of arrays as it was at that time."""
+    """The reason why a file of arrays, as it was at that time, cannot be used; None where it can."""
     try:
-        found = _load(path, size, sha256)
+        arrays = _load(path, size, sha256)
     except BadInput as problem:
         return problem.got
-    for name, value in found.items():
+    for name, value in arrays.items():
         if value.dtype not in DTYPES.values():
             return f"{str(value.dtype).removeprefix('torch.')} in array {printable(name)}, which is not read"
         if value.ndim > MOST_DIMENSIONS:
             return f"{value.ndim} dimensions of array {printable(name)}"
-    floats = (value for value in found.values() if value.is_floating_point())
+    floats = (value for value in arrays.values() if value.is_floating_point())
     return None if all(value.isfinite().all() for value in floats) else "values that are not finite"
 
 
 def _load(path: Path, size: int, sha256: str) -> dict[str, Tensor]:
-    """The arrays of a file, refused where its bytes are not those that were written."""
+    """The arrays of a file, refused where its bytes are not the original ones."""
     content = _plain_file(path, size)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise damaged(path, "the bytes that were written", "others: it was altered")
@@ -260,12 +267,11 @@ def _plain_file(path: Path, size: int) -> bytes:
 
 
 def damaged(path: Path, expected: str, got: str, remedy: str = RECORD_AGAIN) -> BadInput:
-    """The refusal of a part of a recording."""
+    """The refusal of a file of a recording, with its path."""
     return BadInput(f"recording {str(path)!r}", expected=expected, got=got[:300], remedy=remedy)
 
 
-# --- Which run and node of a recording is meant: the only one, or the one that is named.
-
+# Choice of a run and a node: the only one, or the one that is named
 
 MOST_LISTED = 20  # nodes or runs that a refusal names
 
@@ -277,7 +283,10 @@ def one_of(
     known: Sequence[str],
     more: Callable[[str], str] | None = None,
 ) -> str:
-    """The given one of several, or the only one; `more` says something about each."""
+    """The `given` name if it is known, or the only known one; refused otherwise with a list.
+
+    `argument` is the key of the plan, `noun` the word for such a name, `more` gives a remark on each.
+    """
     if given is None and len(known) == 1:
         return known[0]
     if given is None or given not in known:
@@ -297,7 +306,7 @@ def one_of(
 
 
 def rounds_of(messages: Sequence[Heard], node: str) -> str:
-    """How many rounds a node trained in, and which, counted from 0."""
+    """A text with the number of rounds in which a node trained, and which, counted from 0."""
     rounds = [m.round for m in messages if m.node == node and m.what == "train"]
     numbers = [round - 1 for round in rounds if round is not None]
     if not rounds:

@@ -1,7 +1,7 @@
-"""A recording as a transcript of one node: what a server, an eavesdropper and a fellow client learn about it.
+"""A recording as a transcript of one node: what a server, an eavesdropper and another client learn about it.
 
-In the transcript the node is client 0. Client 1 stands for a fellow client, which is assumed to be sent the same
-global models in the same rounds; nothing of what other nodes replied is taken over, even where the server recorded it.
+In the transcript the node is client 0. Client 1 stands for another client, which is assumed to be sent the same global
+models in the same rounds; replies of other nodes are never included, even where the server recorded them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, some
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.recording.format import Heard, Kept
+from fedxray.federation.recording.format import Heard, StoredArrays
 from fedxray.federation.recording.reader import Recording, damaged, one_of, rounds_of, title, trainers
 from fedxray.federation.transcript import (
     SERVER,
@@ -26,28 +26,29 @@ from fedxray.federation.transcript import (
     Message,
     Parts,
     Transcript,
-    client_seat,
+    client_reader,
     readers_of_broadcast,
     readers_of_reply,
 )
 from fedxray.params import buffers_of, scaled, subtract
 
-# --- Arrays of a message as the parameters and buffers of a network: by name, or by position in its usual
-# order.
-
+# Arrays of a message as parameters and buffers of a network: by name, or by position in its usual order
 
 HALF = (torch.float16, torch.bfloat16)
 
 
 def by_position(names: Sequence[str]) -> bool:
-    """Whether names are just 0, 1, 2, ..., as frameworks call NumPy arrays that have none."""
-    return bool(names) and list(names) == [str(place) for place in range(len(names))]
+    """Whether the names are just 0, 1, 2, ..., as frameworks name NumPy arrays."""
+    return bool(names) and list(names) == [str(index) for index in range(len(names))]
 
 
 def fit(
     arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays"
 ) -> Parts:
-    """Trainable parameters and buffers of the network from recorded arrays; refused by name where they do not fit."""
+    """Trainable parameters and buffers of the network from recorded arrays; refused by name where they do not fit.
+
+    `widen` accepts half precision for a network of full precision; `what` names the arrays in messages.
+    """
     if model is None:
         return _without_model(arrays)
     state = model.state_dict()
@@ -62,19 +63,19 @@ def fit(
     fitted = {name: _as(name, value, state[name], widen, what) for name, value in arrays.items()}
     own = buffers_of(model)
     recorded = {name: fitted[name] for name in own if name in fitted}
-    # Those that no state dict holds stay the network's own.
+    # Buffers that are not in the state dict keep the network's own values.
     return Parts({name: fitted[name] for name in trained}, {**own, **recorded} if recorded else {})
 
 
 def frozen(arrays: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """The recorded values of parameters that are not trained, which stay with the network."""
     arrays = named(arrays, model)
-    still = [name for name, value in model.named_parameters() if not value.requires_grad]
-    return {name: arrays[name] for name in still if name in arrays}
+    untrained = [name for name, value in model.named_parameters() if not value.requires_grad]
+    return {name: arrays[name] for name in untrained if name in arrays}
 
 
 def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor]:
-    """Arrays under the network's names, where they came by position."""
+    """Arrays under the network's names, where they were recorded by position."""
     names = list(arrays)
     if by_position(names) and not set(names) <= set(model.state_dict()):
         return dict(zip(_positions(arrays, model), arrays.values(), strict=True))
@@ -82,7 +83,7 @@ def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor
 
 
 def _without_model(arrays: Mapping[str, Tensor]) -> Parts:
-    """Everything as a parameter, where there are names to go by."""
+    """All arrays as parameters, refused where they have no names."""
     if by_position(list(arrays)):
         raise BadInput(
             "model",
@@ -97,19 +98,18 @@ def _positions(arrays: Mapping[str, Tensor], model: nn.Module) -> list[str]:
     """Names for arrays by position: the order of the state dict, of all parameters, or of the trained ones."""
     shapes = [tuple(value.shape) for value in arrays.values()]
     state = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    named = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    parameters = {name: tuple(value.shape) for name, value in model.named_parameters()}
     trained = {name: tuple(value.shape) for name, value in model.named_parameters() if value.requires_grad}
-    for order in (state, named, trained):
+    for order in (state, parameters, trained):
         if list(order.values()) == shapes:
             return list(order)
-    place = next(
-        (at for at, pair in enumerate(zip(state.values(), shapes, strict=False)) if pair[0] != pair[1]), None
-    )
-    if place is None:
+    pairs = enumerate(zip(state.values(), shapes, strict=False))
+    first = next((index for index, (wanted, recorded) in pairs if wanted != recorded), None)
+    if first is None:
         expected, got = f"{len(state)} arrays, as the network has", f"{len(shapes)}"
     else:
-        expected = f"array {place} of shape {list(list(state.values())[place])} ({list(state)[place]} of the network)"
-        got = f"{list(shapes[place])}"
+        expected = f"array {first} of shape {list(list(state.values())[first])} ({list(state)[first]} of the network)"
+        got = f"{list(shapes[first])}"
     raise _misfit("arrays by position", expected, got)
 
 
@@ -117,7 +117,7 @@ def _as(name: str, value: Tensor, like: Tensor, widen: bool, what: str) -> Tenso
     """One array with the shape and dtype of the network's own."""
     if value.shape != like.shape:
         raise _misfit(what, f"{name!r} of shape {list(like.shape)}, as in the network", list(value.shape))
-    if not like.is_floating_point():  # counters, which an average turns into fractions; loading cuts them
+    if not like.is_floating_point():  # counters, which averaging turns into fractions; loading truncates them
         return value.to(like.dtype)
     if not value.is_floating_point():
         raise _misfit(what, f"{name!r} of {like.dtype}, as in the network", value.dtype)
@@ -126,7 +126,7 @@ def _as(name: str, value: Tensor, like: Tensor, widen: bool, what: str) -> Tenso
             what,
             expected=f"{name!r} of {_dtype(like)}, as in the network",
             got=f"half precision ({_dtype(value)})",
-            remedy="Set widen = true in [transcript] to read it as it is: what was lost by rounding stays lost, "
+            remedy="Set widen = true in [transcript] to use it: what was lost by rounding stays lost, "
             "and attacks that replay the training see that as noise.",
         )
     return value.to(like.dtype)
@@ -140,14 +140,16 @@ def _misfit(what: str, expected: str, got: object) -> BadInput:
     return BadInput(what, expected=expected, got=got, remedy="Give the network that was trained, in [model].")
 
 
-NODE, FELLOW = 0, 1  # clients of the transcript
+# The transcript
+
+NODE, FELLOW = 0, 1  # clients of the transcript: the node, and another client
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The messages of one node in one run: trainings by round (from 0), and the models that rounds ended with.
+    """The messages of one node in one run: trainings by round (from 0), and the models at the end of rounds.
 
-    `lost` says which messages are left out, and why; of those that are not readable nobody knows whose they are.
+    `lost` lists the messages that are left out, with the reason; the node of an unreadable message is unknown.
     """
 
     recording: Recording
@@ -155,7 +157,7 @@ class Chosen:
     trained: dict[int, Heard]
     ended: dict[int, Heard]
     lost: tuple[str, ...] = ()
-    missing: tuple[tuple[int, int], ...] = ()  # first and last of each stretch of rounds without a training
+    missing: tuple[tuple[int, int], ...] = ()  # first and last of each range of rounds without a training
 
     @property
     def rounds(self) -> list[int]:
@@ -164,7 +166,7 @@ class Chosen:
 
 
 def choose(recording: Recording, *, node: str | None = None, run: str | None = None) -> Chosen:
-    """The messages of one node; it must be named where there are several, and so must a run."""
+    """The messages of one node in one run; both must be named where the recording has several."""
     run = one_of("transcript.run", "run", run, recording.runs())
     messages = [message for message in recording.messages if message.run == run]
     named = list(dict.fromkeys(message.node for message in messages))
@@ -173,7 +175,7 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
     lost = list(recording.cut)
     trained = _trainings(_sound(recording, mine, "train", lost), node)
     if not trained and any(message.what == "train" for message in mine):
-        raise damaged(recording.folder, f"at least one whole training of node {node}", f"none; {lost[-1]}")
+        raise damaged(recording.folder, f"at least one complete training of node {node}", f"none; {lost[-1]}")
     if not trained:
         raise BadInput(
             "data.node",
@@ -197,14 +199,18 @@ def transcribe(
     widen: bool = False,
     examples: bool = True,
 ) -> Transcript:  # fmt: skip
-    """The transcript of one node; its tensors are read and checked when asked for."""
-    hidden = secure_aggregation or any(heard.secure for heard in chosen.trained.values())
+    """The transcript of one node; its tensors are read and checked when first used.
+
+    `recipe` gives the loss and the kind of replies; `examples` includes the recorded numbers of examples; `widen` is
+    that of `fit`.
+    """
+    hidden = secure_aggregation or any(message.secure for message in chosen.trained.values())
     network = with_frozen(model, chosen)
     shelf = _RecordedShelf(chosen, network, recipe, widen)
     messages: list[Message] = []
-    for round, heard in sorted(chosen.trained.items()):
+    for round, message in sorted(chosen.trained.items()):
         messages += _broadcasts(round)
-        if heard.reply is not None:
+        if message.reply is not None:
             messages.append(
                 Message(
                     what="reply",
@@ -212,12 +218,12 @@ def transcribe(
                     client=NODE,
                     parts=f"reply/{round}",
                     kind=recipe.kind,
-                    examples=heard.examples if examples else None,
+                    examples=message.examples if examples else None,
                     contributors=(NODE,),
                     readers=readers_of_reply(NODE, hidden),
                 )
             )
-    everyone = frozenset({SERVER, WIRE, client_seat(NODE), client_seat(FELLOW)})
+    everyone = frozenset({SERVER, WIRE, client_reader(NODE), client_reader(FELLOW)})
     messages += [
         Message(what="outcome", round=round, client=None, parts=f"after/{round}", readers=everyone)
         for round in sorted(chosen.ended)
@@ -235,21 +241,23 @@ def transcribe(
 
 
 def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
-    """Refuse a message whose arrays are not the network's, by its round; only headers are read."""
+    """Refuse a message whose arrays do not fit the network, with its round; only headers are read."""
 
-    def named(round: int, heard: Heard) -> str:
-        counted = chosen.recording.side != "checkpoints" and heard.round is not None
-        return f"round {round} (Flower's round {heard.round})" if counted else f"round {round}"
+    def named(round: int, message: Heard) -> str:
+        counted = chosen.recording.side != "checkpoints" and message.round is not None
+        return f"round {round} (Flower's round {message.round})" if counted else f"round {round}"
 
     trained, ended = chosen.trained.items(), chosen.ended.items()
-    told = [(f"model sent in {named(*one)}", one[1].sent) for one in trained]
-    told += [(f"reply of {named(*one)}", one[1].reply) for one in trained if one[1].reply]
-    told += [(f"model after {named(*one)}", one[1].sent) for one in ended]
-    seen: dict[str, str] = {}
-    for what, kept in told:
-        if kept.sha256 not in seen:
-            fit(chosen.recording.forms(kept), model, widen=widen, what=what)
-            seen[kept.sha256] = what
+    sets = [(f"model sent in {named(round, message)}", message.sent) for round, message in trained]
+    sets += [
+        (f"reply of {named(round, message)}", message.reply) for round, message in trained if message.reply
+    ]
+    sets += [(f"model after {named(round, message)}", message.sent) for round, message in ended]
+    checked: set[str] = set()
+    for what, stored in sets:
+        if stored.sha256 not in checked:
+            fit(chosen.recording.forms(stored), model, widen=widen, what=what)
+            checked.add(stored.sha256)
 
 
 def _broadcasts(round: int) -> list[Message]:
@@ -266,18 +274,20 @@ def _broadcasts(round: int) -> list[Message]:
 
 
 class _RecordedShelf:
-    """Arrays of a recording as parameters and updates, worked out when asked for."""
+    """Arrays of a recording as parameters and updates, computed when first used."""
 
     def __init__(self, chosen: Chosen, model: nn.Module, recipe: Recipe, widen: bool) -> None:
         self._chosen, self._model, self._recipe, self._widen = chosen, model, recipe, widen
-        self._sent = functools.lru_cache(maxsize=1)(self._read_sent)  # a reply is read after what it answers
+        self._sent = functools.lru_cache(maxsize=1)(
+            self._read_sent
+        )  # a reply is read after the model it belongs to
 
     def put(self, key: str, parts: Parts) -> None:
         """Refuse, since a recording does not change."""
-        raise BadInput("recording", expected="nothing new", got=key, remedy="Record into another folder.")
+        raise BadInput("recording", expected="no new tensors", got=key, remedy="Record into another folder.")
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """What fetches the tensors under that key."""
+        """A function that fetches the tensors under that key."""
         return functools.partial(self.get, key)
 
     def get(self, key: str) -> Parts:
@@ -286,23 +296,23 @@ class _RecordedShelf:
         round = int(text)
         if what == "after":
             return self._fit(self._chosen.ended[round].sent, f"model after round {round}")
-        heard, sent = self._chosen.trained[round], self._sent(round)
-        if what == "sent" or heard.reply is None:
+        message, sent = self._chosen.trained[round], self._sent(round)
+        if what == "sent" or message.reply is None:
             return sent
-        back = self._fit(heard.reply, f"reply of round {round}")
+        reply = self._fit(message.reply, f"reply of round {round}")
         if self._recipe.kind == "gradient":
-            return Parts(scaled(back.params, -1.0), back.buffers)
-        return Parts(subtract(back.params, sent.params), back.buffers)
+            return Parts(scaled(reply.params, -1.0), reply.buffers)
+        return Parts(subtract(reply.params, sent.params), reply.buffers)
 
     def _read_sent(self, round: int) -> Parts:
         return self._fit(self._chosen.trained[round].sent, f"model sent in round {round}")
 
-    def _fit(self, kept: Kept, what: str) -> Parts:
-        return fit(self._chosen.recording.arrays(kept), self._model, widen=self._widen, what=what)
+    def _fit(self, stored: StoredArrays, what: str) -> Parts:
+        return fit(self._chosen.recording.arrays(stored), self._model, widen=self._widen, what=what)
 
 
 def with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
-    """The network with the recorded values of what is not trained."""
+    """The network with the recorded values of its untrained parameters."""
     if all(value.requires_grad for value in model.parameters()):
         return model
     first = chosen.trained[chosen.rounds[0]]
@@ -314,18 +324,18 @@ def with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
 def _sound(
     recording: Recording, messages: Sequence[Heard], what: str, lost: list[str]
 ) -> dict[int, list[Heard]]:
-    """Messages of one kind by round, counted from 0; those whose arrays cannot be used are noted as lost."""
-    found: dict[int, list[Heard]] = {}
+    """Messages of one kind by round, counted from 0; those whose arrays cannot be used are added to `lost`."""
+    usable: dict[int, list[Heard]] = {}
     for round, message in _by_round(messages):
         if message.what != what:
             continue
-        parts = [kept for kept in (message.sent, message.reply) if kept is not None]
-        faults = [fault for kept in parts if (fault := recording.fault(kept)) is not None]
+        parts = [stored for stored in (message.sent, message.reply) if stored is not None]
+        faults = [fault for stored in parts if (fault := recording.fault(stored)) is not None]
         if faults:
             lost.append(f"{title(message)}: {faults[0]}")
         else:
-            found.setdefault(round, []).append(message)
-    return found
+            usable.setdefault(round, []).append(message)
+    return usable
 
 
 def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
@@ -334,24 +344,27 @@ def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
     An evaluation without a number belongs to the training before it; before the first one it ends no round.
     """
     numbered = all(message.round is not None for message in messages if message.what == "train")
-    place = -1
+    current = -1
     for message in messages:
-        told = (message.round or 1) - 1 if numbered and message.round is not None else None
+        number = (message.round or 1) - 1 if numbered and message.round is not None else None
         if message.what == "train":
-            place = place + 1 if told is None else told
-            yield place, message
-        elif told is not None or place >= 0:
-            yield place if told is None else told, message
+            current = current + 1 if number is None else number
+            yield current, message
+        elif number is not None or current >= 0:
+            yield current if number is None else number, message
 
 
-def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
-    """One training for each round; of one that was tried again, the one that was answered.
+def _trainings(by_round: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
+    """One training for each round; of a repeated one, the one with a reply.
 
-    What two recorders of one node wrote into the same folder counts once.
+    Equal messages of two recorders of one node count once.
     """
     chosen: dict[int, Heard] = {}
-    for round, everything in found.items():
-        by_content = {(one.sent.sha256, one.reply and one.reply.sha256): one for one in reversed(everything)}
+    for round, candidates in by_round.items():
+        by_content = {
+            (message.sent.sha256, message.reply and message.reply.sha256): message
+            for message in reversed(candidates)
+        }
         messages = list(by_content.values())
         answered = [message for message in messages if message.reply is not None]
         if len(messages) > 1 and len(answered) != 1:
@@ -365,22 +378,22 @@ def _trainings(found: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
     return chosen
 
 
-def _ends(found: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
-    """The model that each round ended with; left out where a node was sent different ones."""
-    for messages in found.values():
+def _ends(by_round: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
+    """The model at the end of each round; left out where a node was sent different ones."""
+    for messages in by_round.values():
         models = len({message.sent.sha256 for message in messages})
         if models > 1:
-            lost.append(f"{title(messages[0])}: {models} different models, of which one ended the round")
+            lost.append(f"{title(messages[0])}: {models} different models for the end of one round")
     return {
         round: messages[0]
-        for round, messages in found.items()
+        for round, messages in by_round.items()
         if len({message.sent.sha256 for message in messages}) == 1
     }
 
 
 def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, int], ...]:
-    """Stretches of rounds without a training of this node, up to the last round in which anybody was sent anything."""
-    counted = all(heard.round is not None for heard in trained.values())
-    known = [heard.round - 1 for heard in run if heard.round is not None] if counted else []
+    """Ranges of rounds without a training of this node, up to the last round in which any node was sent anything."""
+    counted = all(message.round is not None for message in trained.values())
+    known = [message.round - 1 for message in run if message.round is not None] if counted else []
     edges = [-1, *sorted(trained), max([*trained, *known]) + 1]
     return tuple((before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1)

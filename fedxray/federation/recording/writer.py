@@ -1,4 +1,4 @@
-"""Writes a recording beside a training, on a thread of its own; whatever goes wrong, the training goes on."""
+"""Writing a recording during a training, on a separate thread; an error ends the recording, never the training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fedxray.federation.recording.format import (
 from fedxray.files import read_object, write_whole
 
 MOST_WAITING = 1_000_000_000  # bytes of arrays that may wait for the disk
-DTYPES = {  # of NumPy, as safetensors calls them
+DTYPES = {  # of NumPy, with their names in safetensors
     "<f2": "F16",
     "<f4": "F32",
     "<f8": "F64",
@@ -57,30 +57,30 @@ class RecordingWriter:
     """The recording of one side in one folder; several processes may write to the same one."""
 
     def __init__(self, folder: str | Path, side: Side, *, most_waiting: int = MOST_WAITING) -> None:
-        """Nothing is written before the first message."""
+        """Prepare a recording; nothing is written before the first message."""
         self.folder, self.side = place_of(folder), side
         self._most_waiting = most_waiting
         self._opened = False
-        self._stored: set[str] = set()  # hashes of arrays that this writer knows to be whole on disk
-        self.stopped: str | None = None  # why nothing more is recorded
+        self._stored: set[str] = set()  # hashes of arrays that this writer knows to be complete on disk
+        self.stopped: str | None = None  # the reason why nothing more is recorded
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing waits, and nobody writes yet in this process."""
+        """Start with an empty queue and no thread in this process."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Callable[[], Said], int]] = deque()
         self._waiting_bytes = 0
         self._in_burst = False
         self._thread: threading.Thread | None = None
-        self._note: str | None = None  # to be left in the folder
+        self._note: str | None = None  # to be written to the folder
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel as the place of the recording alone: a thread, a lock and what waits stay with their process."""
+        """Pickle the path of the recording alone: thread, lock and queue stay with their process."""
         return (writer_here, (str(self.folder), self.side, self._most_waiting))
 
     def submit(self, message: Callable[[], Said], size: int) -> None:
-        """Have a message written soon; `message` is called on the writer's thread, `size` is what it holds in bytes."""
+        """Queue a message; `message` is called on the writer's thread, `size` is the bytes of its arrays."""
         with self._held():
             if self.stopped is not None:
                 return
@@ -94,7 +94,7 @@ class RecordingWriter:
 
     @contextmanager
     def burst(self) -> Iterator[None]:
-        """A block whose messages are let in together, unless too much waits already: they came at once, in memory."""
+        """A block whose messages are queued together, unless too much waits already: they are all in memory anyway."""
         with self._held():
             self._in_burst = self._waiting_bytes <= self._most_waiting
         try:
@@ -103,7 +103,7 @@ class RecordingWriter:
             self._in_burst = False
 
     def wait(self) -> None:
-        """Return when everything that was submitted is written or given up."""
+        """Return when every submitted message is written or dropped."""
         with self._held():
             thread = self._thread
         if thread is not None:
@@ -114,7 +114,7 @@ class RecordingWriter:
         """A block of the recorder inside the training: an error in it ends the recording, never the training."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  (a user's training must go on)
+        except Exception as error:  # noqa: BLE001  (a user's training must continue)
             self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
 
     def _held(self) -> threading.Lock:
@@ -124,15 +124,15 @@ class RecordingWriter:
         return self._lock
 
     def _start(self) -> None:
-        """Have a thread at work, with the lock held."""
+        """Start the thread if there is none; the lock must be held."""
         if self._thread is None:
-            # No daemon: Python waits for it at its end, so that a short-lived process loses nothing.
+            # No daemon: Python waits for it at exit, so that a short-lived process loses nothing.
             thread = threading.Thread(target=self._work, name="fedxray-recorder")
             thread.start()
             self._thread = thread
 
     def _work(self) -> None:
-        """Write until nothing waits."""
+        """Write until the queue is empty."""
         while True:
             with self._held():
                 note, self._note = self._note, None
@@ -143,18 +143,18 @@ class RecordingWriter:
             try:
                 if message is not None:
                     self._write(message())
-            except Exception as error:  # noqa: BLE001  (a user's training must go on)
+            except Exception as error:  # noqa: BLE001  (a user's training must continue)
                 self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
             if note is not None:
-                self._leave(note)
+                self._write_note(note)
             with self._held():
                 self._waiting_bytes -= size
 
     def _stop(self, reason: str, trace: str = "", *, keep: bool = False) -> None:
-        """Say once why nothing more is recorded; the disk may be what fails, so the thread leaves the note there."""
+        """Stop recording and log the reason once; the thread writes a note, since the disk may be what fails."""
         reason = " ".join(reason.split())
         with self._held():
-            if not keep:  # what waits would fail too
+            if not keep:  # the queued messages would fail too
                 self._waiting.clear()
             if self.stopped is not None:
                 return
@@ -162,77 +162,76 @@ class RecordingWriter:
             try:
                 self._start()
             except RuntimeError as error:  # no thread can be started, which may be what failed
-                log.debug("no note could be left: %s\n%s", error, trace)
-        log.warning("fedxray stopped recording to %s: %s. The training goes on.", self.folder, reason)
+                log.debug("no note could be written: %s\n%s", error, trace)
+        log.warning("fedxray stopped recording to %s: %s. The training continues.", self.folder, reason)
 
-    def _leave(self, note: str) -> None:
-        """Say in the folder why the recording ended, where that is possible."""
+    def _write_note(self, note: str) -> None:
+        """Write to the folder why the recording ended, where that is possible."""
         try:
             open_folder(self.folder, self.side)
             path = self.folder / f"{STOPPED}-{uuid.uuid4().hex[:12]}.txt"
             write_whole(path, note.encode(errors="replace"), "note", lasting=False)
         except Exception as error:  # noqa: BLE001  (the disk may be what failed)
-            log.debug("no note could be left: %s\n%s", error, note)
+            log.debug("no note could be written: %s\n%s", error, note)
 
-    def _write(self, said: Said) -> None:
+    def _write(self, message: Said) -> None:
         if not self._opened:
             open_folder(self.folder, self.side)
             self._opened = True
-        write_message(self.folder, said, self._stored)
+        write_message(self.folder, message, self._stored)
 
 
 @functools.cache
 def writer_here(folder: str, side: Side, most_waiting: int) -> RecordingWriter:
-    """The one writer of this process for copies that arrive: a simulation engine sends a new one with each message."""
+    """The one writer of this process for unpickled copies: a simulation engine sends one with each message."""
     return RecordingWriter(folder, side, most_waiting=most_waiting)
 
 
 def place_of(folder: str | Path) -> Path:
-    """The folder of a recording by its full name, which holds in other processes too."""
+    """The absolute path of a recording's folder, which is valid in other processes too."""
     try:
         return Path(folder).expanduser().absolute()
-    except RuntimeError as problem:  # ~somebody whom nobody knows
+    except RuntimeError as problem:  # ~name of an unknown user
         raise BadInput(
-            "folder", expected="a home that exists", got=str(folder), remedy="Write the whole path."
+            "folder", expected="a home that exists", got=str(folder), remedy="Write the full path."
         ) from problem
 
 
 def open_folder(folder: Path, side: Side) -> None:
-    """Begin a recording, or go on with one of the same side."""
-    for place in (folder, folder / MESSAGES, folder / ARRAYS):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Begin a recording, or continue one of the same side."""
+    for path in (folder, folder / MESSAGES, folder / ARRAYS):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     head = folder / HEAD
     if not head.exists():
         content = {"kind": KIND, "format": FORMAT, "side": side}
-        write_whole(
-            head, json.dumps(content).encode(), "recording"
-        )  # lasting: without it nothing can be read
-    found = read_object(head)
-    if (found.get("kind"), found.get("format"), found.get("side")) != (KIND, FORMAT, side):
+        # Lasting: without the head nothing can be read.
+        write_whole(head, json.dumps(content).encode(), "recording")
+    existing = read_object(head)
+    if (existing.get("kind"), existing.get("format"), existing.get("side")) != (KIND, FORMAT, side):
         raise BadInput(
             f"folder {str(folder)!r}",
             expected=f"no recording yet, or one of the {side}'s side",
-            got=f"side {found.get('side')!r}, format {found.get('format')!r}",
+            got=f"side {existing.get('side')!r}, format {existing.get('format')!r}",
             remedy="Give each side its own folder.",
         )
 
 
-def write_message(folder: Path, said: Said, stored: set[str] | None = None) -> None:
-    """Write one message of a recording: its arrays first, then its facts; `stored` remembers arrays that are whole."""
+def write_message(folder: Path, message: Said, stored: set[str] | None = None) -> None:
+    """Write one message: its arrays first, then its facts; `stored` collects hashes of arrays known to be complete."""
     stored = set() if stored is None else stored
     facts: dict[str, Any] = {
-        "what": said.what,
-        "node": said.node,
-        "run": said.run,
-        "round": said.round,
-        "sent": _store(folder, said.sent, stored),
-        "reply": None if said.reply is None else _store(folder, said.reply, stored),
-        "examples": said.examples,
-        "config": dict(said.config),
-        "partition": said.partition,
-        "inside": None if said.inside is None else list(said.inside),
-        "outside": None if said.outside is None else list(said.outside),
-        "secure": said.secure,
+        "what": message.what,
+        "node": message.node,
+        "run": message.run,
+        "round": message.round,
+        "sent": _store(folder, message.sent, stored),
+        "reply": None if message.reply is None else _store(folder, message.reply, stored),
+        "examples": message.examples,
+        "config": dict(message.config),
+        "partition": message.partition,
+        "inside": None if message.inside is None else list(message.inside),
+        "outside": None if message.outside is None else list(message.outside),
+        "secure": message.secure,
     }
     # The time comes first in the name, for frameworks that do not number their rounds.
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
@@ -240,7 +239,7 @@ def write_message(folder: Path, said: Said, stored: set[str] | None = None) -> N
 
 
 def _checked(facts: dict[str, Any]) -> bytes:
-    """The facts as JSON that the reader takes."""
+    """The facts as JSON, refused where the reader would refuse them."""
     content = json.dumps(facts, allow_nan=False).encode()
     try:
         Heard.model_validate(json.loads(content))
@@ -258,31 +257,31 @@ def _checked(facts: dict[str, Any]) -> bytes:
 
 
 def _store(folder: Path, arrays: Arrays, stored: set[str]) -> dict[str, Any]:
-    """Keep arrays under the hash of their file, and say which names they have in which order."""
+    """Store arrays under the hash of their file; returns hash, size and the names in order."""
     content = pack(arrays)
     digest = hashlib.sha256(content).hexdigest()
     path = folder / ARRAYS / f"{digest}.safetensors"
-    if not _is_whole(path, content, known=digest in stored):
+    if not _is_complete(path, content, known=digest in stored):
         write_whole(path, content, "arrays", lasting=False)
     stored.add(digest)
     return {"sha256": digest, "bytes": len(content), "names": list(arrays)}
 
 
-def _is_whole(path: Path, content: bytes, *, known: bool) -> bool:
-    """Whether the file is there; one that an earlier run left is compared, as it may be torn."""
+def _is_complete(path: Path, content: bytes, *, known: bool) -> bool:
+    """Whether the file exists with this content; one of an earlier run is compared, as it may be incomplete."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size != len(content):
         return False
     return known or path.read_bytes() == content
 
 
 def pack(arrays: Arrays) -> bytes:
-    """Arrays as a safetensors file, copied once: its own writer copies them three times, beside a training."""
+    """The bytes of a safetensors file with these arrays, copied once; the library's writer copies them three times."""
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     header: dict[str, Any] = {}
     pieces: list[memoryview] = []
     end = 0
     # Wide types first, so that every array begins at a multiple of its own width.
-    for name, value in sorted(plain.items(), key=lambda one: (-one[1].itemsize, one[0])):
+    for name, value in sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])):
         if value.dtype.str not in DTYPES:
             expected = f"numbers of {', '.join(sorted(DTYPES.values()))}"
             raise BadInput(f"array {name!r}", expected=expected, got=value.dtype, remedy="Convert it.")

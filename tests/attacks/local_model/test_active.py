@@ -13,7 +13,7 @@ from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import View
 from fedxray.attacks.attributes.from_model import AttributeFromModel
-from fedxray.attacks.base import Attack, compute
+from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.active import (
     GAUSS,
@@ -25,7 +25,7 @@ from fedxray.attacks.local_model.active import (
 )
 from fedxray.attacks.local_model.messages import returned
 from fedxray.audit.plan import AttackPart
-from fedxray.audit.run.comparisons import Bench, open_channel
+from fedxray.audit.run.comparisons import CaseContext, open_channel
 from fedxray.audit.run.evaluate import evaluate
 from fedxray.errors import BadInput, Refused
 from fedxray.optim import Adam, Sgd
@@ -272,11 +272,10 @@ def test_a_case_of_an_audit_says_what_it_spent() -> None:
     world = worlds.table_world()
     attack = LocalModelSendBack(active_rounds=2)
     part = AttackPart.model_validate({"name": attack.name, "role": "active-server"})
-    bench = Bench(
+    context = CaseContext(
         part=part, attack=attack, transcript=world.transcript, truth=world.truth, client=1, aware=None,
-        memos=lambda view: compute,
     )  # fmt: skip
-    outcome = evaluate(bench)
+    outcome = evaluate(context)
     assert outcome.evidence.rounds_spent == 2 and outcome.ledger["active"] is True
     assert {"other-client", "global-model"} <= outcome.controls.keys()
 

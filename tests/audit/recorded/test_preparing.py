@@ -13,7 +13,7 @@ import pytest
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded.prepare import chosen_of, rounds_learnt
 from fedxray.audit.recorded.recipe import told_recipe
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import learnt, understood
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
@@ -60,10 +60,10 @@ def refusal(place: Path, found: dict[str, Any]) -> str:
 
 def test_scores_are_those_of_the_simulated_run(place: Path, tmp_path: Path) -> None:
     attacks = [{**attack, "targets": [1]} for attack in ATTACKS[:3]]
-    simulated = conduct(make_plan({**BASE, "attack": attacks}, place), tmp_path / "sim").document
+    simulated = run_audit(make_plan({**BASE, "attack": attacks}, place), tmp_path / "sim").document
     wanted = {case["attack"]: case for case in simulated["cases"]}
     for path, more in (("client", {}), ("server", {"data": {"node": 101}, "transcript": {"client": 1}})):
-        found = conduct(
+        found = run_audit(
             make_plan(document(path, attack=ATTACKS[:3], **more), place), tmp_path / path
         ).document
         assert {case["client"] for case in found["cases"]} == {0}
@@ -100,7 +100,7 @@ def test_a_recorded_audit_from_the_command_line(
 
 
 def test_rows_of_a_recording_are_over_its_records(place: Path, tmp_path: Path) -> None:
-    found = conduct(make_plan(document(attack=ATTACKS[:2]), place), tmp_path / "out").document
+    found = run_audit(make_plan(document(attack=ATTACKS[:2]), place), tmp_path / "out").document
     rows = {(row["attack"], row["metric"]): row for row in found["summary"]}
     row = rows["attribute-from-model", "accuracy"]
     assert (row["unit"], row["n"]) == ("record", found["cases"][0]["ledger"]["examples_in_question"])
@@ -116,12 +116,12 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
     plan = make_plan(BASE, tmp_path)
     record_simulation(plan, tmp_path / "client", [1])
     recorded = make_plan(document(attack=ATTACKS[1:2]), tmp_path)
-    first = conduct(recorded, tmp_path / "out").document
-    assert conduct(recorded, tmp_path / "out", resume=True).document["summary"] == first["summary"]
+    first = run_audit(recorded, tmp_path / "out").document
+    assert run_audit(recorded, tmp_path / "out", resume=True).document["summary"] == first["summary"]
     extra = Said(what="evaluate", node="101", run="1", round=9, sent={"a": np.zeros(1, np.float32)})
     write_message(tmp_path / "client", extra)
     with pytest.raises(BadInput, match=r"changed|other"):
-        conduct(recorded, tmp_path / "out", resume=True)
+        run_audit(recorded, tmp_path / "out", resume=True)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_an_inversion_must_know_how_the_node_trains(
 def test_an_inversion_of_a_recording(place: Path, tmp_path: Path, momentum: float) -> None:
     known = {"epochs": 1, "batch_size": 4, "learning_rate": 0.1, "momentum": momentum}
     found = {**DIGITS, "federation": known, "transcript": {"path": "digits", "optimizer": "sgd"}}
-    ended = conduct(make_plan(found, images(place)), tmp_path / "out").document
+    ended = run_audit(make_plan(found, images(place)), tmp_path / "out").document
     assert [case["status"] for case in ended["cases"]] == ["ok"]
     row = next(row for row in ended["summary"] if row["metric"] == "psnr")
     assert (row["unit"], row["n"]) == ("record", 4)
@@ -262,8 +262,8 @@ def test_own_arrays_give_the_same_scores(place: Path, tmp_path: Path) -> None:
     data = {"path": "node.npz", "ready": True, "use": "part", "sensitive": "smoker",
             "groups": {"smoker": list(secret)}}  # fmt: skip
     found = {**document(attack=ATTACKS[:2]), "data": data}
-    mine = conduct(make_plan(found, place), tmp_path / "own").document
-    divided = conduct(make_plan(document(attack=ATTACKS[:2]), place), tmp_path / "divided").document
+    mine = run_audit(make_plan(found, place), tmp_path / "own").document
+    divided = run_audit(make_plan(document(attack=ATTACKS[:2]), place), tmp_path / "divided").document
     for one, other in zip(mine["cases"], divided["cases"], strict=True):
         assert one["scores"] == pytest.approx(other["scores"])
         assert one["floors"]["majority" if "majority" in one["floors"] else "chance"] == pytest.approx(
@@ -313,7 +313,7 @@ def test_secure_aggregation_leaves_only_sums(place: Path, tmp_path: Path) -> Non
     hidden = document(federation={"secure_aggregation": True}, attack=ATTACKS[:1])
     assert "it needs replies of the target client alone" in refusal(place, hidden)
     found = document(federation={"secure_aggregation": True}, attack=ATTACKS[3:])
-    assert conduct(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
+    assert run_audit(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
 
 
 def test_what_is_not_in_a_recording_is_told_everywhere(

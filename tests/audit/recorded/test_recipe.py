@@ -11,7 +11,7 @@ import pytest
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded.prepare import chosen_of
 from fedxray.audit.recorded.recipe import told_recipe
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
@@ -87,7 +87,7 @@ def test_the_rounds_of_one_rate_can_be_audited(
     found = plan(tmp_path, federation=KNOWN, rounds=rounds)
     told = told_recipe(found, chosen_of(found))
     assert (told.part.learning_rate, told.missing, told.heard) == (rate, (), ("learning_rate",))
-    ended = conduct(found, tmp_path / "out").document
+    ended = run_audit(found, tmp_path / "out").document
     assert [case["status"] for case in ended["cases"]] == ["ok"], ended["cases"][0]["reason"]
     assert ended["cases"][0]["ledger"]["recording"]["rounds"] == read
     assert ended["cases"][0]["ledger"]["rounds_seen"] == read

@@ -11,11 +11,11 @@ import pytest
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.recorded import recipe as recorded_search
 from fedxray.audit.recorded.recipe import _judged
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import Found, Trial, try_points
+from fedxray.audit.run.search import SearchResult, Trial, try_points
 from fedxray.errors import BadInput
 from fedxray.report.overview import notices
 from tests.audit.recordings import record_simulation
@@ -62,7 +62,7 @@ def test_the_ledger_says_what_was_searched(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded_search, "STEPS", 2)
-    ended = conduct(plan(place, {"learning_rate": [0.1, 1.0]}), tmp_path / "out").document
+    ended = run_audit(plan(place, {"learning_rate": [0.1, 1.0]}), tmp_path / "out").document
     case = ended["cases"][0]
     assert case["status"] == "ok", case["reason"]
     found = case["ledger"]["recording"]
@@ -84,7 +84,7 @@ def test_a_search_that_comes_to_nothing_is_told(place: Path) -> None:
     found = plan(place, {"learning_rate": [0.01, 0.1]}, examples="any")
     prepared = prepare(found, "none", 0)
     assert prepared.unknown == ("recipe",)
-    assert any("! the search of the recipe came to nothing: " in line for line in understood(prepared))
+    assert any("! the search of the recipe failed: " in line for line in understood(prepared))
     with pytest.raises(
         BadInput, match=r"federation.learning_rate: .*candidates that could not be judged \(.*examples"
     ):
@@ -95,7 +95,9 @@ def judged(*losses: float) -> recorded_search.Search:
     points = [{"learning_rate": rate, "epochs": epochs} for rate in (0.1, 0.2) for epochs in (1, 2)]
     trials = tuple(Trial(point, loss) for point, loss in zip(points, losses, strict=True))
     bad = all(math.isinf(loss) for loss in losses)
-    return _judged(Found(trials=trials, status="undetermined" if bad else "ok", reason="none" if bad else ""))
+    return _judged(
+        SearchResult(trials=trials, status="undetermined" if bad else "ok", reason="none" if bad else "")
+    )
 
 
 def test_what_is_not_told_apart_is_named() -> None:

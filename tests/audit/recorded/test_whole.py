@@ -21,7 +21,7 @@ from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose
 from fedxray.federation.recording.writer import open_folder, write_message
 from fedxray.report.terminal import summary_lines
-from tests.federation.said import said
+from tests.federation.messages import training_message as said
 from tests.report.synthetic import make_document
 
 WHOLE = {"side": "client", "node": "7", "rounds": [0, 1, 2], "changed_before": [], "changed_after": []}

@@ -45,7 +45,7 @@ def correlation_kind(dataset: Dataset, part: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("heterogeneity", [0.0, 0.2, 0.4, 0.5])
-def test_income_split_mixes_as_told(incomes: Dataset, heterogeneity: float) -> None:
+def test_income_split_mixes_by_heterogeneity(incomes: Dataset, heterogeneity: float) -> None:
     divided = split(
         incomes,
         clients=10,

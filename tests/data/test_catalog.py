@@ -153,7 +153,7 @@ def test_groups_of_incomes_are_coded_as_in_the_paper(data_folder: object) -> Non
             assert set(column.codes[0]) == {0.0} and len(column.codes) == len(column.positions) + 1
 
 
-def test_drawn_occupations_make_a_table_wide_and_tell_nothing(data_folder: object) -> None:
+def test_drawn_occupations_make_a_table_wide_without_information(data_folder: object) -> None:
     plain, wide = once("acs-income"), load("acs-income", drawn_occupations=300)
     drawn = wide.x[:, list(wide.space.column("OCCP").positions)]
     assert wide.x.shape[1] == plain.x.shape[1] + 299 and torch.equal(wide.y, plain.y)

@@ -1,4 +1,4 @@
-"""What is found before a run: batches that BatchNorm cannot take, defences that do not go with a network."""
+"""Checks before a run: batches that BatchNorm cannot use, defences that do not fit a network."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_pairs_that_mixup_averages_count_once_for_batch_norm() -> None:
 def test_a_client_without_examples_is_named_with_a_remedy() -> None:
     with pytest.raises(BadInput) as caught:
         federation((8, 0), model="mlp")
-    told = caught.value
-    assert told.argument == "clients" and "examples at every client" in told.expected
-    assert "client 1" in told.got and "fewer clients" in told.remedy
+    refusal = caught.value
+    assert refusal.argument == "clients" and "examples at every client" in refusal.expected
+    assert "client 1" in refusal.got and "fewer clients" in refusal.remedy
 
 
 def test_an_image_has_several_values_per_channel() -> None:

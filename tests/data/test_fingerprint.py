@@ -9,7 +9,7 @@ from fedxray.data.fingerprint import content_digest, stamp
 from fedxray.errors import BadInput
 
 
-def test_a_file_is_told_by_its_content_alone(tmp_path: Path) -> None:
+def test_a_file_is_identified_by_its_content_alone(tmp_path: Path) -> None:
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
     one.write_bytes(b"x" * 3_000_000)
     two.write_bytes(b"x" * 3_000_000)
@@ -19,7 +19,7 @@ def test_a_file_is_told_by_its_content_alone(tmp_path: Path) -> None:
     assert content_digest(one) != content_digest(two)
 
 
-def test_a_folder_is_told_by_names_sizes_and_contents(tmp_path: Path) -> None:
+def test_a_folder_is_identified_by_names_sizes_and_contents(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(name.encode())
@@ -41,7 +41,7 @@ def test_a_folder_is_told_by_names_sizes_and_contents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["nowhere.csv", "x" * 5000])
-def test_what_cannot_be_read_is_refused(tmp_path: Path, path: str) -> None:
+def test_an_unreadable_path_is_refused(tmp_path: Path, path: str) -> None:
     for ask in (content_digest, stamp):
         with pytest.raises(BadInput):
             ask(tmp_path / path)

@@ -42,7 +42,7 @@ def test_a_bad_factory_is_refused_in_one_wording(spec: str, words: str) -> None:
         ("import json\njson.loads('{')", r"JSONDecodeError: .*\(in .*own_code\.py:2\)"),
     ],
 )
-def test_an_error_inside_a_users_module_is_told_with_its_place(
+def test_an_error_inside_a_users_module_is_reported_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
 ) -> None:
     (tmp_path / "own_code.py").write_text(code)

@@ -1,4 +1,4 @@
-"""The plan reference, written from the declarations of its keys."""
+"""Builds the plan reference from the declarations of the plan's keys."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ A plan is a TOML file; `fedxray audit PLAN.toml` runs it. `[[defence]]`, `[[atta
 of a grid: every attack is run against every defence for every seed. A key that is not listed here, a value
 out of range or a name that is not in the catalogue is refused before anything runs.
 
-This page is written by the code (`fedxray.audit.plan.plan_reference`).
+This page is built by `docs/generate.py`.
 """
 CLOSING = """
 ## `[sweep.LABEL]`
@@ -77,7 +77,7 @@ will import; the module may lie beside the plan.
 
 
 def plan_reference() -> str:
-    """Every key of a plan as a Markdown page."""
+    """Return a Markdown page with every key of a plan."""
     parts = [OPENING, "## Top level\n", _table(Plan)]
     for title, section in SECTIONS:
         parts += [f"\n## `{title}`\n", f"{_sentence(section)}\n", _table(section)]

@@ -1,7 +1,9 @@
-"""Tables that were measured apart: numbers as they were, differences as if they had been measured together."""
+"""Results that were measured apart: numbers are copied, differences are those of one measurement."""
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,9 @@ import pytest
 from fedxray.errors import BadInput
 from fedxray.reproduce.base import Unit, find
 from fedxray.reproduce.document import Cell, document
-from fedxray.reproduce.joined import joined
 
-MADE = find("awa-table4")
+joined = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "join.py"))["joined"]
+REPRODUCTION = find("awa-table4")
 VALUES = {
     ("case1", "awa"): (16.0, 18.0, 17.0),
     ("case1", "dlg"): (8.0, 9.0, 8.5),
@@ -23,22 +25,22 @@ def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) ->
     cells = [
         Cell(
             row=row,
-            column=next(one for one in MADE.columns if (one.name, one.metric) == (name, "psnr_002")),
+            column=next(one for one in REPRODUCTION.columns if (one.name, one.metric) == (name, "psnr_002")),
             units=tuple(
                 Unit(seed=0, client=place, value=value) for place, value in enumerate(VALUES[row, name])
             ),
-            paper=MADE.paper.numbers[row].get(name, {}).get("psnr_002"),
+            paper=REPRODUCTION.paper.numbers[row].get(name, {}).get("psnr_002"),
         )
         for row, name in places
     ]
     past = {"command": f"fedxray reproduce {places}", "commit": commit, "seconds": 2.0}
-    return {**document(MADE, "paper", cells, past), **changed}
+    return {**document(REPRODUCTION, "paper", cells, past), **changed}
 
 
-def test_parts_tell_what_the_whole_would_have_told() -> None:
+def test_joined_parts_equal_one_measurement() -> None:
     whole = part(*VALUES)
     apart = joined(
-        MADE, [part(("case2", "awa")), part(("case1", "dlg"), commit="c2"), part(("case1", "awa"))]
+        REPRODUCTION, [part(("case2", "awa")), part(("case1", "dlg"), commit="c2"), part(("case1", "awa"))]
     )
     for key in ("rows", "differences", "sentences", "paper", "name"):
         assert apart[key] == whole[key], key
@@ -47,34 +49,34 @@ def test_parts_tell_what_the_whole_would_have_told() -> None:
     assert apart["commit"] == "c1, c2" and apart["seconds"] == 6.0 and apart["command"].count(" && ") == 2
 
 
-def test_the_same_number_may_stand_in_several_but_not_with_other_values() -> None:
-    twice = joined(MADE, [part(("case1", "awa")), part(("case1", "awa"), ("case1", "dlg"))])
+def test_a_number_may_be_in_several_parts_with_equal_values_only() -> None:
+    twice = joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "awa"), ("case1", "dlg"))])
     assert [one["column"] for one in twice["rows"]] == ["awa", "dlg"]
     other = part(("case1", "awa"))
     other["rows"][0]["units"][0]["value"] = 3.0
     with pytest.raises(BadInput, match=r"awa \(psnr_002\) in case1 with other values"):
-        joined(MADE, [part(("case1", "awa")), other])
+        joined(REPRODUCTION, [part(("case1", "awa")), other])
 
 
-def test_what_is_joined_once_more_changes_nothing() -> None:
-    whole = joined(MADE, [part(("case1", "awa")), part(("case1", "dlg"), commit="c2")])
-    assert joined(MADE, [whole, part(("case1", "dlg"), commit="c2")]) == whole
+def test_joining_a_part_again_changes_nothing() -> None:
+    whole = joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), commit="c2")])
+    assert joined(REPRODUCTION, [whole, part(("case1", "dlg"), commit="c2")]) == whole
 
 
 @pytest.mark.parametrize("key", ["name", "scale"])
 def test_other_tables_and_scales_are_refused(key: str) -> None:
     with pytest.raises(BadInput, match="documents of one reproduction"):
-        joined(MADE, [part(("case1", "awa")), part(("case1", "dlg"), **{key: "small"})])
+        joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), **{key: "small"})])
 
 
 def test_a_number_that_the_table_no_longer_has_is_refused() -> None:
     old = part(("case1", "awa"))
     old["rows"][0]["column"] = "awa-of-old"
     with pytest.raises(BadInput, match="a row and a column of the table"):
-        joined(MADE, [old])
+        joined(REPRODUCTION, [old])
 
 
-def test_what_searches_found_is_kept() -> None:
+def test_results_of_searches_are_kept() -> None:
     found = {
         "row": "case1",
         "column": "awa",
@@ -85,5 +87,7 @@ def test_what_searches_found_is_kept() -> None:
         "true": None,
     }
     found |= {"low": 1.0, "high": 2.0, "nearly": 1, "trials": 3}
-    whole = joined(MADE, [part(("case1", "awa")), part(("case1", "dlg"), searches=[found], commit=None)])
+    whole = joined(
+        REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), searches=[found], commit=None)]
+    )
     assert whole["searches"] == [found] and whole["commit"] == "c1" and "costs" not in whole

@@ -26,7 +26,7 @@ from fedxray.data.download import (
     nebraska,
     tar_members,
 )
-from fedxray.data.sources import SOURCES, Recipe, Source
+from fedxray.data.sources import SOURCES, Download, Source
 from fedxray.errors import BadInput
 from fedxray.progress import Step
 
@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def offer(monkeypatch: pytest.MonkeyPatch, name: str, recipe: Recipe) -> None:
+def offer(monkeypatch: pytest.MonkeyPatch, name: str, recipe: Download) -> None:
     monkeypatch.setattr(import_module("fedxray.data.download"), "SOURCES", {name: recipe})
 
 
@@ -85,12 +85,12 @@ def test_a_plain_file_is_checked_and_stored(
     content = gzip.decompress((data_folder / "insurance" / "insurance.csv.gz").read_bytes())
     url = local(tmp_path / "web", content)
     known = SOURCES["medical"].sources[0]
-    offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(
+    offer(monkeypatch, "medical", Download(megabytes=1, sources=(
         Source(urls=("file:///nowhere/at/all", url), sha256=known.sha256, saved=known.saved),
     )))  # fmt: skip
-    heard: list[Step] = []
-    assert fetch("medical", report=heard.append) == [cache / "insurance" / "insurance.csv"]
-    assert heard[-1].done == heard[-1].total == 1
+    steps: list[Step] = []
+    assert fetch("medical", report=steps.append) == [cache / "insurance" / "insurance.csv"]
+    assert steps[-1].done == steps[-1].total == 1
     assert len(load("medical")) == 1338
     assert [path.name for path in cache.rglob("*") if path.is_file()] == ["insurance.csv"]
 
@@ -102,7 +102,7 @@ def test_a_wrong_checksum_leaves_nothing(
     offer(
         monkeypatch,
         "medical",
-        Recipe(megabytes=1, sources=(Source(urls=(url,), sha256="0" * 64, saved="a/b"),)),
+        Download(megabytes=1, sources=(Source(urls=(url,), sha256="0" * 64, saved="a/b"),)),
     )
     with pytest.raises(BadInput, match="instead of 0000"):
         fetch("medical")
@@ -111,7 +111,7 @@ def test_a_wrong_checksum_leaves_nothing(
 
 def test_without_network_the_message_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Source(urls=("file:///nowhere/insurance.csv",), saved="insurance/insurance.csv")
-    offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(gone,)))
+    offer(monkeypatch, "medical", Download(megabytes=1, sources=(gone,)))
     with pytest.raises(
         BadInput, match=r"nowhere/insurance\.csv elsewhere, save it as .*downloads/medical/insurance\.csv"
     ):
@@ -123,7 +123,7 @@ def test_a_file_put_into_the_cache_by_hand_is_used(cache: Path, monkeypatch: pyt
     gone = Source(
         urls=("file:///nowhere/insurance.csv",), sha256=sha(content), saved="insurance/insurance.csv"
     )
-    offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(gone,)))
+    offer(monkeypatch, "medical", Download(megabytes=1, sources=(gone,)))
     local(cache / "downloads" / "medical", content, "insurance.csv")
     assert fetch("medical")[0].read_bytes() == content
     local(cache / "downloads" / "medical", b"other", "insurance.csv")
@@ -140,7 +140,7 @@ def test_a_download_above_the_cap_is_cut_off(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = local(tmp_path / "web", bytes(5000))
-    offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(Source(urls=(url,), saved="a"),)))
+    offer(monkeypatch, "medical", Download(megabytes=1, sources=(Source(urls=(url,), saved="a"),)))
     monkeypatch.setenv("FEDXRAY_MAX_BYTES", "1000")
     with pytest.raises(BadInput, match="at most 1000 bytes"):
         fetch("medical")
@@ -150,7 +150,7 @@ def test_a_download_above_the_cap_is_cut_off(
 def test_a_cache_that_cannot_be_written(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").write_text("a file, not a folder")
     url = local(tmp_path / "web", b"x")
-    offer(monkeypatch, "medical", Recipe(megabytes=1, sources=(Source(urls=(url,), saved="a"),)))
+    offer(monkeypatch, "medical", Download(megabytes=1, sources=(Source(urls=(url,), saved="a"),)))
     with pytest.raises(BadInput, match="FEDXRAY_CACHE: expected a folder with room"):
         fetch("medical")
 
@@ -171,11 +171,11 @@ def test_faces_are_built_and_verified(
     ]
     parts = tuple(Source(urls=(url,)) for url in urls)
     known = SOURCES["att-faces"]
-    recipe = Recipe(megabytes=1, sources=parts, build=known.build, fingerprints=known.fingerprints)
+    recipe = Download(megabytes=1, sources=parts, build=known.build, fingerprints=known.fingerprints)
     offer(monkeypatch, "att-faces", recipe)
     assert fetch("att-faces") == [cache / "att_faces" / "att_faces.npz"]
     assert len(load("att-faces")) == 400
-    swapped = Recipe(megabytes=1, sources=parts[::-1], build=known.build, fingerprints=known.fingerprints)
+    swapped = Download(megabytes=1, sources=parts[::-1], build=known.build, fingerprints=known.fingerprints)
     offer(monkeypatch, "att-faces", swapped)
     with pytest.raises(BadInput, match="fingerprint"):
         fetch("att-faces")

@@ -1,10 +1,9 @@
-"""Measured local models as tables of their own: one line per model, one table per data set and set of seeds.
+"""Builds the tables of measured local models: one line per model, one table per data set and group of seeds.
 
-Settings were looked at on the first seeds of Leaf, so these stand apart from fresh ones. What is chosen is chosen there
-by a rule, once among models that only listening gives and once among those that interfere: of the models that fit the
-client's records no worse than her last returned one (median loss, mean accuracy), the one most like her own model by
-the mean of Zest. It is confirmed by other runs if it is above the last returned model there too, by the whole interval,
-and still fits no worse.
+Settings were chosen on the first seeds of Leaf, so these are separate from fresh ones. A rule selects one model by
+passive observation and one by interference: of the models that fit the client's records no worse than its last returned
+one (median loss, mean accuracy), the one most similar to the client's own model by mean Zest. Other runs confirm it if
+there, too, the whole interval of its gain over the last returned model is above 0 and it fits no worse.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ GROUPS = (
 )
 HEAD: tuple[str, ...] = (
     "model", "zest", "zest minus that of last", "median training loss", "training accuracy",
-    "accuracy minus that of last", "attributes told", "sources told",
+    "accuracy minus that of last", "attributes inferred", "sources inferred",
 )  # fmt: skip
 EXTRA = (("gradients", "attribute inference from updates"), ("majority", "source inference by majority"))
 NOT_CHOSEN = ("global", "last", "optimum")
 KINDS = {
-    "by listening": tuple(name for name in MODELS if name not in (*NOT_CHOSEN, *ACTIVE)),
+    "passively": tuple(name for name in MODELS if name not in (*NOT_CHOSEN, *ACTIVE)),
     "by interfering": ACTIVE,
 }
 Values = dict[tuple[int, int | None], float]
 
 
 def tables(document: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Title, head and lines of every group that was measured."""
-    found = []
+    """Return title, head and lines of every group that was measured."""
+    groups = []
     for title, row, seeds in GROUPS:
         lines = [_line(document, row, seeds, name) for name in [*MODELS, *(name for name, _ in EXTRA)]]
-        kept = [line for line in lines if any(line[1:])]
-        if kept:
+        measured = [line for line in lines if any(line[1:])]
+        if measured:
             runs = len({seed for seed, _ in _values(document, row, seeds, "last", "zest")})
-            found.append((f"{title} ({runs} {'run' if runs == 1 else 'runs'})", HEAD, kept))
-    return found
+            groups.append((f"{title} ({runs} {'run' if runs == 1 else 'runs'})", HEAD, measured))
+    return groups
 
 
 def _line(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> tuple[str, ...]:
-    """All numbers of one model; empty where there is none."""
+    """Return all numbers of one model; empty where there is none."""
 
     def values(column: str, metric: str) -> Values:
         return _values(document, row, seeds, column, metric)
@@ -68,13 +67,13 @@ def _line(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str
 
 
 def _values(document: Mapping[str, Any], row: str, seeds: Sequence[int], column: str, metric: str) -> Values:
-    """Values by seed and client of the chosen seeds."""
+    """Return the values of the chosen seeds, by seed and client."""
     wanted = (row, column, metric)
     units = [
         unit
-        for one in document["rows"]
-        if (one["row"], one["column"], one["metric"]) == wanted
-        for unit in one["units"]
+        for cell in document["rows"]
+        if (cell["row"], cell["column"], cell["metric"]) == wanted
+        for unit in cell["units"]
     ]
     return {(unit["seed"], unit["client"]): unit["value"] for unit in units if unit["seed"] in seeds}
 
@@ -84,51 +83,51 @@ def _mean(values: Values) -> str:
 
 
 def _gain(values: Values, others: Values) -> str:
-    """The paired difference with its 95 % interval."""
+    """Return the paired difference with its 95 % interval."""
     both = [key for key in values if key in others]
     if not both:
         return ""
-    found = interval([values[key] - others[key] for key in both], [seed for seed, _ in both])
-    if found.low is None or found.high is None:
-        return f"{found.mean:+.3f}"
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    gain = interval([values[key] - others[key] for key in both], [seed for seed, _ in both])
+    if gain.low is None or gain.high is None:
+        return f"{gain.mean:+.3f}"
+    return f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
 
 
 def choices(document: Mapping[str, Any]) -> list[str]:
-    """What the rule chose on the first group, and whether the other groups confirm it, in sentences."""
+    """Return in sentences which models the rule selects on the first group, and whether other groups confirm them."""
     title, row, seeds = GROUPS[0]
     if not _values(document, row, seeds, "last", "zest"):
         return []
-    found = []
+    lines = []
     for kind, names in KINDS.items():
         best = _chosen(document, row, seeds, names)
         if best is None:
-            found.append(
-                f"Chosen {kind} on {title}: none, as no model is more like the client's own than her last returned one "
-                "and fits her records no worse."
+            lines.append(
+                f"Chosen {kind} on {title}: none, as no model is more similar to the client's own than its last "
+                "returned one and fits its records no worse."
             )
             continue
-        found.append(f"Chosen {kind} on {title}: `{best}`.")
-        found += [
-            f"{place} {'confirms' if _confirms(document, data, others, best) else 'does not confirm'} `{best}`: "
-            f"{_told(document, data, others, best)}."
-            for place, data, others in GROUPS[1:]
-            if _values(document, data, others, best, "zest")
+        lines.append(f"Chosen {kind} on {title}: `{best}`.")
+        lines += [
+            f"{group} {'confirms' if _confirms(document, data, fresh, best) else 'does not confirm'} `{best}`: "
+            f"{_against_last(document, data, fresh, best)}."
+            for group, data, fresh in GROUPS[1:]
+            if _values(document, data, fresh, best, "zest")
         ]
-    return found
+    return lines
 
 
 def _chosen(document: Mapping[str, Any], row: str, seeds: Sequence[int], names: Sequence[str]) -> str | None:
-    """The name of highest mean Zest above that of the last returned model among those that fit no worse."""
+    """Return the name of highest mean Zest above that of the last returned model among those that fit no worse."""
     means = {name: _average(_values(document, row, seeds, name, "zest")) for name in ("last", *names)}
     fitting = [name for name in names if _fits(document, row, seeds, name) and means[name] > means["last"]]
     return max(fitting, key=means.__getitem__, default=None)
 
 
 def _fits(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> bool:
-    """Whether a model fits the client's records no worse than her last returned one."""
+    """Whether a model fits the client's records no worse than its last returned one."""
     losses, hits = (
-        [list(_values(document, row, seeds, one, metric).values()) for one in (name, "last")]
+        [list(_values(document, row, seeds, model, metric).values()) for model in (name, "last")]
         for metric in ("training_loss", "training_accuracy")
     )
     if not all((*losses, *hits)):
@@ -137,7 +136,7 @@ def _fits(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str
 
 
 def _confirms(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> bool:
-    values, others = (_values(document, row, seeds, one, "zest") for one in (name, "last"))
+    values, others = (_values(document, row, seeds, model, "zest") for model in (name, "last"))
     both = [key for key in values if key in others]
     if not both:
         return False
@@ -145,16 +144,16 @@ def _confirms(document: Mapping[str, Any], row: str, seeds: Sequence[int], name:
     return gain.low is not None and gain.low > 0 and _fits(document, row, seeds, name)
 
 
-def _told(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> str:
-    """Zest and fit beside those of the last returned model."""
-    zest = [_values(document, row, seeds, one, "zest") for one in (name, "last")]
+def _against_last(document: Mapping[str, Any], row: str, seeds: Sequence[int], name: str) -> str:
+    """Return Zest and fit beside those of the last returned model."""
+    zest = [_values(document, row, seeds, model, "zest") for model in (name, "last")]
     losses, hits = (
-        [_values(document, row, seeds, one, metric) for one in (name, "last")]
+        [_values(document, row, seeds, model, metric) for model in (name, "last")]
         for metric in ("training_loss", "training_accuracy")
     )
-    middles = [f"{median(one.values()):.3g}" if one else "unknown" for one in losses]
+    medians = [f"{median(values.values()):.3g}" if values else "unknown" for values in losses]
     return (
-        f"zest {_gain(*zest)} against the last returned model, median loss {middles[0]} against {middles[1]}, accuracy "
+        f"zest {_gain(*zest)} against the last returned model, median loss {medians[0]} against {medians[1]}, accuracy "
         f"{_mean(hits[0])} against {_mean(hits[1])}"
     )
 

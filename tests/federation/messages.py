@@ -10,7 +10,7 @@ import numpy as np
 from fedxray.federation.recording.format import Said
 
 
-def said(round: int | None, node: str = "7", **settings: Any) -> Said:
+def training_message(round: int | None, node: str = "7", **settings: Any) -> Said:
     """One training of a network with two inputs."""
     number = round or 1
     base = Said(
