@@ -203,17 +203,17 @@ def identities() -> dict[str, str]:
     from fedxray.seeds import spell
 
     texts = {"recipe": spell(Recipe())}
-    for name in sorted(catalog.table("attacks")):
+    for name in sorted(catalog.built_in("attacks")):
         small = dict(catalog.resolve("attacks", name).small)
         for label, settings in (("default", {}), ("small", small)):
             attack = catalog.make_attack(name, settings)
             texts[f"attack {name}, {label}: identity"] = attack.identity()
             texts[f"attack {name}, {label}: text"] = spell(attack)
-    for name in sorted(catalog.table("floors")):
+    for name in sorted(catalog.built_in("floors")):
         texts[f"floor {name}"] = catalog.make_floor(name).identity()
     for (name, kind), _ in sorted(catalog.FLOORS_OF_KIND.items()):
         texts[f"floor {name} of {kind}"] = catalog.floor_for(name, kind).identity()
-    for name in sorted({*catalog.table("defences"), *DEFENCE_SETTINGS}):
+    for name in sorted({*catalog.built_in("defences"), *DEFENCE_SETTINGS}):
         for settings in DEFENCE_SETTINGS[name]:
             texts[f"defence {name} {json.dumps(settings)}"] = spell(catalog.make_defence(name, settings))
     return texts

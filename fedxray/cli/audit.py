@@ -82,12 +82,16 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
 
 def run_report(folder: Path, show_private: bool, figures: str = "svg") -> None:
     """Write the report, or the page of a reproduction, again and print its path."""
+    from fedxray.audit.judge.results import RESULTS
     from fedxray.report import build_report
-    from fedxray.reproduce.run import is_reproduction, rebuild
 
-    if is_reproduction(folder):
-        print(rebuild(folder))
-        return
+    # Only a reproduction has no results of its own; its code imports torch, a report does not.
+    if not (folder / RESULTS).is_file():
+        from fedxray.reproduce.run import is_reproduction, rebuild
+
+        if is_reproduction(folder):
+            print(rebuild(folder))
+            return
     formats = tuple(part.strip() for part in figures.split(",") if part.strip())
     print(build_report(folder, show_private=show_private, formats=formats))
 
