@@ -16,7 +16,7 @@ from fedxray.attacks.base import Context, compute
 from fedxray.attacks.inversion.distance import squared_l2
 from fedxray.attacks.inversion.dlf import Dlf, objective, simulation, what_is_known
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
-from fedxray.attacks.inversion.problem import with_averaged_pairs, replayed, update_variance
+from fedxray.attacks.inversion.problem import replayed, update_variance, with_averaged_pairs
 from fedxray.attacks.observations import observation_at
 from fedxray.audit import catalog
 from fedxray.data import load, split
