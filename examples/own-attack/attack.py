@@ -12,9 +12,9 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_membership
 from fedxray.attacks.predict import losses
-from fedxray.errors import BadInput
 from fedxray.losses import example_loss
 from fedxray.params import add
+from fedxray.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,7 @@ class MembershipMeanLoss(Attack):
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
     small: ClassVar[Mapping[str, Any]] = {"window": 2}
 
-    window: int = 10  # number of last rounds that are used
-
-    def __post_init__(self) -> None:
-        """Check every setting."""
-        if self.window < 1:
-            raise BadInput("window", expected="at least 1", got=self.window, remedy="Try 10.")
+    window: int = setting(10, "Number of last rounds that are used.", least=1)
 
     def needs(self) -> tuple[Need, ...]:
         """Return the needs: the records in question, and replies of the target alone."""

@@ -1,4 +1,4 @@
-"""What a defence may change at a client: four seams, the identity by default, joined in order."""
+"""The base of all defences: four hooks into a client's work (`Seams`), the identity by default."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedxray.errors import BadInput
 from fedxray.params import Params
 from fedxray.settings import check_fields
 
-State = Any  # what a seam carries from one call to the next; None at the start of a client's work
+State = Any  # what a hook carries from one call to the next; None at the start of a client's work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ExampleGradients:
     extra: dict[str, Tensor] | None = None
 
     def combined(self) -> dict[str, Tensor]:
-        """The gradient of the step."""
+        """Return the gradient of the step."""
         total = {name: value.sum(0) for name, value in self.each.items()}
         if self.extra is not None:
             total = {name: value + self.extra[name] for name, value in total.items()}
@@ -39,13 +39,13 @@ OnBatch = Callable[[Examples, State, torch.Generator], tuple[Examples, State]]
 OnGradients = Callable[[ExampleGradients, State, torch.Generator], tuple[ExampleGradients, State]]
 
 
-# How a batch seam puts examples together: each by itself, in pairs that share none, or each in several.
+# How a batch hook combines examples: not at all, in disjoint pairs, or each in several mixtures.
 Mixing = Literal["none", "pairs", "several"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Poisson sampling: every step takes each example by itself with this chance, or each pair of them."""
+    """Poisson sampling: every step includes each example, or each pair, independently with this probability."""
 
     rate: float
     pairs: bool = False
@@ -53,7 +53,7 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """Differential privacy of every record of a client; epsilon None where none can be claimed."""
+    """Record-level differential privacy of a client; epsilon is None where none can be claimed."""
 
     epsilon: float | None
     delta: float
@@ -66,7 +66,7 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What a client keeps to itself from round to round: these parameters, and the running statistics."""
+    """State that stays with the client from round to round: these parameters, and the running statistics."""
 
     params: tuple[str, ...] = ()
     statistics: bool = True
@@ -74,17 +74,17 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Seams:
-    """The four places of a client's work that a defence can change; None leaves a place as it is.
+    """Four hooks into a client's work that a defence can set; None leaves a step unchanged.
 
-    The rest says what others must know of it: who draws the batches, how a batch seam puts examples together (one that
-    does not say so is taken for the worst), what is promised after so many rounds of work, what never leaves the
-    client, and what knowing the defence tells an attacker.
+    The other fields describe the defence: how batches are sampled, how a batch hook combines examples (the worst case
+    is assumed where it does not say), the privacy guarantee by rounds of work, what never leaves the client, and what
+    an attacker that knows the defence can use.
     """
 
-    incoming: OnParams | None = None  # the model that arrived
-    batch: OnBatch | None = None  # one mini-batch before its step
-    gradients: OnGradients | None = None  # per-example gradients of one step
-    outgoing: OnParams | None = None  # the update before it leaves
+    incoming: OnParams | None = None  # on the received model
+    batch: OnBatch | None = None  # on a mini-batch before its step
+    gradients: OnGradients | None = None  # on the per-example gradients of one step
+    outgoing: OnParams | None = None  # on the update before it is sent
     sampling: Sampling | None = None
     mixing: Mixing | None = None
     privacy: Callable[[int], Privacy] | None = None  # by rounds of work
@@ -93,12 +93,12 @@ class Seams:
 
     @property
     def inside_steps(self) -> bool:
-        """Whether the local steps themselves are changed."""
+        """Return whether the local steps themselves are changed."""
         return self.batch is not None or self.gradients is not None
 
     @property
     def mixed(self) -> Mixing:
-        """How examples are put together, as far as it can be relied on."""
+        """Return how examples are combined; the worst case where the defence does not say."""
         return self.mixing or ("none" if self.batch is None else "several")
 
 
@@ -107,11 +107,11 @@ IDENTITY = Seams()
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What an attacker who knows the defence can do: replay what is certain of it, and weigh the rest.
+    """What an attacker that knows the defence can use: its deterministic parts, and the variance of its noise.
 
-    `replay` are seams without chance; gradients must pass through them. Entries of a reply that are zero may have been
-    cut away, and then tell nothing. Noise is told by its variance per entry, in an update and in the gradient of every
-    step.
+    `replay` are the deterministic hooks; gradients must pass through them. With `cut`, entries of a reply that are zero
+    may have been removed, and carry no information. Noise is given by its variance per entry, in an update and in the
+    gradient of every step.
     """
 
     replay: Seams = IDENTITY
@@ -122,7 +122,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a defence may know of the client's job before it starts."""
+    """What a defence may know of a client's work before it starts."""
 
     examples: int
     batch_size: int
@@ -130,11 +130,11 @@ class Work:
     rounds: int
     classes: int | None = None  # of a classification task
     norm_params: tuple[str, ...] = ()  # scales and shifts of BatchNorm layers
-    mixing: Mixing = "none"  # what other defences do to the examples of a batch
+    mixing: Mixing = "none"  # how other defences combine the examples of a batch
 
 
 class Defence(ABC):
-    """Settings of one defence; its one verb hands out the seams for a client's work."""
+    """Base of all defences; a subclass is a frozen keyword dataclass whose fields are its settings."""
 
     name: ClassVar[str]
 
@@ -148,44 +148,44 @@ class Defence(ABC):
 
     @abstractmethod
     def seams(self, work: Work) -> Seams:
-        """The seams of a client with this work."""
+        """Return the hooks for a client with this work."""
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoDefence(Defence):
-    """Nothing is changed."""
+    """No defence: nothing is changed."""
 
     name: ClassVar[str] = "none"
 
     def seams(self, work: Work) -> Seams:
-        """All four places stay as they are."""
+        """Return no hooks."""
         return IDENTITY
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
         return "no defence"
 
 
 def example_norms(gradients: Params) -> Tensor:
-    """Euclidean norm of each example's gradient over all tensors, shape [examples]."""
+    """Return the Euclidean norm of each example's gradient over all tensors [examples]."""
     squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
     return torch.stack(squares).sum(0).sqrt()
 
 
-# --- Values on their way through a seam: what comes back must have the form of what went in.
+# Calling hooks: what they return must have the names, shapes and types of what they got
 
 
 def entered(seams: Seams, start: Params, generator: torch.Generator) -> dict[str, Tensor]:
-    """The model that arrived, as the client takes it up."""
+    """Return the received model after the incoming hook."""
     return _params("incoming", seams.incoming, start, generator)
 
 
 def sent(seams: Seams, update: Params, generator: torch.Generator) -> dict[str, Tensor]:
-    """The update as it leaves."""
+    """Return the update after the outgoing hook."""
     return _params("outgoing", seams.outgoing, update, generator)
 
 
@@ -194,16 +194,16 @@ def _params(
 ) -> dict[str, Tensor]:
     if step is None:
         return dict(given)
-    forms = _forms(given)  # noted first: a step may write into what it gets
-    found, _ = _pair(place, step(dict(given), None, generator))
-    _check_tensors(place, found, forms)
-    return dict(found)
+    forms = _forms(given)  # recorded first: a hook may write into its argument
+    changed, _ = _pair(place, step(dict(given), None, generator))
+    _check_tensors(place, changed, forms)
+    return dict(changed)
 
 
 def mixed(step: OnBatch, batch: Examples, state: State, generator: torch.Generator) -> tuple[Examples, State]:
-    """The examples of a step after a batch seam."""
-    found, state = _pair("batch", step(batch, state, generator))
-    x, y = _pair("batch", found)
+    """Return the examples of a step after the batch hook."""
+    mixture, state = _pair("batch", step(batch, state, generator))
+    x, y = _pair("batch", mixture)
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)) or len(x) != len(y):
         raise _unfit("batch", "as many inputs as targets", _shown({"x": x, "y": y}))
     if x.shape[1:] != batch[0].shape[1:] or x.dtype != batch[0].dtype:
@@ -214,15 +214,15 @@ def mixed(step: OnBatch, batch: Examples, state: State, generator: torch.Generat
 def changed(
     step: OnGradients, value: ExampleGradients, state: State, generator: torch.Generator
 ) -> tuple[ExampleGradients, State]:
-    """The gradients of single examples after a seam."""
+    """Return the per-example gradients after the gradients hook."""
     forms = {name: (shape[1:], dtype) for name, (shape, dtype) in _forms(value.each).items()}
-    found, state = _pair("gradients", step(value, state, generator))
-    if not isinstance(found, ExampleGradients):
-        raise _unfit("gradients", "ExampleGradients", type(found).__name__)
-    for tensors, leading in ((found.each, 1), (found.extra, 0)):
+    gradients, state = _pair("gradients", step(value, state, generator))
+    if not isinstance(gradients, ExampleGradients):
+        raise _unfit("gradients", "ExampleGradients", type(gradients).__name__)
+    for tensors, leading in ((gradients.each, 1), (gradients.extra, 0)):
         if tensors is not None:
             _check_tensors("gradients", tensors, forms, leading)
-    return found, state
+    return gradients, state
 
 
 def _pair(place: str, answer: Any) -> tuple[Any, Any]:
@@ -239,7 +239,7 @@ def _forms(tensors: Params) -> Forms:
 
 
 def _check_tensors(place: str, found: Any, forms: Forms, leading: int = 0) -> None:
-    """Refuse other names, shapes (after so many leading dimensions) and types than these."""
+    """Refuse names, shapes (after `leading` dimensions) and types other than these."""
     if not isinstance(found, Mapping):
         raise _unfit(place, "named tensors", type(found).__name__)
     odd = sorted(map(str, found.keys() ^ forms.keys()))
@@ -261,7 +261,7 @@ def _shown(values: Mapping[str, Any]) -> str:
 def _unfit(place: str, expected: str, got: str) -> BadInput:
     return BadInput(
         "defence",
-        expected=f"{expected} from its seam {place}",
+        expected=f"{expected} from its hook {place}",
         got=got,
-        remedy="A seam returns (value, state) and changes values only, not names, shapes or types.",
+        remedy="A hook returns (value, state) and changes values only, not names, shapes or types.",
     )

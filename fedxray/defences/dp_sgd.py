@@ -1,13 +1,18 @@
 """DP-SGD (Abadi et al. 2016): clipped gradients of single examples, noise on their sum, and an accountant.
 
 In every local step:
-    1. Each example enters by itself with the same chance (Poisson sampling), batches / epoch to one.
-    2. Its gradient over all tensors is scaled down to norm `clip` where it is longer.
-    3. The sum of these gets normal noise of deviation noise_multiplier * clip.
-    4. The step is that sum divided by the expected number of examples, which tells nothing of the real one.
-The budget is of every record of a client, with or without it, against whoever reads all of the client's messages.
-Every local step that was executed counts; that only some clients take part in a round is not counted in favour.
-How many records a client holds is taken for known. With shuffled batches the same numbers are an assumption.
+    1. Each example is included independently (Poisson sampling) with probability 1 / batches per epoch.
+    2. Its gradient over all tensors is clipped to norm `clip`.
+    3. The sum of these gets normal noise of standard deviation noise_multiplier * clip.
+    4. The step is that sum divided by the expected number of examples, which reveals nothing of the actual one.
+The guarantee is record-level (add or remove one record), against an attacker that sees all of the client's messages.
+Every executed local step counts; there is no amplification by client sampling. The number of records of a client is
+assumed to be public. With shuffled batches the same numbers are an assumption.
+
+Epsilon is computed by Opacus' accountants: RDP gives a fast bound, for calibrating the noise; the PRV accountant a
+tight one, for reporting. Where examples are averaged in disjoint pairs, removing a record changes one mixed example
+into another, which is one removal and one addition: what holds for single examples at (e, d) holds for records at (2e,
+(1 + exp e) d).
 """
 
 from __future__ import annotations
@@ -42,41 +47,35 @@ from fedxray.params import Params, add
 from fedxray.seeds import normal_like
 from fedxray.settings import setting
 
-# --- Epsilon of Gaussian noise on sums of clipped gradients over Poisson batches, by Opacus' accountants.
-#
-# Record level: data sets are neighbours when one record is there or not. RDP gives a quick bound, for
-# searching a noise; the PRV accountant gives a tight one, for reporting. Where examples are averaged in
-# disjoint pairs, a record that leaves changes one mixed example into another, which is one removal and one
-# addition: what holds for single examples at (e, d) holds for records at (2e, (1 + exp e) d).
-
+# Accounting
 
 WHOLE_ORDERS = (*range(2, 13), 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 256, 512, 1024)
-ORDERS = (1.1, 1.25, 1.5, 1.75, 2.5, *WHOLE_ORDERS)  # broken ones take long
-PRECISION = 0.005  # of a reported epsilon, as a share of it
-SMALLEST_NOISE, LARGEST_NOISE = 0.05, 1e6  # multipliers that a search looks at
-LEAST_NOISE = 1e-6  # a multiplier below promises nothing: one step costs an epsilon of 1e12
-MOST_EPSILON = 1000.0  # beyond, nothing is promised that means anything, and accountants overflow
+ORDERS = (1.1, 1.25, 1.5, 1.75, 2.5, *WHOLE_ORDERS)  # fractional ones are slow
+PRECISION = 0.005  # relative error of a reported epsilon
+SMALLEST_NOISE, LARGEST_NOISE = 0.05, 1e6  # range of noise multipliers in a calibration
+LEAST_NOISE = 1e-6  # a smaller multiplier gives no guarantee: one step costs an epsilon of 1e12
+MOST_EPSILON = 1000.0  # beyond, the guarantee is meaningless and accountants overflow
 
 
 def rdp_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """An upper bound of epsilon by Rényi differential privacy."""
+    """Return an upper bound of epsilon by Rényi differential privacy."""
     return _spent(_curve(noise, rate, steps, ORDERS), ORDERS, delta)
 
 
 def rdp_epsilon_of_pairs(noise: float, rate: float, steps: int, delta: float) -> float:
-    """The same for a record that enters one of the averaged pairs."""
+    """Return an upper bound of epsilon for a record that enters one of the averaged pairs."""
     curve = _curve(noise, rate, steps, ORDERS)
     return _spent_by_pairs(curve, ORDERS, delta)
 
 
 def prv_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """A tight upper bound of epsilon by numerical composition of privacy losses, or the quick one if that fails."""
+    """Return a tight upper bound of epsilon by numerical composition, or the RDP bound if that fails."""
     return best_epsilon(noise, rate, steps, delta)[0]
 
 
 @functools.lru_cache(maxsize=4096)
 def best_epsilon(noise: float, rate: float, steps: int, delta: float) -> tuple[float, str]:
-    """The smaller of both upper bounds of epsilon, and which accountant gave it."""
+    """Return the smaller of both upper bounds of epsilon, and its accountant."""
     bound = rdp_epsilon(noise, rate, steps, delta)
     if not 0 < bound <= MOST_EPSILON:
         return bound, "rdp"
@@ -95,18 +94,18 @@ def best_epsilon(noise: float, rate: float, steps: int, delta: float) -> tuple[f
 
 @functools.lru_cache(maxsize=4096)
 def noise_for(epsilon: float, delta: float, rate: float, steps: int, *, pairs: bool = False) -> float:
-    """The least noise multiplier, to a thousandth, whose RDP bound is at most this epsilon."""
+    """Return the smallest noise multiplier, to a thousandth, whose RDP bound is at most this epsilon."""
     spent = _spent_by_pairs if pairs else _spent
 
     def enough(noise: float, orders: tuple[float, ...]) -> bool:
         return spent(_curve(noise, rate, steps, orders), orders, delta) <= epsilon
 
-    # Whole orders are quick and give too much noise, never too little; all orders then refine it.
+    # Integer orders are fast and overestimate the noise, never underestimate it; all orders then refine it.
     rough = _least(lambda noise: enough(noise, WHOLE_ORDERS), SMALLEST_NOISE, LARGEST_NOISE)
     if rough is None:
         raise BadInput(
             "epsilon",
-            expected="a budget that some noise can keep",
+            expected="a privacy budget that some noise achieves",
             got=f"epsilon {epsilon:g} at delta {delta:g} over {steps} steps",
             remedy="Allow a larger epsilon, or fewer rounds.",
         )
@@ -115,7 +114,7 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int, *, pairs: b
 
 
 def _least(enough: Any, low: float, high: float) -> float | None:
-    """The smallest number of a range for which something holds from there on, to a thousandth; None: for none."""
+    """Return the smallest number of a range from which on `enough` holds, to a thousandth; None if nowhere."""
     if not enough(high):
         return None
     if enough(low):
@@ -127,7 +126,7 @@ def _least(enough: Any, low: float, high: float) -> float | None:
 
 
 def _curve(noise: float, rate: float, steps: int, orders: tuple[float, ...]) -> list[float]:
-    """Rényi differential privacy at these orders."""
+    """Return Rényi differential privacy at these orders."""
     return [steps * one for one in _curve_of_step(noise, rate, orders)]
 
 
@@ -143,7 +142,7 @@ def _curve_of_step(noise: float, rate: float, orders: tuple[float, ...]) -> tupl
 
 
 def _spent(curve: list[float], orders: tuple[float, ...], delta: float) -> float:
-    """Epsilon of a Rényi curve at this delta; never below 0."""
+    """Return epsilon of a Rényi curve at this delta; never below 0."""
     with _quiet_opacus():
         from opacus.accountants.analysis.rdp import get_privacy_spent
 
@@ -152,7 +151,7 @@ def _spent(curve: list[float], orders: tuple[float, ...], delta: float) -> float
 
 
 def _spent_by_pairs(curve: list[float], orders: tuple[float, ...], delta: float) -> float:
-    """Epsilon of a record in one pair: 2 e at a d with (1 + exp e) d at most delta, as large as found."""
+    """Return epsilon of a record in one pair: 2 e at the largest d with (1 + exp e) d <= delta, by bisection."""
 
     def fits(log_d: float) -> bool:
         single = _spent(curve, orders, math.exp(log_d))
@@ -169,7 +168,7 @@ def _spent_by_pairs(curve: list[float], orders: tuple[float, ...], delta: float)
 
 @contextmanager
 def _quiet_opacus() -> Iterator[None]:
-    """Opacus, or a word on how to get it; its remarks on orders and on logarithms of zero are of no use to a user."""
+    """Silence Opacus' warnings on orders and on logarithms of zero; refuse with a remedy where it is not installed."""
     import numpy as np
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -179,26 +178,28 @@ def _quiet_opacus() -> Iterator[None]:
         except ModuleNotFoundError as error:
             raise BadInput(
                 "defence",
-                expected="Opacus to be installed, which reckons privacy budgets",
+                expected="Opacus to be installed, which computes privacy budgets",
                 got=str(error),
                 remedy=f"In the folder of fedxray: {sys.executable} -m pip install -c constraints.txt -e '.[dp]'",
             ) from error
         yield
 
 
+# The defence
+
 ASSUMES_POISSON = "assumes Poisson sampling, but batches were shuffled"
 IN_PAIRS = "a record enters one averaged pair"
 NOT_COUNTED = "no epsilon: a record enters several mixed examples"
 NO_NOISE = "no epsilon: no noise"
-TOO_LITTLE = "no epsilon: so little noise that no finite one holds"
+TOO_LITTLE = "no epsilon: too little noise for a finite one"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DpSgd(Defence):
-    """Every example's gradient is clipped, the sum gets noise: a budget (epsilon, delta) for every record.
+    """Per-example gradients are clipped, their sum gets noise: record-level (epsilon, delta)-DP.
 
-    Give either `epsilon`, to which the noise is set, or `noise_multiplier`. The noise is set for the federation's
-    rounds, or for `rounds` where an active server may ask for more.
+    Give either `epsilon`, to which the noise is calibrated, or `noise_multiplier`. The noise is calibrated to the
+    federation's rounds, or to `rounds` where an active server may use more.
     """
 
     name: ClassVar[str] = "dp-sgd"
@@ -232,7 +233,7 @@ class DpSgd(Defence):
             raise BadInput("epsilon", expected="either epsilon or noise_multiplier", got=got, remedy=remedy)
 
     def seams(self, work: Work) -> Seams:
-        """Clip and noise in every step, on batches drawn by chance."""
+        """Clip and add noise in every step, on Poisson samples."""
         noise, pairs = self.noise_for(work), work.mixing == "pairs"
         poisson = self.sampling == "poisson"
         expected = expected_examples(work, poisson)
@@ -245,7 +246,7 @@ class DpSgd(Defence):
         )
 
     def noise_for(self, work: Work) -> float:
-        """The noise multiplier of a client with this work."""
+        """Return the noise multiplier of a client with this work."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         assert self.epsilon is not None
@@ -254,7 +255,7 @@ class DpSgd(Defence):
         return noise_for(self.epsilon, self.delta, sampling_rate(work), steps, pairs=pairs)
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
         target = f"epsilon {self.epsilon:g}" if self.epsilon is not None else ""
         level = target or f"noise multiplier {self.noise_multiplier:g}"
         batches = "Poisson batches" if self.sampling == "poisson" else "shuffled batches"
@@ -278,7 +279,7 @@ class DpSgd(Defence):
         return replace(value, each=clipped, extra=extra, divisor=divisor), state
 
     def _privacy(self, work: Work, noise: float, rounds: int) -> Privacy:
-        """What holds for every record after so many rounds of this work."""
+        """Return the guarantee for every record after `rounds` rounds of this work."""
         rate, steps = sampling_rate(work), work.steps * rounds
         notes = [ASSUMES_POISSON] if self.sampling == "shuffle" and rate < 1 else []
         found: float | None
@@ -306,19 +307,19 @@ class DpSgd(Defence):
 
 
 def sampling_rate(work: Work) -> float:
-    """The chance of every example in every step: one over the batches of an epoch."""
+    """Return the sampling probability of every example in every step: one over the batches of an epoch."""
     return 1 / -(-work.examples // work.batch_size)
 
 
 def expected_examples(work: Work, poisson: bool) -> float:
-    """Examples, or averaged pairs, that a step has in the mean; of a shuffled one, in a full batch."""
+    """Return the expected number of examples, or averaged pairs, of a step; for shuffled batches, of a full one."""
     drawn = work.examples if poisson else work.batch_size
     units = -(-drawn // 2) if work.mixing == "pairs" else drawn
     return units * sampling_rate(work) if poisson else float(units)
 
 
 def clip_examples(gradients: Params, clip: float) -> dict[str, Tensor]:
-    """Every example's gradient scaled down to norm `clip` over all tensors where it is longer, [examples, ...]."""
+    """Return every example's gradient clipped to norm `clip` over all tensors [examples, ...]."""
     norms = example_norms(gradients)
-    factor = clip / norms.clamp(min=clip)  # 1 for a short gradient, also for one of norm 0
+    factor = clip / norms.clamp(min=clip)  # 1 for a gradient within the norm, also for norm 0
     return {name: value * factor.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()}

@@ -21,7 +21,7 @@ class Joined(Defence):
     parts: tuple[Defence, ...]
 
     def seams(self, work: Work) -> Seams:
-        """Each seam applies the parts in order, and every part keeps its own state."""
+        """Return hooks that apply the parts in order; every part keeps its own state."""
         mixing = _worst([part.seams(work).mixed for part in self.parts])
         inner = [part.seams(replace(work, mixing=mixing)) for part in self.parts]
         _check_together(inner)
@@ -35,12 +35,12 @@ class Joined(Defence):
         )
 
     def describe(self) -> str:
-        """One line for the ledger and the report."""
+        """Return one line for the attacker knowledge and the report."""
         return ", then ".join(part.describe() for part in self.parts)
 
 
 def _places(inner: list[Seams]) -> Seams:
-    """The four places alone, each with its steps in order."""
+    """Return the four hooks only, each with its parts in order."""
     joined = IDENTITY
     for place in PLACES:
         steps = [getattr(seams, place) for seams in inner]
@@ -50,7 +50,7 @@ def _places(inner: list[Seams]) -> Seams:
 
 
 def _kept(parts: list[Kept]) -> Kept | None:
-    """What at least one of them keeps."""
+    """Return what at least one of them keeps with the client."""
     if not parts:
         return None
     names = tuple(dict.fromkeys(name for one in parts for name in one.params))
@@ -58,7 +58,7 @@ def _kept(parts: list[Kept]) -> Kept | None:
 
 
 def _told(parts: list[Told]) -> Told | None:
-    """What all of them tell: replayed in order, with the variances of independent noise added."""
+    """Return what an attacker can use of all: replayed in order, with the variances of independent noise added."""
     if not parts:
         return None
     certain = [one.replay for one in parts]
@@ -71,21 +71,21 @@ def _told(parts: list[Told]) -> Told | None:
 
 
 def _worst(mixings: list[Mixing]) -> Mixing:
-    """How examples are put together by several defences: two that mix leave each example in several."""
+    """Return how several defences combine examples: two that mix leave each example in several mixtures."""
     busy = [one for one in mixings if one != "none"]
     return "none" if not busy else busy[0] if len(busy) == 1 else "several"
 
 
 def _only(inner: list[Seams], what: str) -> Any:
-    return next((found for one in inner if (found := getattr(one, what)) is not None), None)
+    return next((value for one in inner if (value := getattr(one, what)) is not None), None)
 
 
 def _check_together(inner: list[Seams]) -> None:
-    """Refuse two that draw the batches, and a change of gradients after the one that promises privacy."""
+    """Refuse two that sample batches, and a change of gradients after the one with a privacy guarantee."""
     if sum(one.sampling is not None or one.privacy is not None for one in inner) > 1:
         raise BadInput(
             "defence",
-            expected="one defence that draws batches and promises privacy",
+            expected="one defence that samples batches and guarantees privacy",
             got="several",
             remedy="Leave one out.",
         )
@@ -93,8 +93,8 @@ def _check_together(inner: list[Seams]) -> None:
     if claiming and any(one.gradients is not None for one in inner[claiming[0] + 1 :]):
         raise BadInput(
             "defence",
-            expected="nothing that changes gradients after the defence that clips and noises them",
-            got="one, and what is promised would not hold",
+            expected="no change of gradients after the defence that clips them and adds noise",
+            got="one, which would void the privacy guarantee",
             remedy="Name dp-sgd last of the defences on gradients.",
         )
 

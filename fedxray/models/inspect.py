@@ -1,4 +1,4 @@
-"""What can be asked of any network: kinds of layers, the head, BatchNorm, dropout."""
+"""Inspection of any network: kinds of layers, the head, BatchNorm and its statistics, dropout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Head:
 
 
 def layer_kinds(model: nn.Module) -> dict[str, str]:
-    """For each parameter name the kind of its layer: conv, norm, linear or other."""
+    """Return for each parameter name the kind of its layer: conv, norm, linear or other."""
     return {name: _kind(model.get_submodule(name.rpartition(".")[0])) for name, _ in model.named_parameters()}
 
 
@@ -43,7 +43,7 @@ def _kind(layer: nn.Module) -> str:
 
 
 def head(model: nn.Module) -> Head:
-    """The linear layer that was registered last."""
+    """Return the linear layer that was registered last."""
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not names:
         raise BadInput(
@@ -59,17 +59,17 @@ def head(model: nn.Module) -> Head:
 
 
 def batch_norm_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The BatchNorm layers by module name, in order of registration."""
+    """Return the BatchNorm layers by module name, in order of registration."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)}
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    """Whether any layer is a BatchNorm."""
+    """Return whether any layer is a BatchNorm."""
     return bool(batch_norm_layers(model))
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether any layer drops values at random in train mode; calls of functional.dropout cannot be seen."""
+    """Return whether any layer is an active dropout; calls of functional.dropout cannot be detected."""
     return any(_dropout_rate(layer) > 0 for layer in model.modules())
 
 
@@ -79,15 +79,14 @@ def _dropout_rate(layer: nn.Module) -> float:
     return float(layer.dropout) if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) else 0.0
 
 
-# --- What enters the BatchNorm layers of a network: mean and variance of every channel, differentiable.
+# Mean and variance of the inputs of BatchNorm layers, per channel, differentiable
 
-
-# Parameters, buffers and a batch [examples, ...] in; "<layer>.mean" and "<layer>.var" out, each [channels].
+# Maps parameters, buffers and a batch [examples, ...] to "<layer>.mean" and "<layer>.var", each [channels].
 Statistics = Callable[[Params, Params, Tensor], dict[str, Tensor]]
 
 
 def batch_statistics(model: nn.Module) -> Statistics:
-    """A function that tells the statistics of a batch; the model itself is left alone.
+    """Return a function that computes the statistics of a batch; the model is not changed.
 
     BatchNorm works on the batch as in training, dropout is off. The variance is the unbiased one, which running
     statistics take up.
@@ -100,7 +99,7 @@ def batch_statistics(model: nn.Module) -> Statistics:
 
     def statistics(params: Params, buffers: Params, x: Tensor) -> dict[str, Tensor]:
         seen.clear()
-        fresh = each(torch.clone, buffers)  # BatchNorm writes into what it is given
+        fresh = each(torch.clone, buffers)  # BatchNorm writes into its buffers
         functional_call(network, {**params, **fresh}, (x,))
         return dict(seen)
 
@@ -108,7 +107,7 @@ def batch_statistics(model: nn.Module) -> Statistics:
 
 
 def _keep(name: str, seen: dict[str, Tensor]) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-    """A hook that notes what comes into the layer of that name."""
+    """Return a hook that records the statistics of the inputs of the layer of that name."""
 
     def hook(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         values = inputs[0].transpose(0, 1).flatten(1)  # [channels, examples and places]

@@ -1,4 +1,4 @@
-"""What every restorer is: frozen settings, one verb, a loaded prior; it sees evidence, never a view or the truth."""
+"""The base of all restorers: settings and a loaded prior turn evidence into evidence, without a view or the truth."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Prior = TypeVar("Prior", bound="Shaped")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shaped:
-    """What all priors tell: the shape of their images, what their classes are called, how they came about."""
+    """What all priors state: the shape of their images, the names of their classes, and their origin."""
 
     shape: tuple[int, int, int]  # channels, height, width
-    classes: tuple[str, ...] = ()  # names of the classes it can be asked for, none where it knows none
-    seen: frozenset[str] = frozenset()  # hashes of the records it was trained on, where it tells
-    facts: Mapping[str, Any] = field(default_factory=dict)  # plain values for the ledger
+    classes: tuple[str, ...] = ()  # names of the classes it can be conditioned on; empty for none
+    seen: frozenset[str] = frozenset()  # hashes of the records it was trained on, where known
+    facts: Mapping[str, Any] = field(default_factory=dict)  # plain values for the attacker knowledge
 
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """Restored pixels in 0..1 [n, c, h, w], and plain values worth telling."""
+    """Restored pixels in 0..1 [n, c, h, w], and plain facts."""
 
     pixels: Tensor
     facts: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Restored:
 class Restorer(ABC, Generic[Prior]):
     """Base of all restorers; a subclass is a frozen keyword dataclass whose fields are its settings.
 
-    `prior` is a folder or the name of a model on the hub with its `revision`; whoever calls `restore` has loaded it.
+    `prior` is a folder or the name of a model on the hub with its `revision`; the caller of `restore` has loaded it.
     """
 
     name: ClassVar[str]
@@ -66,7 +66,7 @@ class Restorer(ABC, Generic[Prior]):
     def pixels(
         self, raw: Tensor, labels: Tensor | None, prior: Prior, generator: torch.Generator, report: Report
     ) -> Restored:
-        """Restored pixels of raw ones in 0..1 [n, c, h, w]; labels [n] are the prior's own class numbers."""
+        """Return restored pixels of raw ones in 0..1 [n, c, h, w]; labels [n] are the prior's own class numbers."""
 
     @final
     def restore(
@@ -78,7 +78,7 @@ class Restorer(ABC, Generic[Prior]):
         generator: torch.Generator,
         report: Report = silent,
     ) -> Evidence:
-        """The same evidence with restored images; what is not finite stays as it is."""
+        """Return the evidence with restored images; images that are not finite stay unchanged."""
         check_evidence(self.name, evidence.kind)
         check_shape(self.name, prior.shape, space)
         inputs = evidence.tensors["inputs"]
@@ -98,7 +98,7 @@ class Restorer(ABC, Generic[Prior]):
 
 
 def check_answer(ask: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> None:
-    """Refuse a model that does not answer one grey image of its shape with finite numbers of that shape."""
+    """Refuse a model that does not map one grey image of its shape to finite numbers of that shape."""
     blank = torch.zeros((1, *shape))
     expected = f"a model that answers an image of shape {list(shape)} with finite numbers of that shape"
     remedy = "Save or download it again, or train one with `fedxray train-prior`."
@@ -135,7 +135,7 @@ def check_shape(name: str, shape: tuple[int, ...], space: Space) -> None:
 def known_labels(
     evidence: Evidence, usable: Tensor, offered: tuple[str, ...], classes: tuple[str, ...]
 ) -> Tensor | None:
-    """The prior's class numbers of the usable images, [n]; None where attacker or prior knows no classes."""
+    """Return the prior's class numbers of the usable images [n]; None where attacker or prior knows no classes."""
     labels = evidence.tensors.get("labels")
     if labels is None or not offered or not set(classes) <= set(offered) or labels.ndim != 1:
         return None
@@ -143,15 +143,11 @@ def known_labels(
     return place[labels[usable].to(torch.int64)]
 
 
-# --- A diffusion model as restorers use it: what noise it sees in an image, and how much noise each of its
-# levels has.
-#
-# Images are in -1..1. At level t an image is sqrt(kept_t) x + sqrt(1 - kept_t) noise; divided by
-# sqrt(kept_t) that is x + sigma_t noise with sigma_t = sqrt((1 - kept_t) / kept_t).
-
+# A diffusion model as restorers use it. Images are in -1..1. At level t an image is sqrt(kept_t) x + sqrt(1 - kept_t)
+# noise; divided by sqrt(kept_t) that is x + sigma_t noise with sigma_t = sqrt((1 - kept_t) / kept_t).
 
 AT_ONCE = 64  # images
-# Images [n, c, h, w], a level, class numbers [n] or None for no class in; the noise in them out.
+# Maps images [n, c, h, w], a level and class numbers [n] (None: no class) to the noise in them.
 Noise = Callable[[Tensor, int, Tensor | None], Tensor]
 
 
@@ -161,22 +157,22 @@ class Diffusion(Shaped):
 
     kept: Tensor  # [levels], falling from nearly 1
     noise: Noise
-    needs_classes: bool = False  # whether it cannot be asked without a class
+    needs_classes: bool = False  # whether it requires a class
 
     def check(self) -> None:
-        """Refuse a model that must be told a class but does not say what its classes are called, or gives no answer."""
+        """Refuse a model that requires a class but names none, or that does not predict noise."""
         if self.needs_classes and not self.classes:
             raise self._without_labels("one whose classes have no names")
         chosen = torch.zeros(1, dtype=torch.int64) if self.needs_classes else None
         check_answer(lambda blank: self.noise(blank, len(self.kept) - 1, chosen), self.shape)
 
     def sigma(self, level: int) -> float:
-        """The noise of a level on images that keep their size."""
+        """Return the standard deviation of the noise of a level, relative to images of unchanged scale."""
         kept = float(self.kept[level])
         return math.sqrt((1 - kept) / kept)
 
     def predicted(self, x: Tensor, level: int, labels: Tensor | None, guidance: float = 1.0) -> Tensor:
-        """The noise that the model sees in x [n, c, h, w]; guidance beyond 1 goes further towards the class."""
+        """Return the noise predicted in x [n, c, h, w]; guidance beyond 1 extrapolates towards the class."""
         if self.needs_classes and labels is None:
             raise self._without_labels("none")
         parts = []
@@ -191,7 +187,7 @@ class Diffusion(Shaped):
         return torch.cat(parts) if parts else x
 
     def levels(self, steps: int) -> list[int]:
-        """That many levels, evenly spread, from the noisiest to 0."""
+        """Return `steps` levels, evenly spaced, from the noisiest to 0."""
         last = len(self.kept) - 1
         count = min(steps, last + 1)
         if count == 1:
@@ -199,7 +195,7 @@ class Diffusion(Shaped):
         return [round(last * place / (count - 1)) for place in reversed(range(count))]
 
     def level_above(self, sigma: float) -> int:
-        """The first level with at least this noise; the last where none has."""
+        """Return the first level with at least this noise; the last where none has."""
         return next(
             (level for level in range(len(self.kept)) if self.sigma(level) >= sigma), len(self.kept) - 1
         )

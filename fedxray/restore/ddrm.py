@@ -1,17 +1,17 @@
-"""Denoising Diffusion Restoration Models (Kawar et al. 2022), the direct post-processing of paper 004.
+"""Denoising Diffusion Restoration Models (Kawar et al. 2022), the direct post-processing of "curious client" 2024.
 
-A raw image is taken for block averages of the true one, each with noise of a known spread:
+A raw image is treated as block averages of the true one, each with noise of a known standard deviation:
     1. Average the raw image over blocks of `scale` pixels; `scale` 1 is denoising alone.
     2. Turn to the singular vectors of the averaging: a block's mean is measured, its other patterns are not.
-    3. From the noisiest level downwards let the model name the clean image that it sees. What was not measured goes
-       on as in DDIM; what was measured is held to the measurement while the level's noise is above that of the
-       measurement, and goes towards the model's image below it.
+    3. From the noisiest level downwards predict the clean image. Coordinates that were not measured follow DDIM;
+       measured ones are held to the measurement while the level's noise is above that of the measurement, and move
+       towards the predicted image below it.
 Eta and eta_b are the paper's 0.85 and 1.
 
 Where we differ: among the levels is always the first that has at least the noise of the measurement. There a
 Gaussian prior's exact posterior mean is the model's own answer; the paper's further levels, down to none, move away
 from it, from (c + s s_m) / (c + s^2) times the mean at a prior variance c, a level s and a measurement s_m. So
-`finish = "mean"` ends there, which is best for psnr; `finish = "sample"` goes on like the paper. `draws` averages
+`finish = "mean"` ends there, which is best for PSNR; `finish = "sample"` continues like the paper. `draws` averages
 several results. The paper repeats pixels to 256 x 256 and rounds to bytes on the way; we do not.
 """
 
@@ -33,15 +33,14 @@ from fedxray.restore.base import GUIDANCE, PRIOR, REVISION, Diffusion, Restored,
 from fedxray.seeds import fork, normal_like
 from fedxray.settings import REQUIRED, setting
 
-# --- Averaging over square blocks as a linear map, in the coordinates in which it is diagonal.
-#
-# Inside a block of scale x scale pixels an orthonormal cosine basis is used. Its first vector is constant:
-# the block's mean is 1 / scale times that coordinate, the one singular value; all others are 0.
+# Averaging over square blocks as a linear map, in coordinates in which it is diagonal. Inside a block of scale x scale
+# pixels an orthonormal cosine basis is used. Its first vector is constant: the block's mean is 1 / scale times that
+# coordinate, the one singular value; all others are 0.
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Square blocks of some pixels a side."""
+    """Square blocks with a side of `scale` pixels."""
 
     scale: int
 
@@ -57,37 +56,37 @@ class Blocks:
             )
 
     def means(self, images: Tensor) -> Tensor:
-        """Mean of every block of images [n, c, h, w]; shape [n, c, h / scale, w / scale]."""
+        """Return the mean of every block of images [n, c, h, w]; shape [n, c, h / scale, w / scale]."""
         return F.avg_pool2d(images, self.scale) if self.scale > 1 else images
 
     def coordinate(self, means: Tensor) -> Tensor:
-        """The first coordinate of blocks with these means, shape kept."""
+        """Return the first coordinate of blocks with these means, shape kept."""
         return self.scale * means
 
     def spread(self, spread: float) -> float:
-        """The spread of the first coordinate where means have this one."""
+        """Return the standard deviation of the first coordinate where means have this one."""
         return self.scale * spread
 
     def empty(self, means: Tensor) -> Tensor:
-        """Room for all coordinates of these blocks, [n, c, h / scale, w / scale, scale^2]."""
+        """Return zeros for all coordinates of these blocks [n, c, h / scale, w / scale, scale^2]."""
         return means.new_zeros((*means.shape, self.scale**2))
 
     def split(self, images: Tensor) -> Tensor:
-        """Coordinates of images [n, c, h, w]; shape [n, c, h / scale, w / scale, scale^2]."""
+        """Return coordinates of images [n, c, h, w]; shape [n, c, h / scale, w / scale, scale^2]."""
         s = self.scale
         n, c, h, w = images.shape
         blocks = images.reshape(n, c, h // s, s, w // s, s).permute(0, 1, 2, 4, 3, 5)
         return blocks.reshape(n, c, h // s, w // s, s * s) @ self._basis(images).T
 
     def join(self, coordinates: Tensor) -> Tensor:
-        """Images of coordinates, the inverse of split."""
+        """Return images of coordinates, the inverse of split."""
         s = self.scale
         n, c, h, w, _ = coordinates.shape
         blocks = (coordinates @ self._basis(coordinates)).reshape(n, c, h, w, s, s)
         return blocks.permute(0, 1, 2, 4, 3, 5).reshape(n, c, h * s, w * s)
 
     def _basis(self, like: Tensor) -> Tensor:
-        """Orthonormal rows [scale^2, scale^2], the first constant."""
+        """Return orthonormal rows [scale^2, scale^2], the first constant."""
         s = self.scale
         place = torch.arange(s, dtype=like.dtype, device=like.device)
         waves = torch.cos(math.pi * place[:, None] * (2 * place[None] + 1) / (2 * s))
@@ -95,9 +94,8 @@ class Blocks:
         return torch.einsum("ai,bj->abij", waves, waves).reshape(s * s, s * s)
 
 
-Denoise = Callable[
-    [Tensor, int], Tensor
-]  # an image with the noise of the given level of a list in, a clean one out
+# Maps an image with the noise of the given level of a list to a clean one.
+Denoise = Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +125,14 @@ class Ddrm(Restorer[Diffusion]):
     guidance: float = setting(1.0, GUIDANCE, least=0, most=100)
 
     def check(self, prior: Diffusion) -> None:
-        """Images must divide into blocks."""
+        """Refuse a model without predictions, and images that do not divide into blocks."""
         prior.check()
         Blocks(self.scale).check(prior.shape)
 
     def pixels(
         self, raw: Tensor, labels: Tensor | None, prior: Diffusion, generator: torch.Generator, report: Report
     ) -> Restored:
-        """The algorithm of the header."""
+        """Run the algorithm of the header."""
         blocks = Blocks(self.scale)
         blocks.check(raw.shape)
         measured = blocks.means(2 * raw - 1)
@@ -166,7 +164,7 @@ class Ddrm(Restorer[Diffusion]):
 
 
 def chosen_levels(prior: Diffusion, steps: int, spread: float, finish: str) -> list[int]:
-    """Evenly spread levels and the one at the measurement's own noise, falling; all below it are left out of a mean."""
+    """Return evenly spaced levels and the one at the measurement's noise, decreasing; for a mean none below it."""
     own = prior.level_above(spread)
     levels = sorted({*prior.levels(steps), own}, reverse=True)
     return [level for level in levels if finish == "sample" or level >= own]
@@ -183,7 +181,7 @@ def ddrm(
     eta_b: float,
     draw: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """The clean image [n, c, h, w] of block means [n, c, h / scale, w / scale] with that spread of noise.
+    """Return the clean image [n, c, h, w] of block means [n, c, h / scale, w / scale] with noise of deviation `spread`.
 
     `sigmas` fall; the step after the last goes to no noise at all. `draw` gives standard normal numbers.
     """
@@ -205,7 +203,7 @@ def ddrm(
 def _measured_step(
     clean: Tensor, answer: Tensor, after: float, floor: float, fresh: Tensor, eta: float, eta_b: float
 ) -> Tensor:
-    """Where the measured patterns go, when the next level has noise `after` and the measurement `floor`."""
+    """Return the measured coordinates at the next level, with noise `after`, for a measurement with noise `floor`."""
     if after < floor:
         return clean + math.sqrt(1 - eta**2) * after * (answer - clean) / floor + eta * after * fresh
     rest = math.sqrt(max(after**2 - (eta_b * floor) ** 2, 0.0))

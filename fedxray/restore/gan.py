@@ -1,8 +1,8 @@
-"""A residual network trained against a critic: the GAN-style baseline (ROG, Yue et al. 2023; Fig. 8, 15 of paper 004).
+"""A residual network trained against a critic: the GAN baseline of "curious client" 2024 (ROG, Yue et al. 2023).
 
-ROG averages a class-conditional generator and an upscaling network, both trained on ImageNet. Ours is the idea in
-small: a convolutional network that adds what a raw image lacks, trained by `fedxray train-prior --kind gan` on public
-images that were averaged over blocks, enlarged and given noise, with a critic that looks at patches.
+ROG averages a class-conditional generator and an upscaling network, both trained on ImageNet. Ours is a small version
+of the idea: a convolutional network that adds what a raw image lacks, trained by `fedxray train-prior --kind gan` on
+public images that were averaged over blocks, enlarged and given noise, with a critic that looks at patches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RestoringNetwork(Shaped):
 
 @dataclass(frozen=True, kw_only=True)
 class Gan(Restorer[RestoringNetwork]):
-    """Sharper images by a small network that was trained against a critic; it may invent detail."""
+    """Sharper images by a small network trained against a critic; it may invent detail."""
 
     name: ClassVar[str] = "gan"
     needs: ClassVar[tuple[str, ...]] = ("network",)
@@ -38,7 +38,7 @@ class Gan(Restorer[RestoringNetwork]):
     revision: str | None = setting(None, REVISION)
 
     def check(self, prior: RestoringNetwork) -> None:
-        """Any network that answers images of its shape will do."""
+        """Refuse a network that does not map images of its shape to such images."""
         check_answer(prior.network, prior.shape)
 
     def pixels(
@@ -49,7 +49,7 @@ class Gan(Restorer[RestoringNetwork]):
         generator: torch.Generator,
         report: Report,
     ) -> Restored:
-        """The network's answer."""
+        """Return the network's output."""
         parts = []
         with torch.no_grad():
             for part in raw.split(AT_ONCE):

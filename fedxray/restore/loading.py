@@ -1,4 +1,4 @@
-"""Priors from a folder or from the hub: safetensors only, a pinned revision, classes chosen here, no remote code."""
+"""Priors from a folder or from the hub: safetensors only, a pinned revision, known classes only, no remote code."""
 
 from __future__ import annotations
 
@@ -23,13 +23,10 @@ from fedxray.restore.gan import RestoringNetwork
 from fedxray.restore.networks import diffusers_library, restorer_of
 from fedxray.seeds import fork
 
-# --- The card of a prior: what it is, what it was trained on, and a hash of every record that it has seen.
-#
-# A prior that has seen a client's records would show what it remembers, not what leaked; the hashes let an
-# audit refuse it. A record's hash is taken of its pixels as bytes, at the size of the prior's images. A
-# mirror image tells as much as the picture, and training may have shown it (`flip`), so records are looked
-# up both as they are and mirrored.
-
+# The card of a prior: what it is, its training data, and a hash of every record of these. A prior trained on a client's
+# records would show what it memorised, not what leaked; the hashes let an audit refuse it. A record's hash is that of
+# its pixels as bytes, at the size of the prior's images. A mirrored image reveals as much, and training may have used
+# it (`flip`), so records are looked up both unchanged and mirrored.
 
 CARD, FORMAT = "card.json", 1
 HASH_LENGTH = 32
@@ -45,26 +42,26 @@ REMEDY = "Train the prior anew with `fedxray train-prior`."
 
 
 def record_hashes(pixels: Tensor) -> list[str]:
-    """A hash of every image [n, c, h, w] in 0..1, equal for images that are equal as bytes."""
+    """Return a hash of every image [n, c, h, w] in 0..1, equal for images that are equal as bytes."""
     whole = (pixels.detach().cpu() * 255).round().clamp(0, 255).to(torch.uint8).contiguous()
     shape = str(tuple(whole.shape[1:])).encode()
     return [hashlib.sha256(shape + one.numpy().tobytes()).hexdigest()[:HASH_LENGTH] for one in whole]
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_card(folder: Path, content: Mapping[str, Any]) -> None:
-    """Put the card beside the weights."""
+    """Write the card next to the weights."""
     text = json.dumps({"format": FORMAT, **content}, indent=1, allow_nan=False) + "\n"
     write_whole(folder / CARD, text.encode("ascii"), "card")
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """The card of a folder, refused where something is missing or from a later version."""
+    """Read the card of a folder; refuse a card that is incomplete or from a later version."""
     found = read_object(folder / CARD, remedy=REMEDY)
     for name, kind in NEEDED.items():
         if not isinstance(found.get(name), kind):
@@ -78,7 +75,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def known_among(seen: Iterable[str], pixels: Tensor) -> Tensor:
-    """Which of these images [n, c, h, w] in 0..1 are among the hashes, as they are or mirrored; bool [n]."""
+    """Return which of these images [n, c, h, w] in 0..1 are among the hashes, also mirrored; bool [n]."""
     known = set(seen)
     both = zip(record_hashes(pixels), record_hashes(pixels.flip(3)), strict=True) if known else ()
     found = [straight in known or mirrored in known for straight, mirrored in both]
@@ -112,7 +109,7 @@ OLD_NAME = re.compile(rf"(.+)\.({'|'.join(FORMERLY)})\.(weight|bias)")
 
 
 def load_prior(prior: str, revision: str | None = None, *, folder: Path | None = None) -> Shaped:
-    """A prior by the path of its folder, relative to `folder`, or by the name of a model on the hub."""
+    """Load a prior by the path of its folder, relative to `folder`, or by the name of a model on the hub."""
     # Not Path.expanduser, which breaks on the home of a user who does not exist; os.path also bears names too long.
     place = ((folder or Path.cwd()) / os.path.expanduser(prior)).absolute()
     if os.path.isdir(place):
@@ -128,7 +125,7 @@ def load_prior(prior: str, revision: str | None = None, *, folder: Path | None =
 
 
 def from_folder(folder: Path, *, hub: str = "") -> Shaped:
-    """The prior that a folder holds: one with a card, or a model or pipeline that diffusers saved."""
+    """Load the prior of a folder: one with a card, or a model or pipeline saved by diffusers."""
     facts: dict[str, Any] = {"source": hub or folder.name, "trained_on": "unknown", "records": None}
     if os.path.lexists(folder / CARD) and not (folder / CARD).is_file():
         raise _bad(folder, f"a {CARD} that is a file", "something else of that name", AGAIN)
@@ -199,7 +196,7 @@ def _with_weights(make: Callable[[Any], nn.Module], settings: Mapping[str, Any],
 
 
 def _today(name: str) -> str:
-    """What the library calls a weight now."""
+    """Return the current name of a weight in the library."""
     old = OLD_NAME.fullmatch(name)
     return name if old is None else f"{old[1]}.{FORMERLY[old[2]]}.{old[3]}"
 
@@ -230,7 +227,7 @@ def _check_weights(make: Callable[[Any], nn.Module], settings: Mapping[str, Any]
 
 
 def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str, Any]) -> Diffusion:
-    """A model of the library as restorers use it; with classes of ours the number after the last means no class."""
+    """Return a model of the library as a prior; with classes of ours the number after the last means no class."""
     config = model.config
     size = config.sample_size
     shape = _shape((config.in_channels, *((size, size) if isinstance(size, int) else size)))
@@ -265,7 +262,7 @@ def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str,
 
 
 def _kept(folder: Path) -> Tensor:
-    """What every level keeps of the image, from the scheduler's settings beside the model."""
+    """Return the share of the image at every level, from the scheduler's settings next to the model."""
     found = [folder / "scheduler_config.json", folder / "scheduler" / "scheduler_config.json"]
     file = next((one for one in found if one.is_file()), None)
     library = diffusers_library()
@@ -286,14 +283,14 @@ def _kept(folder: Path) -> Tensor:
 
 
 def _fetched(name: str, revision: str | None) -> Path:
-    """A model of the hub in the hub's own cache, at a pinned commit."""
+    """Download a model of the hub into the hub's own cache, at a pinned commit."""
     if revision is None or not COMMIT.fullmatch(revision):
         raise BadInput(
             "revision",
             expected=f"the commit of {name} to use, 40 hex digits, since there is no such folder",
             got=repr(revision),
             remedy="A folder is looked for beside the plan; or copy the commit from the history of the model's page, "
-            "so that nobody can change the model under you.",
+            "so that the model cannot change unnoticed.",
         )
     diffusers_library()
     from huggingface_hub import snapshot_download

@@ -1,13 +1,13 @@
-"""Masked Diffusion Enhancer (paper 004, section 3.3): the sample of a frozen diffusion model most like the raw image.
+"""Masked Diffusion Enhancer ("curious client" 2024, section 3.3): the diffusion sample nearest the raw image.
 
-    1. Draw the first noise of the model's deterministic sampler (DDIM).
+    1. Draw the initial noise of the model's deterministic sampler (DDIM).
     2. In every epoch sample from it, and keep the noise that the model predicted on the way.
-    3. Build the sample again from the first noise with those predictions as constants; compare it with the raw image.
-    4. Take an Adam step on the first noise.
+    3. Build the sample again from the initial noise with those predictions as constants; compare it with the raw image.
+    4. Take an Adam step on the initial noise.
     5. Keep the sample whose own objective, the squared error to the raw image, is lowest.
 
-Where we differ: the paper picks the epoch by eye, which only somebody who knows the original can do well; ours is
-picked by the objective. The paper's transformer works in the latent space of an autoencoder and is 0.7 billion
+Where we differ: the paper selects the epoch by eye, which only works with knowledge of the original; ours is
+selected by the objective. The paper's transformer works in the latent space of an autoencoder and is 0.7 billion
 parameters large; ours is any model of the `diffusers` library on pixels, such as `fedxray train-prior --kind dit`
 makes. Its 250 levels and guidance 4 are settings here.
 """
@@ -30,7 +30,7 @@ from fedxray.settings import REQUIRED, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Mde(Restorer[Diffusion]):
-    """A photorealistic image with the shape and colours of the raw one; meant for eyes, not for pixel errors."""
+    """A photorealistic image with the shape and colours of the raw one; meant for viewing, not for pixel errors."""
 
     name: ClassVar[str] = "mde"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
@@ -43,17 +43,17 @@ class Mde(Restorer[Diffusion]):
     guidance: float = setting(1.0, GUIDANCE, least=0, most=100)
 
     def method(self) -> Adam:
-        """The paper's Adam."""
+        """Return the paper's Adam."""
         return Adam(steps=self.epochs, lr=self.learning_rate)
 
     def check(self, prior: Diffusion) -> None:
-        """Any model that can be asked."""
+        """Refuse a model that does not predict noise."""
         prior.check()
 
     def pixels(
         self, raw: Tensor, labels: Tensor | None, prior: Diffusion, generator: torch.Generator, report: Report
     ) -> Restored:
-        """The algorithm of the header; every image keeps the epoch of its own lowest error."""
+        """Run the algorithm of the header; every image keeps the epoch of its own lowest error."""
         wanted, method = 2 * raw - 1, self.method()
         point = {"noise": normal_like(wanted, generator)}
         memory = method.fresh(point)
@@ -74,7 +74,7 @@ class Mde(Restorer[Diffusion]):
     def one_epoch(
         self, noise: Tensor, wanted: Tensor, labels: Tensor | None, prior: Diffusion
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The sample of a first noise, the slope of its squared error, and the error of each image [n]."""
+        """Return the sample of an initial noise, the gradient of its squared error, and the error of each image [n]."""
         levels = prior.levels(self.steps)
         with torch.no_grad():
             _, seen = sample(prior, noise, levels, labels, self.guidance)
@@ -89,7 +89,7 @@ class Mde(Restorer[Diffusion]):
 def sample(
     prior: Diffusion, noise: Tensor, levels: list[int], labels: Tensor | None, guidance: float = 1.0
 ) -> tuple[Tensor, list[Tensor]]:
-    """The deterministic sample of a first noise [n, c, h, w], and what was predicted at every level."""
+    """Return the deterministic sample of an initial noise [n, c, h, w], and the noise predicted at every level."""
     x, seen = noise, []
     for place, level in enumerate(levels):
         seen.append(prior.predicted(x, level, labels, guidance))
@@ -98,7 +98,7 @@ def sample(
 
 
 def rebuilt(prior: Diffusion, noise: Tensor, levels: list[int], seen: list[Tensor]) -> Tensor:
-    """The same sample from stored predictions, differentiable in the first noise alone."""
+    """Return the sample from stored predictions, differentiable in the initial noise only."""
     x = noise
     for place, level in enumerate(levels):
         x = _down(prior, x, seen[place], level, levels[place + 1] if place + 1 < len(levels) else None)
@@ -106,7 +106,7 @@ def rebuilt(prior: Diffusion, noise: Tensor, levels: list[int], seen: list[Tenso
 
 
 def _down(prior: Diffusion, x: Tensor, seen: Tensor, level: int, after: int | None) -> Tensor:
-    """One step of DDIM to the next level, or to the clean image."""
+    """Make one step of DDIM to the next level, or to the clean image."""
     kept = float(prior.kept[level])
     clean = (x - math.sqrt(1 - kept) * seen) / math.sqrt(kept)
     if after is None:

@@ -16,7 +16,7 @@ GROUPS = 8
 
 
 def diffusers_library() -> Any:
-    """The module `diffusers`, imported late, or a refusal that says how to get it."""
+    """Import the module `diffusers` late; refuse with a remedy where it is not installed."""
     try:
         import diffusers
     except ModuleNotFoundError as error:
@@ -27,7 +27,7 @@ def diffusers_library() -> Any:
 
 
 def unet(shape: tuple[int, int, int], classes: int, width: int) -> Any:
-    """A U-Net on images of this shape; class number `classes` stands for no class."""
+    """Return a U-Net on images of this shape; class number `classes` stands for no class."""
     channels, height, side = shape
     halved = 2 if height % 4 == 0 and side % 4 == 0 else 1 if height % 2 == 0 and side % 2 == 0 else 0
     widths = (width, 2 * width, 2 * width)[: halved + 1]
@@ -46,7 +46,7 @@ def unet(shape: tuple[int, int, int], classes: int, width: int) -> Any:
 
 
 def transformer(shape: tuple[int, int, int], classes: int, width: int) -> Any:
-    """A diffusion transformer on square images; class number `classes` stands for no class."""
+    """Return a diffusion transformer on square images; class number `classes` stands for no class."""
     channels, height, side = shape
     if height != side:
         raise BadInput(
@@ -66,7 +66,7 @@ def transformer(shape: tuple[int, int, int], classes: int, width: int) -> Any:
 
 
 class ResidualRestorer(nn.Module):
-    """What is to be added to a raw image [n, c, h, w] in -1..1, by convolutions in a row."""
+    """A residual network of consecutive convolutions on raw images [n, c, h, w] in -1..1."""
 
     def __init__(self, channels: int, width: int, depth: int) -> None:
         nn.Module.__init__(self)
@@ -76,15 +76,15 @@ class ResidualRestorer(nn.Module):
         nn.init.zeros_(self.layers[-1].bias)  # type: ignore[arg-type]
 
     def forward(self, raw: Tensor) -> Tensor:
-        """The restored image."""
+        """Return the restored image."""
         x = raw
         for place, layer in enumerate(self.layers):
             x = layer(torch.relu(x) if place else x)
         return raw + x
 
 
-class Critic(nn.Module):
-    """Whether each patch of an image [n, c, h, w] looks real, [n, 1, h / 4, w / 4]."""
+class PatchCritic(nn.Module):
+    """Scores how real each patch of an image [n, c, h, w] looks, [n, 1, h / 4, w / 4]."""
 
     def __init__(self, channels: int, width: int) -> None:
         nn.Module.__init__(self)
@@ -97,11 +97,11 @@ class Critic(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """One number for every patch."""
-        found: Tensor = self.layers(images)
-        return found
+        """Return one score per patch."""
+        scores: Tensor = self.layers(images)
+        return scores
 
 
 def restorer_of(settings: Mapping[str, Any]) -> ResidualRestorer:
-    """The residual restorer that a card describes."""
+    """Return the residual restorer that a card describes."""
     return ResidualRestorer(int(settings["channels"]), int(settings["width"]), int(settings["depth"]))

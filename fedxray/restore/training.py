@@ -22,7 +22,14 @@ from fedxray.files import TEMPORARY, room_for, sync_folder, sync_tree
 from fedxray.models.factory import own_surroundings
 from fedxray.progress import Report, Step, silent
 from fedxray.restore.loading import WEIGHTS, file_hash, record_hashes, write_card
-from fedxray.restore.networks import LEVELS, Critic, ResidualRestorer, diffusers_library, transformer, unet
+from fedxray.restore.networks import (
+    LEVELS,
+    PatchCritic,
+    ResidualRestorer,
+    diffusers_library,
+    transformer,
+    unet,
+)
 from fedxray.seeds import fork
 
 KINDS = ("ddpm", "dit", "gan")
@@ -30,12 +37,12 @@ WITHOUT_CLASS = 0.1  # share of examples whose class is hidden, so that the mode
 CRITIC_WEIGHT = 0.005  # of the critic's opinion beside the squared error
 DEPTH = 6  # hidden layers of a restorer
 LEAST = 10  # images
-LEAST_SIDE = 4  # pixels of which a critic can tell something
+LEAST_SIDE = 4  # smallest side in pixels for a critic
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a prior is trained."""
+    """Settings of the training of a prior."""
 
     kind: str = "ddpm"
     steps: int = 2000
@@ -44,8 +51,8 @@ class Training:
     learning_rate: float = 1e-3
     averaging: float = 0.995  # of the weights that are kept, from step to step
     flip: bool = False  # whether images are also shown mirrored
-    scale: int = 1  # gan: images are averaged over blocks of so many pixels,
-    noise: float = 0.15  # gan: get noise of a spread up to this, and are enlarged again
+    scale: int = 1  # gan: side of the blocks over which images are averaged,
+    noise: float = 0.15  # gan: largest standard deviation of the added noise, before they are enlarged again
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -69,7 +76,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Public images [n, c, h, w] in 0..1 with class numbers [n], what the classes are called, and their source."""
+    """Public images [n, c, h, w] in 0..1 with class numbers [n], names of the classes, and their source."""
 
     pixels: Tensor
     labels: Tensor
@@ -78,7 +85,7 @@ class Images:
 
 
 def train_prior(images: Images, training: Training, folder: Path, *, report: Report = silent) -> Path:
-    """Train a prior and write it, with its card, into a new folder, which is there whole or not at all."""
+    """Train a prior and write it, with its card, into a new folder, atomically."""
     if len(images.pixels) < LEAST:
         raise BadInput(
             "images", expected=f"at least {LEAST} images", got=len(images.pixels), remedy="Give more."
@@ -129,7 +136,7 @@ def _check_sides(pixels: Tensor, training: Training) -> None:
 def train_diffusion(
     images: Images, training: Training, *, report: Report = silent
 ) -> tuple[nn.Module, list[float]]:
-    """A model that tells the noise in a noisy image of a class, and its loss by step."""
+    """Train a model that predicts the noise in a noisy image of a class; return it with its loss by step."""
     make = transformer if training.kind == "dit" else unet
     shape = images.pixels.shape[1], images.pixels.shape[2], images.pixels.shape[3]
     draws = fork(training.seed, "prior", training.kind)
@@ -154,11 +161,11 @@ def train_diffusion(
 def train_restorer(
     pixels: Tensor, training: Training, *, report: Report = silent
 ) -> tuple[ResidualRestorer, list[float]]:
-    """A network that restores averaged and noisy images, trained against a critic, and its loss by step."""
+    """Train a network that restores averaged and noisy images against a critic; return it with its loss by step."""
     draws = fork(training.seed, "prior", training.kind)
     with own_surroundings(draws):
         network = ResidualRestorer(pixels.shape[1], training.width, DEPTH)
-        critic = Critic(pixels.shape[1], training.width)
+        critic = PatchCritic(pixels.shape[1], training.width)
     opponent = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, betas=(0.5, 0.999))
 
     def loss(index: Tensor) -> Tensor:
@@ -178,7 +185,7 @@ def train_restorer(
 
 
 def degraded(x: Tensor, scale: int, noise: float, draws: torch.Generator) -> Tensor:
-    """Images [n, c, h, w] as an inversion might give them: block means with noise of a drawn spread, enlarged again."""
+    """Return images [n, c, h, w] like those of an inversion: block means with noise of random deviation, enlarged."""
     small = F.avg_pool2d(x, scale) if scale > 1 else x
     spread = noise * torch.rand((len(x), 1, 1, 1), generator=draws)
     small = small + (spread * torch.randn(small.shape, generator=draws)).to(x)
@@ -195,7 +202,7 @@ def _descend(
     draws: torch.Generator,
     report: Report,
 ) -> list[float]:
-    """Adam with a rate that falls to nothing; the network ends with averaged weights. The loss by step."""
+    """Train by Adam with a learning rate that falls to zero and averaged final weights; return the loss by step."""
     rates = torch.optim.Adam(network.parameters(), lr=training.learning_rate)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(rates, training.steps)
     mean = {name: value.detach().clone() for name, value in network.named_parameters()}
@@ -226,7 +233,7 @@ def _descend(
 
 
 def _shown(pixels: Tensor, flip: bool, draws: torch.Generator) -> Tensor:
-    """The images, some of them mirrored where asked."""
+    """Return the images, some of them mirrored if set."""
     if not flip:
         return pixels
     mirrored = torch.rand(len(pixels), generator=draws) < 0.5
@@ -254,7 +261,7 @@ def _save_restorer(
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place that is taken, or where no folder can be made."""
+    """Refuse a path that exists, or where no folder can be created."""
     taken = folder.is_symlink() or not folder.name
     if taken or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise BadInput(
@@ -271,7 +278,7 @@ def check_place(folder: Path) -> None:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """A folder under a temporary name that gets its own name when all went well."""
+    """Provide a folder under a temporary name that is renamed on success."""
     check_place(folder)
     part = folder.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     with room_for("the prior"):

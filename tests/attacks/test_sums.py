@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fedxray.adversary.view import Grants
-from fedxray.attacks.observations import Assumed, check_own_share, mean_of_others, read_sum, server_step
+from fedxray.attacks.inversion.curious_client import CuriousClient
+from fedxray.attacks.observations import Assumed, mean_of_others, read_sum, server_step
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.params import Params, scaled, weighted_mean
@@ -103,6 +104,6 @@ def test_mean_of_others_by_hand() -> None:
     assert mean_of_others(mean, [{"w": torch.tensor([1.0])}], [2.0], 1.0)["w"].item() == pytest.approx(7.0)
 
 
-def test_an_unknown_way_is_refused() -> None:
+def test_an_unknown_treatment_of_the_own_share_is_refused() -> None:
     with pytest.raises(BadInput, match="own_share"):
-        check_own_share("ignore")
+        CuriousClient(own_share="ignore")  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("flat", r"'hidden1\.weight' as torch.float32 .* from its seam outgoing"),
+        ("flat", r"'hidden1\.weight' as torch.float32 .* from its hook outgoing"),
         ("broken", r"defence tests.*ZeroDivisionError.*users_parts\.py:\d+"),
         ("no_seams", "its method seams to return a fedxray.defences.base.Seams, got NoneType"),
         ("no_words", r"describe\(\) to return a text, got int"),

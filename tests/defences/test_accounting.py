@@ -118,7 +118,7 @@ def test_more_steps_and_less_noise_cost_more() -> None:
 
 
 def test_a_budget_that_nothing_keeps_is_refused() -> None:
-    with pytest.raises(BadInput, match="epsilon: expected a budget"):
+    with pytest.raises(BadInput, match="epsilon: expected a privacy budget"):
         dp_sgd.noise_for(1e-9, 1e-12, 1.0, 10**6)
 
 
@@ -205,7 +205,7 @@ def test_two_promises_and_changes_after_one_are_refused() -> None:
 
     work, private = Work(examples=4, batch_size=2, steps=2, rounds=1), DpSgd(noise_multiplier=1.0)
     noisy = GaussianNoise(scale=1.0, at="gradients")
-    with pytest.raises(BadInput, match="one defence that draws batches"):
+    with pytest.raises(BadInput, match="one defence that samples batches"):
         Joined(parts=(private, DpSgd(noise_multiplier=2.0))).seams(work)
     with pytest.raises(BadInput, match="last of the defences on gradients"):
         Joined(parts=(private, noisy)).seams(work)

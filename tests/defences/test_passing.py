@@ -1,4 +1,4 @@
-"""A seam may change values only: everything else is refused, naming the seam."""
+"""A hook may change values only: everything else is refused, naming the hook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVEN = {"w": torch.ones(2, 3), "b": torch.ones(2)}
 
 
 def only(change: Callable[[dict[str, Tensor]], Any]) -> Callable[..., Any]:
-    """A seam on parameters that makes this change."""
+    """Return a hook on parameters that makes this change."""
     return lambda value, state, generator: (change(value), state)
 
 
@@ -30,9 +30,9 @@ def only(change: Callable[[dict[str, Tensor]], Any]) -> Callable[..., Any]:
         (only(lambda value: {**value, "w": value["w"].flatten()}), r"got w torch.float32 \[6\]"),
         (only(lambda value: {**value, "b": value["b"].double()}), r"got b torch.float64 \[2\]"),
         (only(lambda value: {**value, "b": value["b"].numpy()}), "got ndarray"),
-        (only(lambda value: list(value.values())), "named tensors from its seam PLACE, got list"),
-        (lambda value, state, generator: value, r"a pair \(value, state\) from its seam PLACE, got dict"),
-        (lambda value, state, generator: None, r"a pair \(value, state\) from its seam PLACE, got NoneType"),
+        (only(lambda value: list(value.values())), "named tensors from its hook PLACE, got list"),
+        (lambda value, state, generator: value, r"a pair \(value, state\) from its hook PLACE, got dict"),
+        (lambda value, state, generator: None, r"a pair \(value, state\) from its hook PLACE, got NoneType"),
     ],
 )
 def test_parameters_of_another_form_are_refused_coming_and_going(step: Any, words: str) -> None:
@@ -74,7 +74,7 @@ def test_a_batch_of_another_form_is_refused(answer: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda value: value.each, "ExampleGradients from its seam gradients, got dict"),
+        (lambda value: value.each, "ExampleGradients from its hook gradients, got dict"),
         (lambda value: replace(value, each={"w": value.each["w"]}), "'b' left out"),
         (lambda value: replace(value, each={**value.each, "b": torch.ones(4, 5)}), r"'b' as .* \[2\]"),
         (lambda value: replace(value, extra={**value.each}), r"'w' as .* \[2, 3\]"),

@@ -121,6 +121,6 @@ def test_whatever_a_factory_raises_is_told_with_its_place(tmp_path, monkeypatch,
         from_factory(f"fedxray_test_breaking:{name}", table(4), fork(0))
 
 
-def test_what_tells_no_arguments_is_refused() -> None:
-    with pytest.raises(BadInput, match="tells its arguments"):
+def test_a_factory_without_a_signature_is_refused() -> None:
+    with pytest.raises(BadInput, match="a function with a signature"):
         from_factory("builtins:dict", table(4), fork(0))

@@ -261,9 +261,8 @@ class Dlf(DlfFamily):
 
     def _prior(self, view: View, context: Context) -> Penalty:
         """Return the weighted prior; a convolution is drawn from the root, so that all settings get the same one."""
-        preset, kernel = PRESETS[self.preset], None
-        name = self.prior or preset.prior
-        weight, prior = _or(self.prior_weight, preset.prior_weights[name]), EPOCH_PRIORS[name]
+        name, weight = prior_of(self)
+        prior, kernel = EPOCH_PRIORS[name], None
         if prior.convolved:
             like = next(iter(view.of_target()[0].start.values()))
             kernel = random_kernel(like.new_empty(view.space.shape), fork(context.root, "dlf", "convolution"))
@@ -516,6 +515,13 @@ def numbers_of(attack: DlfFamily) -> LossWeights:
         total_variation=_or(attack.total_variation, preset.total_variation),
         clip=_or(attack.clip, preset.clip),
     )
+
+
+def prior_of(attack: Dlf) -> tuple[str, float]:
+    """Return name and weight of the prior, the preset's where none was given."""
+    preset = PRESETS[attack.preset]
+    name = attack.prior or preset.prior
+    return name, _or(attack.prior_weight, preset.prior_weights[name])
 
 
 def _or(given: float | None, otherwise: float) -> float:

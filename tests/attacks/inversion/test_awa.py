@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.awa import LEAST_WEIGHT, PRESETS, Awa, Match, Weights, case_of
+from fedxray.attacks.inversion.awa import LEAST_WEIGHT, PRESETS, Awa, AwaWeights, Match, case_of
 from fedxray.attacks.inversion.dlg import Dlg, matching_loss
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.errors import BadInput
@@ -90,7 +90,7 @@ def test_every_case_gets_its_own_numbers_and_makes_way(case: str) -> None:
     told = evidence.facts["weights"]
     assert evidence.facts["case"] == case_of(CASES[case], 2) == case
     assert evidence.facts["taken"] == {"case": case, **({"epoch": 1} if case == "case4" else {}), **told}
-    assert Weights(**told) == PRESETS[case] and evidence.facts["epoch"] == (1 if case == "case4" else None)
+    assert AwaWeights(**told) == PRESETS[case] and evidence.facts["epoch"] == (1 if case == "case4" else None)
     assert (
         evidence.facts["own_loss"] == [min(evidence.curve)] and min(evidence.curve) < 0.5 * evidence.curve[0]
     )

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -53,15 +53,15 @@ def test_a_preset_is_the_authors_script(place: int, name: str) -> None:
 
 @pytest.mark.parametrize(("place", "name"), [(0, "femnist"), (1, "cifar100")])
 def test_every_number_of_a_preset_reaches_the_attack(place: int, name: str) -> None:
-    attack, told = Dlf(preset=name), NUMBERS[name]  # type: ignore[arg-type]
+    attack, expected = Dlf(preset=name), NUMBERS[name]  # type: ignore[arg-type]
     method, numbers = method_of(attack), numbers_of(attack)
-    assert method.lr == told["learning_rate"] and method.steps == 400
-    every = int(str(told["decay_every"]))
+    assert method.lr == expected["learning_rate"] and method.steps == 400
+    every = int(str(expected["decay_every"]))
     assert method.decay.factor(3 * every, 400) == pytest.approx(PRESETS[name].decay ** 3)
-    assert asdict(numbers) == {key: told[key] for key in ("match_weight", "total_variation", "clip")}
-    assert prior_of(name, None, None) == (told["prior"], printed(place)[str(told["prior"])])
+    assert asdict(numbers) == {key: expected[key] for key in ("match_weight", "total_variation", "clip")}
+    assert prior_of(attack) == (expected["prior"], printed(place)[str(expected["prior"])])
     for prior, weight in printed(place).items():
-        assert prior_of(name, prior, None) == (prior, weight)
+        assert prior_of(replace(attack, prior=prior)) == (prior, weight)
 
 
 def test_what_is_given_goes_before_the_preset() -> None:
@@ -69,4 +69,5 @@ def test_what_is_given_goes_before_the_preset() -> None:
     numbers = numbers_of(given)
     assert (numbers.match_weight, numbers.total_variation, numbers.clip) == ((3.0, 5.0), 0.0, 0.0)
     assert method_of(given).lr == 0.7 and method_of(given).decay.factor(50, 400) == 1.0
-    assert prior_of("cifar100", "l1-max", 0.0) == ("l1-max", 0.0)
+    own = Dlf(preset="cifar100", prior="l1-max", prior_weight=0.0)
+    assert prior_of(own) == ("l1-max", 0.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedxray import imaging
-from fedxray.attacks.inversion.dlf import averaged, check_average, matched_to_first
+from fedxray.attacks.inversion.dlf import Dlf, averaged, matched_to_first
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 
@@ -61,12 +61,12 @@ def test_averaging_copies_with_noise_gains_ten_times_the_logarithm_of_their_numb
     assert float(gain) == pytest.approx(10 * math.log10(copies), abs=0.3)
 
 
-def test_other_ways_and_a_wrong_one() -> None:
+def test_other_averages_and_an_unknown_one() -> None:
     x = torch.stack([pictures(3, 1), pictures(3, 2)])
     assert torch.equal(averaged(x, SPACE, "none"), x[0])
     assert torch.equal(averaged(x, SPACE, "plain"), x.mean(0))
     with pytest.raises(BadInput, match="average"):
-        check_average("median")
+        Dlf(average="median")  # type: ignore[arg-type]
 
 
 def test_epochs_that_are_not_finite_do_not_break_it() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedxray.attacks.inversion.distance import squared_l2
-from fedxray.attacks.inversion.replay import quiet_copy, replay, straight_schedule
+from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
+from fedxray.attacks.inversion.replay import replay, straight_schedule
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import buffers_of, parameters_of
@@ -195,4 +196,4 @@ def test_wrong_counts_and_modes_are_refused() -> None:
     with pytest.raises(BadInput, match="3 of both"):
         client.update(x, y)
     with pytest.raises(BadInput, match="batch_norm"):
-        quiet_copy(model, "eval")
+        InvertingGradients(batch_norm="eval")  # type: ignore[arg-type]

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.labels.dlf import LabelsDlf, every_step
+from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.labels.geng import LabelsGengEnd, LabelsGengStart
 from fedxray.attacks.labels.last_layer import (
+    DummyStatistics,
     HeadGradient,
     HeadStatistics,
-    Statistics,
     _doubt,
     raw_counts,
     statistics,
@@ -42,9 +42,9 @@ def labels(count: int, classes: int, seed: int) -> Tensor:
     return torch.randint(classes, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-def exact(prediction: Tensor, activation: float) -> Statistics:
+def exact(prediction: Tensor, activation: float) -> DummyStatistics:
     one = torch.tensor(activation, dtype=torch.float64)
-    return Statistics(prediction=prediction.double(), activation=one, error=0 * one)
+    return DummyStatistics(prediction=prediction.double(), activation=one, error=0 * one)
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 9), examples=st.integers(1, 30))
@@ -108,12 +108,12 @@ def test_raw_counts_sum_to_the_examples_whatever_the_statistics(
         for _ in range(2)
     )
     for source in ("rows", "bias"):
-        found = raw_counts(gradient, start, end, every_step(steps), source)  # type: ignore[arg-type]
+        found = raw_counts(gradient, start, end, LabelsDlf().places(steps), source)  # type: ignore[arg-type]
         assert float(found.sum()) == pytest.approx(examples, abs=1e-6)
 
 
 def slow_dlf(
-    update: Tensor, start: Statistics, end: Statistics, *, rate: float, steps: int, examples: int
+    update: Tensor, start: DummyStatistics, end: DummyStatistics, *, rate: float, steps: int, examples: int
 ) -> list[float]:
     """Section 2.6 in loops: update of the last kernel [classes, features] as sent, no momentum."""
     counts = [0.0] * len(update)
@@ -144,7 +144,9 @@ def test_against_loops_on_a_fedavg_client(seed: int) -> None:
         rows=-seen.update[head(model).weight].double() / (12 * 0.05),
         bias=None, pulls=torch.full((12,), 0.05, dtype=torch.float64), examples=15,
     )  # fmt: skip
-    assert raw_counts(gradient, *draws, every_step(12), "rows").tolist() == pytest.approx(raw, abs=1e-6)
+    assert raw_counts(gradient, *draws, LabelsDlf().places(12), "rows").tolist() == pytest.approx(
+        raw, abs=1e-6
+    )
     for place, attack in ((0.0, LabelsGengStart(samples=500)), (11 / 12, LabelsGengEnd(samples=500))):
         direct = raw_counts(gradient, *draws, [place], "rows")
         assert all((run(attack, view).tensors["counts"] - direct).abs() < 1)
