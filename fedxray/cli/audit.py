@@ -226,7 +226,10 @@ def _print_end(ended: Completed, quiet: bool) -> int:
     if ended.failed:
         reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
         total = len(ended.document["cases"])
-        print(f"fedxray: {ended.failed} of {total} cases failed, the first with: {reason}", file=sys.stderr)
+        print(
+            f"fedxray: {ended.failed} of {total} cases failed, the first with: {printable(str(reason))}",
+            file=sys.stderr,
+        )
         code = FAILED
     return code
 

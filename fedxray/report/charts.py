@@ -58,6 +58,7 @@ LINE_HEIGHT, FOOT, HEAD = 46.0, 46.0, 6.0  # points, of an interval chart
 SCATTER_HEIGHT, CURVE_HEIGHT = 300.0, 230.0
 SIDE = 0.045  # of the width, for marks and numbers at the ends of the axis: half of "100 %" must fit
 LEAST_SPAN = 0.25  # of a bounded axis, so that a small difference looks small
+PAGE_WIDTH = 36.0  # rem, of a chart on the page: max-width of .chart in style.css
 PNG_DPI = 200
 ARROW = "\N{RIGHTWARDS ARROW}"
 
@@ -109,7 +110,7 @@ PAPER = Inks(**{name: paper for name, (_, _, paper) in COLOURS.items()})
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """What is drawn; a text "@3" in it stands for texts[3], which matplotlib never sees in an SVG."""
+    """A chart before rendering; a text "@3" in it stands for texts[3], which matplotlib never sees in an SVG."""
 
     name: str  # for ids and files, of plain letters
     title: str
@@ -154,6 +155,8 @@ def _svg(drawing: Drawing, colours: Mapping[str, str], *, alone: bool) -> str:
         root.attrib.pop(attribute, None)
     title, description = f"{drawing.name}-title", f"{drawing.name}-description"
     root.set("class", "chart")
+    if not alone and drawing.size[0] < WIDTH:  # letters as large as in the other charts
+        root.set("style", f"max-width: {PAGE_WIDTH * drawing.size[0] / WIDTH:.3g}rem")
     root.set("role", "img")
     root.set("aria-labelledby", f"{title} {description}")
     alternatives = (("title", title, drawing.title), ("desc", description, drawing.description))

@@ -136,7 +136,7 @@ def _strongest_attack(rows: Sequence[Row]) -> str:
     """Return the leaking row that exceeds its floor by the most margins, with its gain."""
     top = max((row for row in rows if row["verdict"] == "leaks"), key=strength)
     gain = units.value(top["difference"], top["metric"], sign=True)
-    return f"strongest: {top['attack']} by {words.role_words(top['role'])}, {gain} ({top['metric']})"
+    return f"Strongest: {top['attack']} by {words.role_words(top['role'])}, {gain} ({top['metric']})"
 
 
 def _doubts(rows: Sequence[Row]) -> list[str]:
@@ -249,7 +249,7 @@ def _leak_steps(rows: Sequence[Row], verdicts: Sequence[DefenceVerdict]) -> list
     for plan in dict.fromkeys(verdict.plan for verdict in verdicts):
         own = [verdict for verdict in verdicts if verdict.plan == plan]
         if any(verdict.verdict == "leaks" for verdict in own):
-            steps.append((f"{plan}: " if plan else "") + _defence_step(own))
+            steps.append(f"{plan}: {_defence_step(own)}" if plan else words.capital(_defence_step(own)))
     leaks = [row for row in rows if row["verdict"] == "leaks"]
     if leaks and all(row["kind"] == "population" for row in leaks):
         steps.append(

@@ -146,16 +146,16 @@ def test_a_population_leak_names_the_model_only_where_the_global_model_was_a_con
 
 def test_next_steps_follow_from_the_verdicts(made: dict[str, Any]) -> None:
     steps = " ".join(next_steps(made))
-    assert "with dp-sgd neither a leak nor safety was shown" in steps and "fedxray recommend" in steps
+    assert "With dp-sgd neither a leak nor safety was shown" in steps and "fedxray recommend" in steps
     assert "--resume" not in steps, "a diverged case would diverge again"
     changed = copy.deepcopy(made)
     for row in changed["summary"]:
         row["verdict"] = "no leak found" if row["defence"] == "dp-sgd" else row["verdict"]
-    assert "no leak found with dp-sgd" in next_steps(changed)[0]
+    assert "No leak found with dp-sgd" in next_steps(changed)[0]
     changed["cases"][0]["status"] = "truncated"
     assert "--resume" in next_steps(changed)[-1]
     assert next_steps(with_rows(made, verdict="no leak found")) == []
     alone = {**made, "summary": [row for row in made["summary"] if row["defence"] == "none"]}
     assert "fedxray list defences" in next_steps(alone)[0]
     stuck = next_steps(with_rows(made, verdict="leaks", kind="population"))
-    assert "no audited defence stops the leak" in stuck[0] and "trained model itself" in stuck[1]
+    assert "No audited defence stops the leak" in stuck[0] and "trained model itself" in stuck[1]
