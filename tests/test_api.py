@@ -16,8 +16,8 @@ from fedxray.audit import catalog
 # What users rely on. A name may be added; taking one away breaks programs and needs a new major version.
 STORED = [
     "BadInput", "Dataset", "Evidence", "Federation", "FedxrayError", "Recipe", "Records", "Refused", "Scores", "Space",
-    "Transcript", "View", "__version__", "build", "build_report", "run_audit", "continue_run", "disclose", "fork",
-    "load", "read_plan", "read_transcript", "roles", "score", "simulate", "split", "write_transcript",
+    "Transcript", "View", "__version__", "build", "build_report", "continue_run", "disclose", "fork",
+    "load", "read_plan", "read_transcript", "roles", "run_audit", "score", "simulate", "split", "write_transcript",
 ]  # fmt: skip
 HEAVY = ("torch", "numpy", "sklearn", "scipy", "matplotlib", "pydantic", "jinja2")
 

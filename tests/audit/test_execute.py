@@ -133,8 +133,10 @@ def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, score: Any, status: str, kept: dict[str, Any]
 ) -> None:
     plan, _, cases = planned()
+    monkeypatch.setattr(room, "case_context", lambda *_: (None, SimpleNamespace(truth=None)))
+    monkeypatch.setattr(room, "evaluate", lambda _: None)
     monkeypatch.setattr(
-        room, "_succeeded", lambda *_: room._ended("ok", "") | {"scores": {"accuracy": score}}
+        room, "_described", lambda *_: room._without_outcome("ok", "") | {"scores": {"accuracy": score}}
     )
     execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)

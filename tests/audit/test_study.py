@@ -50,7 +50,7 @@ def test_ranges_are_the_attacks_own_or_the_plans_within_them() -> None:
         ({"trials": 0}, "trials"),
         ({"sampler": "gpp"}, "sampler"),
         ({"ranges": {"assumed_rate": [0, 1]}}, "assumed_rate"),
-        ({"ranges": {"assumed_learning_rate": [1.0]}}, r"lowest, highest.*By itself it is \["),
+        ({"ranges": {"assumed_learning_rate": [1.0]}}, r"lowest, highest.*Its default is \["),
         (
             {"ranges": {"assumed_learning_rate": [1.0, 0.1]}},
             r"search\.ranges\.assumed_learning_rate.*\[0\.1, 1\.0\]",

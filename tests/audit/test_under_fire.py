@@ -38,14 +38,14 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, place: Path, folder: Path) -> None:
         self.notes, self.store = place / "begun", Store(folder)
         self.notes.touch()
-        for name in ("_simulate", "_succeeded"):
+        for name in ("_simulate", "case_context"):
             monkeypatch.setattr(execute, name, self.noting(getattr(execute, name)))
 
     def noting(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(plan: Any, item: Any, store: Any) -> Any:
+        def noted(plan: Any, store: Any, item: Any) -> Any:
             with self.notes.open("a") as stream:
                 stream.write(f"{item.id}\n")
-            return work(plan, item, store)
+            return work(plan, store, item)
 
         return noted
 
