@@ -281,12 +281,12 @@ def test_the_oracle_s_pick_needs_its_grant_and_is_the_best_of_all() -> None:
         run(view, pick="oracle-records", **settings)
     given, order = records_of(view), torch.randperm(24, generator=fork(5))
     right = filled(given.x, (1,), view.space.column("s").candidates(given.x)[truth])
-    told = replace(
+    knowledge = replace(
         view.grants,
         names=("oracle-records", "public-attributes"),
         oracle={"oracle-records": Records(right[order], given.y[order])},
     )
-    oracle = share_right(run(replace(view, grants=told), pick="oracle-records", **settings), view, truth)
+    oracle = share_right(run(replace(view, grants=knowledge), pick="oracle-records", **settings), view, truth)
     single = [share_right(run(view, shares=(share,)), view, truth) for share in settings["shares"]]
     assert oracle == pytest.approx(max(single)) and max(single) > min(single)
 
