@@ -305,7 +305,7 @@ def test_active_rounds_are_those_of_an_isolated_client_and_are_counted() -> None
     assert all(torch.equal(seen[0].start[name], value) for name, value in first.items())
     alone = AttributeFromGradients().run(replace(view, observations=seen), generator=fork(0))
     assert torch.equal(alone.tensors["codes"], found.tensors["codes"])
-    with pytest.raises(Refused, match="asked"):
+    with pytest.raises(Refused, match="still answers"):
         attack.run(worlds.view_of(attack, world, role="server"), generator=fork(0))
 
 

@@ -160,7 +160,7 @@ def test_layers_count_less_the_deeper_they_are() -> None:
     assert float(distance_named(BY_DEPTH, names)(left, right)) == pytest.approx(expected)
     assert all(distance_named(name, names) is DISTANCES[name] for name in DISTANCES)
     with pytest.raises(BadInput, match="match"):
-        distance_named("l3", names)
+        Dlf(match="l3")
 
 
 @given(count=st.integers(1, 9), batch=st.integers(1, 10), epochs=st.integers(1, 4))
