@@ -77,7 +77,7 @@ def joined(truth: Truth) -> Records:
 
 
 def with_recipe(view: View, **changes: Any) -> View:
-    """The view of someone who was told another recipe."""
+    """Return the view with another recipe granted."""
     recipe = view.grants.recipe
     assert recipe is not None
     return replace(view, grants=replace(view.grants, recipe=replace(recipe, **changes)))

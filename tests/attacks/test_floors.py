@@ -54,7 +54,7 @@ def test_majority_is_the_most_frequent_public_value() -> None:
 
 
 def test_majority_of_a_continuous_column_hits_most_public_records() -> None:
-    """Two crowds: the median lies between them and hits nobody, which would make a floor of nothing."""
+    """Two crowds: the median lies between them and is correct for no record, a floor of zero."""
     age = Column(name="s", kind="continuous", positions=(1,), low=0.0, high=10.0)
     values = [1.0, 1.5, 2.0, 5.0, 8.0, 8.5, 8.8, 9.2]
     view = attribute_view(people(*values), age)

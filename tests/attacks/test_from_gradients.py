@@ -281,12 +281,12 @@ def test_the_oracle_s_pick_needs_its_grant_and_is_the_best_of_all() -> None:
         run(view, pick="oracle-records", **settings)
     given, order = records_of(view), torch.randperm(24, generator=fork(5))
     right = filled(given.x, (1,), view.space.column("s").candidates(given.x)[truth])
-    told = replace(
+    knowledge = replace(
         view.grants,
         names=("oracle-records", "public-attributes"),
         oracle={"oracle-records": Records(right[order], given.y[order])},
     )
-    oracle = share_right(run(replace(view, grants=told), pick="oracle-records", **settings), view, truth)
+    oracle = share_right(run(replace(view, grants=knowledge), pick="oracle-records", **settings), view, truth)
     single = [share_right(run(view, shares=(share,)), view, truth) for share in settings["shares"]]
     assert oracle == pytest.approx(max(single)) and max(single) > min(single)
 
@@ -305,7 +305,7 @@ def test_active_rounds_are_those_of_an_isolated_client_and_are_counted() -> None
     assert all(torch.equal(seen[0].start[name], value) for name, value in first.items())
     alone = AttributeFromGradients().run(replace(view, observations=seen), generator=fork(0))
     assert torch.equal(alone.tensors["codes"], found.tensors["codes"])
-    with pytest.raises(Refused, match="asked"):
+    with pytest.raises(Refused, match="still answers"):
         attack.run(worlds.view_of(attack, world, role="server"), generator=fork(0))
 
 

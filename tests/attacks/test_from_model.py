@@ -157,7 +157,7 @@ def test_one_broken_record_leaves_the_others() -> None:
 
 
 def test_the_model_is_a_setting() -> None:
-    """With the global model, which started from zeros, nothing can be told; ties go to the first value."""
+    """With the global model, which started from zeros, nothing can be inferred; ties go to the first value."""
     view = view_with(linear([[2.0, 1.0]]), table(2, column()), public_attributes=asked(PUBLIC, TARGETS))
     assert run(view, model=GlobalModel()).tensors["codes"][:, 0].tolist() == [0.0] * 3
     assert run(view).tensors["codes"][:, 0].tolist() == [1.0, 0.0, 1.0]

@@ -60,7 +60,7 @@ def view_of(model: nn.Module, classes: int) -> View:
     model = model.double()
     draw = fork(0, "view")
     x = normal_like(torch.empty(RECORDS, WIDTH, dtype=torch.float64), draw)
-    x[:, 1], x[:, 2] = 0.0, 0.0  # the sensitive one, and one that nobody has
+    x[:, 1], x[:, 2] = 0.0, 0.0  # the sensitive one, and one that is zero for all records
     y = torch.arange(RECORDS) % classes if classes else normal_like(x[:, 0], draw)
     seen = [
         Observation(

@@ -73,9 +73,11 @@ def test_a_round_with_one_reply_tells_nothing() -> None:
 
 def test_what_is_known_of_one_client_is_not_taken_for_all() -> None:
     view = view_of({(0, 0): 1.0, (0, 1): 2.0})
-    told = replace(view.grants, names=("oracle-records", "source-records"), oracle={"oracle-records": ASKED})
+    knowledge = replace(
+        view.grants, names=("oracle-records", "source-records"), oracle={"oracle-records": ASKED}
+    )
     with pytest.raises(Refused, match="oracle-records"):
-        SourceFromModel(model=LocalModelOracle()).run(replace(view, grants=told), generator=fork(0))
+        SourceFromModel(model=LocalModelOracle()).run(replace(view, grants=knowledge), generator=fork(0))
 
 
 def test_floors() -> None:

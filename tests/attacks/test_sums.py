@@ -37,10 +37,10 @@ def test_what_is_left_is_the_weighted_mean_of_the_others(recipe: Recipe, seats: 
     wanted = scaled(weighted_mean(replies, weights), server_step(recipe))
     assert near(dict(reading.view.observations[0].update), wanted)
     assert reading.own is None and reading.facts == {"own_share": "subtracted", "images": sum(sizes)}
-    told = reading.view.grants
-    assert (told.examples, told.contributors) == (sum(sizes), tuple(others))
+    knowledge = reading.view.grants
+    assert (knowledge.examples, knowledge.contributors) == (sum(sizes), tuple(others))
     counts = torch.bincount(torch.cat([truth.train[client].y for client in others]), minlength=6)
-    assert told.label_counts is not None and torch.equal(told.label_counts, counts)
+    assert knowledge.label_counts is not None and torch.equal(knowledge.label_counts, counts)
 
 
 def truth_reply(transcript: object, client: int) -> Params:

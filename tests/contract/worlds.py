@@ -270,7 +270,7 @@ class NoiseTamper:
     """A tamper that hears noise in place of every reply."""
 
     def __init__(self, inner: Tamper, generator: torch.Generator) -> None:
-        """Nothing heard yet."""
+        """Start without replies."""
         self.inner, self.generator = inner, generator
         self.heard: list[dict[str, torch.Tensor]] = []
 

@@ -1,4 +1,4 @@
-"""Every defence of the catalogue: nothing ambient, and what an attacker is told of it takes nothing from chance."""
+"""Every defence of the catalogue: nothing ambient, and what an attacker knows of it is deterministic."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def posterior_mean(y: Tensor, operator: Tensor, spread: float, mean: Tensor, cov
 def gaussian_prior(
     mean: Tensor | None = None, covariance: Tensor | None = None, levels: int = 1000
 ) -> Diffusion:
-    """A diffusion model of Gaussian images that tells the noise as well as it can be told."""
+    """A diffusion model of Gaussian images that predicts the noise optimally."""
     mean = smooth_mean() if mean is None else mean
     covariance = smooth_covariance() if covariance is None else covariance
     kept = torch.cumprod(1 - torch.linspace(1e-4, 0.02, levels, dtype=torch.float64), 0)

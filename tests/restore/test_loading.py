@@ -28,7 +28,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture(scope="module")
 def priors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One prior of every kind, that nobody may change."""
+    """One prior of every kind, shared and never changed."""
     pytest.importorskip("diffusers", reason="needs diffusers")
     place = tmp_path_factory.mktemp("priors")
     return {kind: trained(place / kind, kind=kind) for kind in ("ddpm", "dit", "gan")}
@@ -92,7 +92,7 @@ def test_a_model_that_diffusers_saved_loads(
 
 
 def test_a_strangers_classes_have_no_names(extra: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    """So it can only be asked with labels that nobody can translate, and is refused without."""
+    """It requires labels whose meaning is unknown, so it is refused."""
     library: Any = extra("diffusers")
     saved_by_diffusers(library, tmp_path / "theirs", pipeline=True, classes=4)
     prior = load_prior(str(tmp_path / "theirs"))
@@ -132,7 +132,7 @@ def test_pickled_weights_are_not_read(priors: dict[str, Path], tmp_path: Path) -
 
 
 def test_a_card_that_is_no_file_is_not_read_as_none(priors: dict[str, Path], tmp_path: Path) -> None:
-    """Without its card nobody could tell what a prior has seen."""
+    """Without its card the training data of a prior are unknown."""
     place = copied(priors, "ddpm", tmp_path / "p")
     card = place / "card.json"
     card.unlink()

@@ -82,14 +82,14 @@ def test_the_distance_by_hand(match: Any) -> None:
             ((mine - theirs) ** 2).sum()
         )  # fmt: skip
         expected += weight * float(apart)
-    assert attack._part(view, view.observations[0], y)(guess).item() == pytest.approx(expected, rel=1e-3)
+    assert attack._round_loss(view, view.observations[0], y)(guess).item() == pytest.approx(expected, rel=1e-3)
 
 
 def test_squared_differences_are_in_squares_of_the_unit() -> None:
     view, _, y = seen()
     guess = images(2, 4)
     in_rates, sent = (
-        Agic(match="l2", unit=unit)._part(view, view.observations[0], y)(guess).item()
+        Agic(match="l2", unit=unit)._round_loss(view, view.observations[0], y)(guess).item()
         for unit in ("rate", "sent")
     )
     assert sent == pytest.approx(in_rates * ONE_STEP.learning_rate**2, rel=1e-4)

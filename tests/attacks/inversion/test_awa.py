@@ -87,10 +87,16 @@ def test_an_image_comes_back_and_stays_in_the_box() -> None:
 def test_every_case_gets_its_own_numbers_and_makes_way(case: str) -> None:
     view, _, _ = seen(case)
     evidence = run(view, steps=40)
-    told = evidence.facts["weights"]
+    weights_used = evidence.facts["weights"]
     assert evidence.facts["case"] == case_of(CASES[case], 2) == case
-    assert evidence.facts["taken"] == {"case": case, **({"epoch": 1} if case == "case4" else {}), **told}
-    assert AwaWeights(**told) == PRESETS[case] and evidence.facts["epoch"] == (1 if case == "case4" else None)
+    assert evidence.facts["taken"] == {
+        "case": case,
+        **({"epoch": 1} if case == "case4" else {}),
+        **weights_used,
+    }
+    assert AwaWeights(**weights_used) == PRESETS[case] and evidence.facts["epoch"] == (
+        1 if case == "case4" else None
+    )
     assert (
         evidence.facts["own_loss"] == [min(evidence.curve)] and min(evidence.curve) < 0.5 * evidence.curve[0]
     )

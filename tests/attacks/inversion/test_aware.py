@@ -143,17 +143,17 @@ def test_under_known_noise_all_entries_count_alike_and_their_length_as_before() 
 
 
 def test_the_noise_of_steps_adds_up_over_a_round() -> None:
-    told = Told(step_variance=4.0, update_variance=0.5)
+    known = Told(step_variance=4.0, update_variance=0.5)
     transcript, truth = run("none", {}, epochs=3)
     view = view_of(transcript, truth, aware=False)
     client, _ = replayed(view, observation_at(view, "first"), 4, "batch")
-    assert update_variance(told, client) == pytest.approx(0.5 + 6 * 0.01 * 4.0)
+    assert update_variance(known, client) == pytest.approx(0.5 + 6 * 0.01 * 4.0)
     heavy = replace(client, recipe=replace(client.recipe, momentum=0.5))
-    assert update_variance(told, heavy) == pytest.approx(
+    assert update_variance(known, heavy) == pytest.approx(
         0.5 + 0.01 * 4.0 * sum((2 - 0.5**k) ** 2 for k in range(6))
     )
     single = replace(client, recipe=Recipe(algorithm="fedsgd"))
-    assert update_variance(told, single) == pytest.approx(4.5)
+    assert update_variance(known, single) == pytest.approx(4.5)
 
 
 def test_of_an_averaged_pair_both_are_shown_as_the_average() -> None:
@@ -193,8 +193,8 @@ def test_every_inversion_takes_what_is_known(name: str) -> None:
     attack = catalog.make_attack(name, small)
     assert attack.adapts
     aware, unaware = (
-        attack.run(view_of(transcript, truth, aware=told), generator=fork(0)).tensors["inputs"]
-        for told in (True, False)
+        attack.run(view_of(transcript, truth, aware=known), generator=fork(0)).tensors["inputs"]
+        for known in (True, False)
     )
     assert aware.shape == unaware.shape and not torch.equal(aware, unaware)
     assert torch.equal(aware[:2], aware[2:]) and not torch.equal(unaware[:2], unaware[2:])

@@ -76,7 +76,7 @@ def test_secure_aggregation_equals_the_client_that_takes_nothing_out(names: tupl
     assert client.tensors["own"].sum() == 2 and "own" not in server.tensors
 
 
-def test_own_images_left_in_are_set_aside_and_told() -> None:
+def test_own_images_left_in_are_set_aside_and_reported() -> None:
     transcript, truth = run((2, 1, 1), FEDAVG)
     found = attacked(client_view(transcript, truth), own_share="recover", steps=200)
     assert len(found.tensors["inputs"]) == 4 and int(found.tensors["own"].sum()) == 2
@@ -89,17 +89,22 @@ def test_own_images_are_matched_within_their_class() -> None:
     space = Space(kind="image", shape=(1, 2, 2), target="classification", classes=("a", "b"))
     black, white = torch.zeros(1, 2, 2), torch.ones(1, 2, 2)
     guess, labels = torch.stack([black, white, white]), torch.tensor([0, 0, 1])
-    mine, told = own_guesses(guess, labels, Records(white[None], torch.tensor([0])), space)
-    assert mine.tolist() == [False, True, False] and told["own_psnr"] == pytest.approx(100.0)
-    assert told["own_error"] == pytest.approx(0, abs=1e-9)
-    mine, told = own_guesses(guess[:2], labels[:2], Records(white[None], torch.tensor([1])), space)
-    assert not mine.any() and told == {"own_images": 1, "own_found": 0, "own_psnr": 0.0, "own_error": 1.0}
+    mine, own_facts = own_guesses(guess, labels, Records(white[None], torch.tensor([0])), space)
+    assert mine.tolist() == [False, True, False] and own_facts["own_psnr"] == pytest.approx(100.0)
+    assert own_facts["own_error"] == pytest.approx(0, abs=1e-9)
+    mine, own_facts = own_guesses(guess[:2], labels[:2], Records(white[None], torch.tensor([1])), space)
+    assert not mine.any() and own_facts == {
+        "own_images": 1,
+        "own_found": 0,
+        "own_psnr": 0.0,
+        "own_error": 1.0,
+    }
     other = Records(white[None], torch.tensor([1]))  # the likest guess is of another class, and is not taken
-    mine, told = own_guesses(torch.stack([white, black]), torch.tensor([0, 1]), other, space)
-    assert mine.tolist() == [False, True] and told["own_found"] == 1
+    mine, own_facts = own_guesses(torch.stack([white, black]), torch.tensor([0, 1]), other, space)
+    assert mine.tolist() == [False, True] and own_facts["own_found"] == 1
     two = Records(torch.stack([white, 0.5 * white]), torch.tensor([0, 0]))
-    _, told = own_guesses(guess, labels, two, space)
-    assert told["own_error"] == pytest.approx(0.125), (
+    _, own_facts = own_guesses(guess, labels, two, space)
+    assert own_facts["own_error"] == pytest.approx(0.125), (
         "of half a grey step one image is a quarter off, the other right"
     )
 

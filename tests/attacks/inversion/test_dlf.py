@@ -128,18 +128,20 @@ def test_restarts_are_ranked_by_what_is_kept() -> None:
 
 def test_restarts_are_chosen_by_the_own_loss() -> None:
     view, *_ = client_view(ROUND, labels=LABELS)
-    heard: list[Step] = []
-    found = DlfNoPrior(steps=8, restarts=3).run(view, generator=fork(1), report=heard.append)
+    reported_steps: list[Step] = []
+    found = DlfNoPrior(steps=8, restarts=3).run(view, generator=fork(1), report=reported_steps.append)
     losses = found.facts["own_loss"]
     assert len(set(losses)) == 3 and losses[found.facts["restart"]] == min(losses)
-    assert heard[-1].done == heard[-1].total == 24 and heard[0].what == "dlf-no-prior"
+    assert (
+        reported_steps[-1].done == reported_steps[-1].total == 24 and reported_steps[0].what == "dlf-no-prior"
+    )
 
 
 def test_the_labels_of_every_step_are_used_where_granted() -> None:
     view, _, y, order = client_view(ROUND)
     steps = tuple(y[order.used(step)] for step in range(order.steps))
-    told = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: steps}))
-    evidence = attacked(Dlf(steps=3), told)
+    informed_view = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: steps}))
+    evidence = attacked(Dlf(steps=3), informed_view)
     assert evidence.facts["labels"] == "granted for every local step"
     assert evidence.tensors["labels"].tolist() == torch.cat(steps)[:6].tolist()
 
@@ -148,14 +150,14 @@ def test_the_labels_of_every_step_are_used_where_granted() -> None:
 def test_labels_of_batches_that_the_recipe_does_not_make_are_not_used(drawn: list[int]) -> None:
     view, _, y, _ = client_view(ROUND)
     steps = tuple(torch.zeros(size, dtype=torch.int64) for size in drawn)
-    told = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: steps}))
+    informed_view = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: steps}))
     for attack in (Dlf(steps=2), SharedSimulation(steps=2)):
-        evidence = attacked(attack, told)
+        evidence = attacked(attack, informed_view)
         assert evidence.facts["labels"] == "granted" and "not used" in evidence.facts["batch_labels"]
         assert evidence.tensors["labels"].tolist() == y.tolist()
     plain = attacked(Dlf(steps=2), replace(view, grants=replace(view.grants, labels=y)))
     assert "batch_labels" not in plain.facts
-    assert torch.equal(plain.tensors["inputs"], attacked(Dlf(steps=2), told).tensors["inputs"])
+    assert torch.equal(plain.tensors["inputs"], attacked(Dlf(steps=2), informed_view).tensors["inputs"])
 
 
 def test_labels_of_a_smaller_last_batch_are_used() -> None:

@@ -63,10 +63,10 @@ def test_the_truth_in_its_own_order_matches_exactly(recipe: Recipe, count: int, 
     rows = torch.cat([order.used(step) for step in range(order.steps)])
     labels = tuple(y[order.used(step)] for step in range(order.steps))
     view = replace(view, grants=replace(view.grants, labels=y, batch_labels={0: labels}))
-    told, loss = simulated(view, "no prior", total_variation=0.0, clip=0.0)
-    assert told.sets == recipe.epochs and torch.equal(told.labels, y[rows])
+    one_round, loss = simulated(view, "no prior", total_variation=0.0, clip=0.0)
+    assert one_round.sets == recipe.epochs and torch.equal(one_round.labels, y[rows])
     value, _ = slope(loss, x[rows].reshape(recipe.epochs, count, 1, 4, 4))
-    scale = sum(float((one**2).sum()) for one in told.aim.values())
+    scale = sum(float((one**2).sum()) for one in one_round.aim.values())
     assert value <= 1e-8 * (1 + scale)
     wrong, _ = slope(loss, x[rows].reshape(recipe.epochs, count, 1, 4, 4) + 1)
     assert wrong > 100 * value
@@ -128,8 +128,8 @@ def test_the_loss_against_plain_sums(epochs: int, batch: int, count: int) -> Non
     recipe = Recipe(epochs=epochs, batch_size=batch, learning_rate=0.2)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])[:count]
     view, *_ = client_view(recipe, count, dtype=torch.float64, labels=labels)
-    told, loss = simulated(view, "dlf", steps=20)
-    assert told.batches == epochs * -(-count // batch)
+    one_round, loss = simulated(view, "dlf", steps=20)
+    assert one_round.batches == epochs * -(-count // batch)
     x = torch.randn(epochs, count, 1, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for step in (0, 4, 9, 15):
         assert slope(loss, x, step)[0] == pytest.approx(
@@ -160,7 +160,7 @@ def test_layers_count_less_the_deeper_they_are() -> None:
     assert float(distance_named(BY_DEPTH, names)(left, right)) == pytest.approx(expected)
     assert all(distance_named(name, names) is DISTANCES[name] for name in DISTANCES)
     with pytest.raises(BadInput, match="match"):
-        distance_named("l3", names)
+        Dlf(match="l3")
 
 
 @given(count=st.integers(1, 9), batch=st.integers(1, 10), epochs=st.integers(1, 4))
@@ -217,7 +217,7 @@ def test_the_loss_of_the_baselines_against_plain_sums(way: str) -> None:
     """They have one set of images: the match is divided by its batches, and one step counts for several."""
     recipe, labels = Recipe(epochs=3, batch_size=2, learning_rate=0.2), torch.tensor([0, 1, 2, 0, 1, 2])
     view, *_ = client_view(recipe, 6, dtype=torch.float64, labels=labels)
-    told, loss = simulated(view, way, total_variation=0.0, clip=0.0, match="l2")
+    one_round, loss = simulated(view, way, total_variation=0.0, clip=0.0, match="l2")
     x = torch.randn(1, 6, 1, 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     large = replace(recipe, batch_size="all", learning_rate=0.6)
     slow = {"shared": recipe, "fedsgd-epoch": large, "fedsgd": replace(large, epochs=1, learning_rate=1.8)}[
@@ -226,7 +226,7 @@ def test_the_loss_of_the_baselines_against_plain_sums(way: str) -> None:
     guess = plain_update(view.model, x[0], labels, slow, straight_schedule(6, slow))
     seen = view.observations[0].update
     match = sum(float(((seen[name] - guess[name]) ** 2).sum()) for name in seen) / recipe.learning_rate**2
-    assert told.batches == 3
+    assert one_round.batches == 3
     assert slope(loss, x, 10**6)[0] == pytest.approx(2.0 * match / 3, rel=1e-9)
 
 
@@ -235,12 +235,14 @@ def test_a_sum_of_alike_clients_is_simulated_in_as_many_steps_as_each_took(way: 
     recipe = Recipe(epochs=2, batch_size=2, learning_rate=0.01)
     view, x, y, _ = client_view(recipe, 6, labels=torch.tensor([0, 1, 2, 0, 1, 2]))
     whole = as_sum(view, 4, recipe, labels=y.repeat(4), contributors=(0, 1, 2, 3))
-    told, _ = simulated(whole, way)
-    sets = told.sets
-    update = told.client.update(x.repeat(4 * sets, 1, 1, 1), y.repeat(4 * sets))
-    length = sum(float((told.unit * one).detach().square().sum()) for one in update.values())
-    assert length / sum(float(one.square().sum()) for one in told.aim.values()) == pytest.approx(1, abs=0.4)
-    assert len(told.client.sizes) == {"dlf": 6, "shared": 6, "fedsgd-epoch": 2, "fedsgd": 1}[way]
+    one_round, _ = simulated(whole, way)
+    sets = one_round.sets
+    update = one_round.client.update(x.repeat(4 * sets, 1, 1, 1), y.repeat(4 * sets))
+    length = sum(float((one_round.unit * one).detach().square().sum()) for one in update.values())
+    assert length / sum(float(one.square().sum()) for one in one_round.aim.values()) == pytest.approx(
+        1, abs=0.4
+    )
+    assert len(one_round.client.sizes) == {"dlf": 6, "shared": 6, "fedsgd-epoch": 2, "fedsgd": 1}[way]
 
 
 @pytest.mark.parametrize("match", ["cosine", "cosine-by-layer"])
@@ -263,6 +265,8 @@ def test_with_a_cosine_the_other_terms_are_a_share_of_the_squared_length_of_the_
 
 
 def distance_of(loss: Objective, x: Tensor) -> Tensor:
-    told = loss.simulation
-    update = told.client.update(x.flatten(0, 1), told.labels)
-    return loss.distance({name: told.unit * value for name, value in update.items()}, told.aim).detach()
+    one_round = loss.simulation
+    update = one_round.client.update(x.flatten(0, 1), one_round.labels)
+    return loss.distance(
+        {name: one_round.unit * value for name, value in update.items()}, one_round.aim
+    ).detach()

@@ -109,11 +109,11 @@ def test_several_steps_give_an_average_away() -> None:
     recipe = Recipe(epochs=3, batch_size=2, learning_rate=0.01)
     view = view_of(net(), images(4), torch.tensor([0, 2, 3, 1]), recipe, grants=("bn-statistics",))
     assert view.grants.bn_statistics is not None
-    told = view.grants.bn_statistics[0]
+    client_statistics = view.grants.bn_statistics[0]
     bare = replace(view, grants=replace(view.grants, bn_statistics=None))
     returned, _ = known_statistics(bare, view.observations[0], recipe, 4)
     weights = torch.tensor([0.9**late for late in reversed(range(6))])
-    expected = (weights[:, None] * told["1.mean"]).sum(0) / weights.sum()
+    expected = (weights[:, None] * client_statistics["1.mean"]).sum(0) / weights.sum()
     torch.testing.assert_close(returned["1.mean"], expected, rtol=1e-3, atol=1e-5)
 
 
@@ -124,9 +124,9 @@ def test_a_client_that_keeps_its_statistics_leaves_the_running_ones_of_the_model
     assert known_statistics(fresh, fresh.observations[0], recipe, 2) == ({}, "running")
     model(images(8))  # takes statistics up
     used = view_of(model, images(2), torch.tensor([0, 1]), recipe)
-    told, source = known_statistics(used, used.observations[0], recipe, 2)
+    client_statistics, source = known_statistics(used, used.observations[0], recipe, 2)
     assert source == "running"
-    torch.testing.assert_close(told["1.mean"], buffers_of(model)["1.running_mean"])
+    torch.testing.assert_close(client_statistics["1.mean"], buffers_of(model)["1.running_mean"])
 
 
 def test_batch_statistics_by_hand() -> None:

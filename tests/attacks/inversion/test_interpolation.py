@@ -53,16 +53,16 @@ def work(view: View, count: int = 4, epoch: int = 1) -> ReplayTarget:
 @pytest.mark.parametrize("scenario", [1, 2, 3])
 def test_the_true_data_in_the_true_batches_give_the_update_exactly(scenario: int) -> None:
     view, x, y, schedule = seen_by_server(SCENARIOS[scenario])
-    told = work(view)
+    target = work(view)
     order = torch.cat(list(schedule.rows()))[:4] if scenario == 3 else torch.arange(4)
-    assert told.epoch is None and distance(told.client.update(x[order], y[order]), told.aim) < 1e-12
+    assert target.epoch is None and distance(target.client.update(x[order], y[order]), target.aim) < 1e-12
 
 
 @pytest.mark.parametrize("scenario", [1, 2])
 def test_with_full_batches_the_order_of_the_guess_does_not_matter(scenario: int) -> None:
     view, x, y, _ = seen_by_server(SCENARIOS[scenario])
-    told, order = work(view), torch.tensor([2, 0, 3, 1])
-    assert distance(told.client.update(x[order], y[order]), told.aim) < 1e-12
+    target, order = work(view), torch.tensor([2, 0, 3, 1])
+    assert distance(target.client.update(x[order], y[order]), target.aim) < 1e-12
 
 
 def test_with_small_batches_only_the_order_within_a_batch_does_not_matter() -> None:
@@ -70,10 +70,10 @@ def test_with_small_batches_only_the_order_within_a_batch_does_not_matter() -> N
     for rate in (RATE, RATE / 2):
         recipe = replace(SCENARIOS[3], learning_rate=rate)
         view, x, y, _ = seen_by_server(recipe, order=Schedule(torch.tensor([[0, 1], [2, 3]])))
-        told = work(view)
+        target = work(view)
         within, across = torch.tensor([1, 0, 3, 2]), torch.tensor([2, 3, 0, 1])
-        assert distance(told.client.update(x[within], y[within]), told.aim) < 1e-12
-        gaps.append(distance(told.client.update(x[across], y[across]), told.aim))
+        assert distance(target.client.update(x[within], y[within]), target.aim) < 1e-12
+        gaps.append(distance(target.client.update(x[across], y[across]), target.aim))
     assert gaps[1] > 1e-8 and gaps[0] / gaps[1] == pytest.approx(4, rel=0.1)  # second order in the rate
 
 
@@ -151,18 +151,18 @@ def test_only_a_round_whose_order_is_unknown_is_interpolated() -> None:
     for shuffle in ("once", "never"):
         kept = replace(SCENARIOS[4], shuffle=shuffle)  # type: ignore[arg-type]
         view, x, y, schedule = seen_by_server(kept)
-        told, order = work(view), torch.cat(list(schedule.rows()))[:4]
-        assert told.epoch is None and distance(told.client.update(x[order], y[order]), told.aim) < 1e-12
+        target, order = work(view), torch.cat(list(schedule.rows()))[:4]
+        assert target.epoch is None and distance(target.client.update(x[order], y[order]), target.aim) < 1e-12
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_any_epoch_can_be_the_target(epoch: int) -> None:
     view, x, y, schedule = seen_by_server(replace(SCENARIOS[4], learning_rate=RATE / 8))
-    told = work(view, epoch=epoch)
+    target = work(view, epoch=epoch)
     order = torch.cat(list(schedule.rows()))[4 * (epoch - 1) : 4 * epoch]
-    mine = told.client.update(x[order], y[order])
-    assert told.epoch == epoch and distance(mine, told.aim) < 0.05 * length(told.aim)
-    assert length(subtract(told.client.start, view.observations[0].start)) == pytest.approx(
+    mine = target.client.update(x[order], y[order])
+    assert target.epoch == epoch and distance(mine, target.aim) < 0.05 * length(target.aim)
+    assert length(subtract(target.client.start, view.observations[0].start)) == pytest.approx(
         (epoch - 1) / 2 * length(view.observations[0].update)
     )
 

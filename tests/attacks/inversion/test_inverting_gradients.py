@@ -41,7 +41,7 @@ def view_of(
     y: Tensor,
     recipe: Recipe | None = None,
     order: Schedule | None = None,
-    told: bool = True,
+    with_recipe: bool = True,
     **more: Any,
 ) -> View:
     model, used = net(), recipe or Recipe(algorithm="fedsgd")
@@ -49,7 +49,7 @@ def view_of(
     update = plain_update(model, x, y, used, schedule)
     given = {"examples": len(x), "kind": used.kind, **more}
     return view_of_update(
-        model, update, shape=(1, 4, 4), classes=CLASSES, recipe=used if told else None, **given
+        model, update, shape=(1, 4, 4), classes=CLASSES, recipe=used if with_recipe else None, **given
     )
 
 
@@ -127,23 +127,23 @@ def test_granted_labels_are_used_and_the_label_attack_is_not_run() -> None:
 
 
 def test_the_label_attack_runs_through_the_memo_with_its_own_draws() -> None:
-    heard: list[str] = []
+    reports: list[str] = []
 
     def memo(attack: Any, view: View, run: Any) -> Evidence:
-        heard.append(attack.name)
+        reports.append(attack.name)
         return compute(attack, view, run)
 
     InvertingGradients(steps=2).run(view_of(images(1), torch.tensor([1])), generator=fork(1), memo=memo)
-    assert heard == ["labels-idlg"]
+    assert reports == ["labels-idlg"]
 
 
 def test_restarts_are_chosen_by_the_own_loss() -> None:
     view = view_of(images(2), torch.tensor([0, 1]))
-    heard: list[Step] = []
-    many = InvertingGradients(steps=20, restarts=3).run(view, generator=fork(1), report=heard.append)
+    reports: list[Step] = []
+    many = InvertingGradients(steps=20, restarts=3).run(view, generator=fork(1), report=reports.append)
     losses = many.facts["own_loss"]
     assert len(losses) == 3 and losses[many.facts["restart"]] == min(losses) == min(many.curve)
-    assert heard[-1].done == heard[-1].total == 60 and heard[0].what == "inverting-gradients"
+    assert reports[-1].done == reports[-1].total == 60 and reports[0].what == "inverting-gradients"
 
 
 def test_zeros_that_were_seen_can_be_left_out() -> None:
@@ -224,12 +224,12 @@ def test_a_sum_under_fedsgd_is_the_gradient_of_everyones_images() -> None:
 
 def test_one_gradient_needs_no_recipe_but_weights_do() -> None:
     x, y = images(2), torch.tensor([4, 1])
-    gradient = view_of(x, y, told=False)
+    gradient = view_of(x, y, with_recipe=False)
     used = recipe_of(gradient, gradient.observations[0])
     assert used is not None and used.kind == "gradient"
     assert attacked(gradient, steps=2).status == "ok"
     with pytest.raises(Refused, match="recipe") as refusal:
-        attacked(view_of(x, y, Recipe(batch_size=2), told=False))
+        attacked(view_of(x, y, Recipe(batch_size=2), with_recipe=False))
     assert 'grants = ["recipe"]' in refusal.value.remedy
 
 

@@ -62,8 +62,8 @@ def as_sum(view: View, clients: int, recipe: Recipe, **grants: Any) -> View:
     step = recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
     update = {name: step * value for name, value in seen.update.items()}
     whole = replace(seen, update=update, kind="weights", contributors=None, examples=None)
-    told = replace(view.grants, examples=clients * (seen.examples or 0), recipe=recipe, **grants)
-    return replace(view, target=None, observations=(whole,), grants=told)
+    knowledge = replace(view.grants, examples=clients * (seen.examples or 0), recipe=recipe, **grants)
+    return replace(view, target=None, observations=(whole,), grants=knowledge)
 
 
 def slow_gradient(features: Tensor, logits: Tensor, y: Tensor) -> HeadGradient:

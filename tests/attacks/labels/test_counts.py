@@ -49,7 +49,7 @@ def test_rounding_is_that_of_the_authors(raw: list[float], examples: int) -> Non
     values = torch.tensor(raw, dtype=torch.float64).clamp(-examples, 2 * examples)
     remainders = (values - values.floor()).tolist()
     if len(set(remainders)) < len(remainders):
-        return  # which of two equal remainders goes first is nobody's business
+        return  # the order of two equal remainders is arbitrary
     found, slow = rounded_counts(values, examples), slow_rounding(values, examples)
     assert sorted(found.tolist()) == sorted(slow)
     if int(values.floor().clamp(min=0).sum()) - examples <= int((values >= 1).sum()):

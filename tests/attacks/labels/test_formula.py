@@ -66,8 +66,8 @@ def test_rows_are_exact_given_predictions_where_activations_have_one_sum(
     features = 3 * features / features.sum(1, keepdim=True)
     logits = 2 * torch.randn(examples, classes, generator=draw, dtype=torch.float64)
     gradient = slow_gradient(features, logits, y)
-    told = exact(logits.softmax(1).mean(0), 3.0)
-    found = raw_counts(gradient, told, told, [0.0], "rows")
+    dummies = exact(logits.softmax(1).mean(0), 3.0)
+    found = raw_counts(gradient, dummies, dummies, [0.0], "rows")
     assert torch.allclose(found, torch.bincount(y, minlength=classes).double(), atol=1e-9)
 
 
@@ -77,8 +77,8 @@ def test_the_bias_is_always_exact_given_predictions(seed: int, classes: int, exa
     draw, y = torch.Generator().manual_seed(seed), labels(examples, classes, seed)
     features = torch.randn(examples, 6, generator=draw, dtype=torch.float64)
     logits = 2 * torch.randn(examples, classes, generator=draw, dtype=torch.float64)
-    told = exact(logits.softmax(1).mean(0), -0.1)  # the activation does not enter
-    found = raw_counts(slow_gradient(features, logits, y), told, told, [0.0], "bias")
+    dummies = exact(logits.softmax(1).mean(0), -0.1)  # the activation does not enter
+    found = raw_counts(slow_gradient(features, logits, y), dummies, dummies, [0.0], "bias")
     assert torch.allclose(found, torch.bincount(y, minlength=classes).double(), atol=1e-9)
 
 
@@ -209,7 +209,7 @@ def test_features_that_cancel_out_are_undetermined(attack: type[Attack]) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "ends", "told"),
+    ("source", "ends", "undecided"),
     [
         ("rows", (5.0, 4.0), False),
         ("rows", (-5.0, -4.0), False),
@@ -220,14 +220,14 @@ def test_features_that_cancel_out_are_undetermined(attack: type[Attack]) -> None
     ],
 )
 def test_activations_on_both_sides_of_zero_are_doubted(
-    source: str, ends: tuple[float, float], told: bool
+    source: str, ends: tuple[float, float], undecided: bool
 ) -> None:
     one = torch.ones(1, dtype=torch.float64)
     gradient = HeadGradient(
         rows=torch.ones(2, 3).double(), bias=torch.ones(2).double(), pulls=one, examples=4
     )
     start, end = (exact(torch.tensor([0.5, 0.5]), value) for value in ends)
-    assert ("zero" in _doubt(gradient, start, end, source)) is told  # type: ignore[arg-type]
+    assert ("zero" in _doubt(gradient, start, end, source)) is undecided  # type: ignore[arg-type]
 
 
 class Normed(nn.Module):

@@ -70,12 +70,14 @@ def test_a_curious_client_takes_its_own_reply_out(weighting: str) -> None:
     end = apply_update(start, mean, recipe)
     change = {name: end[name] - value for name, value in start.items()}
     seen = replace(replies[1], update=change, contributors=None, examples=None)
-    told = replace(own.grants, contributors=(0, 1), examples=6, names=("contributors", "examples", "recipe"))
+    knowledge = replace(
+        own.grants, contributors=(0, 1), examples=6, names=("contributors", "examples", "recipe")
+    )
     mine = Own(client=0, records=Records(torch.zeros(2, INPUTS), Y[:2]), observations=(replies[0],))
-    view = replace(own, target=None, observations=(seen,), grants=told, own=(mine,))
+    view = replace(own, target=None, observations=(seen,), grants=knowledge, own=(mine,))
     found = mean_reply(view, "first").update
     assert all(torch.allclose(found[name], value, atol=1e-6) for name, value in replies[1].update.items())
-    unknown = replace(view, grants=replace(told, contributors=None))
+    unknown = replace(view, grants=replace(knowledge, contributors=None))
     left_in = mean_reply(unknown, "first").update
     assert all(torch.allclose(left_in[name], value, atol=1e-6) for name, value in mean.items())
 

@@ -124,8 +124,8 @@ def test_an_update_of_weights_serves_as_it_is() -> None:
     expected = torch.bincount(y, minlength=CLASSES).tolist()
     view = view_of(net(3), y, recipe)
     assert view.grants.recipe is None and counts_of(view) == expected
-    told = replace(view, grants=replace(view.grants, names=("recipe",), recipe=recipe))
-    assert counts_of(told) == expected
+    informed_view = replace(view, grants=replace(view.grants, names=("recipe",), recipe=recipe))
+    assert counts_of(informed_view) == expected
 
 
 def test_a_head_that_did_not_change_is_undetermined() -> None:
@@ -151,8 +151,8 @@ def test_needs_are_named() -> None:
     with pytest.raises(Refused, match="number of examples") as refusal:
         counts_of(unknown)
     assert "examples" in refusal.value.remedy
-    told = replace(unknown, grants=replace(unknown.grants, names=("examples",), examples=2))
-    assert sum(counts_of(told)) == 2
+    informed_view = replace(unknown, grants=replace(unknown.grants, names=("examples",), examples=2))
+    assert sum(counts_of(informed_view)) == 2
     with pytest.raises(Refused, match="an update"):
         counts_of(unknown.without_messages())
     with pytest.raises(Refused, match="bias in the last layer"):

@@ -208,18 +208,18 @@ def test_the_paper_s_tuning_needs_the_client_s_loss() -> None:
     view = active_view(transcript, truth, CLIENT)
     with pytest.raises(Refused, match="oracle-loss"):
         run(attack, view)
-    told = replace(view, grants=disclose(truth, ["oracle-loss"], client=CLIENT))
-    assert told.grants.is_oracle
+    informed_view = replace(view, grants=disclose(truth, ["oracle-loss"], client=CLIENT))
+    assert informed_view.grants.is_oracle
 
     def loss(evidence: Evidence) -> float:
         own = federation.clients[CLIENT]
         return float((design(own.x) @ vector(evidence.tensors) - own.y).square().mean())
 
-    best = run(attack, told)
+    best = run(attack, informed_view)
     assert best.rounds_spent == 5 * 4
-    assert loss(best) <= loss(run(replace(attack, tune="recorded"), told)) * (1 + 1e-9)
+    assert loss(best) <= loss(run(replace(attack, tune="recorded"), informed_view)) * (1 + 1e-9)
     params = {"0.weight": best.tensors["param:0.weight"], "0.bias": best.tensors["param:0.bias"]}
-    assert told.grants.oracle["oracle-loss"].of(view.model, params) == pytest.approx(loss(best))
+    assert informed_view.grants.oracle["oracle-loss"].of(view.model, params) == pytest.approx(loss(best))
 
 
 @pytest.mark.parametrize("attack", ACTIVE, ids=lambda attack: attack.name)

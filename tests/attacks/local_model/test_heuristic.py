@@ -206,5 +206,5 @@ def test_refuses_impossible_layers() -> None:
 
 @pytest.mark.parametrize("name", ["reading", "restrict"])
 def test_refuses_words_that_it_does_not_know(name: str) -> None:
-    with pytest.raises(BadInput, match=f"{name}: expected .* or .*, got 'other'"):
+    with pytest.raises(BadInput, match=f"{name}: expected one of .*, .*, got 'other'"):
         LocalModelHeuristic(**{name: "other"})  # type: ignore[arg-type]

@@ -107,7 +107,7 @@ def test_undetermined_when_a_column_never_varies(attack: Attack) -> None:
     ]
     found = run(attack, view_of(replace(federation, clients=tuple(blank))))
     assert found.status == "undetermined"
-    right = optimum(blank[CLIENT])  # numpy's smallest solution has zero there; the rest is still told
+    right = optimum(blank[CLIENT])  # numpy's smallest solution has zero there; the rest is still determined
     assert float((vector(found.tensors) - right)[[0, 2, 3, 4]].norm()) < 1e-8
 
 

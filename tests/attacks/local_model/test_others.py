@@ -105,5 +105,5 @@ def test_the_oracle_needs_the_records() -> None:
     transcript, _ = played(least_squares(4, rounds=1))
     with pytest.raises(Refused, match="oracle-records"):
         LocalModelOracle().run(roles.server(transcript, client=1), generator=fork(0))
-    with pytest.raises(BadInput, match="lr"):
+    with pytest.raises(BadInput, match="rates"):
         LocalModelOracle(rates=())

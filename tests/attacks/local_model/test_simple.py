@@ -19,7 +19,7 @@ from tests.attacks.by_hand import linear, table, view_with
 
 
 def two_rounds(kind: str = "weights", **grants: Any) -> View:
-    """Starts 10 and 20, updates 1 and -4, told in the wrong order; global models 10, 20 and 25."""
+    """Starts 10 and 20, updates 1 and -4, listed in the wrong order; global models 10, 20 and 25."""
     view = view_with(linear([[0.0]]), table(1), **grants)
 
     def seen(round: int, update: float) -> Observation:
