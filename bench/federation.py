@@ -44,7 +44,7 @@ def make_jobs(
                 x=torch.randn(examples, *shape, generator=source),
                 y=torch.randint(CLASSES, (examples,), generator=source),
                 schedule=draw_schedule(examples, recipe, source),
-                seams=IDENTITY,
+                hooks=IDENTITY,
                 generator=source,
             )
         )

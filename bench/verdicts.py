@@ -27,7 +27,7 @@ from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import Case, Run, planted_case
 from fedxray.audit.run.store import open_store
-from fedxray.defences.base import Defence, Seams, State, Work
+from fedxray.defences.base import Defence, Hooks, State, Work
 from fedxray.seeds import normal_like
 
 HERE = Path(__file__).resolve().parent
@@ -41,9 +41,9 @@ class NoiseOnly(Defence):
 
     name: ClassVar[str] = "noise-only"
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Replace the outgoing update by noise that does not depend on the records."""
-        return Seams(outgoing=_noise)
+        return Hooks(outgoing=_noise)
 
     def describe(self) -> str:
         """Return the line for the attacker knowledge."""

@@ -76,10 +76,10 @@ def users_code(argument: str, expected: str, remedy: str = "Fix it there.") -> I
     except FedxrayError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadInput(argument, expected=expected, got=told(error), remedy=remedy) from error
+        raise BadInput(argument, expected=expected, got=describe_error(error), remedy=remedy) from error
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Type and message of an error in a user's code, and the file and line where it arose."""
     message = " ".join(str(error).split())
     short = message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."

@@ -211,12 +211,12 @@ def test_own_attack_reports_a_missing_grant() -> None:
 
 def test_own_defence_by_hand() -> None:
     """A vector of norm 5 becomes one of norm 1 in the same direction; a short one stays."""
-    seams = (
+    hooks = (
         module("own-defence", "defence")
         .ClipUpdate(largest=1.0)
-        .seams(Work(examples=1, batch_size=1, steps=1, rounds=1))
+        .hooks(Work(examples=1, batch_size=1, steps=1, rounds=1))
     )
     update = {"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}
-    clipped, _ = seams.outgoing(update, None, fork(0))
+    clipped, _ = hooks.outgoing(update, None, fork(0))
     assert torch.allclose(torch.cat([clipped["a"], clipped["b"]]), torch.tensor([0.6, 0.8]))
-    assert float(norm(seams.outgoing(clipped, None, fork(0))[0])) == pytest.approx(1.0)
+    assert float(norm(hooks.outgoing(clipped, None, fork(0))[0])) == pytest.approx(1.0)

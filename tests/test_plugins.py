@@ -35,7 +35,7 @@ from torch import nn
 from fedxray.attacks.base import Attack, granted, single_replies
 from fedxray.attacks.evidence import of_membership
 from fedxray.data import load
-from fedxray.defences.base import Defence, Seams
+from fedxray.defences.base import Defence, Hooks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +67,8 @@ class Zero(Defence):
 
     name: ClassVar[str] = "zero"
 
-    def seams(self, work):
-        return Seams()
+    def hooks(self, work):
+        return Hooks()
 
     def describe(self):
         return "nothing"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, Seams, Told, Work
+from fedxray.defences.base import Defence, Hooks, KnownDefence, Work
 from fedxray.errors import BadInput
 from fedxray.params import norm, scaled
 
@@ -26,9 +26,9 @@ class ClipUpdate(Defence):
         if not self.largest > 0:
             raise BadInput("largest", expected="a number above 0", got=self.largest, remedy="Try 1.0.")
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Return the hook on outgoing updates; an aware attacker applies it to its guesses, too."""
-        return Seams(outgoing=self._clip, told=Told(replay=Seams(outgoing=self._clip)))
+        return Hooks(outgoing=self._clip, known=KnownDefence(replay=Hooks(outgoing=self._clip)))
 
     def describe(self) -> str:
         """Return the line for the attacker knowledge and the report."""

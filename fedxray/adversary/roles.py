@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedxray.adversary.view import Channel, GlobalModel, Grants, Observation, Own, View
+from fedxray.adversary.view import Channel, Grants, Observation, ObservedModel, Own, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_reader
@@ -144,7 +144,7 @@ def _view(
     role: str,
     target: int | None,
     observations: tuple[Observation, ...],
-    models: tuple[GlobalModel, ...],
+    models: tuple[ObservedModel, ...],
     grants: Grants | None,
     own: tuple[Own, ...] = (),
 ) -> View:
@@ -207,7 +207,7 @@ def _sums(transcript: Transcript, rounds: Sequence[int] | None) -> tuple[Observa
 
 def _globals(
     transcript: Transcript, readable: Sequence[Message], rounds: Sequence[int] | None
-) -> tuple[GlobalModel, ...]:
+) -> tuple[ObservedModel, ...]:
     """The untampered global models among these messages, one per round; an outcome is the start of the next round."""
     keys: dict[int, str] = {}  # by round
     for message in readable:
@@ -216,7 +216,8 @@ def _globals(
         keys[message.round + (message.what == "outcome")] = message.parts
     messages = _Fetching(transcript)
     return tuple(
-        GlobalModel(round, messages.params(key), messages.buffers(key)) for round, key in sorted(keys.items())
+        ObservedModel(round, messages.params(key), messages.buffers(key))
+        for round, key in sorted(keys.items())
     )
 
 
@@ -242,7 +243,7 @@ class _Fetching:
         return self._fetched[key]
 
 
-def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
+def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
     """Rounds with both global models seen, as updates of unknown contributors."""
     observations = []
     for before, after in itertools.pairwise(models):
@@ -262,7 +263,7 @@ def _differences(models: Sequence[GlobalModel]) -> tuple[Observation, ...]:
     return tuple(observations)
 
 
-def _change(before: GlobalModel, after: GlobalModel) -> Late:
+def _change(before: ObservedModel, after: ObservedModel) -> Late:
     return Late(lambda: {name: after.params[name] - value for name, value in before.params.items()})
 
 

@@ -47,7 +47,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class GlobalModel:
+class ObservedModel:
     """A global model as the adversary saw it, at the start of `round` (or after the last one)."""
 
     round: int
@@ -56,7 +56,7 @@ class GlobalModel:
 
     def __repr__(self) -> str:
         """The round; no tensor, and nothing is fetched."""
-        return f"GlobalModel(round={self.round})"
+        return f"ObservedModel(round={self.round})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ class View:
     role: str
     target: int | None  # the target client; None where the role sees only sums
     observations: tuple[Observation, ...]
-    globals: tuple[GlobalModel, ...]
+    globals: tuple[ObservedModel, ...]
     model: nn.Module
     space: Space
     loss: str

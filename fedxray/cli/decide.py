@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedxray.audit.judge.gate import Recommendation, Setting, recommend
+from fedxray.audit.judge.gate import DefenceChoice, Recommendation, recommend
 from fedxray.errors import printable, some
 from fedxray.metrics import units
 
@@ -186,7 +186,7 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
     return [*lines, f"Recommended: {recommendation.chosen.defence}", *doubtful, CAUTION]
 
 
-def _utility(setting: Setting) -> str:
+def _utility(setting: DefenceChoice) -> str:
     if setting.value is None or setting.metric is None:
         return "utility was not measured"
     value = _with_interval(setting.value, setting.low, setting.high, setting.metric)

@@ -1,4 +1,4 @@
-"""The base of all defences: four hooks into a client's work (`Seams`), the identity by default."""
+"""The base of all defences: four hooks into a client's work (`Hooks`), the identity by default."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seams:
+class Hooks:
     """Four hooks into a client's work that a defence can set; None leaves a step unchanged.
 
     The other fields describe the defence: how batches are sampled, how a batch hook combines examples (the worst case
@@ -89,7 +89,7 @@ class Seams:
     mixing: Mixing | None = None
     privacy: Callable[[int], Privacy] | None = None  # by rounds of work
     kept: Kept | None = None
-    told: Told | None = None
+    known: KnownDefence | None = None
 
     @property
     def inside_steps(self) -> bool:
@@ -102,11 +102,11 @@ class Seams:
         return self.mixing or ("none" if self.batch is None else "several")
 
 
-IDENTITY = Seams()
+IDENTITY = Hooks()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class KnownDefence:
     """What an attacker that knows the defence can use: its deterministic parts, and the variance of its noise.
 
     `replay` are the deterministic hooks; gradients must pass through them. With `cut`, entries of a reply that are zero
@@ -114,7 +114,7 @@ class Told:
     gradient of every step.
     """
 
-    replay: Seams = IDENTITY
+    replay: Hooks = IDENTITY
     cut: bool = False
     update_variance: float = 0.0
     step_variance: float = 0.0
@@ -147,7 +147,7 @@ class Defence(ABC):
         """Refuse settings that do not fit together; a hook for defences whose settings depend on each other."""
 
     @abstractmethod
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Return the hooks for a client with this work."""
 
     @abstractmethod
@@ -161,7 +161,7 @@ class NoDefence(Defence):
 
     name: ClassVar[str] = "none"
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Return no hooks."""
         return IDENTITY
 
@@ -179,14 +179,14 @@ def example_norms(gradients: Params) -> Tensor:
 # Calling hooks: what they return must have the names, shapes and types of what they got
 
 
-def entered(seams: Seams, start: Params, generator: torch.Generator) -> dict[str, Tensor]:
+def entered(hooks: Hooks, start: Params, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the received model after the incoming hook."""
-    return _params("incoming", seams.incoming, start, generator)
+    return _params("incoming", hooks.incoming, start, generator)
 
 
-def sent(seams: Seams, update: Params, generator: torch.Generator) -> dict[str, Tensor]:
+def sent(hooks: Hooks, update: Params, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the update after the outgoing hook."""
-    return _params("outgoing", seams.outgoing, update, generator)
+    return _params("outgoing", hooks.outgoing, update, generator)
 
 
 def _params(

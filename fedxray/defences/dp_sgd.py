@@ -33,11 +33,11 @@ from torch import Tensor
 from fedxray.defences.base import (
     Defence,
     ExampleGradients,
+    Hooks,
+    KnownDefence,
     Privacy,
     Sampling,
-    Seams,
     State,
-    Told,
     Work,
     example_norms,
 )
@@ -232,17 +232,17 @@ class DpSgd(Defence):
             remedy = "For instance epsilon = 10.0."
             raise BadInput("epsilon", expected="either epsilon or noise_multiplier", got=got, remedy=remedy)
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Clip and add noise in every step, on Poisson samples."""
         noise, pairs = self.noise_for(work), work.mixing == "pairs"
         poisson = self.sampling == "poisson"
         expected = expected_examples(work, poisson)
-        certain = Seams(gradients=partial(self._on_gradients, 0.0, expected))
-        return Seams(
+        certain = Hooks(gradients=partial(self._on_gradients, 0.0, expected))
+        return Hooks(
             gradients=partial(self._on_gradients, noise * self.clip, expected),
             sampling=Sampling(rate=sampling_rate(work), pairs=pairs) if poisson else None,
             privacy=partial(self._privacy, work, noise),
-            told=Told(replay=certain, step_variance=(noise * self.clip / expected) ** 2),
+            known=KnownDefence(replay=certain, step_variance=(noise * self.clip / expected) ** 2),
         )
 
     def noise_for(self, work: Work) -> float:

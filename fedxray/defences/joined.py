@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedxray.defences.base import IDENTITY, Defence, Kept, Mixing, Seams, State, Told, Work
+from fedxray.defences.base import IDENTITY, Defence, Hooks, Kept, KnownDefence, Mixing, State, Work
 from fedxray.errors import BadInput
 
 PLACES = ("incoming", "batch", "gradients", "outgoing")
@@ -20,10 +20,10 @@ class Joined(Defence):
     name: ClassVar[str] = "joined"
     parts: tuple[Defence, ...]
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Return hooks that apply the parts in order; every part keeps its own state."""
-        mixing = _worst([part.seams(work).mixed for part in self.parts])
-        inner = [part.seams(replace(work, mixing=mixing)) for part in self.parts]
+        mixing = _worst([part.hooks(work).mixed for part in self.parts])
+        inner = [part.hooks(replace(work, mixing=mixing)) for part in self.parts]
         _check_together(inner)
         return replace(
             _places(inner),
@@ -31,7 +31,7 @@ class Joined(Defence):
             sampling=_only(inner, "sampling"),
             privacy=_only(inner, "privacy"),
             kept=_kept([one.kept for one in inner if one.kept is not None]),
-            told=_told([one.told for one in inner if one.told is not None]),
+            known=_known([one.known for one in inner if one.known is not None]),
         )
 
     def describe(self) -> str:
@@ -39,11 +39,11 @@ class Joined(Defence):
         return ", then ".join(part.describe() for part in self.parts)
 
 
-def _places(inner: list[Seams]) -> Seams:
+def _places(inner: list[Hooks]) -> Hooks:
     """Return the four hooks only, each with its parts in order."""
     joined = IDENTITY
     for place in PLACES:
-        steps = [getattr(seams, place) for seams in inner]
+        steps = [getattr(hooks, place) for hooks in inner]
         if any(step is not None for step in steps):
             joined = replace(joined, **{place: _in_order(steps)})
     return joined
@@ -57,12 +57,12 @@ def _kept(parts: list[Kept]) -> Kept | None:
     return Kept(params=names, statistics=any(one.statistics for one in parts))
 
 
-def _told(parts: list[Told]) -> Told | None:
+def _known(parts: list[KnownDefence]) -> KnownDefence | None:
     """Return what an attacker can use of all: replayed in order, with the variances of independent noise added."""
     if not parts:
         return None
     certain = [one.replay for one in parts]
-    return Told(
+    return KnownDefence(
         replay=replace(_places(certain), mixing=_worst([one.mixed for one in certain])),
         cut=any(one.cut for one in parts),
         update_variance=sum(one.update_variance for one in parts),
@@ -76,11 +76,11 @@ def _worst(mixings: list[Mixing]) -> Mixing:
     return "none" if not busy else busy[0] if len(busy) == 1 else "several"
 
 
-def _only(inner: list[Seams], what: str) -> Any:
+def _only(inner: list[Hooks], what: str) -> Any:
     return next((value for one in inner if (value := getattr(one, what)) is not None), None)
 
 
-def _check_together(inner: list[Seams]) -> None:
+def _check_together(inner: list[Hooks]) -> None:
     """Refuse two that sample batches, and a change of gradients after the one with a privacy guarantee."""
     if sum(one.sampling is not None or one.privacy is not None for one in inner) > 1:
         raise BadInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedxray.defences.base import Defence, Kept, Seams, Work
+from fedxray.defences.base import Defence, Hooks, Kept, Work
 from fedxray.settings import setting
 
 
@@ -24,9 +24,9 @@ class LocalBn(Defence):
         "What stays with the client: running statistics, or these and the layers' scales and shifts.",
     )
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Change nothing; name what stays with the client."""
-        return Seams(kept=Kept(params=work.norm_params if self.keep == "statistics-and-affine" else ()))
+        return Hooks(kept=Kept(params=work.norm_params if self.keep == "statistics-and-affine" else ()))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

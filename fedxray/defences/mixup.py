@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedxray.defences.base import Defence, Examples, Seams, State, Told, Work
+from fedxray.defences.base import Defence, Examples, Hooks, KnownDefence, State, Work
 from fedxray.defences.noise import MOST
 from fedxray.seeds import permutation
 from fedxray.settings import setting
@@ -35,14 +35,16 @@ class Mixup(Defence):
         1.0, "Both parameters of the Beta distribution of the mixing weight.", above=0, most=MOST
     )
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Mix every batch; an attacker that knows the defence replays averages of pairs, the best possible guess."""
         if self.mix == "pairs":
-            in_halves = Seams(batch=partial(_average, work.classes, halves), mixing="pairs")
-            return Seams(
-                batch=partial(_average, work.classes, neighbours), mixing="pairs", told=Told(replay=in_halves)
+            in_halves = Hooks(batch=partial(_average, work.classes, halves), mixing="pairs")
+            return Hooks(
+                batch=partial(_average, work.classes, neighbours),
+                mixing="pairs",
+                known=KnownDefence(replay=in_halves),
             )
-        return Seams(batch=partial(_drawn, work.classes, self.alpha), mixing="several")
+        return Hooks(batch=partial(_drawn, work.classes, self.alpha), mixing="several")
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

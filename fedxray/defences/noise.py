@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, ExampleGradients, Seams, State, Told, Work
+from fedxray.defences.base import Defence, ExampleGradients, Hooks, KnownDefence, State, Work
 from fedxray.params import Params
 from fedxray.seeds import normal_like
 from fedxray.settings import REQUIRED, setting
@@ -36,22 +36,24 @@ class GaussianNoise(Defence):
     )
     at: Place = setting("update", PLACE)
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Add noise at the chosen place."""
-        return noise_seams(normal_like, self.scale, self.scale**2, self.at, work)
+        return noise_hooks(normal_like, self.scale, self.scale**2, self.at, work)
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         return f"Gaussian noise of standard deviation {self.scale:g} on {place_words(self.at)}"
 
 
-def noise_seams(draw: Draw, scale: float, variance: float, at: Place, work: Work) -> Seams:
-    """Return seams that add scaled draws of that variance at the chosen place."""
+def noise_hooks(draw: Draw, scale: float, variance: float, at: Place, work: Work) -> Hooks:
+    """Return hooks that add scaled draws of that variance at the chosen place."""
     if at == "update":
-        return Seams(outgoing=partial(_on_update, draw, scale), told=Told(update_variance=variance))
+        return Hooks(outgoing=partial(_on_update, draw, scale), known=KnownDefence(update_variance=variance))
     # The mean of a step averages as many draws as it has examples, or pairs of them.
     mixed = -(-work.batch_size // 2) if work.mixing == "pairs" else work.batch_size
-    return Seams(gradients=partial(_on_gradients, draw, scale), told=Told(step_variance=variance / mixed))
+    return Hooks(
+        gradients=partial(_on_gradients, draw, scale), known=KnownDefence(step_variance=variance / mixed)
+    )
 
 
 def _on_update(
@@ -91,9 +93,9 @@ class LaplaceNoise(Defence):
     )
     at: Place = setting("update", PLACE)
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Add noise at the chosen place."""
-        return noise_seams(laplace_like, self.scale, 2 * self.scale**2, self.at, work)
+        return noise_hooks(laplace_like, self.scale, 2 * self.scale**2, self.at, work)
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, ExampleGradients, Seams, State, Told, Work
+from fedxray.defences.base import Defence, ExampleGradients, Hooks, KnownDefence, State, Work
 from fedxray.defences.noise import PLACE, Place, place_words
 from fedxray.params import Params
 from fedxray.seeds import uniform_like
@@ -31,12 +31,12 @@ class Pruning(Defence):
     )
     at: Place = setting("update", PLACE)
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Prune at the chosen place; an attacker that knows the defence matches surviving entries, or replays it."""
         if self.at == "update":
-            return Seams(outgoing=self._on_update, told=Told(cut=True))
+            return Hooks(outgoing=self._on_update, known=KnownDefence(cut=True))
         certain = self._on_gradients if self.by == "magnitude" else self._on_average
-        return Seams(gradients=self._on_gradients, told=Told(replay=Seams(gradients=certain)))
+        return Hooks(gradients=self._on_gradients, known=KnownDefence(replay=Hooks(gradients=certain)))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, Seams, State, Told, Work
+from fedxray.defences.base import Defence, Hooks, KnownDefence, State, Work
 from fedxray.settings import setting
 
 MOST_BITS = 16
@@ -26,9 +26,9 @@ class Quantise(Defence):
 
     bits: int = setting(8, "Bits per entry.", least=1, most=MOST_BITS)
 
-    def seams(self, work: Work) -> Seams:
+    def hooks(self, work: Work) -> Hooks:
         """Quantise the update; an attacker that knows the defence quantises a replayed update too."""
-        return Seams(outgoing=self._on_update, told=Told(replay=Seams(outgoing=self._passing)))
+        return Hooks(outgoing=self._on_update, known=KnownDefence(replay=Hooks(outgoing=self._passing)))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

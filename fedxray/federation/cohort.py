@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedxray.defences.base import IDENTITY, Seams, entered, sent
+from fedxray.defences.base import IDENTITY, Hooks, entered, sent
 from fedxray.federation.local import Batch, LocalResult, local_update, objective
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.stacked import Layer, stacked_layers, stacked_objective
@@ -37,7 +37,7 @@ class ClientJob:
     x: Tensor  # [examples, ...]
     y: Tensor  # [examples]
     schedule: Schedule
-    seams: Seams  # hooks of the defence
+    hooks: Hooks  # hooks of the defence
     generator: torch.Generator  # for the draws of the defence and of dropout
 
 
@@ -54,7 +54,7 @@ def stacking_pays(jobs: Sequence[ClientJob]) -> bool:
 
     Buffers and hooks inside the steps belong to one client, so such clients are trained one by one.
     """
-    if len(jobs) < 2 or any(job.seams.inside_steps or job.buffers for job in jobs):
+    if len(jobs) < 2 or any(job.hooks.inside_steps or job.buffers for job in jobs):
         return False
     return _most_side_by_side(jobs) >= LEAST_STACKED
 
@@ -76,7 +76,7 @@ def train_one(model: nn.Module, job: ClientJob, recipe: Recipe) -> LocalResult:
             batches,
             recipe,
             objective(model, recipe.loss),
-            seams=job.seams,
+            hooks=job.hooks,
             generator=job.generator,
         )
 
@@ -129,7 +129,7 @@ def _train_group(layers: list[Layer], jobs: Sequence[ClientJob], recipe: Recipe)
     origins = [_enter(job) for job in jobs]
     starts = stack(origins)  # [clients, ...] by name
     evaluate = stacked_objective(layers, recipe.loss)
-    result = local_update(starts, {}, _stacked_batches(jobs, starts), recipe, evaluate, seams=IDENTITY)
+    result = local_update(starts, {}, _stacked_batches(jobs, starts), recipe, evaluate, hooks=IDENTITY)
     updates = unstack(result.update)
     return [
         _leave(job, origin, update, recipe)
@@ -166,19 +166,19 @@ def _padded(index: Tensor, steps: int, width: int) -> Tensor:
 
 def _enter(job: ClientJob) -> Params:
     """The model from which the client trains: what it was sent, after the incoming hook of its defence."""
-    if job.seams.incoming is None:
+    if job.hooks.incoming is None:
         return job.start
     with _own_draws(job):
-        return entered(job.seams, job.start, job.generator)
+        return entered(job.hooks, job.start, job.generator)
 
 
 def _leave(job: ClientJob, origin: Params, update: dict[str, Tensor], recipe: Recipe) -> LocalResult:
     """One client's reply, measured from the model that it was sent, as `local_update` does."""
-    if job.seams.incoming and recipe.kind == "weights":
+    if job.hooks.incoming and recipe.kind == "weights":
         reply = add(update, subtract(origin, job.start))
     else:
         reply = each(torch.clone, update)  # a view of the stack would keep all clients' updates in memory
-    if job.seams.outgoing is None:
+    if job.hooks.outgoing is None:
         return LocalResult(update=reply, buffers=dict(job.buffers))
     with _own_draws(job):  # a user's own defence may draw from torch's global generator
-        return LocalResult(update=sent(job.seams, reply, job.generator), buffers=dict(job.buffers))
+        return LocalResult(update=sent(job.hooks, reply, job.generator), buffers=dict(job.buffers))

@@ -21,8 +21,8 @@ from torch.func import functional_call, vmap
 from fedxray.defences.base import (
     IDENTITY,
     ExampleGradients,
+    Hooks,
     OnGradients,
-    Seams,
     changed,
     entered,
     mixed,
@@ -108,14 +108,14 @@ def local_update(
     recipe: Recipe,
     evaluate: Objective,
     *,
-    seams: Seams = IDENTITY,
+    hooks: Hooks = IDENTITY,
     generator: torch.Generator | None = None,
     keep_graph: bool = False,
     segment: int | None = None,
 ) -> LocalResult:
     """Run the local steps from `start`, one for each batch, and return the reply of the client.
 
-    `evaluate` gives the loss of a batch (`objective`, or `stacked_objective` for stacked clients). `seams` are the
+    `evaluate` gives the loss of a batch (`objective`, or `stacked_objective` for stacked clients). `hooks` are the
     hooks of a defence, which draw from `generator`. With `keep_graph` the result can be differentiated with respect
     to the batches and `start`; with `segment` at most that number of steps is in the graph at a time, and all but the
     last segment are computed twice.
@@ -123,28 +123,28 @@ def local_update(
     The update is always measured from `start`, the model that was sent, even where a defence changes what came in.
     """
     source = generator if generator is not None else torch.Generator(device="cpu")
-    origin = entered(seams, start, source)
+    origin = entered(hooks, start, source)
     params = origin if keep_graph else each(torch.detach, origin)
     state = LocalState(params=params, velocity={}, buffers=dict(buffers))
     work = _Round(
-        origin=origin, recipe=recipe, evaluate=evaluate, seams=seams, source=source, states=[None, None]
+        origin=origin, recipe=recipe, evaluate=evaluate, hooks=hooks, source=source, states=[None, None]
     )
     if recipe.kind == "gradient":
         for batch in batches:  # fedsgd: one batch with all examples, and no step of the client itself
             with torch.enable_grad():
                 gradient, buffers_after = work.gradient(state, batch, keep_graph)
                 # What a client keeps to itself it must train itself: the server never steps these parameters.
-                stepped = _step(params, gradient, recipe.learning_rate, None) if seams.kept else params
-                return _reply(scaled(gradient, -1.0), stepped, buffers_after, seams, source)
+                stepped = _step(params, gradient, recipe.learning_rate, None) if hooks.kept else params
+                return _reply(scaled(gradient, -1.0), stepped, buffers_after, hooks, source)
     if keep_graph and segment is not None:
-        assert seams is IDENTITY, "steps that are repeated must not draw"
+        assert hooks is IDENTITY, "steps that are repeated must not draw"
         rest = list(batches)
         while len(rest) > segment:
             state, rest = _steps_twice(work, state, rest[:segment]), rest[segment:]
         batches = rest  # the last segment is differentiated first, so its graph is kept
     state = work.steps(state, batches, keep_graph)
     with torch.enable_grad():
-        return _reply(subtract(state.params, start), state.params, state.buffers, seams, source)
+        return _reply(subtract(state.params, start), state.params, state.buffers, hooks, source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class _Round:
     origin: Params  # the model after the incoming hook, to which fedprox pulls
     recipe: Recipe
     evaluate: Objective
-    seams: Seams
+    hooks: Hooks
     source: torch.Generator
     states: list[object]  # of the batch hook and of the gradients hook
 
@@ -162,12 +162,12 @@ class _Round:
         self, state: LocalState, batch: Batch, keep_graph: bool
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The gradient of one batch, through the hooks of a defence where it has any, and the buffers after it."""
-        if self.seams.batch is not None:
+        if self.hooks.batch is not None:
             examples = batch.x, batch.y
-            (x, y), self.states[0] = mixed(self.seams.batch, examples, self.states[0], self.source)
+            (x, y), self.states[0] = mixed(self.hooks.batch, examples, self.states[0], self.source)
             batch = Batch(x=x, y=y, weight=batch.weight, active=batch.active)
-        if self.seams.gradients is not None:
-            return self._through_examples(self.seams.gradients, state, batch)
+        if self.hooks.gradients is not None:
+            return self._through_examples(self.hooks.gradients, state, batch)
         leaves = {
             name: value if keep_graph and value.requires_grad else value.detach().requires_grad_()
             for name, value in state.params.items()
@@ -264,14 +264,14 @@ def _reply(
     update: dict[str, Tensor],
     params: Params,
     buffers: dict[str, Tensor],
-    seams: Seams,
+    hooks: Hooks,
     generator: torch.Generator,
 ) -> LocalResult:
     """The reply of a client; a parameter that it keeps to itself is sent as if it had not changed."""
-    kept = {name: params[name] for name in (seams.kept.params if seams.kept else ())}
+    kept = {name: params[name] for name in (hooks.kept.params if hooks.kept else ())}
     for name in kept:
         update[name] = torch.zeros_like(update[name])
-    return LocalResult(update=sent(seams, update, generator), buffers=buffers, kept=kept)
+    return LocalResult(update=sent(hooks, update, generator), buffers=buffers, kept=kept)
 
 
 # Gradient checkpointing: work that stores only its inputs, and is repeated when its derivative is needed

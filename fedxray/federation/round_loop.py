@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Kept, Seams
+from fedxray.defences.base import Hooks, Kept
 from fedxray.errors import BadInput, Diverged
 from fedxray.federation.cohort import ClientJob, train
 from fedxray.federation.local import LocalResult, in_train_mode
@@ -271,7 +271,7 @@ class _Run:
         self._kept_by_clients = federation.kept()
         self._network = in_train_mode(federation.model)
         self._kept = recorded_rounds(federation.record, federation.rounds)
-        self._seams: dict[int, Seams] = {}
+        self._hooks: dict[int, Hooks] = {}
         self._unsaved: set[int] = set()  # clients whose own state changed since it was recorded
 
     def round(self, round: int, model: Parts) -> Parts:
@@ -314,7 +314,7 @@ class _Run:
     def _job(self, round: int, client: int, start: Parts, fresh: bool) -> ClientJob:
         """One client's work in a round, from the model it was sent and its own state."""
         records, recipe = self.federation.clients[client], self.federation.recipe
-        seams = self._seams_of(client)
+        hooks = self._hooks_of(client)
         # A server that repeats a round must not get the same noise twice, or it could subtract it.
         asked = (start.params,) if fresh else ()
         own = self.own.get(client, Parts({}))
@@ -324,15 +324,15 @@ class _Run:
             buffers=own.buffers or start.buffers,
             x=records.x,
             y=records.y,
-            schedule=client_schedule(len(records), recipe, self.seed, client, round, seams.sampling, asked),
-            seams=seams,
+            schedule=client_schedule(len(records), recipe, self.seed, client, round, hooks.sampling, asked),
+            hooks=hooks,
             generator=fork(self.seed, "client", client, round, *asked),
         )
 
-    def _seams_of(self, client: int) -> Seams:
-        if client not in self._seams:
-            self._seams[client] = self.federation.defence.seams(self.federation.work(client))
-        return self._seams[client]
+    def _hooks_of(self, client: int) -> Hooks:
+        if client not in self._hooks:
+            self._hooks[client] = self.federation.defence.hooks(self.federation.work(client))
+        return self._hooks[client]
 
 
 def _check_finite(model: Parts, round: int) -> None:

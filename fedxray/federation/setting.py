@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedxray.data.dataset import Records, Space
-from fedxray.defences.base import Defence, Kept, Mixing, NoDefence, Seams, Work
+from fedxray.defences.base import Defence, Hooks, Kept, Mixing, NoDefence, Work
 from fedxray.errors import BadInput, check_whole, some, unknown_name
 from fedxray.federation.cohort import ClientJob, train_one
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.truth import Truth, kept_of, work_of
-from fedxray.lookup import told as describe_error
+from fedxray.lookup import describe_error
 from fedxray.params import buffers_of, parameters_of
 from fedxray.seeds import fork, permutation
 
@@ -105,21 +105,21 @@ def values_per_channel(model: nn.Module, sample: Tensor) -> dict[str, int]:
     return counts
 
 
-def check_seams(seams: object) -> Seams:
+def check_hooks(hooks: object) -> Hooks:
     """The hooks of a defence, refused where its method returned something else."""
-    if isinstance(seams, Seams):
-        return seams
+    if isinstance(hooks, Hooks):
+        return hooks
     raise BadInput(
         "defence",
-        expected="its method seams to return a fedxray.defences.base.Seams",
-        got=type(seams).__name__,
-        remedy="Return Seams() where nothing is to be changed.",
+        expected="its method hooks to return a fedxray.defences.base.Hooks",
+        got=type(hooks).__name__,
+        remedy="Return Hooks() where nothing is to be changed.",
     )
 
 
-def check_example_gradients(model: nn.Module, seams: Seams) -> None:
+def check_example_gradients(model: nn.Module, hooks: Hooks) -> None:
     """Refuse a defence on the gradients of single examples where BatchNorm mixes the examples of a batch."""
-    if seams.gradients is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
+    if hooks.gradients is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
         raise BadInput(
             "defence",
             expected="a model without BatchNorm for a defence on the gradients of single examples",
@@ -128,11 +128,11 @@ def check_example_gradients(model: nn.Module, seams: Seams) -> None:
         )
 
 
-def check_kept(model: nn.Module, seams: Seams) -> None:
+def check_kept(model: nn.Module, hooks: Hooks) -> None:
     """Refuse a defence that keeps parameters which are not trained, or BatchNorm layers of a model without them."""
-    if seams.kept is None:
+    if hooks.kept is None:
         return
-    unknown = [name for name in seams.kept.params if name not in parameters_of(model)]
+    unknown = [name for name in hooks.kept.params if name not in parameters_of(model)]
     if unknown:
         raise BadInput(
             "defence",
@@ -188,10 +188,10 @@ class Federation:
             raise BadInput("participation", expected=expected, got=self.participation, remedy=remedy)
         recorded_rounds(self.record, self.rounds)
         sizes = [len(records) for records in self.clients]
-        seams = check_seams(self.defence.seams(self.work(0)))
-        check_batches(self.model, self.clients[0].x[:1], sizes, self.recipe, seams.mixed)
-        check_example_gradients(self.model, seams)
-        check_kept(self.model, seams)
+        hooks = check_hooks(self.defence.hooks(self.work(0)))
+        check_batches(self.model, self.clients[0].x[:1], sizes, self.recipe, hooks.mixed)
+        check_example_gradients(self.model, hooks)
+        check_kept(self.model, hooks)
 
     @classmethod
     def of(cls, truth: Truth) -> Federation:
@@ -302,8 +302,8 @@ def try_defence(federation: Federation, *, own: bool) -> None:
 
     `own` marks a user's own defence; its errors pass through unchanged, so that the caller can report their place.
     """
-    seams = federation.defence.seams(federation.work(0))
-    if not own and seams.gradients is None:
+    hooks = federation.defence.hooks(federation.work(0))
+    if not own and hooks.gradients is None:
         return
     records = federation.clients[0]
     job = ClientJob(
@@ -313,7 +313,7 @@ def try_defence(federation: Federation, *, own: bool) -> None:
         x=records.x,
         y=records.y,
         schedule=Schedule(torch.arange(min(EXAMPLES, len(records)), device="cpu")[None]),
-        seams=seams,
+        hooks=hooks,
         generator=fork(0, "defence tried out"),
     )
     try:

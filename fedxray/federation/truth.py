@@ -50,13 +50,13 @@ class Truth:
 
     def schedule(self, client: int, round: int) -> Schedule:
         """The batches that this client used in that round."""
-        sampling = self.defence.seams(self.work(client)).sampling
+        sampling = self.defence.hooks(self.work(client)).sampling
         return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round, sampling)
 
 
 def kept_of(defence: Defence, work: Work, recipe: Recipe) -> Kept:
     """The parameters and statistics that clients keep to themselves, by the recipe or by the defence."""
-    by_defence, local = defence.seams(work).kept, recipe.batch_norm == "local"
+    by_defence, local = defence.hooks(work).kept, recipe.batch_norm == "local"
     if by_defence is None:
         return Kept(statistics=local)
     return replace(by_defence, statistics=by_defence.statistics or local)

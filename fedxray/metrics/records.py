@@ -170,14 +170,14 @@ def row_scores(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Score
     if guess.ndim != 2 or guess.shape[1:] != truth.shape[1:]:
         expected, remedy = f"rows of {truth.shape[-1]} numbers", "Give rows as the model gets them."
         raise BadInput("guess", expected=expected, got=list(guess.shape), remedy=remedy)
-    recovered = values_told(guess, truth, columns)  # [g, t, columns]
+    recovered = recovered_values(guess, truth, columns)  # [g, t, columns]
     guesses, rows = assignment(recovered.sum(-1) + _nearness(guess, truth))
     shares = torch.zeros(len(truth), dtype=torch.float32, device=truth.device)
     shares[rows] = recovered[guesses, rows].to(torch.float32).mean(-1)
     return from_records({"values_recovered": shares})
 
 
-def values_told(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Tensor:
+def recovered_values(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Tensor:
     """Whether each guess recovers each value of each true row; bool [g, t, columns]."""
     by_column = []
     for column in columns:

@@ -15,7 +15,7 @@ from fedxray import plugins
 from fedxray.data.checks import max_bytes
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, unknown_key
-from fedxray.lookup import load_factory, told, users_code
+from fedxray.lookup import describe_error, load_factory, users_code
 from fedxray.models import MODELS
 from fedxray.settings import check_arguments
 
@@ -152,7 +152,9 @@ def _try_out(model: nn.Module, space: Space, path: str) -> None:
             output = model(blank)
     except (Exception, SystemExit) as error:  # nothing but the user's network runs here
         expected = f"a network for inputs {list(blank.shape)}"
-        raise _bad_factory(expected, told(error), f"Build the network of {path} from space.shape.") from error
+        raise _bad_factory(
+            expected, describe_error(error), f"Build the network of {path} from space.shape."
+        ) from error
     finally:
         for module, training in modes:
             module.training = training

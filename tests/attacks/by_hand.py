@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedxray.adversary.view import GlobalModel, Grants, Observation, View
+from fedxray.adversary.view import Grants, Observation, ObservedModel, View
 from fedxray.data.dataset import Column, Space
 
 
@@ -64,7 +64,7 @@ def view_with(
         role="server",
         target=0,
         observations=(seen,),
-        globals=(GlobalModel(0, start, {}),),
+        globals=(ObservedModel(0, start, {}),),
         model=model,
         space=space,
         loss=loss,

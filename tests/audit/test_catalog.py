@@ -13,7 +13,7 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.audit import catalog
 from fedxray.audit.catalog import describe, fill_fields
-from fedxray.defences.base import Defence, NoDefence, Seams, Work
+from fedxray.defences.base import Defence, Hooks, NoDefence, Work
 from fedxray.defences.joined import Joined
 from fedxray.errors import BadInput
 
@@ -154,8 +154,8 @@ class Left(Defence):
     scale: float = 1.0
     depth: int = 1
 
-    def seams(self, work: Work) -> Seams:
-        return Seams()
+    def hooks(self, work: Work) -> Hooks:
+        return Hooks()
 
     def describe(self) -> str:
         return "left"
@@ -168,8 +168,8 @@ class Right(Defence):
     name: ClassVar[str] = "right"
     scale: float = 1.0
 
-    def seams(self, work: Work) -> Seams:
-        return Seams()
+    def hooks(self, work: Work) -> Hooks:
+        return Hooks()
 
     def describe(self) -> str:
         return "right"

@@ -31,7 +31,7 @@ def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("flat", r"'hidden1\.weight' as torch.float32 .* from its hook outgoing"),
         ("broken", r"defence tests.*ZeroDivisionError.*users_parts\.py:\d+"),
-        ("no_seams", "its method seams to return a fedxray.defences.base.Seams, got NoneType"),
+        ("no_hooks", "its method hooks to return a fedxray.defences.base.Hooks, got NoneType"),
         ("no_words", r"describe\(\) to return a text, got int"),
         ("keeps_nothing_known", "names of trained parameters to keep, got 'nowhere.weight'"),
     ],

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.data.dataset import Space
-from fedxray.defences.base import Defence, Kept, Seams, Work
+from fedxray.defences.base import Defence, Hooks, Kept, Work
 
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Defence):
-    """A defence with these seams and words."""
+    """A defence with these hooks and words."""
 
     name: ClassVar[str] = "own"
     given: Any
     words: Any = "mine"
 
-    def seams(self, work: Work) -> Seams:
-        found: Seams = self.given
+    def hooks(self, work: Work) -> Hooks:
+        found: Hooks = self.given
         return found
 
     def describe(self) -> str:
@@ -30,7 +30,7 @@ class Own(Defence):
 
 
 def _outgoing(change: Any) -> Defence:
-    return Own(given=Seams(outgoing=lambda update, state, generator: (change(update), state)))
+    return Own(given=Hooks(outgoing=lambda update, state, generator: (change(update), state)))
 
 
 def flat() -> Defence:
@@ -41,16 +41,16 @@ def broken() -> Defence:
     return _outgoing(lambda update: 1 / 0)
 
 
-def no_seams() -> Defence:
+def no_hooks() -> Defence:
     return Own(given=None)
 
 
 def no_words() -> Defence:
-    return Own(given=Seams(), words=3)
+    return Own(given=Hooks(), words=3)
 
 
 def keeps_nothing_known() -> Defence:
-    return Own(given=Seams(kept=Kept(params=("nowhere.weight",))))
+    return Own(given=Hooks(kept=Kept(params=("nowhere.weight",))))
 
 
 def ambient() -> Defence:

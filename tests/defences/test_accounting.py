@@ -161,7 +161,7 @@ def test_the_engine_of_opacus_agrees(sampling: str) -> None:
             optimiser.step()
         theirs = engine.get_epsilon(1e-5)
     assert [step[1:] for step in engine.accountant.history] == [(sampling_rate(work), 24)]
-    privacy = used.seams(work).privacy
+    privacy = used.hooks(work).privacy
     assert privacy is not None
     ours = privacy(3)
     assert ours.epsilon == pytest.approx(theirs, rel=0.02) and ours.steps == 24
@@ -185,18 +185,18 @@ def _noise_of_opacus(epsilon: float, rate: float, steps: int) -> float:
 
 def test_what_counts_is_every_round_worked() -> None:
     work = Work(examples=40, batch_size=10, steps=4, rounds=5)
-    seams = DpSgd(epsilon=2.0).seams(work)
-    assert seams.privacy is not None
-    none, planned, more = (seams.privacy(rounds) for rounds in (0, 5, 9))
+    hooks = DpSgd(epsilon=2.0).hooks(work)
+    assert hooks.privacy is not None
+    none, planned, more = (hooks.privacy(rounds) for rounds in (0, 5, 9))
     assert none.epsilon == 0.0
     assert planned.epsilon is not None and planned.epsilon <= 2.0 < (more.epsilon or 0.0)
     assert more.steps == 36
-    longer = DpSgd(epsilon=2.0, rounds=9).seams(work).privacy
+    longer = DpSgd(epsilon=2.0, rounds=9).hooks(work).privacy
     assert longer is not None and (longer(9).epsilon or 9) <= 2.0
 
 
 def test_without_noise_nothing_is_claimed() -> None:
-    privacy = DpSgd(noise_multiplier=0.0).seams(Work(examples=4, batch_size=2, steps=2, rounds=1)).privacy
+    privacy = DpSgd(noise_multiplier=0.0).hooks(Work(examples=4, batch_size=2, steps=2, rounds=1)).privacy
     assert privacy is not None and privacy(1).epsilon is None and "no noise" in privacy(1).note
 
 
@@ -206,10 +206,10 @@ def test_two_promises_and_changes_after_one_are_refused() -> None:
     work, private = Work(examples=4, batch_size=2, steps=2, rounds=1), DpSgd(noise_multiplier=1.0)
     noisy = GaussianNoise(scale=1.0, at="gradients")
     with pytest.raises(BadInput, match="one defence that samples batches"):
-        Joined(parts=(private, DpSgd(noise_multiplier=2.0))).seams(work)
+        Joined(parts=(private, DpSgd(noise_multiplier=2.0))).hooks(work)
     with pytest.raises(BadInput, match="last of the defences on gradients"):
-        Joined(parts=(private, noisy)).seams(work)
-    assert Joined(parts=(noisy, private)).seams(work).privacy is not None
+        Joined(parts=(private, noisy)).hooks(work)
+    assert Joined(parts=(noisy, private)).hooks(work).privacy is not None
 
 
 def canary_run(planted: bool, used: DpSgd) -> Federation:
@@ -250,7 +250,7 @@ def lower_bound(used: DpSgd, delta: float, trials: int) -> float:
 
 def test_a_planted_record_never_proves_more_than_is_promised() -> None:
     used, delta = DpSgd(noise_multiplier=2.0, delta=0.01), 0.01
-    privacy = used.seams(Work(examples=6, batch_size=3, steps=4, rounds=1)).privacy
+    privacy = used.hooks(Work(examples=6, batch_size=3, steps=4, rounds=1)).privacy
     assert privacy is not None
     promised = privacy(1).epsilon
     assert promised is not None and promised < 1.5
@@ -272,6 +272,6 @@ def test_odd_settings_never_break_the_accountant_and_it_is_named() -> None:
 
 def test_without_a_finite_epsilon_the_reason_is_told() -> None:
     work = Work(examples=8, batch_size=4, steps=2, rounds=3)
-    privacy = DpSgd(noise_multiplier=1e-200).seams(work).privacy
+    privacy = DpSgd(noise_multiplier=1e-200).hooks(work).privacy
     assert privacy is not None
     assert (privacy(3).epsilon, privacy(3).note) == (None, TOO_LITTLE)

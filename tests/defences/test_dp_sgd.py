@@ -57,9 +57,9 @@ def step(used: DpSgd, seed: int = 0) -> dict[str, torch.Tensor]:
     model, data = network("mlp", torch.float64), records(6, dtype=torch.float64)
     recipe = Recipe(learning_rate=1.0)
     batch, evaluate = Batch(x=data.x, y=data.y), objective(model, recipe.loss)
-    seams = used.seams(Work(examples=6, batch_size=6, steps=1, rounds=1))
+    hooks = used.hooks(Work(examples=6, batch_size=6, steps=1, rounds=1))
     return local_update(
-        parameters_of(model), {}, [batch], recipe, evaluate, seams=seams, generator=fork(seed, "draw")
+        parameters_of(model), {}, [batch], recipe, evaluate, hooks=hooks, generator=fork(seed, "draw")
     ).update
 
 
@@ -92,27 +92,27 @@ def test_a_large_clip_without_noise_is_plain_training() -> None:
 
 
 def test_the_noise_is_drawn_once_per_step_for_the_sum() -> None:
-    seam = defence(clip=2.0, noise=1.5).seams(Work(examples=20, batch_size=10, steps=2, rounds=1)).gradients
-    assert seam is not None
+    hook = defence(clip=2.0, noise=1.5).hooks(Work(examples=20, batch_size=10, steps=2, rounds=1)).gradients
+    assert hook is not None
     value = ExampleGradients(each={"w": torch.zeros(7, 200, 100)}, divisor=torch.tensor(7.0))
-    noised, _ = seam(value, None, fork(0, "noise"))
+    noised, _ = hook(value, None, fork(0, "noise"))
     assert noised.extra is not None
     assert_normal(noised.extra["w"], 3.0)
     assert_normal(noised.combined()["w"], 0.3)  # divided by a full batch of 10, not by the 7 that came
-    twice, _ = seam(noised, None, fork(1, "noise"))
+    twice, _ = hook(noised, None, fork(1, "noise"))
     assert twice.extra is not None
     assert_normal(twice.extra["w"], 3.0 * 2**0.5)
 
 
 def test_an_empty_batch_is_a_step_of_noise() -> None:
     model = torch.nn.Linear(100, 200, bias=False)
-    seams = defence(clip=1.0, noise=2.0, sampling="poisson").seams(
+    hooks = defence(clip=1.0, noise=2.0, sampling="poisson").hooks(
         Work(examples=20, batch_size=5, steps=4, rounds=1)
     )
     batch = Batch(x=torch.zeros(0, 100), y=torch.zeros(0, dtype=torch.int64))
     found = local_update(
         parameters_of(model), {}, [batch], Recipe(learning_rate=1.0), objective(model, "cross-entropy"),
-        seams=seams, generator=fork(0, "draw"),
+        hooks=hooks, generator=fork(0, "draw"),
     ).update  # fmt: skip
     assert_normal(found["weight"], 2.0 / 5)
 

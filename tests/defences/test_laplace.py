@@ -26,20 +26,20 @@ def assert_laplace(sample: torch.Tensor, scale: float) -> None:
 
 
 def test_noise_on_the_update_has_the_scale() -> None:
-    seams = LaplaceNoise(scale=0.3).seams(WORK)
-    assert seams.outgoing is not None and seams.told is not None
-    noised, _ = seams.outgoing({"a": torch.full((200, 100), 3.0)}, None, fork(0, "noise"))
+    hooks = LaplaceNoise(scale=0.3).hooks(WORK)
+    assert hooks.outgoing is not None and hooks.known is not None
+    noised, _ = hooks.outgoing({"a": torch.full((200, 100), 3.0)}, None, fork(0, "noise"))
     assert_laplace(noised["a"] - 3.0, 0.3)
-    assert seams.told.update_variance == pytest.approx(float((noised["a"] - 3.0).var()), rel=0.1)
+    assert hooks.known.update_variance == pytest.approx(float((noised["a"] - 3.0).var()), rel=0.1)
 
 
 def test_noise_on_gradients_is_drawn_for_every_example() -> None:
-    seams = LaplaceNoise(scale=0.5, at="gradients").seams(WORK)
-    assert seams.gradients is not None and seams.told is not None
+    hooks = LaplaceNoise(scale=0.5, at="gradients").hooks(WORK)
+    assert hooks.gradients is not None and hooks.known is not None
     value = ExampleGradients(each={"w": torch.zeros(4, 100, 40)}, divisor=torch.tensor(4.0))
-    noised, _ = seams.gradients(value, None, fork(0, "noise"))
+    noised, _ = hooks.gradients(value, None, fork(0, "noise"))
     assert_laplace(noised.each["w"], 0.5)
-    assert seams.told.step_variance == pytest.approx(float(noised.combined()["w"].var()), rel=0.1)
+    assert hooks.known.step_variance == pytest.approx(float(noised.combined()["w"].var()), rel=0.1)
 
 
 def test_draws_follow_the_tensor_and_are_finite() -> None:

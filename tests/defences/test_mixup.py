@@ -23,9 +23,9 @@ WORK = Work(examples=8, batch_size=4, steps=2, rounds=3, classes=3)
 
 
 def mixed(defence: Mixup, x: Any, y: Any, work: Work = WORK, seed: int = 0) -> tuple[list[Any], list[Any]]:
-    seam = defence.seams(work).batch
-    assert seam is not None
-    (new_x, new_y), _ = seam((torch.tensor(x), torch.tensor(y)), None, fork(seed))
+    hook = defence.hooks(work).batch
+    assert hook is not None
+    (new_x, new_y), _ = hook((torch.tensor(x), torch.tensor(y)), None, fork(seed))
     return new_x.tolist(), new_y.tolist()
 
 
@@ -97,14 +97,14 @@ def test_with_dp_sgd_pairs_are_counted_and_more_is_not_claimed() -> None:
     work = Work(examples=40, batch_size=40, steps=1, rounds=5, classes=3)
     private = DpSgd(noise_multiplier=20.0)
     alone, pairs, several = (
-        Joined(parts=parts).seams(work).privacy
+        Joined(parts=parts).hooks(work).privacy
         for parts in ((private,), (private, Mixup()), (Mixup(mix="drawn"), private))
     )
     assert alone is not None and pairs is not None and several is not None
     one, two, none = alone(5), pairs(5), several(5)
     assert one.epsilon is not None and two.epsilon is not None and two.epsilon > 2 * one.epsilon
     assert IN_PAIRS in two.note and none.epsilon is None and none.note == NOT_COUNTED
-    target = Joined(parts=(DpSgd(epsilon=5.0), Mixup())).seams(work).privacy
+    target = Joined(parts=(DpSgd(epsilon=5.0), Mixup())).hooks(work).privacy
     assert target is not None and 4.9 < (target(5).epsilon or 0) <= 5.0
 
 

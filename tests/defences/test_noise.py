@@ -32,10 +32,10 @@ def assert_normal(sample: torch.Tensor, scale: float) -> None:
 
 @pytest.mark.parametrize("scale", [0.03, 2.0])
 def test_noise_on_the_update_has_the_scale(scale: float) -> None:
-    seam = GaussianNoise(scale=scale).seams(WORK).outgoing
-    assert seam is not None
+    hook = GaussianNoise(scale=scale).hooks(WORK).outgoing
+    assert hook is not None
     update = {"a": torch.full((200, 100), 3.0), "b": torch.full((20_000,), -1.0)}
-    noised, state = seam(update, None, fork(0, "noise"))
+    noised, state = hook(update, None, fork(0, "noise"))
     assert state is None
     for name, value in update.items():
         assert_normal(noised[name] - value, scale)
@@ -44,10 +44,10 @@ def test_noise_on_the_update_has_the_scale(scale: float) -> None:
 
 
 def test_noise_on_gradients_is_drawn_for_every_example() -> None:
-    seam = GaussianNoise(scale=0.5, at="gradients").seams(WORK).gradients
-    assert seam is not None
+    hook = GaussianNoise(scale=0.5, at="gradients").hooks(WORK).gradients
+    assert hook is not None
     value = ExampleGradients(each={"w": torch.zeros(50, 40, 10)}, divisor=torch.tensor(50.0))
-    noised, _ = seam(value, None, fork(0, "noise"))
+    noised, _ = hook(value, None, fork(0, "noise"))
     assert_normal(noised.each["w"], 0.5)
     assert_normal(noised.combined()["w"], 0.5 / math.sqrt(50))
     assert value.each["w"].abs().max() == 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import ExampleGradients, Seams, changed, entered, mixed, sent
+from fedxray.defences.base import ExampleGradients, Hooks, changed, entered, mixed, sent
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 
@@ -38,19 +38,19 @@ def only(change: Callable[[dict[str, Tensor]], Any]) -> Callable[..., Any]:
 def test_parameters_of_another_form_are_refused_coming_and_going(step: Any, words: str) -> None:
     for place, go in (("incoming", entered), ("outgoing", sent)):
         with pytest.raises(BadInput, match=words.replace("PLACE", place)):
-            go(Seams(**{place: step}), GIVEN, fork(0))
+            go(Hooks(**{place: step}), GIVEN, fork(0))
 
 
-def test_a_seam_that_writes_into_another_form_is_noticed_and_values_pass() -> None:
+def test_a_hook_that_writes_into_another_form_is_noticed_and_values_pass() -> None:
     def shrink(value: dict[str, Tensor], state: Any, generator: Any) -> Any:
         value["w"].resize_(1, 3)
         return value, state
 
     with pytest.raises(BadInput, match="'w' as"):
-        sent(Seams(outgoing=shrink), {name: value.clone() for name, value in GIVEN.items()}, fork(0))
-    double = Seams(outgoing=only(lambda value: {name: 2 * one for name, one in value.items()}))
+        sent(Hooks(outgoing=shrink), {name: value.clone() for name, value in GIVEN.items()}, fork(0))
+    double = Hooks(outgoing=only(lambda value: {name: 2 * one for name, one in value.items()}))
     assert sent(double, GIVEN, fork(0))["w"].tolist() == [[2.0] * 3] * 2
-    assert sent(Seams(), GIVEN, fork(0)) == GIVEN
+    assert sent(Hooks(), GIVEN, fork(0)) == GIVEN
 
 
 @pytest.mark.parametrize(

@@ -32,43 +32,43 @@ def test_the_smallest_go_and_the_rest_stays(row: list[float], share: float) -> N
 
 
 def test_every_tensor_of_the_update_loses_its_share() -> None:
-    seam = Pruning(share=0.75).seams(WORK).outgoing
-    assert seam is not None
+    hook = Pruning(share=0.75).hooks(WORK).outgoing
+    assert hook is not None
     update = {"a": torch.randn(8, 5), "b": 1e-6 * torch.randn(4)}
-    pruned, _ = seam(update, None, fork(0))
+    pruned, _ = hook(update, None, fork(0))
     assert [int((value != 0).sum()) for value in pruned.values()] == [10, 1]
 
 
 @pytest.mark.parametrize("at", ["update", "gradients"])
 def test_by_chance_every_entry_has_the_same(at: str) -> None:
-    seams = Pruning(share=0.2, by="random", at=at).seams(WORK)  # type: ignore[arg-type]
+    hooks = Pruning(share=0.2, by="random", at=at).hooks(WORK)  # type: ignore[arg-type]
     ones = torch.ones(50, 20, 20)
-    if seams.outgoing is not None:
-        found = seams.outgoing({"w": ones}, None, fork(0))[0]["w"]
+    if hooks.outgoing is not None:
+        found = hooks.outgoing({"w": ones}, None, fork(0))[0]["w"]
     else:
-        assert seams.gradients is not None
+        assert hooks.gradients is not None
         value = ExampleGradients(each={"w": ones}, divisor=torch.tensor(50.0))
-        found = seams.gradients(value, None, fork(0))[0].each["w"]
+        found = hooks.gradients(value, None, fork(0))[0].each["w"]
     assert set(found.unique().tolist()) == {0.0, 1.0}
     assert abs(float(found.mean()) - 0.8) < 5 * math.sqrt(0.16 / found.numel())
     assert float(found.mean((1, 2)).std()) > 0  # every example by itself
 
 
 def test_every_example_is_pruned_by_its_own_magnitudes() -> None:
-    seam = Pruning(share=0.5, at="gradients").seams(WORK).gradients
-    assert seam is not None
+    hook = Pruning(share=0.5, at="gradients").hooks(WORK).gradients
+    assert hook is not None
     each = {"w": torch.tensor([[1.0, -4.0, 3.0, 2.0], [9.0, 0.1, 8.0, 0.2]])}
-    found, _ = seam(ExampleGradients(each=each, divisor=torch.tensor(2.0)), None, fork(0))
+    found, _ = hook(ExampleGradients(each=each, divisor=torch.tensor(2.0)), None, fork(0))
     assert found.each["w"].tolist() == [[0.0, -4.0, 3.0, 0.0], [9.0, 0.0, 8.0, 0.0]]
 
 
 def test_who_knows_it_replays_what_is_certain() -> None:
     value = ExampleGradients(each={"w": torch.tensor([[1.0, -4.0]])}, divisor=torch.tensor(1.0))
     for by, expected in (("magnitude", [0.0, -4.0]), ("random", [0.5, -2.0])):
-        told = Pruning(share=0.5, by=by, at="gradients").seams(WORK).told  # type: ignore[arg-type]
+        told = Pruning(share=0.5, by=by, at="gradients").hooks(WORK).known  # type: ignore[arg-type]
         assert told is not None and told.replay.gradients is not None and not told.cut
         assert told.replay.gradients(value, None, fork(0))[0].each["w"][0].tolist() == expected
-    told = Pruning(share=0.5).seams(WORK).told
+    told = Pruning(share=0.5).hooks(WORK).known
     assert told is not None and told.cut
 
 

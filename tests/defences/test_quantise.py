@@ -44,11 +44,11 @@ def test_zeros_and_nothing_stay() -> None:
 
 @pytest.mark.parametrize("bits", [1, 3])
 def test_who_knows_it_rounds_alike_and_gradients_pass(bits: int) -> None:
-    seams = Quantise(bits=bits).seams(WORK)
-    assert seams.outgoing is not None and seams.told is not None and seams.told.replay.outgoing is not None
+    hooks = Quantise(bits=bits).hooks(WORK)
+    assert hooks.outgoing is not None and hooks.known is not None and hooks.known.replay.outgoing is not None
     update = {"w": torch.randn(20, requires_grad=True)}
-    sent, _ = seams.outgoing({"w": update["w"].detach()}, None, fork(0))
-    replayed, _ = seams.told.replay.outgoing(update, None, fork(0))
+    sent, _ = hooks.outgoing({"w": update["w"].detach()}, None, fork(0))
+    replayed, _ = hooks.known.replay.outgoing(update, None, fork(0))
     torch.testing.assert_close(replayed["w"].detach(), sent["w"])
     replayed["w"].sum().backward()
     assert torch.equal(update["w"].grad, torch.ones(20))  # type: ignore[arg-type]

@@ -60,11 +60,11 @@ def test_surroundings_change_nothing(case: str, surroundings: Callable[[], Any])
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_settings_are_plain_values_and_seams_the_same_each_time(case: str) -> None:
+def test_settings_are_plain_values_and_hooks_the_same_each_time(case: str) -> None:
     defence = made(case)
     assert spell(defence) == spell(made(case)) and defence.describe()
     run = federation((8, 4), model=network_for(case), recipe={"batch_size": 4}, defence=defence)
-    first, second = (defence.seams(run.work(0)) for _ in range(2))
+    first, second = (defence.hooks(run.work(0)) for _ in range(2))
     assert (first.sampling, first.mixed, first.kept) == (second.sampling, second.mixed, second.kept)
 
 
@@ -72,7 +72,7 @@ def test_settings_are_plain_values_and_seams_the_same_each_time(case: str) -> No
 def test_what_is_replayed_has_no_chance_and_lets_gradients_pass(case: str) -> None:
     """Two generators give one update; it can be differentiated in the inputs, where the plain one can."""
     run = federation((8, 4), model=network_for(case), recipe={"batch_size": 4}, defence=made(case))
-    told = run.defence.seams(run.work(0)).told
+    told = run.defence.hooks(run.work(0)).known
     if told is None:
         return
     data, model, recipe = records(4), network("smooth"), Recipe(learning_rate=0.1)
@@ -81,7 +81,7 @@ def test_what_is_replayed_has_no_chance_and_lets_gradients_pass(case: str) -> No
         x = data.x.clone().requires_grad_()
         result = local_update(
             parameters_of(model), {}, [Batch(x=x, y=data.y)], recipe, objective(model, recipe.loss),
-            seams=told.replay, generator=fork(seed), keep_graph=True,
+            hooks=told.replay, generator=fork(seed), keep_graph=True,
         )  # fmt: skip
         (slope,) = torch.autograd.grad(sum(value.square().sum() for value in result.update.values()), x)  # type: ignore[arg-type]
         assert bool(slope.any()) and bool(slope.isfinite().all())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedxray.data.dataset import Records
-from fedxray.defences.base import IDENTITY, Seams, Work
+from fedxray.defences.base import IDENTITY, Hooks, Work
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation import cohort
 from fedxray.federation.cohort import ClientJob, stacking_pays, train, train_one
@@ -25,7 +25,7 @@ from tests.federation.runs import CLASSES, FEATURES, network, records
 
 
 def jobs_of(
-    model: nn.Module, sizes: list[int], recipe: Recipe, seams: Seams = IDENTITY, **more: Any
+    model: nn.Module, sizes: list[int], recipe: Recipe, hooks: Hooks = IDENTITY, **more: Any
 ) -> list[ClientJob]:
     """One job per size, each client starting a little elsewhere."""
     jobs = []
@@ -43,7 +43,7 @@ def jobs_of(
                 x=data.x,
                 y=data.y,
                 schedule=draw_schedule(size, recipe, source),
-                seams=seams,
+                hooks=hooks,
                 generator=fork(8, "draws", client),
             )
         )
@@ -199,8 +199,8 @@ def test_dropout_draws_from_the_jobs_seed_alone() -> None:
 
 def test_hooks_before_and_after_the_steps_keep_clients_stacked() -> None:
     model, recipe = network("mlp"), Recipe(batch_size=4, learning_rate=0.1)
-    seams = GaussianNoise(scale=0.5).seams(Work(examples=8, batch_size=4, steps=2, rounds=1))
-    jobs = jobs_of(model, [8, 5, 7], recipe, seams)
+    hooks = GaussianNoise(scale=0.5).hooks(Work(examples=8, batch_size=4, steps=2, rounds=1))
+    jobs = jobs_of(model, [8, 5, 7], recipe, hooks)
     assert stacking_pays(jobs)
     assert_same_as_alone(model, jobs, recipe)
 
@@ -211,7 +211,7 @@ def test_hooks_before_and_after_the_steps_keep_clients_stacked() -> None:
 
     for algorithm in ("fedavg", "fedsgd"):
         recipe = Recipe(batch_size=4, learning_rate=0.1, algorithm=algorithm)  # type: ignore[arg-type]
-        assert_same_as_alone(model, jobs_of(model, [8, 5, 7], recipe, Seams(incoming=shifted)), recipe)
+        assert_same_as_alone(model, jobs_of(model, [8, 5, 7], recipe, Hooks(incoming=shifted)), recipe)
 
 
 def test_stacking_is_left_where_it_does_not_pay() -> None:
@@ -220,7 +220,7 @@ def test_stacking_is_left_where_it_does_not_pay() -> None:
     assert not stacking_pays(jobs_of(wide, [2, 2], recipe))
     small = network("mlp")
     assert not stacking_pays(jobs_of(small, [8], recipe))
-    gradients = GaussianNoise(scale=0.5, at="gradients").seams(
+    gradients = GaussianNoise(scale=0.5, at="gradients").hooks(
         Work(examples=8, batch_size=4, steps=2, rounds=1)
     )
     assert not stacking_pays(jobs_of(small, [8, 8], recipe, gradients))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedxray.data.dataset import Records
-from fedxray.defences.base import Seams
+from fedxray.defences.base import Hooks
 from fedxray.federation.local import Batch, LocalResult, checkpointed, in_train_mode, local_update, objective
 from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import add, buffers_of, each, parameters_of, subtract
@@ -228,10 +228,10 @@ def test_the_four_hooks_are_called_in_order_with_state() -> None:
 
         return apply
 
-    seams = Seams(incoming=hook("i"), batch=hook("b"), gradients=hook("g"), outgoing=hook("o"))
+    hooks = Hooks(incoming=hook("i"), batch=hook("b"), gradients=hook("g"), outgoing=hook("o"))
     recipe, model, data = recipe_of(), network("mlp", torch.float64), records(8, dtype=torch.float64)
     schedule = draw_schedule(8, recipe, fork(0, "order"))
-    result = run(model, data, schedule, recipe, seams=seams)
+    result = run(model, data, schedule, recipe, hooks=hooks)
     assert calls == ["i0", "b0", "g0", "b1", "g1", "o0"]
     assert relative_difference(result.update, run(model, data, schedule, recipe).update) < 1e-12
 
@@ -246,7 +246,7 @@ def test_an_update_is_measured_from_what_was_sent() -> None:
     ) -> tuple[dict[str, Tensor], Any]:
         return {name: value + 1 for name, value in params.items()}, state
 
-    result = run(model, data, schedule, recipe, seams=Seams(incoming=shifted))
+    result = run(model, data, schedule, recipe, hooks=Hooks(incoming=shifted))
     moved = copy.deepcopy(model)
     with torch.no_grad():
         for value in moved.parameters():

@@ -53,7 +53,7 @@ def local_work(kind: str, defence: Defence, **recipe: Any) -> Updates:
     def work() -> list[dict[str, Tensor]]:
         result = local_update(
             start, buffers, batches, settings, objective(run.model, settings.loss),
-            seams=defence.seams(run.work(0)), generator=fork(0, "work"),
+            hooks=defence.hooks(run.work(0)), generator=fork(0, "work"),
         )  # fmt: skip
         return [result.update, result.buffers]
 

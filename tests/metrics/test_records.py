@@ -22,9 +22,9 @@ from fedxray.metrics.records import (
     label_error,
     label_scores,
     membership_scores,
+    recovered_values,
     row_scores,
     tpr_at_fpr,
-    values_told,
 )
 from fedxray.seeds import fork
 
@@ -230,7 +230,7 @@ def random_rows(count: int, seed: int) -> Tensor:
 def test_values_by_hand() -> None:
     truth = torch.tensor([[5.0, 1.0, -1.0]])
     guess = torch.tensor([[6.0, 0.4, -0.2], [6.1, 0.4, -0.2], [5.0, -0.9, 0.3], [float("nan"), 1.0, -1.0]])
-    assert values_told(guess, truth, COLUMNS)[:, 0].tolist() == [
+    assert recovered_values(guess, truth, COLUMNS)[:, 0].tolist() == [
         [True, True],
         [False, True],
         [True, False],
@@ -242,7 +242,7 @@ def test_values_by_hand() -> None:
 def test_the_matching_recovers_most_values(guesses: int, truths: int) -> None:
     for seed in range(10):
         guess, truth = random_rows(guesses, seed), random_rows(truths, seed + 100)
-        recovered = values_told(guess, truth, COLUMNS).sum(-1)
+        recovered = recovered_values(guess, truth, COLUMNS).sum(-1)
         few = min(guesses, truths)
         ways = [
             sum(int(recovered[g, t]) for g, t in zip(chosen, places, strict=True))

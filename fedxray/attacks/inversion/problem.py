@@ -33,7 +33,7 @@ from fedxray.attacks.observations import (
     observation_at,
     server_step,
 )
-from fedxray.defences.base import Seams, Told, Work
+from fedxray.defences.base import Hooks, KnownDefence, Work
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import batch_norm_layers
@@ -205,12 +205,12 @@ def aware(
     defence = view.grants.defence
     if defence is None:
         return client, aim
-    seams = defence.seams(_work(view, recipe, examples, client))
-    known = seams.told or Told()
+    hooks = defence.hooks(_work(view, recipe, examples, client))
+    known = hooks.known or KnownDefence()
     if is_sum(observation):
-        return replace(client, seams=replace(known.replay, incoming=None, outgoing=None)), aim
-    counts, noise = weights(aim, known, seams), update_variance(known, client)
-    return replace(client, seams=known.replay, weights=counts, noise=noise), weighted(aim, counts)
+        return replace(client, hooks=replace(known.replay, incoming=None, outgoing=None)), aim
+    counts, noise = weights(aim, known, hooks), update_variance(known, client)
+    return replace(client, hooks=known.replay, weights=counts, noise=noise), weighted(aim, counts)
 
 
 def _work(view: View, recipe: Recipe, examples: int, client: Replay) -> Work:
@@ -227,7 +227,7 @@ def _work(view: View, recipe: Recipe, examples: int, client: Replay) -> Work:
     )
 
 
-def update_variance(known: Told, client: Replay) -> float:
+def update_variance(known: KnownDefence, client: Replay) -> float:
     """Return the variance of the noise in every entry of the update, ignoring how later steps transform it."""
     if client.recipe.kind == "gradient":
         return known.update_variance + known.step_variance
@@ -238,9 +238,9 @@ def update_variance(known: Told, client: Replay) -> float:
     return known.update_variance + known.step_variance * squares
 
 
-def weights(aim: Params, known: Told, seams: Seams) -> dict[str, Tensor]:
+def weights(aim: Params, known: KnownDefence, hooks: Hooks) -> dict[str, Tensor]:
     """Return the weight of every entry of the update, 0 or 1, with the shape of the entry's tensor or as a scalar."""
-    hidden = seams.kept.params if seams.kept else ()
+    hidden = hooks.kept.params if hooks.kept else ()
     by_name = {}
     for name, value in aim.items():
         count = value.new_zeros(()) if name in hidden else value.new_ones(())

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedxray.defences.base import IDENTITY, Seams
+from fedxray.defences.base import IDENTITY, Hooks
 from fedxray.errors import BadInput
 from fedxray.federation.local import Batch, Objective, local_update, shares_tensors
 from fedxray.federation.recipe import Recipe, Schedule
@@ -85,7 +85,7 @@ class Replay:
     sizes: tuple[int, ...]  # examples of every step
     examples: int
     segment: int | None = None  # steps in the graph at a time; None: all of them
-    seams: Seams = IDENTITY  # deterministic parts of the client's defence, where known
+    hooks: Hooks = IDENTITY  # deterministic parts of the client's defence, where known
     weights: Params | None = None  # weights of entries of the update, where they differ
     noise: float = 0.0  # known variance of the noise in every entry of the update
 
@@ -105,9 +105,9 @@ class Replay:
                 batches,
                 self.recipe,
                 self.evaluate,
-                seams=self.seams,
+                hooks=self.hooks,
                 keep_graph=True,
-                segment=self.segment if self.seams is IDENTITY else None,
+                segment=self.segment if self.hooks is IDENTITY else None,
             )
         if self.weights is None:
             return result.update
@@ -115,7 +115,7 @@ class Replay:
 
     def shown(self, x: Tensor) -> Tensor:
         """Return a guess [examples, ...] with both images of an averaged pair replaced by their mean."""
-        if self.seams.mixed != "pairs":
+        if self.hooks.mixed != "pairs":
             return x
         averaged = x.clone()
         order = torch.arange(self.examples, device=x.device) if self.order is None else self.order

@@ -304,7 +304,7 @@ UTILITY: Mapping[str, bool] = {"accuracy": False, "mape": True, "loss": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class DefenceChoice:
     """One defence with the limits that it breaks, and its utility."""
 
     defence: str
@@ -327,8 +327,8 @@ class Setting:
 class Recommendation:
     """All settings in the order of the results, and the one that is recommended, if any."""
 
-    settings: tuple[Setting, ...]
-    chosen: Setting | None
+    settings: tuple[DefenceChoice, ...]
+    chosen: DefenceChoice | None
     limits: tuple[str, ...]
 
 
@@ -358,14 +358,14 @@ def recommend(document: Mapping[str, Any], rules: Sequence[Row] | None = None) -
 
 def _setting(
     name: str, gates: Sequence[Row], document: Row, utility: Mapping[str, Row], metric: str | None
-) -> Setting:
+) -> DefenceChoice:
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
     broken = tuple(reason for gate in gates if (reason := _broken(gate, own, document)) is not None)
     doubts = tuple(dict.fromkeys(doubt for gate in gates for doubt in _doubts(gate, own)))
     row = utility.get(name)
     if row is None or metric is None:
-        return Setting(defence=name, broken=broken, doubts=doubts)
-    return Setting(
+        return DefenceChoice(defence=name, broken=broken, doubts=doubts)
+    return DefenceChoice(
         defence=name,
         broken=broken,
         metric=metric,

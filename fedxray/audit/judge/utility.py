@@ -34,7 +34,7 @@ Promise = dict[str, Any]  # epsilon, delta, noise_multiplier, rate, steps, accou
 
 def promised(federation: Federation, client: int, rounds: int) -> Promise | None:
     """Return the promise to the records of one client after `rounds` of its work; None where none is made."""
-    privacy = federation.defence.seams(federation.work(client)).privacy
+    privacy = federation.defence.hooks(federation.work(client)).privacy
     return None if privacy is None else {**asdict(privacy(rounds)), "rounds": rounds}
 
 

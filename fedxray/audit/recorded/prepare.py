@@ -27,7 +27,7 @@ from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_d
 from fedxray.data import Dataset, Split, split
 from fedxray.data.dataset import USE, Records, rows_by_use
 from fedxray.errors import BadInput, Refused, printable, some
-from fedxray.federation.recording.format import ARRAYS, MESSAGES, Heard
+from fedxray.federation.recording.format import ARRAYS, MESSAGES, RecordedMessage
 from fedxray.federation.recording.reader import Recording, read_recording, title
 from fedxray.federation.recording.transcribe import (
     Chosen,
@@ -541,7 +541,7 @@ def holdings(recording: Recording) -> list[str]:
     return [f"{printable(word):<11} {printable(text)}".rstrip() for word, text in facts]
 
 
-def _node(messages: Sequence[Heard]) -> str:
+def _node(messages: Sequence[RecordedMessage]) -> str:
     trained = [message for message in messages if message.what == "train"]
     replied = sum(message.reply is not None for message in trained)
     numbers = sorted({message.round - 1 for message in trained if message.round is not None})
@@ -551,7 +551,7 @@ def _node(messages: Sequence[Heard]) -> str:
     return f"{len(trained)} rounds{which}, {replied} replies{examples}"
 
 
-def _fault(recording: Recording, message: Heard) -> str | None:
+def _fault(recording: Recording, message: RecordedMessage) -> str | None:
     """Return why one message cannot be used, None where it can."""
     for file in (message.sent, message.reply):
         try:

@@ -38,7 +38,7 @@ from fedxray.audit.run.comparisons import (
 from fedxray.data.dataset import Column, Dataset, Space
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
-from fedxray.metrics.records import placements, values_told
+from fedxray.metrics.records import placements, recovered_values
 from fedxray.metrics.scores import Scores
 from fedxray.metrics.table import metric as metric_named
 
@@ -329,7 +329,7 @@ def _attributes(evidence: Evidence, truth: Truth, client: int, dataset: Dataset)
 def _example_rows(evidence: Evidence, truth: Truth, client: int, dataset: Dataset) -> dict[str, Any]:
     real, columns = truth.train[client].x, truth.space.columns
     guess = evidence.tensors["inputs"].to(real).flatten(1)
-    correct = values_told(guess, real, columns).sum(-1)  # [guesses, records]
+    correct = recovered_values(guess, real, columns).sum(-1)  # [guesses, records]
     partner = dict(zip(*(side.tolist() for side in assignment(correct.double())[::-1]), strict=True))
     nothing = torch.full_like(real[0], torch.nan)
     shown = [
@@ -349,7 +349,7 @@ def _hidden(space: Space) -> str:
 
 def _record(index: int, guess: Tensor, real: Tensor, columns: Sequence[Column]) -> dict[str, Any]:
     """Return one record as rows of column, value, guess, and whether the guess counts as correct."""
-    correct = values_told(guess[None], real[None], columns)[0, 0].tolist()
+    correct = recovered_values(guess[None], real[None], columns)[0, 0].tolist()
     values = [
         [column.name, spoken(column, real), spoken(column, guess), hit]
         for column, hit in zip(columns, correct, strict=True)

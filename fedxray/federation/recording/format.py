@@ -6,7 +6,7 @@
     stopped-NAME.txt           why a recorder stopped before the training did
 
 Every file is written completely or not at all, so a recording that was cut off can be read up to that point. The writer
-checks its output by the same model that the reader uses (`Heard`). Nothing here imports torch.
+checks its output by the same model that the reader uses (`RecordedMessage`). Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StoredArrays(_MessagePart):
     names: list[Text]
 
 
-class Heard(_MessagePart):
+class RecordedMessage(_MessagePart):
     """One message in the file."""
 
     what: Literal["train", "evaluate"]

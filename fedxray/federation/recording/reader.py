@@ -28,7 +28,7 @@ from fedxray.federation.recording.format import (
     MESSAGES,
     MOST_FACTS,
     STOPPED,
-    Heard,
+    RecordedMessage,
     Side,
     StoredArrays,
     why_not,
@@ -61,7 +61,7 @@ class Recording:
 
     folder: Path
     side: Side
-    messages: tuple[Heard, ...]
+    messages: tuple[RecordedMessage, ...]
     cut: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()  # why recorders stopped before the training did
 
@@ -96,9 +96,9 @@ class Recording:
             raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(forms)))
         return {name: forms[name] for name in stored.names}
 
-    def nodes(self) -> dict[str, list[Heard]]:
+    def nodes(self) -> dict[str, list[RecordedMessage]]:
         """The messages of every node, by its id."""
-        by_node: dict[str, list[Heard]] = {}
+        by_node: dict[str, list[RecordedMessage]] = {}
         for message in self.messages:
             by_node.setdefault(message.node, []).append(message)
         return by_node
@@ -144,7 +144,7 @@ def read_recording(path: str | Path) -> Recording:
     return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
 
 
-def title(message: Heard) -> str:
+def title(message: RecordedMessage) -> str:
     """The name of a message in a list of those left out; rounds are counted from 0."""
     round = "?" if message.round is None else message.round - 1
     return f"{message.what} of round {round} with node {printable(message.node)}"
@@ -200,12 +200,12 @@ def _stops(folder: Path) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _read_message(path: Path) -> Heard:
+def _read_message(path: Path) -> RecordedMessage:
     if path.is_symlink() or not path.is_file():
         raise damaged(path, "a plain file", "a link or something else")
     plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
     try:
-        return Heard.model_validate(plain)
+        return RecordedMessage.model_validate(plain)
     except ValidationError as problem:
         raise damaged(path, "a complete message", why_not(problem)) from problem
 
@@ -305,7 +305,7 @@ def one_of(
     return given
 
 
-def rounds_of(messages: Sequence[Heard], node: str) -> str:
+def rounds_of(messages: Sequence[RecordedMessage], node: str) -> str:
     """A text with the number of rounds in which a node trained, and which, counted from 0."""
     rounds = [m.round for m in messages if m.node == node and m.what == "train"]
     numbers = [round - 1 for round in rounds if round is not None]
@@ -317,6 +317,6 @@ def rounds_of(messages: Sequence[Heard], node: str) -> str:
     return f"1 round: {first}" if count == 1 else f"{count} rounds from {first} to {last}"
 
 
-def trainers(messages: Sequence[Heard]) -> list[str]:
+def trainers(messages: Sequence[RecordedMessage]) -> list[str]:
     """The nodes that were sent a model to train."""
     return list(dict.fromkeys(message.node for message in messages if message.what == "train"))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, some
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.recording.format import Heard, StoredArrays
+from fedxray.federation.recording.format import RecordedMessage, StoredArrays
 from fedxray.federation.recording.reader import Recording, damaged, one_of, rounds_of, title, trainers
 from fedxray.federation.transcript import (
     SERVER,
@@ -44,8 +44,8 @@ class Chosen:
 
     recording: Recording
     node: str
-    trained: dict[int, Heard]
-    ended: dict[int, Heard]
+    trained: dict[int, RecordedMessage]
+    ended: dict[int, RecordedMessage]
     lost: tuple[str, ...] = ()
     missing: tuple[tuple[int, int], ...] = ()  # first and last of each range of rounds without a training
 
@@ -133,7 +133,7 @@ def transcribe(
 def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
     """Refuse a message whose arrays do not fit the network, with its round; only headers are read."""
 
-    def named(round: int, message: Heard) -> str:
+    def named(round: int, message: RecordedMessage) -> str:
         counted = chosen.recording.side != "checkpoints" and message.round is not None
         return f"round {round} (Flower's round {message.round})" if counted else f"round {round}"
 
@@ -212,10 +212,10 @@ def with_frozen(model: nn.Module, chosen: Chosen) -> nn.Module:
 
 
 def _sound(
-    recording: Recording, messages: Sequence[Heard], what: str, lost: list[str]
-) -> dict[int, list[Heard]]:
+    recording: Recording, messages: Sequence[RecordedMessage], what: str, lost: list[str]
+) -> dict[int, list[RecordedMessage]]:
     """Messages of one kind by round, counted from 0; those whose arrays cannot be used are added to `lost`."""
-    usable: dict[int, list[Heard]] = {}
+    usable: dict[int, list[RecordedMessage]] = {}
     for round, message in _by_round(messages):
         if message.what != what:
             continue
@@ -228,7 +228,7 @@ def _sound(
     return usable
 
 
-def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
+def _by_round(messages: Sequence[RecordedMessage]) -> Iterator[tuple[int, RecordedMessage]]:
     """Messages with their round, counted from 0: as numbered, or by their order where a framework does not number.
 
     An evaluation without a number belongs to the training before it; before the first one it ends no round.
@@ -244,12 +244,12 @@ def _by_round(messages: Sequence[Heard]) -> Iterator[tuple[int, Heard]]:
             yield current if number is None else number, message
 
 
-def _trainings(by_round: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
+def _trainings(by_round: dict[int, list[RecordedMessage]], node: str) -> dict[int, RecordedMessage]:
     """One training for each round; of a repeated one, the one with a reply.
 
     Equal messages of two recorders of one node count once.
     """
-    chosen: dict[int, Heard] = {}
+    chosen: dict[int, RecordedMessage] = {}
     for round, candidates in by_round.items():
         by_content = {
             (message.sent.sha256, message.reply and message.reply.sha256): message
@@ -268,7 +268,7 @@ def _trainings(by_round: dict[int, list[Heard]], node: str) -> dict[int, Heard]:
     return chosen
 
 
-def _ends(by_round: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]:
+def _ends(by_round: dict[int, list[RecordedMessage]], lost: list[str]) -> dict[int, RecordedMessage]:
     """The model at the end of each round; left out where a node was sent different ones."""
     for messages in by_round.values():
         models = len({message.sent.sha256 for message in messages})
@@ -281,7 +281,7 @@ def _ends(by_round: dict[int, list[Heard]], lost: list[str]) -> dict[int, Heard]
     }
 
 
-def _gaps(trained: dict[int, Heard], run: Sequence[Heard]) -> tuple[tuple[int, int], ...]:
+def _gaps(trained: dict[int, RecordedMessage], run: Sequence[RecordedMessage]) -> tuple[tuple[int, int], ...]:
     """Ranges of rounds without a training of this node, up to the last round in which any node was sent anything."""
     counted = all(message.round is not None for message in trained.values())
     known = [message.round - 1 for message in run if message.round is not None] if counted else []

@@ -30,7 +30,7 @@ from fedxray.federation.recording.format import (
     MOST_FACTS,
     STOPPED,
     Arrays,
-    Heard,
+    RecordedMessage,
     Said,
     Side,
     why_not,
@@ -242,7 +242,7 @@ def _checked(facts: dict[str, Any]) -> bytes:
     """The facts as JSON, refused where the reader would refuse them."""
     content = json.dumps(facts, allow_nan=False).encode()
     try:
-        Heard.model_validate(json.loads(content))
+        RecordedMessage.model_validate(json.loads(content))
         wrong = f"{len(content)} bytes" if len(content) > MOST_FACTS else None
     except ValidationError as problem:
         wrong = why_not(problem)

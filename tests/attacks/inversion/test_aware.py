@@ -21,7 +21,7 @@ from fedxray.attacks.observations import observation_at
 from fedxray.audit import catalog
 from fedxray.data import load, split
 from fedxray.data.dataset import Records
-from fedxray.defences.base import Told
+from fedxray.defences.base import KnownDefence
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
@@ -108,11 +108,11 @@ def test_of_a_sum_only_what_happens_inside_steps_is_replayed() -> None:
         transcript, truth = run(name, settings, secure=True)
         view = view_of(transcript, truth, aware=True)
         client, aim = replayed(view, observation_at(view, "first"), 8, "batch")
-        assert client.weights is None and client.seams.outgoing is None
+        assert client.weights is None and client.hooks.outgoing is None
         assert torch.equal(flatten(aim), flatten(observation_at(view, "first").update))
     transcript, truth = run(*CERTAIN["clipping"], secure=True)
     view = view_of(transcript, truth, aware=True)
-    assert replayed(view, observation_at(view, "first"), 8, "batch")[0].seams.gradients is not None
+    assert replayed(view, observation_at(view, "first"), 8, "batch")[0].hooks.gradients is not None
 
 
 def test_under_known_noise_all_entries_count_alike_and_their_length_as_before() -> None:
@@ -143,7 +143,7 @@ def test_under_known_noise_all_entries_count_alike_and_their_length_as_before() 
 
 
 def test_the_noise_of_steps_adds_up_over_a_round() -> None:
-    known = Told(step_variance=4.0, update_variance=0.5)
+    known = KnownDefence(step_variance=4.0, update_variance=0.5)
     transcript, truth = run("none", {}, epochs=3)
     view = view_of(transcript, truth, aware=False)
     client, _ = replayed(view, observation_at(view, "first"), 4, "batch")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.adversary.view import GlobalModel as Seen
 from fedxray.adversary.view import Observation, View
+from fedxray.adversary.view import ObservedModel as Seen
 from fedxray.attacks.evidence import model_params
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.errors import Refused

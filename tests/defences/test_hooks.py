@@ -1,4 +1,4 @@
-"""Seams joined in order, each part with its own state, and per-example gradients on their way to a step."""
+"""Hooks joined in order, each part with its own state, and per-example gradients on their way to a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORK = Work(examples=8, batch_size=4, steps=2, rounds=3)
 
 
 def gradients_of_examples() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What a gradients seam is shown for one batch, and the same from a loop over the examples."""
+    """What a gradients hook is shown for one batch, and the same from a loop over the examples."""
     model, data = network("mlp", torch.float64), records(6, dtype=torch.float64)
     shown: list[ExampleGradients] = []
 
@@ -29,11 +29,11 @@ def gradients_of_examples() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         shown.append(value)
         return value, state
 
-    from fedxray.defences.base import Seams
+    from fedxray.defences.base import Hooks
 
     batch = Batch(x=data.x, y=data.y)
     evaluate = objective(model, "cross-entropy")
-    local_update(parameters_of(model), {}, [batch], Recipe(), evaluate, seams=Seams(gradients=look))
+    local_update(parameters_of(model), {}, [batch], Recipe(), evaluate, hooks=Hooks(gradients=look))
     loop: dict[str, list[Tensor]] = {name: [] for name, _ in model.named_parameters()}
     for x, y in zip(data.x, data.y, strict=True):
         model.zero_grad()
@@ -63,19 +63,19 @@ def test_combined_is_sum_and_extra_over_the_divisor() -> None:
 
 
 def test_no_defence_is_the_identity() -> None:
-    assert NoDefence().seams(WORK) is IDENTITY
+    assert NoDefence().hooks(WORK) is IDENTITY
     assert not IDENTITY.inside_steps
-    assert Joined(parts=(NoDefence(), NoDefence())).seams(WORK) == IDENTITY
+    assert Joined(parts=(NoDefence(), NoDefence())).hooks(WORK) == IDENTITY
 
 
 def test_joined_defences_work_one_after_the_other() -> None:
     first, second = DpSgd(clip=0.1, noise_multiplier=1.0), GaussianNoise(scale=0.5)
-    joined = Joined(parts=(first, second)).seams(WORK)
+    joined = Joined(parts=(first, second)).hooks(WORK)
     assert joined.inside_steps and joined.batch is None and joined.incoming is None
     assert joined.outgoing is not None
     update = {"w": torch.zeros(3)}
     noised, _ = joined.outgoing(update, None, fork(0, "draw"))
-    alone = second.seams(WORK).outgoing
+    alone = second.hooks(WORK).outgoing
     assert alone is not None
     assert torch.equal(noised["w"], alone(update, None, fork(0, "draw"))[0]["w"])
     assert (
@@ -88,23 +88,23 @@ def test_every_part_keeps_its_own_state() -> None:
     from dataclasses import dataclass
     from typing import ClassVar
 
-    from fedxray.defences.base import Defence, Seams
+    from fedxray.defences.base import Defence, Hooks
 
     @dataclass(frozen=True, kw_only=True)
     class Counting(Defence):
         name: ClassVar[str] = "counting"
         step: int
 
-        def seams(self, work: Work) -> Seams:
+        def hooks(self, work: Work) -> Hooks:
             def count(value: Any, state: Any, generator: torch.Generator) -> tuple[Any, Any]:
                 return value, (state or 0) + self.step
 
-            return Seams(batch=count)
+            return Hooks(batch=count)
 
         def describe(self) -> str:
             return "counts"
 
-    batch = Joined(parts=(Counting(step=1), NoDefence(), Counting(step=10))).seams(WORK).batch
+    batch = Joined(parts=(Counting(step=1), NoDefence(), Counting(step=10))).hooks(WORK).batch
     assert batch is not None
     state = None
     for _ in range(3):
