@@ -5,7 +5,6 @@ Pages of `generated()` are built and not committed. Marked blocks inside committ
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from fedxray.adversary.disclose import GRANTS
 from fedxray.adversary.roles import ROLES
+from fedxray.attacks.papers import PAPERS
 from fedxray.audit import catalog
 from fedxray.cli.show import WITH_SETTINGS, SettingRow, default_grants, settings_of
 from fedxray.metrics.table import METRICS
@@ -63,29 +63,6 @@ PAPER_PAGES = {
     "lmra": "Driouich et al. (LMRA)",
     "curious": '"curious client" (2024)',
 }
-# Number of a paper in the headers of attack files: how the documentation cites it, and its full title.
-PAPERS = {
-    "000": (
-        "Driouich et al. (LMRA)",
-        "Driouich, Xu, Neglia, Giroire, Thomas: "
-        "*Local Model Reconstruction Attacks in Federated Learning and their Uses*",
-    ),
-    "001": (
-        "Dimitrov et al. 2022 (DLF)",
-        "Dimitrov, Balunović, Konstantinov, Vechev: *Data Leakage in Federated Averaging*, TMLR 2022",
-    ),
-    "002": (
-        "Song et al. 2023 (AWA)",
-        "Song, Wang, Zuazua: "
-        "*Approximate and Weighted Data Reconstruction Attack in Federated Learning*, arXiv 2308.06822",
-    ),
-    "003": (
-        "Diana et al. 2025 (AIA)",
-        "Diana, Marfoq, Xu, Neglia, Giroire, Thomas: "
-        "*Attribute Inference Attacks for Federated Regression Tasks*, AAAI 2025",
-    ),
-    "004": ('"curious client" (2024)', "*Federated Learning Nodes Can Reconstruct Peers' Image Data*"),
-}
 
 
 def attack_matrix() -> str:
@@ -111,7 +88,7 @@ def attack_matrix() -> str:
         + "\n## Metrics\n\nThe margin is the smallest gain that counts as a leak.\n\n"
         + _table(("metric", "meaning", "more leak when", "margin"), _metric_rows())
         + "\n## Papers\n\n"
-        + _table(("cited as", "paper"), list(PAPERS.values()))
+        + _table(("key", "paper"), [(f"`{key}`", citation) for key, citation in PAPERS.items()])
     )
 
 
@@ -224,10 +201,7 @@ def _knowledge_row(name: str, entry: Any) -> tuple[str, ...]:
 
 
 def _source(entry: Any) -> str:
-    """The first paragraph of the attack's file, with papers cited by author and year."""
-    module = importlib.import_module(entry.__module__)
-    text = " ".join(str(module.__doc__).split("\n\n")[0].split())
-    return re.sub(r"\b(?:papers? )?(00[0-4])\b", lambda found: PAPERS[found[1]][0], text)
+    return f"`{entry.paper}`" if entry.paper else ""
 
 
 def _metric_rows() -> list[tuple[str, ...]]:

@@ -29,7 +29,7 @@ def image_scores(
 ) -> Scores:
     """Scores of guess [g, c, h, w] matched to truth [t, c, h, w]; retrieval is among others [m, c, h, w].
 
-    `recognised_above` is the PSNR threshold of `rec`; `papers` adds the variants of those papers ("002": psnr_002);
+    `recognised_above` is the PSNR threshold of `rec`; `papers` adds the variants of those papers ("awa": psnr_awa);
     `lpips` adds that distance.
     """
     places = imaging.match(guess, truth)
@@ -114,10 +114,10 @@ def _spread(values: Tensor, given: Tensor, missing: float) -> Tensor:
 
 # PSNR and SSIM as two papers compute them; pixels in 0..1, [n, channels, height, width]
 #
-#   psnr_002  Song et al. 2023: the peak is the largest value of the original, not 1
-#   ssim_002  Song et al. 2023: the formula once over the whole image, per channel, then the mean; range 1
-#   psnr_004  curious client (2024): both images as whole numbers from 0 to 255, peak 255
-#   ssim_004  curious client (2024): the formula once over the whole image from 0 to 255, unclipped, on Y, Cr and Cb
+#   psnr_awa  Song et al. 2023: the peak is the largest value of the original, not 1
+#   ssim_awa  Song et al. 2023: the formula once over the whole image, per channel, then the mean; range 1
+#   psnr_curious  curious client (2024): both images as whole numbers from 0 to 255, peak 255
+#   ssim_curious  curious client (2024): the formula once over the whole image from 0 to 255, unclipped, on Y, Cr and Cb
 #             with weights 0.8, 0.1 and 0.1; a grey image has Y alone
 #
 # Both papers compare images by index; here they are compared as the caller pairs them.
@@ -125,24 +125,24 @@ def _spread(values: Tensor, given: Tensor, missing: float) -> Tensor:
 DARKEST = 1e-10  # least peak of an original that is all black
 
 
-def psnr_002(guess: Tensor, truth: Tensor) -> Tensor:
+def psnr_awa(guess: Tensor, truth: Tensor) -> Tensor:
     """Signal-to-noise ratio in dB with the largest value of the original as peak; shape [n]."""
     peak = truth.flatten(1).amax(1).clamp(min=DARKEST)
     return (imaging.psnr(guess, truth) + 20 * torch.log10(peak)).clamp(-imaging.PSNR_CAP, imaging.PSNR_CAP)
 
 
-def ssim_002(guess: Tensor, truth: Tensor) -> Tensor:
+def ssim_awa(guess: Tensor, truth: Tensor) -> Tensor:
     """Structural similarity over one window that is the whole image, mean over channels; shape [n]."""
     return _whole_image(guess, truth, scale=1.0).mean(1)
 
 
-def psnr_004(guess: Tensor, truth: Tensor) -> Tensor:
+def psnr_curious(guess: Tensor, truth: Tensor) -> Tensor:
     """Signal-to-noise ratio in dB of images rounded to whole numbers from 0 to 255; shape [n]."""
     rounded = ((image * 255).round().clamp(0, 255) / 255 for image in (guess, truth))
     return imaging.psnr(*rounded)
 
 
-def ssim_004(guess: Tensor, truth: Tensor) -> Tensor:
+def ssim_curious(guess: Tensor, truth: Tensor) -> Tensor:
     """Structural similarity over the whole image of luminance and colour, weighted; shape [n]."""
     if guess.shape[1] != 3:
         return _whole_image(guess * 255, truth * 255, scale=255.0).mean(1)
@@ -151,8 +151,8 @@ def ssim_004(guess: Tensor, truth: Tensor) -> Tensor:
 
 
 VARIANTS: dict[str, dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
-    "002": {"psnr_002": psnr_002, "ssim_002": ssim_002},
-    "004": {"psnr_004": psnr_004, "ssim_004": ssim_004},
+    "awa": {"psnr_awa": psnr_awa, "ssim_awa": ssim_awa},
+    "curious": {"psnr_curious": psnr_curious, "ssim_curious": ssim_curious},
 }
 
 

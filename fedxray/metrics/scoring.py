@@ -76,7 +76,7 @@ def score(
 
     `seats` are the colluding clients, whose records are not asked about; rows = "holdout" compares with held-out
     records. `limit` is the largest number of images or rows that reconstructions are compared with. For images,
-    `papers` adds the variants of those papers ("002": psnr_002), `lpips` adds that distance, and `by_index` adds the
+    `papers` adds the variants of those papers ("awa": psnr_awa), `lpips` adds that distance, and `by_index` adds the
     scores of images paired by their labels instead of matched, where there are as many guesses as records.
     """
     target = evidence.target if client is None else client

@@ -1,7 +1,7 @@
 """Every metric by name: what it scores, the direction in which the attacker does better, and the margin of its verdict.
 
 The margin is the smallest gain over the floor that counts as a leak. Names with the suffix `_by_index`
-(images compared in the order given) or of a paper's variant (`psnr_002`, `ssim_004`) share the plain entry.
+(images compared in the order given) or of a paper's variant (`psnr_awa`, `ssim_curious`) share the plain entry.
 
 The sentences here are the only ones: report and docs use them. A new metric is one function in a file of its own and
 one line here, with its "module:function" as `formula`: scoring then computes it for every guess of its kinds, and
@@ -74,16 +74,16 @@ METRICS: dict[str, Metric] = {
     "psnr": _up(
         "images",
         1.0,
-        "peak signal-to-noise ratio in dB, mean over optimally matched images, peak 1, unclipped; psnr_002 as in Song "
-        "et al. 2023 (the peak is the original's largest value), psnr_004 as in curious client, 2024 (whole numbers, "
+        "peak signal-to-noise ratio in dB, mean over optimally matched images, peak 1, unclipped; psnr_awa as in Song "
+        "et al. 2023 (the peak is the original's largest value), psnr_curious as in curious client, 2024 (whole numbers, "
         "peak 255)",
         None,
     ),
     "ssim": _up(
         "images",
         0.05,
-        "structural similarity, Gaussian window 11, sigma 1.5, inside the image; ssim_002 (Song et al. 2023) and "
-        "ssim_004 (curious client, 2024) use one window over the whole image",
+        "structural similarity, Gaussian window 11, sigma 1.5, inside the image; ssim_awa (Song et al. 2023) and "
+        "ssim_curious (curious client, 2024) use one window over the whole image",
     ),
     "mse": _down("images", 0.005, "mean squared error per image, pixels in 0..1"),
     "rec": _up("images", 0.05, "share of images with a PSNR above the data set's threshold"),
@@ -126,7 +126,7 @@ METRICS: dict[str, Metric] = {
         "model", 0.05, "mean relative error of the model on the client's training records"
     ),
 }
-PAPER_VARIANTS = ("psnr", "ssim")
+PAPER_VARIANT = re.compile(r"(psnr|ssim)_(awa|curious)$")  # as the paper computes it
 # The primary metric of a kind of evidence.
 MAIN_METRIC: dict[str, str] = {
     "attributes": "accuracy",
@@ -140,11 +140,14 @@ MAIN_METRIC: dict[str, str] = {
 }
 
 
+def base_metric(name: str) -> str:
+    """The name of a metric without the suffix of a paper's variant or of matching by index."""
+    return PAPER_VARIANT.sub(r"\1", name.removesuffix("_by_index"))
+
+
 def metric(name: str) -> Metric:
     """The entry of a metric by name, which may have a suffix; refused where it is unknown."""
-    base = name.removesuffix("_by_index")
-    plain = re.sub(r"_\d{3}$", "", base) if base.startswith(PAPER_VARIANTS) else base
-    entry = METRICS.get(plain)
-    if entry is None or (base != name and "images" not in entry.kinds):
+    entry = METRICS.get(base_metric(name))
+    if entry is None or (name.endswith("_by_index") and "images" not in entry.kinds):
         raise unknown_name("metric", name, METRICS)
     return entry

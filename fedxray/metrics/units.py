@@ -6,7 +6,6 @@ everywhere. Files for machines (results.json, SARIF properties) hold plain fract
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from fedxray.errors import BadInput
@@ -31,11 +30,6 @@ DECIMALS: Mapping[str, int] = {
 UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB", "own_psnr": "dB", "label_error": "examples"}
 GLUE = "\N{NO-BREAK SPACE}"  # between a number and its unit
 OVER_FLOOR = "_over_floor"  # suffix of a limit on the gain instead of the score
-
-
-def base_metric(metric: str) -> str:
-    """Return a metric's name without the suffix of a paper's variant or of matching by index."""
-    return re.sub(r"_\d{3}$", "", metric.removesuffix("_by_index"))
 
 
 def is_down(metric: str | None) -> bool:

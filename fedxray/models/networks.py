@@ -59,9 +59,9 @@ ResidualNorm = Annotated[
     Setting("Normalisation: none, BatchNorm, or BatchNorm with fixed statistics 0 and 1 (running)."),
 ]
 Stem = Annotated[
-    Literal["004", "imagenet", "cifar"],
+    Literal["curious", "imagenet", "cifar"],
     Setting(
-        'First layers: as in "curious client" 2024 (004), 7 x 7 and pooled (imagenet), or 3 x 3 (cifar).'
+        'First layers: as in "curious client" 2024 (curious), 7 x 7 and pooled (imagenet), or 3 x 3 (cifar).'
     ),
 ]
 
@@ -183,7 +183,7 @@ def resnet9(
     *,
     norm: ResidualNorm = "none",
     width: Width = 64,
-    stem: Stem = "004",
+    stem: Stem = "curious",
     head_bias: HeadBias = False,
     init: Init = "torch",
 ) -> nn.Module:
@@ -197,7 +197,7 @@ def resnet18(
     *,
     norm: ResidualNorm = "none",
     width: Width = 64,
-    stem: Stem = "004",
+    stem: Stem = "curious",
     head_bias: HeadBias = False,
     init: Init = "torch",
 ) -> nn.Module:
@@ -208,7 +208,7 @@ def resnet18(
 
 # Parts of residual networks
 
-POOLED_SIZE = {"004": 8, "imagenet": 1, "cifar": 1}
+POOLED_SIZE = {"curious": 8, "imagenet": 1, "cifar": 1}
 
 
 class RunningNorm2d(_NormBase):

@@ -25,11 +25,11 @@ def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) ->
     cells = [
         Cell(
             row=row,
-            column=next(one for one in REPRODUCTION.columns if (one.name, one.metric) == (name, "psnr_002")),
+            column=next(one for one in REPRODUCTION.columns if (one.name, one.metric) == (name, "psnr_awa")),
             units=tuple(
                 Unit(seed=0, client=client, value=value) for client, value in enumerate(VALUES[row, name])
             ),
-            paper=REPRODUCTION.paper.numbers[row].get(name, {}).get("psnr_002"),
+            paper=REPRODUCTION.paper.numbers[row].get(name, {}).get("psnr_awa"),
         )
         for row, name in places
     ]
@@ -54,7 +54,7 @@ def test_a_number_may_be_in_several_parts_with_equal_values_only() -> None:
     assert [one["column"] for one in twice["rows"]] == ["awa", "dlg"]
     changed = part(("case1", "awa"))
     changed["rows"][0]["units"][0]["value"] = 3.0
-    with pytest.raises(BadInput, match=r"awa \(psnr_002\) in case1 with other values"):
+    with pytest.raises(BadInput, match=r"awa \(psnr_awa\) in case1 with other values"):
         joined(REPRODUCTION, [part(("case1", "awa")), changed])
 
 

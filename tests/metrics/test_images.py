@@ -27,10 +27,10 @@ from fedxray.metrics.images import (
     from_arrays,
     image_scores,
     image_scores_by_index,
-    psnr_002,
-    psnr_004,
-    ssim_002,
-    ssim_004,
+    psnr_awa,
+    psnr_curious,
+    ssim_awa,
+    ssim_curious,
 )
 from fedxray.metrics.table import METRICS, metric
 from fedxray.seeds import fork
@@ -189,24 +189,24 @@ def slow_ssim(a: np.ndarray, b: np.ndarray, scale: float) -> float:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_002(channels: int) -> None:
+def test_variants_of_awa(channels: int) -> None:
     guess, truth = pair(channels)
     for place in range(3):
         a, b = guess[place].double().numpy(), truth[place].double().numpy()
         wanted = 10 * math.log10(b.max() ** 2 / ((a - b) ** 2).mean())
-        assert psnr_002(guess, truth)[place].item() == pytest.approx(wanted, abs=1e-3)
+        assert psnr_awa(guess, truth)[place].item() == pytest.approx(wanted, abs=1e-3)
         alike = np.mean([slow_ssim(a[c], b[c], 1.0) for c in range(channels)])
-        assert ssim_002(guess, truth)[place].item() == pytest.approx(alike, abs=1e-5)
+        assert ssim_awa(guess, truth)[place].item() == pytest.approx(alike, abs=1e-5)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_004(channels: int) -> None:
+def test_variants_of_the_curious_client(channels: int) -> None:
     guess, truth = pair(channels)
     for place in range(3):
         a, b = (one[place].double().numpy() * 255 for one in (guess, truth))
         whole_a, whole_b = (np.clip(np.round(one), 0, 255) for one in (a, b))
         wanted = 10 * math.log10(255**2 / ((whole_a - whole_b) ** 2).mean())
-        assert psnr_004(guess, truth)[place].item() == pytest.approx(wanted, abs=1e-3)
+        assert psnr_curious(guess, truth)[place].item() == pytest.approx(wanted, abs=1e-3)
         if channels == 1:
             alike = slow_ssim(a[0], b[0], 255.0)
         else:
@@ -217,16 +217,16 @@ def test_004(channels: int) -> None:
             alike = sum(
                 share * slow_ssim(left[c], right[c], 255.0) for c, share in enumerate((0.8, 0.1, 0.1))
             )
-        assert ssim_004(guess, truth)[place].item() == pytest.approx(alike, abs=1e-3)
+        assert ssim_curious(guess, truth)[place].item() == pytest.approx(alike, abs=1e-3)
 
 
 def test_values_of_equal_black_and_broken_images_stay_finite() -> None:
     black, broken = torch.zeros(1, 3, 4, 4), torch.full((1, 3, 4, 4), float("nan"))
     for measure, equal, worst in (
-        (psnr_002, None, -100.0),
-        (psnr_004, 100.0, -100.0),
-        (ssim_002, 1.0, -1.0),
-        (ssim_004, 1.0, -1.0),
+        (psnr_awa, None, -100.0),
+        (psnr_curious, 100.0, -100.0),
+        (ssim_awa, 1.0, -1.0),
+        (ssim_curious, 1.0, -1.0),
     ):
         alike = measure(black, black).item()
         assert math.isfinite(alike) and (equal is None or alike == pytest.approx(equal))
@@ -238,12 +238,12 @@ def test_variants_come_by_name_when_asked_for() -> None:
     turned = guess[[2, 0, 1]]
     plain = image_scores(turned, truth, recognised_above=20.0)
     assert not [name for name in plain.means if name[-3:].isdigit()]
-    both = image_scores(turned, truth, recognised_above=20.0, papers=("002", "004"))
-    assert set(both.means) - set(plain.means) == {"psnr_002", "ssim_002", "psnr_004", "ssim_004"}
-    assert both.records["psnr_002"].tolist() == pytest.approx(psnr_002(guess, truth).tolist())
-    in_order = image_scores_by_index(guess, truth, recognised_above=20.0, papers=("004",))
-    assert in_order.means["psnr_004_by_index"] == pytest.approx(both.means["psnr_004"])
-    with pytest.raises(BadInput, match="004"):
+    both = image_scores(turned, truth, recognised_above=20.0, papers=("awa", "curious"))
+    assert set(both.means) - set(plain.means) == {"psnr_awa", "ssim_awa", "psnr_curious", "ssim_curious"}
+    assert both.records["psnr_awa"].tolist() == pytest.approx(psnr_awa(guess, truth).tolist())
+    in_order = image_scores_by_index(guess, truth, recognised_above=20.0, papers=("curious",))
+    assert in_order.means["psnr_curious_by_index"] == pytest.approx(both.means["psnr_curious"])
+    with pytest.raises(BadInput, match="curious"):
         image_scores(guess, truth, recognised_above=20.0, papers=("04",))
 
 
@@ -381,15 +381,19 @@ def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     optional.perceptual.cache_clear()
     monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
     monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path))
-    asked = make_plan(plan(tmp_path, metrics=["lpips", "psnr_004"]), tmp_path)
+    asked = make_plan(plan(tmp_path, metrics=["lpips", "psnr_curious"]), tmp_path)
     with pytest.raises(BadInput, match="fedxray data get lpips"):
         preflight(asked)
     (tmp_path / "lpips").mkdir()
     np.savez(tmp_path / PLACE, **{name: value.numpy() for name, value in made_up().items()})
     preflight(asked)
-    assert optional.scored_with(["psnr_004"]) == {"papers": ("004",), "lpips": None, "by_index": False}
-    in_order = optional.scored_with(["mse_by_index", "ssim_002_by_index", "psnr_004"])
-    assert in_order == {"papers": ("002", "004"), "lpips": None, "by_index": True}
+    assert optional.scored_with(["psnr_curious"]) == {
+        "papers": ("curious",),
+        "lpips": None,
+        "by_index": False,
+    }
+    in_order = optional.scored_with(["mse_by_index", "ssim_awa_by_index", "psnr_curious"])
+    assert in_order == {"papers": ("awa", "curious"), "lpips": None, "by_index": True}
     assert isinstance(optional.scored_with(["lpips"])["lpips"], Lpips)
     with pytest.raises(BadInput, match="at least 31 pixels"):
         preflight(make_plan(plan(tmp_path, metrics=["lpips"], size=8), tmp_path))

@@ -151,7 +151,7 @@ def test_lenet_by_hand() -> None:
     torch.testing.assert_close(model(x), (inner @ p["dense.weight"].T).sigmoid() @ p["head.weight"].T)
 
 
-@pytest.mark.parametrize(("stem", "side"), [("004", 64), ("imagenet", 32), ("cifar", 128)])
+@pytest.mark.parametrize(("stem", "side"), [("curious", 64), ("imagenet", 32), ("cifar", 128)])
 def test_stems_halve_the_image_as_they_say(stem: str, side: int) -> None:
     model = build("resnet9", images(3, 1, 128), generator=fork(0), width=2, stem=stem)
     entered = model.get_submodule("stem")(torch.rand(1, 1, 128, 128))
@@ -305,7 +305,7 @@ def test_several_clients_at_once_equal_one_by_one(name: str) -> None:
         ("mlp", {"activation": "gelu"}, "'relu', 'sigmoid', 'tanh', 'softplus'"),
         ("resnet18", {"width": 0}, "from 1 to 65,536"),
         ("resnet18", {"width": 8.5}, "a whole number"),
-        ("resnet18", {"stem": "mnist"}, "'004', 'imagenet', 'cifar'"),
+        ("resnet18", {"stem": "mnist"}, "'curious', 'imagenet', 'cifar'"),
         ("resnet9", {"head_bias": "yes"}, "true or false"),
         ("lenet", {"hidden": -1}, "from 1 to 65,536"),
         ("cnn-cifar", {"init": "zeros"}, "'torch', 'lecun', 'he', 'uniform'"),
@@ -344,7 +344,7 @@ def test_refused_spaces() -> None:
 
 def test_settings_of_names_the_defaults() -> None:
     assert settings_of("mlp") == {"hidden": (128,), "norm": "none", "activation": "relu"}
-    assert settings_of("resnet18") == {"norm": "none", "width": 64, "stem": "004", "head_bias": False,
+    assert settings_of("resnet18") == {"norm": "none", "width": 64, "stem": "curious", "head_bias": False,
                                        "init": "torch"}  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def test_only_scores_of_own_records_are_read_from_the_ledger() -> None:
 
 def test_a_number_printed_once_is_not_compared_between_rows() -> None:
     reproduction = find("awa-settings")
-    column = next(one for one in reproduction.columns if (one.name, one.metric) == ("awa", "psnr_002"))
+    column = next(one for one in reproduction.columns if (one.name, one.metric) == ("awa", "psnr_awa"))
     cells = [
         Cell(row=row, column=column, units=(Unit(seed=0, client=0, value=value),), paper=22.4)
         for row, value in (("running", 15.0), ("batch", 8.0))

@@ -8,7 +8,7 @@ Inputs and labels are sought together whose replayed update equals the observed 
     4. Of all iterates and restarts keep the one with the lowest loss.
 L-BFGS requires a smooth loss: networks with sigmoids or softplus. With ReLU it often fails.
 
-With reading = "002" it is DLG as in Song et al. 2023 (AWA): labels are known (granted, or from a sub-attack), Adam with
+With reading = "song" it is DLG as in Song et al. 2023 (AWA): labels are known (granted, or from a sub-attack), Adam with
 a learning rate of 0.1 takes 1,000 steps, and the update of several local steps is matched as it was sent. That paper
 does not state the initial guess; here it is the same as for `awa` and `agic` whatever the settings, with `start` and
 `box` as there (but N(0, 1) and no box by default).
@@ -81,7 +81,7 @@ class DlgVariant:
     known_labels: bool
 
 
-VARIANTS = {"zhu": DlgVariant(1200, 1.0, "length", False), "002": DlgVariant(1000, 0.1, "sent", True)}
+VARIANTS = {"zhu": DlgVariant(1200, 1.0, "length", False), "song": DlgVariant(1000, 0.1, "sent", True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +92,10 @@ class Dlg(ImageInversion):
     paper: ClassVar[str] = "zhu-2019"
     small: ClassVar[Mapping[str, Any]] = {"steps": 50}
 
-    reading: Literal["zhu", "002"] = setting(
+    reading: Literal["zhu", "song"] = setting(
         "zhu",
         'Variant: the original, which also seeks the labels and uses L-BFGS ("zhu"), or that of Song et al. 2023, with '
-        'known labels and Adam ("002").',
+        'known labels and Adam ("song").',
     )
     steps: int | None = setting(None, f"{STEPS} Default: 1,200, or 1,000 in variant 002.", least=1)
     learning_rate: float | None = setting(

@@ -145,7 +145,7 @@ def test_awa_agic_and_dlg_start_from_the_same_dummies_and_their_restarts_too() -
                 Awa(**still, restarts=restarts),
                 Awa(**still, preset="none", unit="sent", restarts=restarts),
                 Agic(**still, optimiser="adam", restarts=restarts),
-                Dlg(**still, reading="002", restarts=restarts),
+                Dlg(**still, reading="song", restarts=restarts),
             )
         ]
         assert all(len(one.facts["own_loss"]) == restarts for one in found)

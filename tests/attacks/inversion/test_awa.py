@@ -139,7 +139,7 @@ def test_without_weights_it_is_the_loss_of_dlg(case: str) -> None:
 def test_without_weights_its_way_is_that_of_dlg() -> None:
     view, _, _ = seen()
     ours = run(view, preset="none", steps=12)
-    theirs = Dlg(reading="002", unit="rate", start="uniform", box=True, steps=12).run(
+    theirs = Dlg(reading="song", unit="rate", start="uniform", box=True, steps=12).run(
         view, generator=fork(1, "test")
     )
     assert ours.curve == pytest.approx(theirs.curve, rel=1e-3)

@@ -115,7 +115,7 @@ RECIPE = Recipe(epochs=2, batch_size=2, learning_rate=0.05, shuffle="never")
 def test_the_reading_of_002_takes_known_labels_adam_and_several_local_steps() -> None:
     x, y = images(3), torch.tensor([0, 2, 2])
     view = view_of(x, y, RECIPE, labels=y)
-    attack = Dlg(reading="002")
+    attack = Dlg(reading="song")
     assert attack.method() == Adam(steps=1000, lr=0.1) and Dlg().method() == Lbfgs(steps=1200, reach=1.0)
     short = replace(attack, steps=60).run(view, generator=fork(1))
     assert short.facts["labels"] == "granted" and short.tensors["labels"].tolist() == [0, 2, 2]
@@ -140,7 +140,7 @@ def test_known_labels_are_only_needed_where_they_are_used() -> None:
     view = view_of(images(2), torch.tensor([3, 0]))
     headless = replace(view, model=nn.Sequential(nn.Conv2d(1, CLASSES, 4), nn.Flatten()))
     Dlg().check(headless)
-    for attack in (Dlg(reading="002"), Idlg()):
+    for attack in (Dlg(reading="song"), Idlg()):
         with pytest.raises(Refused, match="linear last layer"):
             attack.check(headless)
     with pytest.raises(Refused, match="classification"):
