@@ -28,8 +28,8 @@ def test_only_the_chosen_controls_are_run_and_the_rest_is_said_to_be_missing(tmp
     assert found["all"]["ledger"]["controls_left_out"] == []
     assert found["one"]["ledger"]["controls_left_out"] == ["other-client", "global-model"]
     page = build_report(tmp_path / "one").read_text(encoding="utf-8")
-    assert "controls left out by the plan: another client" in page
-    assert "controls left out" not in build_report(tmp_path / "all").read_text(encoding="utf-8")
+    assert "controls excluded by the plan: another client" in page
+    assert "controls excluded" not in build_report(tmp_path / "all").read_text(encoding="utf-8")
 
 
 CHOICES: dict[str, dict[str, Any]] = {"all": {}, "one": {"controls": ["held-out"]}, "none": {"controls": []}}
