@@ -131,7 +131,7 @@ def settings() -> str:
 
 
 def _settings_table(found: list[Setting]) -> str:
-    rows = [(f"`{one.name}`", one.told, one.accepts, one.default.removeprefix("default ")) for one in found]
+    rows = [(f"`{one.name}`", one.about, one.accepts, one.default.removeprefix("default ")) for one in found]
     return _table(("setting", "meaning", "accepts", "default"), rows)
 
 

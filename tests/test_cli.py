@@ -142,20 +142,20 @@ def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
 def test_a_class_may_bring_the_sentence_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True, kw_only=True)
     class Own:
-        window: int = field(default=10, metadata={"told": "How many rounds are used."})
+        window: int = field(default=10, metadata={"about": "How many rounds are used."})
         nameless: int = 3
 
     monkeypatch.setattr(catalog, "resolve", lambda kind, name: Own)
     window, nameless = settings_of("attacks", "own")
-    assert (window.told, nameless.told) == ("How many rounds are used.", "")
+    assert (window.about, nameless.about) == ("How many rounds are used.", "")
 
 
 def test_every_setting_has_a_sentence_and_every_sentence_a_setting() -> None:
     for kind, words in WORDS.items():
         listed = {name: settings_of(kind, name) for name in catalog.table(kind)}
-        assert all(one.told for found in listed.values() for one in found), "settings without a sentence"
+        assert all(one.about for found in listed.values() for one in found), "settings without a sentence"
         named = {
-            name: [one.name for one in found if one.told == sentence_on(kind, name, one.name)]
+            name: [one.name for one in found if one.about == sentence_on(kind, name, one.name)]
             for name, found in listed.items()
         }  # without those that bring their own
         own = {f"{name}.{one}" for name, found in named.items() for one in found}

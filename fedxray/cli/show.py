@@ -32,7 +32,7 @@ class Setting(NamedTuple):
     name: str
     accepts: str
     default: str
-    told: str
+    about: str
 
 
 def lines_of(kind: str) -> Iterator[str]:
@@ -152,8 +152,8 @@ def settings_of(kind: str, name: str) -> list[Setting]:
 
 def _field(kind: str, name: str, one: Field[Any], hint: Any) -> Setting:
     default = one.default if one.default is not MISSING else one.default_factory
-    told = one.metadata.get("told") or _sentence_on(kind, name, one.name)
-    return Setting(one.name, _type(hint), _default(default, MISSING), told)
+    about = one.metadata.get("about") or _sentence_on(kind, name, one.name)
+    return Setting(one.name, _type(hint), _default(default, MISSING), about)
 
 
 def _argument(kind: str, name: str, one: inspect.Parameter, hint: Any) -> Setting:
@@ -170,7 +170,7 @@ def _settings(kind: str, name: str) -> str:
     lines = []
     for one in settings_of(kind, name):
         lines.append(f"  {one.name}: {one.accepts}" + (f" ({one.default})" if one.default else ""))
-        lines += textwrap.wrap(one.told, 80, initial_indent="      ", subsequent_indent="      ")
+        lines += textwrap.wrap(one.about, 80, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
 
 
