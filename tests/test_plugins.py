@@ -17,7 +17,7 @@ from torch import nn
 from fedxray import plugins
 from fedxray.audit import catalog
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run.audit import conduct
+from fedxray.audit.run.audit import run_audit
 from fedxray.cli.show import lines_of, page_of, warnings_of
 from fedxray.data import Dataset, load
 from fedxray.data.download import fetch
@@ -225,7 +225,7 @@ def test_data_sets_and_models() -> None:
 
 
 def test_an_audit_uses_them_by_name_and_the_results_mark_them(site: Path, tmp_path: Path) -> None:
-    found = conduct(make_plan(PLAN, tmp_path), tmp_path / "out", engine="inline").document
+    found = run_audit(make_plan(PLAN, tmp_path), tmp_path / "out", engine="inline").document
     assert all(case["status"] == "ok" for case in found["cases"])
     assert found["attacks"]["mine"] == {
         "name": "first-input",
@@ -272,13 +272,13 @@ def without_heavy_imports(command: list[str], site: Path, folder: Path) -> dict[
 
 def test_another_version_of_a_plug_in_does_not_resume_an_audit(site: Path, tmp_path: Path) -> None:
     plan = make_plan(PLAN, tmp_path)
-    conduct(plan, tmp_path / "out", engine="inline")
-    conduct(plan, tmp_path / "out", engine="inline", resume=True)
+    run_audit(plan, tmp_path / "out", engine="inline")
+    run_audit(plan, tmp_path / "out", engine="inline", resume=True)
     metadata = site / "toy_parts-1.2.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("Version: 1.2", "Version: 1.3"))
     plugins.offered.cache_clear()
     with pytest.raises(BadInput, match="plug-ins that this audit began with"):
-        conduct(plan, tmp_path / "out", engine="inline", resume=True)
+        run_audit(plan, tmp_path / "out", engine="inline", resume=True)
 
 
 def test_a_list_of_attacks_imports_no_torch() -> None:

@@ -75,7 +75,7 @@ METRICS: dict[str, Metric] = {
         "images",
         1.0,
         "peak signal-to-noise ratio in dB, mean over optimally matched images, peak 1, unclipped; psnr_awa as in Song "
-        "et al. 2023 (the peak is the original's largest value), psnr_curious as in curious client, 2024 (whole numbers, "
+        "et al. 2023 (the peak is the original's largest value), psnr_curious as in curious client, 2024 (integers, "
         "peak 255)",
         None,
     ),

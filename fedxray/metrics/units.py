@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedxray.errors import BadInput
+from fedxray.metrics.table import base_metric
 from fedxray.metrics.table import metric as metric_named
 
 # Shares read best as percent; their differences are points.

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedxray.audit.judge.gate import UTILITY
 from fedxray.metrics import units
+from fedxray.metrics.table import base_metric
 from fedxray.report import words
 from fedxray.report.charts import ChartLine, Drawing, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
@@ -241,7 +242,7 @@ def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> T
         for mark, label, best in zip(ascii_uppercase, shown, on_frontier, strict=False)
     ]
     title = f"{rows[0]['attack']} run by {words.role_words(rows[0]['role'])}"
-    percent = metric in units.SHARES, units.base_metric(rows[0]["metric"] or "") in units.SHARES
+    percent = metric in units.SHARES, base_metric(rows[0]["metric"] or "") in units.SHARES
     drawing = scatter_chart(
         points,
         name=name,

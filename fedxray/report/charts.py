@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from fedxray.errors import printable
 from fedxray.metrics import units
+from fedxray.metrics.table import base_metric
 from fedxray.report.rows import Row
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class ChartLine:
 
 def metric_chart(lines: Sequence[ChartLine], metric: str | None, *, name: str, title: str) -> Drawing:
     """Return the chart of a metric, with its own direction, bounds and unit."""
-    base = units.base_metric(metric or "")
+    base = base_metric(metric or "")
     return interval_chart(
         lines,
         name=name,

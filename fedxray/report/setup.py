@@ -9,6 +9,7 @@ from typing import Any
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, whose
 from fedxray.metrics import units
+from fedxray.metrics.table import base_metric
 from fedxray.report import overview, words
 from fedxray.report.attacks import not_negative
 from fedxray.report.rows import attack_facts, plan_of, table
@@ -341,7 +342,7 @@ def references(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     ]
     for part in dict.fromkeys(one for name in defences for one in name.split("+")):
         cited.append((part, [DEFENCE_PAPERS[part]] if part in DEFENCE_PAPERS else []))
-    for metric in dict.fromkeys(units.base_metric(row["metric"] or "") for row in document["summary"]):
+    for metric in dict.fromkeys(base_metric(row["metric"] or "") for row in document["summary"]):
         cited.append((metric, [METRIC_PAPERS[metric]] if metric in METRIC_PAPERS else []))
     return [(name, papers) for name, papers in cited if papers] + [
         ("intervals and verdicts", list(STATISTICS))

@@ -13,12 +13,9 @@ from markupsafe import Markup, escape
 
 from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, printable
+from fedxray.metrics.table import base_metric
 from fedxray.metrics.table import metric as metric_named
-from fedxray.metrics.units import GLUE as GLUE  # `reproduce` writes its numbers with these
-from fedxray.metrics.units import base_metric as base_metric
-from fedxray.metrics.units import between as between
-from fedxray.metrics.units import margin_of
-from fedxray.metrics.units import value as value
+from fedxray.metrics.units import GLUE, margin_of
 
 Row = Mapping[str, Any]
 

@@ -22,6 +22,7 @@ from fedxray.audit.judge.statistics import Interval, interval
 from fedxray.audit.judge.summary import ENDED
 from fedxray.errors import BadInput
 from fedxray.files import read_json, write_whole
+from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.reproduce.base import (
     NO_TABLE,
@@ -401,12 +402,12 @@ def _numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             continue
         gaps = [row["ours"]["mean"] - row["paper"]["mean"] for row in both]
         row = both[max(range(len(both)), key=lambda index: abs(gaps[index]))]
-        mean = words.value(sum(gaps) / len(gaps), metric, sign=True)
+        mean = units.value(sum(gaps) / len(gaps), metric, sign=True)
         around = sum(cell["place"] == "around" for cell in both)
         lines.append(
             f"{metric}: {around} of {words.count(len(both), 'published number')} inside our interval; ours minus the "
             f"paper's is {mean} on average and largest for {row['column']} in {row['row']} "
-            f"({words.value(row['ours']['mean'], metric)} against {words.value(row['paper']['mean'], metric)})."
+            f"({units.value(row['ours']['mean'], metric)} against {units.value(row['paper']['mean'], metric)})."
         )
     return lines
 

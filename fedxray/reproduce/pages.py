@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedxray.errors import printable
-from fedxray.report import words
+from fedxray.metrics import units
 from fedxray.reproduce.base import NOT_IN_TEXT
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def _cell(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Return row, column, metric and number of a cell."""
     where = row["row"] if row["data"] is None else f"{row['row']} ({row['data']})"
     called = f" ({row['called']})" if row["called"] else ""
-    return where, f"{row['column']}{called}", row["metric"], words.value(row["ours"]["mean"], row["metric"])
+    return where, f"{row['column']}{called}", row["metric"], units.value(row["ours"]["mean"], row["metric"])
 
 
 def _numbers(row: Mapping[str, Any], published: bool) -> tuple[str, ...]:
     metric, ours = row["metric"], row["ours"]
     return (
         *_cell(row),
-        words.between(ours["low"], ours["high"], metric),
+        units.between(ours["low"], ours["high"], metric),
         f"{ours['clients']} x {ours['seeds']}" if ours["n"] else "0",
         _published(row["paper"], metric, published),
     )
@@ -90,7 +90,7 @@ def _comparisons(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _all(compared: Mapping[str, Mapping[str, Any]], metric: str) -> list[str]:
     return [
-        f"{name} {words.value(entry['mean'], metric)} ({words.value(entry['difference'], metric, sign=True)})"
+        f"{name} {units.value(entry['mean'], metric)} ({units.value(entry['difference'], metric, sign=True)})"
         for name, entry in compared.items()
     ]
 
@@ -98,8 +98,8 @@ def _all(compared: Mapping[str, Mapping[str, Any]], metric: str) -> list[str]:
 def _published(paper: Mapping[str, Any] | None, metric: str, published: bool) -> str:
     if paper is None:
         return "–" if published else NOT_IN_TEXT
-    spread = "" if paper["spread"] is None else f" ± {words.value(paper['spread'], metric)}"
-    return f"{words.value(paper['mean'], metric)}{spread}"
+    spread = "" if paper["spread"] is None else f" ± {units.value(paper['spread'], metric)}"
+    return f"{units.value(paper['mean'], metric)}{spread}"
 
 
 def _difference(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -108,10 +108,10 @@ def _difference(entry: Mapping[str, Any]) -> tuple[str, ...]:
         f"{entry['left']} − {entry['right']}",
         first if first == second else f"{first} − {second}",
         metric,
-        words.value(entry["mean"], metric, sign=True),
-        words.between(entry["low"], entry["high"], metric, sign=True),
+        units.value(entry["mean"], metric, sign=True),
+        units.between(entry["low"], entry["high"], metric, sign=True),
         str(entry["n"]),
-        words.value(entry["paper"], metric, sign=True),
+        units.value(entry["paper"], metric, sign=True),
         entry["verdict"] or "–",
     )
 
@@ -122,8 +122,8 @@ def _cost(entry: Mapping[str, Any]) -> tuple[str, ...]:
         entry["row"],
         entry["defence"],
         metric,
-        words.value(entry["value"], metric),
-        words.between(entry["low"], entry["high"], metric),
+        units.value(entry["value"], metric),
+        units.between(entry["low"], entry["high"], metric),
         str(entry["n"]),
         "–" if entry["epsilon"] is None else f"{entry['epsilon']:.1f}",
     )

@@ -296,7 +296,7 @@ class AttackPart(OpenSection):
     )
     metrics: list[str] | None = key(
         None,
-        "a list of lpips, psnr_awa, ssim_awa, psnr_curious and ssim_curious, and of these, psnr, ssim and mse with _by_index",
+        "a list of lpips, psnr_awa, ssim_awa, psnr_curious, ssim_curious; these, psnr, ssim, mse also with _by_index",
         "scores of images beyond the usual ones; lpips needs its weights (`fedxray data get lpips`)",
     )
 
