@@ -35,8 +35,9 @@ def spell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(spell(item) for item in value) + "]"
     if is_dataclass(value) and not isinstance(value, type):
+        # Catalogue entries go by their name, so that a class can be renamed without changing any draw.
         inside = {field.name: getattr(value, field.name) for field in fields(value)}
-        return f"{type(value).__name__}{spell(inside)}"
+        return f"{getattr(type(value), 'name', type(value).__name__)}{spell(inside)}"
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()

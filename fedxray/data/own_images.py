@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedxray.data.checks import check_size, plain_name, shown
+from fedxray.data.checks import IGNORED, check_size, plain_name, shown
 from fedxray.data.dataset import Dataset
 from fedxray.data.encode import image_size, make_images
 from fedxray.data.own_csv import check_names
@@ -33,7 +33,6 @@ BROKEN = (
     struct.error,
     zlib.error,
 )
-IGNORED = ("thumbs.db", "desktop.ini")
 
 
 def own_images(path: Path, *, size: object = None) -> Dataset:

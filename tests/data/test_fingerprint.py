@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedxray.data.fingerprint import content_digest, stamp
+from fedxray.data.checks import content_digest, stamp
 from fedxray.errors import BadInput
 
 

@@ -10,8 +10,8 @@ L-BFGS requires a smooth loss: networks with sigmoids or softplus. With ReLU it 
 
 With reading = "song" it is DLG as in Song et al. 2023 (AWA): labels are known (granted, or from a sub-attack), Adam
 with a learning rate of 0.1 takes 1,000 steps, and the update of several local steps is matched as it was sent. That
-paper does not state the initial guess; here it is the same as for `awa` and `agic` whatever the settings, with `start` and
-`box` as there (but N(0, 1) and no box by default).
+paper does not state the initial guess; here it is the same as for `awa` and `agic` whatever the settings, with
+`start` and `box` as there (but N(0, 1) and no box by default).
 
 Where we differ: 1,200 steps by default, each one evaluation of the loss (300 calls of up to 20 such steps in the
 authors' code), and no pixel or logit changes by more than 1 per step, since L-BFGS without a line search may jump to

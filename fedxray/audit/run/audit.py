@@ -30,7 +30,7 @@ from fedxray.audit.run.engines import (
 )
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand
 from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store
-from fedxray.data.fingerprint import content_digest
+from fedxray.data.checks import content_digest
 from fedxray.errors import BadInput
 from fedxray.files import read_json
 

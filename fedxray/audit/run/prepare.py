@@ -14,8 +14,8 @@ from torch import nn
 
 from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data import Dataset, Split, load, split
+from fedxray.data.checks import Stamp, stamp
 from fedxray.data.dataset import Records
-from fedxray.data.fingerprint import Stamp, stamp
 from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation, in_dtype, try_defence
 from fedxray.losses import default_loss
