@@ -95,7 +95,7 @@ def _argument(parameter: inspect.Parameter, annotated: Any) -> Listed:
     return Listed(name=parameter.name, hint=hint, default=default, setting=explained)
 
 
-_listed = functools.cache(settings_of)
+_listed: Callable[[Any], list[Listed]] = functools.cache(settings_of)
 
 
 def check_fields(owner: Any) -> None:
