@@ -52,14 +52,14 @@ def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor, *, balanced: b
     """
     if len(torch.unique(wanted)) == 1:
         return wanted[:1].expand(len(guess)).clone()
-    found = _fit(learn, wanted, "balanced" if balanced else "classes").predict(_numbers(guess))
-    return torch.as_tensor(found, device=guess.device).to(wanted.dtype)
+    predicted = _fit(learn, wanted, "balanced" if balanced else "classes").predict(_numbers(guess))
+    return torch.as_tensor(predicted, device=guess.device).to(wanted.dtype)
 
 
 def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor) -> Tensor:
     """Return codes [records, 1] for `guess` [records, columns], learned from `learn` and `wanted` [public, 1]."""
-    found = _fit(learn, wanted[:, 0], "values").predict(_numbers(guess))
-    return torch.as_tensor(found, device=guess.device).to(wanted.dtype)[:, None]
+    predicted = _fit(learn, wanted[:, 0], "values").predict(_numbers(guess))
+    return torch.as_tensor(predicted, device=guess.device).to(wanted.dtype)[:, None]
 
 
 def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
@@ -117,8 +117,8 @@ def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str) -> flo
     cut = StratifiedKFold if is_classifier(model) else KFold
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a rare category may be missing from a fold
-        found = cross_val_score(model, x, y, cv=cut(folds, shuffle=True, random_state=seed), scoring=scoring)
-    return float(found.mean()) if found.mean() == found.mean() else float("-inf")
+        scores = cross_val_score(model, x, y, cv=cut(folds, shuffle=True, random_state=seed), scoring=scoring)
+    return float(scores.mean()) if scores.mean() == scores.mean() else float("-inf")
 
 
 def _numbers(values: Tensor) -> Any:
@@ -315,8 +315,8 @@ class ClassMean(Floor):
         labels = torch.arange(len(view.space.classes), dtype=torch.int64, device=public.x.device)
         means = [public.x[public.y == label].mean(0) for label in labels]
         unknown = public.x.mean(0)
-        found = [torch.where(torch.isnan(mean), unknown, mean) for mean in means]
-        return of_class_images(torch.stack(found), labels)
+        by_class = [torch.where(torch.isnan(mean), unknown, mean) for mean in means]
+        return of_class_images(torch.stack(by_class), labels)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -238,15 +238,15 @@ def _forms(tensors: Params) -> Forms:
     return {name: (value.shape, value.dtype) for name, value in tensors.items()}
 
 
-def _check_tensors(place: str, found: Any, forms: Forms, leading: int = 0) -> None:
+def _check_tensors(place: str, returned: Any, forms: Forms, leading: int = 0) -> None:
     """Refuse names, shapes (after `leading` dimensions) and types other than these."""
-    if not isinstance(found, Mapping):
-        raise _unfit(place, "named tensors", type(found).__name__)
-    odd = sorted(map(str, found.keys() ^ forms.keys()))
+    if not isinstance(returned, Mapping):
+        raise _unfit(place, "named tensors", type(returned).__name__)
+    odd = sorted(map(str, returned.keys() ^ forms.keys()))
     if odd:
         raise _unfit(place, "the names it was given", f"{odd[0]!r} left out or added")
     for name, (shape, dtype) in forms.items():
-        value = found[name]
+        value = returned[name]
         if not isinstance(value, Tensor) or value.shape[leading:] != shape or value.dtype != dtype:
             raise _unfit(place, f"{name!r} as {dtype} {list(shape)}", _shown({name: value}))
 

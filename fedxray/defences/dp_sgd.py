@@ -86,10 +86,10 @@ def best_epsilon(noise: float, rate: float, steps: int, delta: float) -> tuple[f
         accountant.history = [(noise, rate, steps)]
         error = max(PRECISION * bound, 1e-4)
         try:
-            found = float(accountant.get_epsilon(delta=delta, eps_error=error))
+            tight = float(accountant.get_epsilon(delta=delta, eps_error=error))
         except ValueError:  # a delta too small for its grid of numbers
             return bound, "rdp"
-    return (found, "prv") if found <= bound else (bound, "rdp")
+    return (tight, "prv") if tight <= bound else (bound, "rdp")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -137,8 +137,8 @@ def _curve_of_step(noise: float, rate: float, orders: tuple[float, ...]) -> tupl
     with _quiet_opacus():
         from opacus.accountants.analysis.rdp import compute_rdp
 
-        found: Any = compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=list(orders))
-    return tuple(float(value) for value in found)
+        curve: Any = compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=list(orders))
+    return tuple(float(value) for value in curve)
 
 
 def _spent(curve: list[float], orders: tuple[float, ...], delta: float) -> float:
@@ -146,8 +146,8 @@ def _spent(curve: list[float], orders: tuple[float, ...], delta: float) -> float
     with _quiet_opacus():
         from opacus.accountants.analysis.rdp import get_privacy_spent
 
-        found, _ = get_privacy_spent(orders=list(orders), rdp=curve, delta=delta)
-    return max(0.0, float(found))
+        spent, _ = get_privacy_spent(orders=list(orders), rdp=curve, delta=delta)
+    return max(0.0, float(spent))
 
 
 def _spent_by_pairs(curve: list[float], orders: tuple[float, ...], delta: float) -> float:
@@ -282,21 +282,21 @@ class DpSgd(Defence):
         """Return the guarantee for every record after `rounds` rounds of this work."""
         rate, steps = sampling_rate(work), work.steps * rounds
         notes = [ASSUMES_POISSON] if self.sampling == "shuffle" and rate < 1 else []
-        found: float | None
+        epsilon: float | None
         accountant = "prv"
         if work.mixing == "several" or not noise:
-            found, notes = None, [NO_NOISE if not noise else NOT_COUNTED]
+            epsilon, notes = None, [NO_NOISE if not noise else NOT_COUNTED]
         elif steps == 0:
-            found = 0.0
+            epsilon = 0.0
         elif work.mixing == "pairs":
-            found = rdp_epsilon_of_pairs(noise, rate, steps, self.delta)
+            epsilon = rdp_epsilon_of_pairs(noise, rate, steps, self.delta)
             accountant, notes = "rdp", [IN_PAIRS, *notes]
         else:
-            found, accountant = best_epsilon(noise, rate, steps, self.delta)
-        if found is not None and not math.isfinite(found):
-            found, notes = None, [TOO_LITTLE]
+            epsilon, accountant = best_epsilon(noise, rate, steps, self.delta)
+        if epsilon is not None and not math.isfinite(epsilon):
+            epsilon, notes = None, [TOO_LITTLE]
         return Privacy(
-            epsilon=found,
+            epsilon=epsilon,
             delta=self.delta,
             noise_multiplier=noise,
             rate=rate,

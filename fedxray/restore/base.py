@@ -87,13 +87,13 @@ class Restorer(ABC, Generic[Prior]):
             return replace(evidence, facts={**evidence.facts, "restored_by": self.name})
         raw = space.to_pixels(inputs[usable]).clamp(0, 1)
         labels = known_labels(evidence, usable, prior.classes, space.classes)
-        found = self.pixels(raw, labels, prior, generator, report)
+        result = self.pixels(raw, labels, prior, generator, report)
         restored = inputs.clone()
-        restored[usable] = space.from_pixels(found.pixels.clamp(0, 1)).to(inputs)
+        restored[usable] = space.from_pixels(result.pixels.clamp(0, 1)).to(inputs)
         return replace(
             evidence,
             tensors={**evidence.tensors, "inputs": restored},
-            facts={**evidence.facts, "restored_by": self.name, **found.facts},
+            facts={**evidence.facts, "restored_by": self.name, **result.facts},
         )
 
 
@@ -103,10 +103,10 @@ def check_answer(ask: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -
     expected = f"a model that answers an image of shape {list(shape)} with finite numbers of that shape"
     remedy = "Save or download it again, or train one with `fedxray train-prior`."
     with users_code("prior", expected, remedy), torch.no_grad():
-        found = ask(blank)
-        finite = bool(torch.isfinite(found).all())
-    if found.shape != blank.shape or not finite:
-        got = f"shape {list(found.shape)}" + ("" if finite else " with NaN or infinite values")
+        answer = ask(blank)
+        finite = bool(torch.isfinite(answer).all())
+    if answer.shape != blank.shape or not finite:
+        got = f"shape {list(answer.shape)}" + ("" if finite else " with NaN or infinite values")
         raise BadInput("prior", expected=expected, got=got, remedy=remedy)
 
 
@@ -179,11 +179,11 @@ class Diffusion(Shaped):
         for place in range(0, len(x), AT_ONCE):
             part = x[place : place + AT_ONCE]
             chosen = None if labels is None else labels[place : place + AT_ONCE]
-            found = self.noise(part, level, chosen)
+            noise_seen = self.noise(part, level, chosen)
             if guidance != 1.0 and chosen is not None and not self.needs_classes:
                 plain = self.noise(part, level, None)
-                found = plain + guidance * (found - plain)
-            parts.append(found)
+                noise_seen = plain + guidance * (noise_seen - plain)
+            parts.append(noise_seen)
         return torch.cat(parts) if parts else x
 
     def levels(self, steps: int) -> list[int]:
