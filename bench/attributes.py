@@ -92,11 +92,7 @@ def with_loop(view: View) -> Step:
 
 def with_chunks(view: View, size: int) -> Step:
     """Return a step over chunks of `size` stacked rounds."""
-    records, positions, layers = (
-        public_attributes(view),
-        (view.space.shape[0] - 1,),
-        stacked_layers(view.model),
-    )
+    records, positions, layers = (public_attributes(view), (view.space.shape[0] - 1,), stacked_layers(view.model))
     assert layers is not None
     seen = view.observations
     groups = [seen[start : start + size] for start in range(0, len(seen), size)]

@@ -30,9 +30,7 @@ RATE = 0.05
 CLASSES = 10
 
 
-def make_jobs(
-    model: nn.Module, shape: tuple[int, ...], clients: int, examples: int, recipe: Recipe
-) -> list[ClientJob]:
+def make_jobs(model: nn.Module, shape: tuple[int, ...], clients: int, examples: int, recipe: Recipe) -> list[ClientJob]:
     jobs = []
     for client in range(clients):
         source = fork(0, "bench", client)
@@ -67,9 +65,7 @@ def with_slices(model: nn.Module, jobs: Sequence[ClientJob], recipe: Recipe) -> 
     for job in jobs:
         order = job.schedule.index[job.schedule.index >= 0]
         x, y = job.x[order], job.y[order]
-        ends.append(
-            _loop(model, zip(x.split(int(recipe.batch_size)), y.split(int(recipe.batch_size)), strict=True))
-        )
+        ends.append(_loop(model, zip(x.split(int(recipe.batch_size)), y.split(int(recipe.batch_size)), strict=True)))
     return ends
 
 
@@ -140,22 +136,15 @@ def where(repeats: int) -> None:
         "mlp 54-256-256-256": (54, 256, 256, 256),
     }
     print(f"{'network':20} clients batch  work/client  stacked s  alone s  gain")
-    for (name, sizes), clients, batch in itertools.product(
-        networks.items(), (2, 10, 50), (1, 8, 32, 128, 512)
-    ):
+    for (name, sizes), clients, batch in itertools.product(networks.items(), (2, 10, 50), (1, 8, 32, 128, 512)):
         recipe = Recipe(batch_size=batch, learning_rate=RATE)
         model = mlp(*sizes)
         jobs = make_jobs(model, sizes[:1], clients, 4 * batch, recipe)
-        ways = {
-            "stacked": partial(stacked, model, jobs, recipe),
-            "alone": partial(alone, model, jobs, recipe),
-        }
+        ways = {"stacked": partial(stacked, model, jobs, recipe), "alone": partial(alone, model, jobs, recipe)}
         took = cpu_seconds(ways, repeats, of=statistics.median)
         work = element_count(jobs[0].start) * batch / 1e6
         gain = took["alone"] / took["stacked"]
-        print(
-            f"{name:20} {clients:7} {batch:5} {work:11.2f}M {took['stacked']:10.4f} {took['alone']:8.4f} {gain:5.2f}"
-        )
+        print(f"{name:20} {clients:7} {batch:5} {work:11.2f}M {took['stacked']:10.4f} {took['alone']:8.4f} {gain:5.2f}")
 
 
 def main() -> None:

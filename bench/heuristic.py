@@ -24,10 +24,7 @@ from fedxray.params import Params, element_count, parameters_of
 from fedxray.seeds import fork, normal_like
 
 COLUMNS, CLASSES = 100, 5
-SETTINGS = {
-    "as reproduced": {"fit_steps": 400, "fit_lr": 3e-3, "steps": 400},
-    "defaults": {},
-}
+SETTINGS = {"as reproduced": {"fit_steps": 400, "fit_lr": 3e-3, "steps": 400}, "defaults": {}}
 LIMIT_SECONDS, LIMIT_MEGABYTES = 600, 2000
 
 
@@ -88,9 +85,7 @@ def main() -> None:
                 evidence = attack.run(view, generator=fork(1))
                 wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
                 slowest, steps = max((slowest, steps), (cpu, attack.fit_steps + attack.steps))
-                print(
-                    f"{name}, {reading}, restrict {restrict}: {cpu:.1f} s of CPU, {wall:.1f} s, {evidence.status}"
-                )
+                print(f"{name}, {reading}, restrict {restrict}: {cpu:.1f} s of CPU, {wall:.1f} s, {evidence.status}")
     memory = peak_megabytes() - before
     ratio = slowest / plain_descent(parameters, steps)
     print(f"slowest/plain descent: {ratio:.1f} ({slowest:.1f} s of CPU), memory: {memory:.0f} MB")

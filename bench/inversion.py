@@ -48,10 +48,7 @@ SPACE = Space(
 def client(epochs: int, batch: int) -> tuple[nn.Module, Recipe, list[tuple[Tensor, Tensor]]]:
     """Return the network, the recipe and the batches of one round."""
     source = fork(0, "bench", epochs)
-    x, y = (
-        torch.randn(IMAGES, *SPACE.shape, generator=source),
-        torch.randint(CLASSES, (IMAGES,), generator=source),
-    )
+    x, y = (torch.randn(IMAGES, *SPACE.shape, generator=source), torch.randint(CLASSES, (IMAGES,), generator=source))
     orders = [torch.randperm(IMAGES, generator=source) for _ in range(epochs)]
     batches = [(x[rows], y[rows]) for order in orders for rows in order.split(batch)]
     recipe = Recipe(epochs=epochs, batch_size=batch, learning_rate=RATE)
@@ -73,9 +70,7 @@ def attacked(model: nn.Module, recipe: Recipe, batches: list[tuple[Tensor, Tenso
     start, end = parameters_of(model), parameters_of(train(copy.deepcopy(model), batches))
     update = {name: value - start[name] for name, value in end.items()}
     labels = torch.cat([y for _, y in batches])[:IMAGES]
-    seen = Observation(
-        round=0, start=start, update=update, kind="weights", contributors=(0,), examples=IMAGES
-    )
+    seen = Observation(round=0, start=start, update=update, kind="weights", contributors=(0,), examples=IMAGES)
     view = View(
         role="server", target=0, observations=(seen,), globals=(), model=model, space=SPACE, loss="cross-entropy",
         grants=Grants(names=("labels", "recipe"), recipe=recipe, labels=labels),

@@ -31,18 +31,14 @@ CLASSES = 10
 
 def make(rounds: int) -> Federation:
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(54, 512), nn.ReLU(), nn.Linear(512, 234), nn.ReLU(), nn.Linear(234, CLASSES)
-    )
+    model = nn.Sequential(nn.Linear(54, 512), nn.ReLU(), nn.Linear(512, 234), nn.ReLU(), nn.Linear(234, CLASSES))
     source = fork(0, "memory")
     clients = tuple(
         Records(torch.randn(32, 54, generator=source), torch.randint(CLASSES, (32,), generator=source))
         for _ in range(10)
     )
     space = Space(kind="table", shape=(54,), target="classification", classes=tuple(map(str, range(CLASSES))))
-    return Federation(
-        space=space, clients=clients, model=model, recipe=Recipe(batch_size="all"), rounds=rounds
-    )
+    return Federation(space=space, clients=clients, model=model, recipe=Recipe(batch_size="all"), rounds=rounds)
 
 
 def print_progress(step: Step) -> None:
@@ -53,18 +49,14 @@ def print_progress(step: Step) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="where to record (default: a temporary folder)"
-    )
+    parser.add_argument("--folder", type=Path, default=None, help="where to record (default: a temporary folder)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(dir=options.folder)) / "run"
     warm, _ = simulate(make(2), shelf=FolderShelf(folder.with_name("warm")))  # modules that are loaded once
     write_transcript(warm, folder.with_name("warm"))
     run = make(options.rounds)
-    print(
-        f"{element_count(parameters_of(run.model))} parameters, about {transcript_bytes(run) / 1e9:.2f} GB to write"
-    )
+    print(f"{element_count(parameters_of(run.model))} parameters, about {transcript_bytes(run) / 1e9:.2f} GB to write")
     baseline = peak_megabytes()
     try:
         transcript, _ = simulate(run, shelf=FolderShelf(folder), report=print_progress)

@@ -24,9 +24,7 @@ def main() -> None:
     photos = load("imagenet-sample", size=32, seed=0)
     print("photos clients steps rate activation simulated leading simulated/leading")
     for images, clients, steps, rate, activation in CASES:
-        parts = split(
-            photos, clients=clients, partition="sizes", sizes=[images], holdout=0.0, public=0.87, seed=0
-        )
+        parts = split(photos, clients=clients, partition="sizes", sizes=[images], holdout=0.0, public=0.87, seed=0)
         records = tuple(Records(photos.x[index].double(), photos.y[index]) for index in parts.train)
         network = build("lenet", photos.space, generator=fork(0, "model"), activation=activation).double()
         recipe = Recipe(epochs=steps, batch_size="all", learning_rate=rate)

@@ -50,9 +50,7 @@ class NoiseOnly(Defence):
         return "noise in place of every update"
 
 
-def _noise(
-    update: dict[str, Tensor], state: State, generator: torch.Generator
-) -> tuple[dict[str, Tensor], State]:
+def _noise(update: dict[str, Tensor], state: State, generator: torch.Generator) -> tuple[dict[str, Tensor], State]:
     return {name: 0.01 * normal_like(value, generator) for name, value in update.items()}, state
 
 
@@ -133,9 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nulls", type=int, default=5, help="null audits")
     parser.add_argument("--leaks", type=int, default=4, help="audits of planted leaks")
-    parser.add_argument(
-        "--first", type=int, default=0, help="number of the first audit, to continue an earlier run"
-    )
+    parser.add_argument("--first", type=int, default=0, help="number of the first audit, to continue an earlier run")
     options = parser.parse_args()
     torch.set_num_threads(1)
     false = count_leaks(null_audit, options.first, options.nulls, "null")

@@ -22,8 +22,7 @@ from fedxray.reproduce.document import read as read_reproduction
 from fedxray.reproduce.pages import heading, sheets
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
-from lmra_page import choices
-from lmra_page import tables as local_models
+from lmra_page import choices, tables as local_models
 from plan_reference import plan_reference
 
 DOCS = Path(__file__).resolve().parent
@@ -75,13 +74,11 @@ def attack_matrix() -> str:
         + _table(("attack", "infers", *ROLES), [_role_row(*one) for one in entries.items()])
         + "\n## Grants, floors and controls\n\n"
         + _table(
-            ("attack", "grants by default", "floors", "controls"),
-            [_knowledge_row(*one) for one in entries.items()],
+            ("attack", "grants by default", "floors", "controls"), [_knowledge_row(*one) for one in entries.items()]
         )
         + "\n## Output and source\n\n"
         + _table(
-            ("attack", "output", "source"),
-            [(f"`{name}`", _about(one), _source(one)) for name, one in entries.items()],
+            ("attack", "output", "source"), [(f"`{name}`", _about(one), _source(one)) for name, one in entries.items()]
         )
         + "\n## Floors\n\nBaselines without messages.\n\n"
         + _table(("floor", "guess"), floors)
@@ -100,16 +97,12 @@ def settings() -> str:
         for name in catalog.built_in(kind):
             about = catalog.first_paragraph(catalog.resolve(kind, name))
             found = settings_of(kind, name)
-            parts.append(
-                f"\n### {name}\n\n{about}\n\n" + (_settings_table(found) if found else "No settings.\n")
-            )
+            parts.append(f"\n### {name}\n\n{about}\n\n" + (_settings_table(found) if found else "No settings.\n"))
     return "".join(parts)
 
 
 def _settings_table(found: list[SettingRow]) -> str:
-    rows = [
-        (f"`{one.name}`", one.sentence, one.accepts, one.default.removeprefix("default ")) for one in found
-    ]
+    rows = [(f"`{one.name}`", one.sentence, one.accepts, one.default.removeprefix("default ")) for one in found]
     return _table(("setting", "meaning", "accepts", "default"), rows)
 
 

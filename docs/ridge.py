@@ -41,9 +41,7 @@ def draw(folder: Path) -> None:
         images, rate = true["assumed_examples"], true["assumed_learning_rate"]
         axes = figure.add_subplot(1, len(rows), place)
         span = [images / 2, 2 * images]
-        axes.plot(
-            span, [rate * one / images for one in span], color="0.6", linewidth=1, zorder=0, label=QUOTIENT
-        )
+        axes.plot(span, [rate * one / images for one in span], color="0.6", linewidth=1, zorder=0, label=QUOTIENT)
         dots = axes.scatter(
             [point["assumed_examples"] for point, _ in trials],
             [point["assumed_learning_rate"] for point, _ in trials],

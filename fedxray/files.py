@@ -56,12 +56,7 @@ def nothing_more(point: str) -> None:
 
 
 def write_whole(
-    path: Path,
-    content: bytes,
-    what: str,
-    at: Callable[[str], None] = nothing_more,
-    *,
-    lasting: bool = True,
+    path: Path, content: bytes, what: str, at: Callable[[str], None] = nothing_more, *, lasting: bool = True
 ) -> None:
     """Write a file under a temporary name and rename it when it is complete; `what` is its name in messages.
 
@@ -126,11 +121,7 @@ def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, m
             raise refused(f"at most {most} bytes", f"{size} bytes")
         text = path.read_bytes().decode("utf-8")
         return json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_whole,
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
         )
     except RecursionError as problem:
         raise refused("a complete JSON file", "values nested without end") from problem

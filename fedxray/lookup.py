@@ -17,8 +17,7 @@ from fedxray.errors import BadInput, FedxrayError
 
 HERE = str(Path(__file__).parent / "_")[:-1]  # with the separator at its end
 INSTALLED = tuple(
-    str(Path(sysconfig.get_paths()[name], "_"))[:-1]
-    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    str(Path(sysconfig.get_paths()[name], "_"))[:-1] for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 LONGEST = 300  # characters of a message from a user's code
 

@@ -139,9 +139,7 @@ class Sgd(Method):
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """A step of the learning rate along the velocity."""
         rate = self.lr * self.decay.factor(step, self.steps)
-        velocity = {
-            name: self.momentum * memory[f"velocity/{name}"] + value for name, value in gradient.items()
-        }
+        velocity = {name: self.momentum * memory[f"velocity/{name}"] + value for name, value in gradient.items()}
         moved = {name: torch.sub(value, velocity[name], alpha=rate) for name, value in point.items()}
         return moved, _named("velocity", velocity)
 
@@ -163,16 +161,12 @@ class _AdamFamily(Method):
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
         """Both moments at zero."""
         # Two sets of zeros: tensors that share memory cannot be stored.
-        return _named("first", each(torch.zeros_like, point)) | _named(
-            "second", each(torch.zeros_like, point)
-        )
+        return _named("first", each(torch.zeros_like, point)) | _named("second", each(torch.zeros_like, point))
 
     def _moved(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """One step by the same operations as torch.optim.Adam, so that both agree to the bit."""
         rate, (beta1, beta2) = self.lr * self.decay.factor(step, self.steps), self.betas
-        first = {
-            name: torch.lerp(memory[f"first/{name}"], value, 1 - beta1) for name, value in gradient.items()
-        }
+        first = {name: torch.lerp(memory[f"first/{name}"], value, 1 - beta1) for name, value in gradient.items()}
         second = {
             name: (memory[f"second/{name}"] * beta2).addcmul(value, value, value=1 - beta2)
             for name, value in gradient.items()
@@ -180,9 +174,7 @@ class _AdamFamily(Method):
         # Both moments start at zero; dividing by 1 - beta^t corrects that bias.
         size, root = rate / (1 - beta1 ** (step + 1)), (1 - beta2 ** (step + 1)) ** 0.5
         moved = {
-            name: torch.addcdiv(
-                value, first[name], (second[name].sqrt() / root).add(self.epsilon), value=-size
-            )
+            name: torch.addcdiv(value, first[name], (second[name].sqrt() / root).add(self.epsilon), value=-size)
             for name, value in point.items()
         }
         return moved, _named("first", first) | _named("second", second)
@@ -367,9 +359,7 @@ def minimise(
     """
     point, settled = each(torch.detach, start), loss.settled if isinstance(loss, Changing) else 0
     walk = (
-        _Walk(point, method.fresh(point), point, point, [])
-        if state is None
-        else _unpack(state, point, method, settled)
+        _Walk(point, method.fresh(point), point, point, []) if state is None else _unpack(state, point, method, settled)
     )
     stop = method.steps if budget is None else min(method.steps, walk.step + budget)
     value, gradient = _slope(loss, walk) if walk.step < stop or not walk.curve else (walk.curve[-1], None)
@@ -419,9 +409,7 @@ def restarts(
     `keep` says whether a minimisation is represented by its best or its last point.
     """
     if not starts:
-        raise BadInput(
-            "starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more."
-        )
+        raise BadInput("starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more.")
     total = len(starts) * method.steps
 
     def shifted(index: int) -> Report:
@@ -485,9 +473,7 @@ def _outcome(walk: _Walk, status: Literal["ok", "diverged", "truncated"], reason
 def _pack(walk: _Walk) -> dict[str, Tensor]:
     """The minimisation so far as plain tensors by name."""
     groups = {"point": walk.point, "memory": walk.memory, "best": walk.best, "last": walk.last}
-    packed = {
-        f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()
-    }
+    packed = {f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
     packed["curve"] = torch.tensor(walk.curve, dtype=torch.float64, device="cpu")
     packed["step"] = torch.tensor(walk.step, dtype=torch.int64, device="cpu")
     return packed

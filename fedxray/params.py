@@ -108,9 +108,7 @@ def flatten(params: Params) -> Tensor:
 def unflatten(vector: Tensor, like: Params) -> dict[str, Tensor]:
     """A vector cut back into the shapes of `like`."""
     pieces = torch.split(vector, [value.numel() for value in like.values()])
-    return {
-        name: piece.reshape(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)
-    }
+    return {name: piece.reshape(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)}
 
 
 def stack(items: Sequence[Params]) -> dict[str, Tensor]:
@@ -126,9 +124,7 @@ def unstack(params: Params) -> list[dict[str, Tensor]]:
 
 def same_shapes(left: Params, right: Params) -> bool:
     """Whether both have the same names with the same shapes."""
-    return left.keys() == right.keys() and all(
-        value.shape == right[name].shape for name, value in left.items()
-    )
+    return left.keys() == right.keys() and all(value.shape == right[name].shape for name, value in left.items())
 
 
 def same_values(left: Params, right: Params) -> bool:

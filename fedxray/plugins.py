@@ -76,8 +76,7 @@ def ignored(kind: str, built_in: Mapping[str, Any]) -> list[str]:
             continue
         reason = "that name is built in" if usable else "a name is made of letters, digits, dots and dashes"
         sentences += [
-            f"{printable(name)} of {plugin.package} is ignored in {GROUPS[kind]}: {reason}"
-            for plugin in plugins
+            f"{printable(name)} of {plugin.package} is ignored in {GROUPS[kind]}: {reason}" for plugin in plugins
         ]
     return sentences
 
@@ -114,8 +113,5 @@ def load_plugin(plugin: Plugin, argument: str) -> Any:
         return load_factory(plugin.spec, argument)
     except BadInput as error:
         raise BadInput(
-            argument,
-            expected=f"{plugin.name} of {plugin.package}: {error.expected}",
-            got=error.got,
-            remedy=REMEDY,
+            argument, expected=f"{plugin.name} of {plugin.package}: {error.expected}", got=error.got, remedy=REMEDY
         ) from error

@@ -115,9 +115,7 @@ def random_kernel(like: Tensor, generator: torch.Generator) -> Tensor:
     channels = like.shape[-3]
     blank = torch.empty((FEATURES, channels, 3, 3), dtype=torch.float32, device="cpu")
     deviation = (9 * channels) ** -0.5 / STD_OF_TRUNCATED_NORMAL
-    drawn = torch.nn.init.trunc_normal_(
-        blank, std=deviation, a=-2 * deviation, b=2 * deviation, generator=generator
-    )
+    drawn = torch.nn.init.trunc_normal_(blank, std=deviation, a=-2 * deviation, b=2 * deviation, generator=generator)
     return drawn.to(device=like.device, dtype=like.dtype)
 
 

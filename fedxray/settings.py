@@ -181,12 +181,7 @@ def _at_least(fewest: int) -> str:
 def _range(rule: Setting) -> str:
     if rule.least is not None and rule.most is not None:
         return f" from {_number(rule.least)} to {_number(rule.most)}"
-    bounds = (
-        ("of at least", rule.least),
-        ("above", rule.above),
-        ("up to", rule.most),
-        ("below", rule.below),
-    )
+    bounds = (("of at least", rule.least), ("above", rule.above), ("up to", rule.most), ("below", rule.below))
     parts = [f"{words} {_number(bound)}" for words, bound in bounds if bound is not None]
     return f" {' and '.join(parts)}" if parts else ""
 

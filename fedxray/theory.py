@@ -28,10 +28,7 @@ def accuracy_bound(error: float, weight: float, *, low: float = 0.0, high: float
     """
     if error < 0:
         raise BadInput(
-            "error",
-            expected="a mean squared error of at least 0",
-            got=error,
-            remedy="Give the mean of squares.",
+            "error", expected="a mean squared error of at least 0", got=error, remedy="Give the mean of squares."
         )
     moved = (weight * (high - low)) ** 2
     return max(0.0, 1.0 - 4.0 * error / moved) if moved > 0 else 0.0
@@ -154,9 +151,7 @@ def _check_bound(parameters: int, messages: int, least_eigenvalue: float, delta:
     """Refuse too few messages, an eigenvalue of zero, or a probability out of range."""
     if messages <= parameters:
         expected = f"more than {parameters} messages for {parameters} parameters"
-        raise BadInput(
-            "messages", expected=expected, got=messages, remedy="Fewer cannot determine the model."
-        )
+        raise BadInput("messages", expected=expected, got=messages, remedy="Fewer cannot determine the model.")
     if not least_eigenvalue > 0:
         expected, remedy = "an eigenvalue above 0", "The messages must differ in every direction."
         raise BadInput("least_eigenvalue", expected=expected, got=least_eigenvalue, remedy=remedy)
@@ -255,9 +250,7 @@ def quadratic_divergence(
     """delta(steps) with every loss replaced by its second-order expansion at `start`; exact for quadratic losses."""
     _check(losses, weights, steps)
     moves = [_quadratic_move(start, loss, rate, steps) for loss in losses]
-    return subtract(
-        weighted_mean(moves, weights), _quadratic_move(start, mean_loss(losses, weights), rate, steps)
-    )
+    return subtract(weighted_mean(moves, weights), _quadratic_move(start, mean_loss(losses, weights), rate, steps))
 
 
 def leading_divergence(
@@ -267,16 +260,11 @@ def leading_divergence(
     _check(losses, weights, steps)
     slopes = [gradient(loss, start) for loss in losses]
     mean = weighted_mean(slopes, weights)
-    products = [
-        hessian_product(loss, start, subtract(slope, mean))
-        for loss, slope in zip(losses, slopes, strict=True)
-    ]
+    products = [hessian_product(loss, start, subtract(slope, mean)) for loss, slope in zip(losses, slopes, strict=True)]
     return scaled(weighted_mean(products, weights), rate**2 * steps * (steps - 1) / 2)
 
 
-def expected_divergence(
-    covariance: Tensor, *, rate: float, steps: int, clients: int, examples: int
-) -> Tensor:
+def expected_divergence(covariance: Tensor, *, rate: float, steps: int, clients: int, examples: int) -> Tensor:
     """E delta in leading order for records of one distribution, any shape.
 
     `covariance` is Cov(J, g) = E[J g] - E[J] E[g] of one record, `examples` the records of all clients together.
@@ -295,9 +283,7 @@ class RecordMoments:
     squared_slope: float  # Cov(J^2, g)
 
 
-def terms_at_three_steps(
-    moments: RecordMoments, *, rate: float, clients: int, examples: int
-) -> tuple[float, float]:
+def terms_at_three_steps(moments: RecordMoments, *, rate: float, clients: int, examples: int) -> tuple[float, float]:
     """The terms in eta^2 and in eta^3 of E delta(3) (Eq. 30), to be compared in size."""
     share = (clients - 1) / examples
     second = 3 * rate**2 * share * moments.curve_slope
@@ -313,9 +299,7 @@ def gradient(loss: Loss, at: Params) -> dict[str, Tensor]:
     """The gradient of a loss at `at`."""
     free = {name: value.detach().requires_grad_() for name, value in at.items()}
     with torch.enable_grad():
-        slopes = torch.autograd.grad(
-            loss(free), list(free.values()), allow_unused=True, materialize_grads=True
-        )
+        slopes = torch.autograd.grad(loss(free), list(free.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(free, slopes, strict=True))
 
 
@@ -324,9 +308,7 @@ def hessian_product(loss: Loss, at: Params, along: Params) -> dict[str, Tensor]:
     free = {name: value.detach().requires_grad_() for name, value in at.items()}
     values = list(free.values())
     with torch.enable_grad():
-        slopes = torch.autograd.grad(
-            loss(free), values, create_graph=True, allow_unused=True, materialize_grads=True
-        )
+        slopes = torch.autograd.grad(loss(free), values, create_graph=True, allow_unused=True, materialize_grads=True)
         inner = torch.stack([(slope * along[name]).sum() for name, slope in zip(free, slopes, strict=True)])
         products = torch.autograd.grad(inner.sum(), values, allow_unused=True, materialize_grads=True)
     return dict(zip(free, products, strict=True))

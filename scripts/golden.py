@@ -29,9 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
-REPORTS, ENVIRONMENT, IDENTITIES = (
-    GOLDEN / name for name in ("reports.json", "environment.json", "identities.json")
-)
+REPORTS, ENVIRONMENT, IDENTITIES = (GOLDEN / name for name in ("reports.json", "environment.json", "identities.json"))
 # Keys whose values depend on the clock or on what is installed, wherever they occur in results.json.
 LEFT_OUT = ("seconds", "cpu_seconds", "versions")
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "scikit-image", "opacus")
@@ -82,7 +80,7 @@ PLANS = (
 AUDITS = {name: Audit(plan=name, stored=name) for name in PLANS} | {
     "demo-diabetes-processes": Audit(
         plan="demo-diabetes", stored="demo-diabetes", engine=("--engine", "processes", "--jobs", "1")
-    ),
+    )
 }
 
 
@@ -107,16 +105,7 @@ def run_audit(audit: Audit) -> Outcome:
         if audit.plan_file().parent == GOLDEN:
             shutil.copytree(GOLDEN / "flower", folder / "flower")
             shutil.copy(GOLDEN / "flower_network.py", folder)
-        command = [
-            sys.executable,
-            "-m",
-            "fedxray",
-            "audit",
-            str(plan),
-            "--out",
-            str(folder / "out"),
-            "--quiet",
-        ]
+        command = [sys.executable, "-m", "fedxray", "audit", str(plan), "--out", str(folder / "out"), "--quiet"]
         ended = subprocess.run(
             [*command, *audit.engine], cwd=ROOT, env=clean_environment(), capture_output=True, text=True
         )
@@ -229,9 +218,7 @@ def check(names: list[str], *, report: bool) -> int:
     """Run audits, print how each compares with what is stored, and return the exit code."""
     elsewhere = list(differences(read(ENVIRONMENT), environment()))
     if elsewhere:
-        print(
-            "The stored results were written in another environment, bits may differ:", *elsewhere, sep="\n  "
-        )
+        print("The stored results were written in another environment, bits may differ:", *elsewhere, sep="\n  ")
     wrong, reports = 0, read(REPORTS)
     for name in names:
         began, audit = time.monotonic(), AUDITS[name]
@@ -275,9 +262,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 def main() -> int:
     """Run one of the commands."""
     sys.path.insert(0, str(ROOT))
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("command", choices=("check", "write", "identities"))
     options.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(AUDITS)}; default: all")
     options.add_argument("--report", action="store_true", help="also the SHA-256 of report.md")

@@ -20,9 +20,7 @@ def main(picture: Path, gallery: Path, rows: list[tuple[str, str]]) -> None:
     galleries = [next(entry for entry in cases if entry["case"].startswith(case)) for _, case in rows]
     images = [gallery["images"][:MOST] for gallery in galleries]
     lines = [("originals", [pair["original"] for pair in images[0]])]
-    lines += [
-        (title, [pair["guess"] for pair in pairs]) for (title, _), pairs in zip(rows, images, strict=True)
-    ]
+    lines += [(title, [pair["guess"] for pair in pairs]) for (title, _), pairs in zip(rows, images, strict=True)]
     canvas = Image.new("RGB", (MARGIN + MOST * (SIDE + GAP), len(lines) * (SIDE + GAP)), "white")
     for index, (title, tiles) in enumerate(lines):
         top = index * (SIDE + GAP)

@@ -86,9 +86,7 @@ def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
         "heavy = {'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib', 'jinja2', 'fedxray.audit'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
     for name in BUILT:
         assert name in ended.stdout
@@ -205,9 +203,7 @@ def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
         (["train-prior", "--data", "digits", "--width", "9", "--out", "p"], "a multiple of 8"),
     ],
 )
-def test_a_user_s_mistake_is_one_clean_message_and_exit_2(
-    fedxray: Any, arguments: list[str], words: str
-) -> None:
+def test_a_user_s_mistake_is_one_clean_message_and_exit_2(fedxray: Any, arguments: list[str], words: str) -> None:
     ended = fedxray(*arguments)
     assert ended.code == 2 and words in " ".join(ended.err.split())
 
@@ -327,9 +323,7 @@ def test_an_audit_of_own_data_prints_how_it_was_read(fedxray: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("answer", "gone"), [("y\n", True), ("n\n", False), ("\n", False)])
-def test_purge_asks(
-    fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, gone: bool
-) -> None:
+def test_purge_asks(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, gone: bool) -> None:
     import io
 
     with open_store(tmp_path / "out", "digest"):
@@ -339,9 +333,7 @@ def test_purge_asks(
     assert (tmp_path / "out" / "private").exists() is not gone
 
 
-def test_purge_without_an_answer_deletes_nothing(
-    fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_purge_without_an_answer_deletes_nothing(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     with open_store(tmp_path / "out", "digest"):
@@ -351,9 +343,7 @@ def test_purge_without_an_answer_deletes_nothing(
     assert ended.code == 2 and "--yes" in ended.err and (tmp_path / "out" / "private").is_dir()
 
 
-def test_a_failed_case_is_reported_and_ends_with_4(
-    fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_case_is_reported_and_ends_with_4(fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedxray.audit.run import execute
 
     def broken(*_: object) -> dict[str, Any]:
@@ -364,9 +354,7 @@ def test_a_failed_case_is_reported_and_ends_with_4(
         ended = fedxray("audit", plan, "--engine", "inline", "--out", "out")
     assert ended.code == 4 and "2 of 2 cases failed" in ended.err
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
-    assert [(case["status"], case["reason"]) for case in cases] == [
-        ("failed", "ZeroDivisionError: somewhere deep")
-    ] * 2
+    assert [(case["status"], case["reason"]) for case in cases] == [("failed", "ZeroDivisionError: somewhere deep")] * 2
     fixed = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume")
     assert fixed.code == 0, "a failed case is tried again"
 
@@ -382,9 +370,7 @@ def test_too_little_room_is_refused_before_starting(
     assert not (tmp_path / "fedxray-out").exists()
 
 
-def test_what_a_plan_will_import_is_printed(
-    fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_plan_will_import_is_printed(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "network_beside_the_plan.py").write_text(
         "from torch import nn\n"
@@ -414,8 +400,7 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(
     if engine == "ray":
         extra("ray")
     many = [
-        {"name": "attribute-from-model", "label": f"a{index}", "grid": 2 + index, "targets": [0]}
-        for index in range(30)
+        {"name": "attribute-from-model", "label": f"a{index}", "grid": 2 + index, "targets": [0]} for index in range(30)
     ]
     plan = write_toml(tmp_path / "many.toml", tiny(attack=many))
     process = command("audit", plan, "--out", "out", "--jobs", 1, "--engine", engine, folder=tmp_path)
@@ -520,9 +505,7 @@ def test_a_dry_run_counts_the_power_checks_that_a_verdict_may_wait_for(fedxray: 
     assert re.search(r"^power +up to \d+ s more", fedxray("audit", plan, "--dry-run").out, re.MULTILINE)
 
 
-def test_what_was_cut_off_is_reported_and_exit_4(
-    fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_cut_off_is_reported_and_exit_4(fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = fedxray("audit", plan, "--engine", "inline", "--budget", "1h")

@@ -141,9 +141,7 @@ def test_first_screen_of_the_readme() -> None:
 
 def test_sizes_are_those_that_make_says() -> None:
     found = re.findall(r"say_size\.sh (\d+) ([\d.]+)", text_of(ROOT / "Makefile"))
-    told = re.search(
-        r"about (\d+) MB and keeps ([\d.]+) GB.*?(\d+) MB and ([\d.]+) GB", text_of(ROOT / "README.md")
-    )
+    told = re.search(r"about (\d+) MB and keeps ([\d.]+) GB.*?(\d+) MB and ([\d.]+) GB", text_of(ROOT / "README.md"))
     assert told is not None and list(told.groups()) == [*found[0], *found[1]]
 
 
@@ -185,9 +183,7 @@ def test_commands_exist_with_their_options(page: Path) -> None:
 
 
 def test_the_search_for_commands_finds_them() -> None:
-    page = (
-        "`fedxray audit a.toml --out x`\n```\n.venv/bin/fedxray demo --jobs 2  # c\n```\nfedxray runs attacks"
-    )
+    page = "`fedxray audit a.toml --out x`\n```\n.venv/bin/fedxray demo --jobs 2  # c\n```\nfedxray runs attacks"
     assert [name for name, _ in named_commands(page)] == ["demo", "audit"]
     assert "purge" in {name for page in PAGES for name, _ in named_commands(text_of(page))}
 
@@ -195,11 +191,7 @@ def test_the_search_for_commands_finds_them() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.M))
-    named = {
-        found
-        for code in code_of(text_of(page))
-        for found in re.findall(r"(?:^|&& |/cpu )make ([a-z-]+)", code)
-    }
+    named = {found for code in code_of(text_of(page)) for found in re.findall(r"(?:^|&& |/cpu )make ([a-z-]+)", code)}
     assert named <= targets
 
 
@@ -299,6 +291,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stderr
     page = text_of(tmp_path / "site" / "index.html")
-    assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//", page), (
-        "nothing from other sites"
-    )
+    assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//", page), "nothing from other sites"

@@ -19,9 +19,7 @@ PACKAGE = sorted((ROOT / "fedxray").rglob("*.py"))
 NOT_OURS = {"__pycache__", "build", "dist", "fedxray-out", "fedxray.egg-info", "site", "venv"}
 HIDDEN_BUT_OURS = {".ci", ".gitignore", ".pre-commit-config.yaml", ".github"}
 TEXT = {"", ".css", ".html", ".in", ".js", ".json", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
-MACHINE_PATHS = re.compile(
-    r"(?<![\w.:/-])/(work|root|home/\w+|Users/\w+|opt/\w+)\b|\.\./shared|file:///(?!nowhere)"
-)
+MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(work|root|home/\w+|Users/\w+|opt/\w+)\b|\.\./shared|file:///(?!nowhere)")
 INDEXES = re.compile(r"(?:index[-_]url|INDEX_URL|TORCH_INDEX)\W{1,3}(https?://[^\s\"'`]+)")
 PUBLIC_INDEXES = ("https://pypi.org/", "https://download.pytorch.org/")
 
@@ -58,8 +56,7 @@ def test_no_file_names_a_package_index_that_is_not_public() -> None:
 
 def test_the_search_for_paths_can_fail() -> None:
     bad = [
-        part.replace("|", "/")
-        for part in ("see |home|ann|data", "(|work|x)", "..|shared|data", "|root", "'|opt|x'")
+        part.replace("|", "/") for part in ("see |home|ann|data", "(|work|x)", "..|shared|data", "|root", "'|opt|x'")
     ]
     good = ["https://example.org/home/x", "a/work/b", "docs/root", "n/optimum", "./opt/x", "/etc/passwd"]
     assert all(MACHINE_PATHS.search(text) for text in bad)
@@ -113,15 +110,7 @@ def test_makefile_keeps_to_old_make_and_posix_tools() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     for script in (ROOT / "scripts").glob("*.sh"):
         text += script.read_text(encoding="utf-8")
-    newer = [
-        r"\bnproc\b",
-        r"\btimeout\b",
-        r"readlink\s+-f",
-        r"\brealpath\b",
-        r"sed -i",
-        r"\[\[",
-        r"\bmapfile\b",
-    ]
+    newer = [r"\bnproc\b", r"\btimeout\b", r"readlink\s+-f", r"\brealpath\b", r"sed -i", r"\[\[", r"\bmapfile\b"]
     newer += [r"\.ONESHELL", r"\.SHELLFLAGS", r"\$\(file ", r"!=\s*\$?\(?shell", r"::="]
     assert not [word for word in newer if re.search(word, text)]
 
@@ -158,9 +147,7 @@ def test_no_foreign_torchvision_beside_the_cpu_build_of_torch() -> None:
 def test_the_command_line_does_not_import_heavy_packages() -> None:
     heavy = ("torch", "scipy", "sklearn", "matplotlib", "opacus", "optuna", "PIL", "skimage")
     code = f"import sys, fedxray.cli; print([name for name in {heavy} if name in sys.modules])"
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"
 
 
@@ -191,9 +178,7 @@ FAKE = 'case "$*" in *version_info*) echo {version} ;; *ensurepip*) exit {ensure
         (FAKE.format(version="3.12", ensurepip=0), ("python3.13",), "PYTHON=python3.13 does not run."),
     ],
 )
-def test_set_up_says_what_is_missing(
-    tmp_path: Path, python: str | None, arguments: tuple[str, ...], said: str
-) -> None:
+def test_set_up_says_what_is_missing(tmp_path: Path, python: str | None, arguments: tuple[str, ...], said: str) -> None:
     answer = make_venv(tmp_path, *arguments, python=python)
     assert answer.returncode == 1
     assert said in answer.stderr
@@ -206,9 +191,7 @@ def test_set_up_and_metadata_name_the_same_pythons() -> None:
     script = (ROOT / "scripts" / "make_venv.sh").read_text(encoding="utf-8")
     assert f"case $1 in {' | '.join(versions)})" in script
     assert " ".join(f"python{version}" for version in versions) in script
-    assert all(
-        f"Programming Language :: Python :: {version}" in project()["classifiers"] for version in versions
-    )
+    assert all(f"Programming Language :: Python :: {version}" in project()["classifiers"] for version in versions)
 
 
 SKIPPING = """

@@ -18,18 +18,8 @@ def test_names_that_are_near_are_offered_and_otherwise_all() -> None:
 @pytest.mark.parametrize(
     ("key", "known", "more", "words"),
     [
-        (
-            "roundz",
-            ["epochs", "rounds"],
-            {},
-            "a known key, got the unknown key 'roundz'. Did you mean rounds?",
-        ),
-        (
-            "zzz",
-            ["epochs", "rounds"],
-            {},
-            "a known key, got the unknown key 'zzz'. Known keys: epochs, rounds.",
-        ),
+        ("roundz", ["epochs", "rounds"], {}, "a known key, got the unknown key 'roundz'. Did you mean rounds?"),
+        ("zzz", ["epochs", "rounds"], {}, "a known key, got the unknown key 'zzz'. Known keys: epochs, rounds."),
         ("zzz", {"b", "a"}, {"of": "dlg"}, "a setting of dlg, got the unknown key 'zzz'. Known keys: a, b."),
         ("zzz", (), {"of": "dlg"}, "Known keys: none."),
         ("rounds", ["seeds"], {"home": "federation"}, "It belongs to [federation]."),

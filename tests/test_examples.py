@@ -186,15 +186,11 @@ def test_own_attack_by_hand() -> None:
     """With a window of one round it is the loss under the last returned model, for any generator."""
     attack = module("own-attack", "attack").MembershipMeanLoss
     world = worlds.table_world()
-    view = roles.server(
-        world.transcript, client=1, grants=disclose(world.truth, ["target-records"], client=1)
-    )
+    view = roles.server(world.transcript, client=1, grants=disclose(world.truth, ["target-records"], client=1))
     one, last = attack(window=1).run(view, generator=fork(0)), MembershipLoss().run(view, generator=fork(1))
     assert torch.equal(one.tensors["scores"], last.tensors["scores"])
     two = attack(window=2).run(view, generator=fork(0))
-    before = roles.server(
-        world.transcript, client=1, grants=view.grants, rounds=range(world.truth.rounds - 1)
-    )
+    before = roles.server(world.transcript, client=1, grants=view.grants, rounds=range(world.truth.rounds - 1))
     earlier = MembershipLoss().run(before, generator=fork(0))
     expected = (last.tensors["scores"] + earlier.tensors["scores"]) / 2
     assert torch.allclose(two.tensors["scores"], expected, rtol=1e-5)

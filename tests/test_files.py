@@ -28,9 +28,7 @@ def test_a_file_is_replaced_completely_and_every_point_is_reported(tmp_path: Pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failed_write_keeps_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

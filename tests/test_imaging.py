@@ -8,23 +8,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from fedxray import imaging
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 
-SHAPES = [
-    (3, 1, 8, 8),
-    (2, 3, 11, 13),
-    (2, 1, 28, 28),
-    (2, 3, 32, 32),
-    (2, 2, 1, 5),
-    (2, 1, 6, 9),
-    (1, 1, 1, 1),
-]
+SHAPES = [(3, 1, 8, 8), (2, 3, 11, 13), (2, 1, 28, 28), (2, 3, 32, 32), (2, 2, 1, 5), (2, 1, 6, 9), (1, 1, 1, 1)]
 
 
 def pair(shape: tuple[int, ...], seed: int = 0, noise: float = 0.2) -> tuple[Tensor, Tensor]:
@@ -42,10 +33,7 @@ def slow_ssim(guess: np.ndarray, truth: np.ndarray) -> float:
         weights[i, j] = math.exp(-((i - half) ** 2 + (j - half) ** 2) / (2 * 1.5**2))
     total, values = sum(weights.values()), []
     for c, top, left in itertools.product(range(channels), range(height - size + 1), range(width - size + 1)):
-        cells = [
-            (w / total, guess[c, top + i, left + j], truth[c, top + i, left + j])
-            for (i, j), w in weights.items()
-        ]
+        cells = [(w / total, guess[c, top + i, left + j], truth[c, top + i, left + j]) for (i, j), w in weights.items()]
         ma, mb = sum(w * a for w, a, _ in cells), sum(w * b for w, _, b in cells)
         va, vb = sum(w * (a - ma) ** 2 for w, a, _ in cells), sum(w * (b - mb) ** 2 for w, _, b in cells)
         cov = sum(w * (a - ma) * (b - mb) for w, a, b in cells)
@@ -66,17 +54,13 @@ def test_mse_and_psnr_equal_slow_loops(shape: tuple[int, ...]) -> None:
 def test_psnr_by_hand() -> None:
     truth = torch.zeros(3, 1, 4, 4)
     guess = torch.stack([torch.full((1, 4, 4), value) for value in (0.1, 1.0, 10.0)])
-    torch.testing.assert_close(
-        imaging.psnr(guess, truth), torch.tensor([20.0, 0.0, -20.0])
-    )  # not clipped to 0..1
+    torch.testing.assert_close(imaging.psnr(guess, truth), torch.tensor([20.0, 0.0, -20.0]))  # not clipped to 0..1
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ssim_equals_slow_loops(shape: tuple[int, ...]) -> None:
     guess, truth = pair(shape)
-    slow = [
-        slow_ssim(g, t) for g, t in zip(guess[:2].double().numpy(), truth[:2].double().numpy(), strict=True)
-    ]
+    slow = [slow_ssim(g, t) for g, t in zip(guess[:2].double().numpy(), truth[:2].double().numpy(), strict=True)]
     assert imaging.ssim(guess[:2], truth[:2]).tolist() == pytest.approx(slow, abs=1e-5)
 
 
@@ -206,13 +190,7 @@ def test_retrieved_counts_ties_as_misses_and_looks_at_999_others() -> None:
     far = torch.full((999, 3, 16, 16), 9.0)
     assert imaging.retrieved(guess, truth, far).all()
     assert imaging.retrieved(guess, truth, torch.cat([far, guess])).all()
-    assert imaging.retrieved(guess, truth, torch.cat([far[1:], guess])).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        True,
-    ]
+    assert imaging.retrieved(guess, truth, torch.cat([far[1:], guess])).tolist() == [False, True, True, True, True]
 
 
 def test_no_images_at_all() -> None:
@@ -239,10 +217,7 @@ def test_nothing_ambient_and_inputs_unchanged() -> None:
     kept = guess.clone(), truth.clone()
 
     def everything() -> list[Tensor]:
-        one = [
-            measure(guess, truth)
-            for measure in (imaging.psnr, imaging.mse, imaging.ssim, imaging.pairwise_psnr)
-        ]
+        one = [measure(guess, truth) for measure in (imaging.psnr, imaging.mse, imaging.ssim, imaging.pairwise_psnr)]
         return [*one, imaging.match(guess, truth), imaging.retrieved(guess, truth, truth[:1])]
 
     usual = everything()

@@ -46,9 +46,7 @@ WORDS = re.compile(rf"\b(?:{'|'.join(SENTENCES)})\b", re.IGNORECASE)
 
 def complaint(word: str) -> str:
     """The word with what to say instead."""
-    said = next(
-        instead for pattern, instead in SENTENCES.items() if re.fullmatch(pattern, word, re.IGNORECASE)
-    )
+    said = next(instead for pattern, instead in SENTENCES.items() if re.fullmatch(pattern, word, re.IGNORECASE))
     return f"{word!r} (say: {said})"
 
 
@@ -78,9 +76,7 @@ def parts(name: str) -> list[str]:
 def findings_in_module(source: str) -> list[str]:
     """Old words in the sentences and names of a module."""
     said = [
-        f"line {line}: {complaint(match.group())}"
-        for line, text in sentences(source)
-        for match in WORDS.finditer(text)
+        f"line {line}: {complaint(match.group())}" for line, text in sentences(source) for match in WORDS.finditer(text)
     ]
     named = [
         f"line {line}: the name {name}"
@@ -120,7 +116,4 @@ def test_an_old_word_is_found(source: str, expected: str) -> None:
 
 
 def test_standard_terms_pass() -> None:
-    assert (
-        findings_in_module('"""Returns the settings known to the attacker."""\nfoundation = seamless = 1\n')
-        == []
-    )
+    assert findings_in_module('"""Returns the settings known to the attacker."""\nfoundation = seamless = 1\n') == []

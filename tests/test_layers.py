@@ -149,10 +149,7 @@ def test_a_wrong_import_is_found(module: str, source: str, complaint: str) -> No
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        (
-            "attacks.new",
-            "from fedxray.adversary.view import View\nfrom fedxray.federation.local import local_update",
-        ),
+        ("attacks.new", "from fedxray.adversary.view import View\nfrom fedxray.federation.local import local_update"),
         (
             "metrics.scoring",
             "from fedxray.federation.truth import Truth\nfrom fedxray.attacks.evidence import Evidence",
@@ -185,13 +182,8 @@ def test_foreign_imports_are_of_the_standard_library_or_declared() -> None:
 def declared() -> tuple[set[str], set[str]]:
     """What pyproject.toml lists for users, as it is imported: always installed, and by extras."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [
-        name for extra, names in project["optional-dependencies"].items() if extra != "dev" for name in names
-    ]
+    extras = [name for extra, names in project["optional-dependencies"].items() if extra != "dev" for name in names]
     core, more = (
-        {re.match(r"[\w.-]+", line)[0].lower() for line in lines}
-        for lines in (project["dependencies"], extras)
+        {re.match(r"[\w.-]+", line)[0].lower() for line in lines} for lines in (project["dependencies"], extras)
     )
-    return {IMPORTED_AS.get(name, name) for name in core}, {
-        IMPORTED_AS.get(name, name) for name in more - {"fedxray"}
-    }
+    return {IMPORTED_AS.get(name, name) for name in core}, {IMPORTED_AS.get(name, name) for name in more - {"fedxray"}}

@@ -41,10 +41,7 @@ def bowl(point: dict[str, Tensor]) -> Tensor:
 
 def start(dtype: torch.dtype) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(3)
-    return {
-        "a": torch.randn(2, 3, generator=draw, dtype=dtype),
-        "b": torch.randn(4, generator=draw, dtype=dtype),
-    }
+    return {"a": torch.randn(2, 3, generator=draw, dtype=dtype), "b": torch.randn(4, generator=draw, dtype=dtype)}
 
 
 def walk(method: Method, point: dict[str, Tensor], signed: bool = False) -> dict[str, Tensor]:
@@ -185,9 +182,7 @@ def test_the_decays_by_hand() -> None:
     assert [RiseAndFall().factor(step, 5) for step in range(5)] == [1, 2, 3, 2, 1]
     assert [RiseAndFall().factor(step, 4) for step in range(5)] == [1, 2, 2, 1, 0]
     warm = WarmUp(over=4, then=Cosine())
-    assert [warm.factor(step, 100) for step in (0, 3)] == pytest.approx(
-        [0.25, (1 + math.cos(0.03 * math.pi)) / 2]
-    )
+    assert [warm.factor(step, 100) for step in (0, 3)] == pytest.approx([0.25, (1 + math.cos(0.03 * math.pi)) / 2])
 
 
 def test_a_decay_shrinks_the_step() -> None:
@@ -299,11 +294,7 @@ def test_a_state_of_other_tensors_is_refused() -> None:
         minimise(plain_bowl, {"x": torch.zeros(4)}, Sgd(steps=5, lr=0.1), state=state)
 
 
-METHODS: list[Method] = [
-    Sgd(steps=9, lr=0.1),
-    Adam(steps=9, lr=0.1),
-    Lbfgs(steps=9, lr=0.1),
-]
+METHODS: list[Method] = [Sgd(steps=9, lr=0.1), Adam(steps=9, lr=0.1), Lbfgs(steps=9, lr=0.1)]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -333,11 +324,7 @@ def test_a_state_with_a_part_missing_or_too_much_is_refused(method: Method) -> N
 def test_progress_is_reported_and_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     heard: list[Step] = []
     minimise(plain_bowl, at(0.0), Sgd(steps=3, lr=0.25), report=heard.append, what="test")
-    assert [(step.what, step.done, step.total) for step in heard] == [
-        ("test", 1, 3),
-        ("test", 2, 3),
-        ("test", 3, 3),
-    ]
+    assert [(step.what, step.done, step.total) for step in heard] == [("test", 1, 3), ("test", 2, 3), ("test", 3, 3)]
     assert heard[-1].loss == pytest.approx(12 * 0.25**3)
     assert capsys.readouterr() == ("", "")
 
@@ -463,9 +450,7 @@ def test_the_loss_of_the_last_point_is_its_last_finite_one() -> None:
 def test_a_restart_that_ended_before_the_loss_settled_is_chosen_last() -> None:
     def loss(point: dict[str, Tensor], step: int) -> Tensor:
         broken = bool(point["x"].detach()[0] > 50) and step >= 1
-        return (1 + min(step, 3)) * (
-            ((point["x"] - 2) ** 2).sum() * (1e-9 if broken else 1.0) / (0 if broken else 1)
-        )
+        return (1 + min(step, 3)) * (((point["x"] - 2) ** 2).sum() * (1e-9 if broken else 1.0) / (0 if broken else 1))
 
     starts = [at(60.0), at(3.0)]
     found = restarts(Changing(at=loss, settled=3), starts, Sgd(steps=5, lr=1e-4))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from fedxray import params
@@ -107,9 +106,7 @@ def test_trainable_parameters_and_buffers_are_copies() -> None:
     assert not any(value.requires_grad for value in found.values())
     found["0.weight"] += 1
     buffers["1.running_mean"] += 1
-    assert (
-        not torch.equal(found["0.weight"], model[0].weight) and float(model[1].running_mean.abs().sum()) == 0
-    )
+    assert not torch.equal(found["0.weight"], model[0].weight) and float(model[1].running_mean.abs().sum()) == 0
 
 
 def test_shapes_and_finiteness() -> None:

@@ -188,11 +188,7 @@ def test_a_page_shows_settings_and_the_package() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
-        (
-            "attacks",
-            "broken",
-            "broken of toy-parts 1.2: .* got ModuleNotFoundError.*a_module_that_is_nowhere",
-        ),
+        ("attacks", "broken", "broken of toy-parts 1.2: .* got ModuleNotFoundError.*a_module_that_is_nowhere"),
         ("attacks", "missing", "a function Nothing in toy_parts.parts, got nothing of that name"),
         ("attacks", "renamed", "with name = 'renamed', got name = 'first-input'"),
         ("attacks", "no-class", "a frozen dataclass of fedxray.attacks.base.Attack .* got one_layer"),
@@ -210,10 +206,7 @@ def test_data_sets_and_models() -> None:
     dataset = load("small-clinic", records=30)
     assert isinstance(dataset, Dataset) and len(dataset) == 60
     assert fetch("small-clinic") == []
-    for name, words in (
-        ("no-data", "to return a Dataset, got int"),
-        ("failing", "RuntimeError: out of order"),
-    ):
+    for name, words in (("no-data", "to return a Dataset, got int"), ("failing", "RuntimeError: out of order")):
         with pytest.raises(BadInput, match=f"{name} of toy-parts 1.2 .*{words}"):
             load(name)
     with pytest.raises(BadInput, match="unknown key 'rows'"):

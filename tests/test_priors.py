@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.nn import functional
 
@@ -156,9 +155,7 @@ def slow(name: str, x: Tensor, weight: Tensor) -> float:
     distance, summary, *conv = name.split("-")
     summaries = []
     for epoch in x:
-        features = [
-            functional.conv2d(image[None], weight, padding=1)[0] if conv else image for image in epoch
-        ]
+        features = [functional.conv2d(image[None], weight, padding=1)[0] if conv else image for image in epoch]
         total = features[0]
         for one in features[1:]:
             total = torch.maximum(total, one) if summary == "max" else total + one
@@ -185,9 +182,7 @@ def test_there_are_eight_choices() -> None:
 
 
 @settings(max_examples=25)
-@given(
-    name=st.sampled_from(NAMES), seed=st.integers(0, 99), epochs=st.integers(1, 4), images=st.integers(1, 5)
-)
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 99), epochs=st.integers(1, 4), images=st.integers(1, 5))
 def test_the_order_within_an_epoch_does_not_matter(name: str, seed: int, epochs: int, images: int) -> None:
     x, prior = epochs_drawn(seed, epochs=epochs, images=images), EPOCH_PRIORS[name]
     source = torch.Generator().manual_seed(seed)

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.seeds import derive_seed, fork, normal_like, permutation, spell, uniform_like
 
-NAMES = st.lists(
-    st.integers(-3, 3) | st.text(max_size=3) | st.floats(0, 1) | st.none() | st.booleans(), max_size=4
-)
+NAMES = st.lists(st.integers(-3, 3) | st.text(max_size=3) | st.floats(0, 1) | st.none() | st.booleans(), max_size=4)
 
 
 @given(seed=st.integers(0, 2**62), names=NAMES)
@@ -54,9 +51,7 @@ def test_seeds_fit_a_generator_and_never_change() -> None:
 def test_the_same_in_another_process() -> None:
     code = "from fedxray.seeds import derive_seed; print(derive_seed(3, 'a', {'b': 1.5, 'a': [None, True]}))"
     surroundings = {**os.environ, "PYTHONHASHSEED": "12345"}
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=surroundings
-    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=surroundings)
     assert int(told.stdout) == derive_seed(3, "a", {"a": [None, True], "b": 1.5})
 
 

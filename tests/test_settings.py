@@ -9,15 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.settings import (
-    REQUIRED,
-    Setting,
-    allowed_values,
-    check_arguments,
-    check_fields,
-    setting,
-    settings_of,
-)
+from fedxray.settings import REQUIRED, Setting, allowed_values, check_arguments, check_fields, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +38,7 @@ def refuse_odd(value: int) -> None:
 
 
 def function(
-    *,
-    width: Annotated[int, Setting("Width.", least=1)] = 3,
-    sizes: Annotated[Sequence[int], Setting("S.")] = (1,),
+    *, width: Annotated[int, Setting("Width.", least=1)] = 3, sizes: Annotated[Sequence[int], Setting("S.")] = (1,)
 ) -> None:
     """A function with settings."""
 
@@ -56,14 +46,7 @@ def function(
 ALLOWED: list[dict[str, Any]] = [
     {},
     {"steps": 1, "rate": 1e6, "share": 0, "limit": float("inf"), "betas": [0.0, 0.5], "mode": None},
-    {
-        "mode": "drawn",
-        "match": "l1",
-        "box": False,
-        "share": None,
-        "rates": (1e-9, 5),
-        "unexplained": "anything",
-    },
+    {"mode": "drawn", "match": "l1", "box": False, "share": None, "rates": (1e-9, 5), "unexplained": "anything"},
 ]
 
 

@@ -15,11 +15,7 @@ def peak_megabytes() -> float:
 
 
 def cpu_seconds(
-    ways: Mapping[str, Callable[[], object]],
-    repeats: int,
-    *,
-    of: Callable[[list[float]], float],
-    warm_up: bool = True,
+    ways: Mapping[str, Callable[[], object]], repeats: int, *, of: Callable[[list[float]], float], warm_up: bool = True
 ) -> dict[str, float]:
     """Return CPU seconds of each way, in turns so that a slow moment hits all of them; `of` is min or median."""
     times: dict[str, list[float]] = {name: [] for name in ways}

@@ -29,9 +29,7 @@ TIMEOUT = 300.0  # seconds until the SuperLink must answer
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--out", type=Path, default=Path("fedxray-out", "flower"))
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--no-audit", action="store_true")
@@ -81,9 +79,7 @@ def federate(folder: Path, rounds: int) -> None:
     connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{link}"\ninsecure = true\n'
     (folder / "home" / "config.toml").write_text(connection)
     server = ["flower-superlink", "--insecure", "--port", link.partition(":")[2]]
-    with started(
-        [*server, "--disable-runtime-dependency-installation"], folder / "server", environment
-    ) as process:
+    with started([*server, "--disable-runtime-dependency-installation"], folder / "server", environment) as process:
         wait_for(link, process)
         nodes = [
             ["flower-supernode", "--insecure", "--superlink", link, "--port", str(free_port()),
@@ -132,9 +128,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def started(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a folder until the block ends; it and its children are ended by their process group."""
     with (folder / f"{command[0]}.log").open("wb") as log:
         process = subprocess.Popen(

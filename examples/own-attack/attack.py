@@ -43,7 +43,5 @@ class MembershipMeanLoss(Attack):
         for seen in view.of_target()[-self.window :]:
             returned = add(seen.start, seen.update)  # end = start + update
             buffers = seen.buffers_after or seen.buffers
-            by_round.append(
-                losses(view.model, returned, buffers, records.x, records.y, example_loss(view.loss))
-            )
+            by_round.append(losses(view.model, returned, buffers, records.x, records.y, example_loss(view.loss)))
         return of_membership(-torch.stack(by_round).mean(0), facts={"rounds": len(by_round)})

@@ -34,8 +34,6 @@ class ClipUpdate(Defence):
         """Return the line for the attacker knowledge and the report."""
         return f"updates clipped to a norm of {self.largest:g}"
 
-    def _clip(
-        self, update: dict[str, Tensor], state: Any, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], Any]:
+    def _clip(self, update: dict[str, Tensor], state: Any, generator: torch.Generator) -> tuple[dict[str, Tensor], Any]:
         factor = min(1.0, self.largest / max(float(norm(update)), 1e-12))
         return scaled(update, factor), state

@@ -76,9 +76,7 @@ def disclose(
     return Grants(names=tuple(sorted(set(names))), oracle=oracle, **values)
 
 
-def records_in_question(
-    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
-) -> Records:
+def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
     """The records that an attack is about: one client's, or for sums those of all but the colluding clients."""
     source = truth.train if rows == "train" else truth.holdout
     if client is not None:
@@ -86,9 +84,7 @@ def records_in_question(
     return union(tuple(records for owner, records in enumerate(source) if owner not in seats))
 
 
-def membership_records(
-    truth: Truth, client: int | None, seats: tuple[int, ...] = ()
-) -> tuple[Records, torch.Tensor]:
+def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> tuple[Records, torch.Tensor]:
     """Members and non-members in random order, and whether each is a member (for scoring only), [records] bool.
 
     Non-members are held-out records of the same client, so that a difference of populations does not help.
@@ -126,9 +122,7 @@ def source_records(
     index = torch.arange(len(holder), device="cpu")
     if client is not None:
         index = torch.cat([index[holder == client], _spread(index[holder != client], sizes[client])])
-    index = index[
-        permutation(len(index), fork(truth.seed, "sources", -1 if client is None else client, rows))
-    ]
+    index = index[permutation(len(index), fork(truth.seed, "sources", -1 if client is None else client, rows))]
     asked = everyone.take(index.to(everyone.x.device))
     counts = torch.bincount(holder[index], minlength=len(sizes)).tolist()
     return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, held)
@@ -149,18 +143,13 @@ def _spread(indices: torch.Tensor, count: int) -> torch.Tensor:
 
 def _owners(asked: Records, train: Sequence[Records]) -> torch.Tensor:
     """Whether each client holds a record equal to each of these, bool [records, clients]."""
-    rows = [
-        torch.cat([records.x.flatten(1), records.y[:, None].to(records.x.dtype)], 1)
-        for records in (asked, *train)
-    ]
+    rows = [torch.cat([records.x.flatten(1), records.y[:, None].to(records.x.dtype)], 1) for records in (asked, *train)]
     # Equal rows get equal numbers.
     numbers = torch.unique(torch.cat(rows), dim=0, return_inverse=True)[1].split([len(part) for part in rows])
     return torch.stack([torch.isin(numbers[0], held) for held in numbers[1:]], 1)
 
 
-def attribute_rows(
-    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
-) -> Records:
+def attribute_rows(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
     """The records asked about in random order, since the client's own order would show which shared a batch."""
     records = records_in_question(truth, client, seats, rows)
     return records.take(attribute_order(truth, client, len(records), rows).to(records.x.device))
@@ -171,9 +160,7 @@ def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "
     return permutation(count, fork(truth.seed, "public order", -1 if client is None else client, rows))
 
 
-def _public_attributes(
-    truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows
-) -> PublicAttributes:
+def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> PublicAttributes:
     """The records asked about, with the sensitive column set to zero."""
     if truth.space.sensitive is None:
         raise BadInput(
@@ -190,9 +177,7 @@ def _public_attributes(
 
 def _labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
     y = records_in_question(truth, client, seats, rows).y
-    return y[
-        permutation(len(y), fork(truth.seed, "granted labels", -1 if client is None else client)).to(y.device)
-    ]
+    return y[permutation(len(y), fork(truth.seed, "granted labels", -1 if client is None else client)).to(y.device)]
 
 
 def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
@@ -248,9 +233,7 @@ def _rounds(truth: Truth, transcript: Transcript | None) -> Iterable[int]:
     return range(truth.rounds) if transcript is None or not transcript.recorded else transcript.rounds()
 
 
-def _batch_labels(
-    truth: Truth, client: int, transcript: Transcript | None
-) -> dict[int, tuple[torch.Tensor, ...]]:
+def _batch_labels(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, tuple[torch.Tensor, ...]]:
     """By round, the labels of every local step."""
     y, labels = truth.train[client].y, {}
     for round in _rounds(truth, transcript):
@@ -259,9 +242,7 @@ def _batch_labels(
     return labels
 
 
-def _bn_statistics(
-    truth: Truth, client: int, transcript: Transcript | None
-) -> dict[int, dict[str, torch.Tensor]]:
+def _bn_statistics(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, dict[str, torch.Tensor]]:
     """By recorded round, BatchNorm statistics along the client's training from the model that it was sent."""
     if transcript is None or not has_batch_norm(truth.model):
         expected = "for bn-statistics a network with BatchNorm and the transcript of its run"

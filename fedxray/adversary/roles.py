@@ -34,19 +34,10 @@ ROLES: dict[str, Role] = {
         SERVER, "every model sent, every reply, the participants and their example counts", True, True, True
     ),
     "eavesdropper": Role(
-        WIRE,
-        "every model sent and every reply on the network, and to which client a link belongs",
-        True,
-        True,
-        False,
+        WIRE, "every model sent and every reply on the network, and to which client a link belongs", True, True, False
     ),
     "active-server": Role(
-        SERVER,
-        "everything a server sees; it may also change the models that it sends",
-        True,
-        True,
-        True,
-        active=True,
+        SERVER, "everything a server sees; it may also change the models that it sends", True, True, True, active=True
     ),
     "curious-client": Role(
         "client", "the global models it is sent, its own records and its own updates", False, False, False
@@ -163,17 +154,10 @@ def _view(
 
 
 def _replies(
-    transcript: Transcript,
-    reader: str,
-    clients: Sequence[int],
-    rounds: Sequence[int] | None,
-    *,
-    examples: bool,
+    transcript: Transcript, reader: str, clients: Sequence[int], rounds: Sequence[int] | None, *, examples: bool
 ) -> tuple[Observation, ...]:
     """Single replies that this reader can see, each with the model that the client was sent."""
-    sent = {
-        (m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers
-    }
+    sent = {(m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers}
     messages, observations = _Fetching(transcript), []
     for message in transcript.readable_by(reader):
         if message.what != "reply" or message.client is None or message.client not in clients:
@@ -216,8 +200,7 @@ def _globals(
         keys[message.round + (message.what == "outcome")] = message.parts
     messages = _Fetching(transcript)
     return tuple(
-        ObservedModel(round, messages.params(key), messages.buffers(key))
-        for round, key in sorted(keys.items())
+        ObservedModel(round, messages.params(key), messages.buffers(key)) for round, key in sorted(keys.items())
     )
 
 

@@ -141,9 +141,7 @@ class Grants:
     def only(self, names: Sequence[str]) -> Grants:
         """The grants of these names alone."""
         values = {
-            entry.name: getattr(self, entry.name)
-            for entry in fields(self)
-            if entry.name not in ("names", "oracle")
+            entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("names", "oracle")
         }
         return Grants(
             names=tuple(name for name in self.names if name in names),
@@ -203,9 +201,7 @@ class View:
     def clients(self) -> tuple[int, ...]:
         """The clients of which single replies were seen."""
         replying = {
-            seen.contributors[0]
-            for seen in self.observations
-            if seen.contributors and len(seen.contributors) == 1
+            seen.contributors[0] for seen in self.observations if seen.contributors and len(seen.contributors) == 1
         }
         return tuple(sorted(replying))
 
@@ -241,9 +237,7 @@ class View:
             "single_replies": sum(
                 seen.contributors is not None and len(seen.contributors) == 1 for seen in self.observations
             ),
-            "sums": sum(
-                seen.contributors is None or len(seen.contributors) > 1 for seen in self.observations
-            ),
+            "sums": sum(seen.contributors is None or len(seen.contributors) > 1 for seen in self.observations),
             "global_models": len(self.globals),
             "grants": sorted(self.grants.names),
             "oracle": self.grants.is_oracle,

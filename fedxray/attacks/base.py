@@ -108,9 +108,7 @@ class Attack(ABC):
                 raise Refused(self.name, missing=need.what, remedy=f"It is given by {need.given_by}.")
 
     @final
-    def run(
-        self, view: View, *, generator: torch.Generator, memo: Memo = compute, report: Report = silent
-    ) -> Evidence:
+    def run(self, view: View, *, generator: torch.Generator, memo: Memo = compute, report: Report = silent) -> Evidence:
         """Check the needs, then attack with a generator that depends on the given one, the name and the settings."""
         self.check(view)
         own = fork(generator, "attack", self.name, spell(self))
@@ -134,9 +132,7 @@ def with_doubts(evidence: Evidence, stages: list[Evidence]) -> Evidence:
     bad = next((stage for stage in stages if stage.status != "ok"), None)
     if bad is None or evidence.status != "ok":
         return evidence
-    return replace(
-        evidence, status=bad.status, reason=f"it is based on another attack's answer: {bad.reason}"
-    )
+    return replace(evidence, status=bad.status, reason=f"it is based on another attack's answer: {bad.reason}")
 
 
 REPLIES = "replies of the target client alone"
@@ -155,8 +151,7 @@ def needs_of_model(model: Attack) -> tuple[Need, ...]:
     """Return the needs of an attack on the local model; the remedy for missing replies names the global model."""
     instead = ', or model = "global-model" in this [[attack]]'
     return tuple(
-        replace(need, given_by=need.given_by + instead) if need.what == REPLIES else need
-        for need in model.needs()
+        replace(need, given_by=need.given_by + instead) if need.what == REPLIES else need for need in model.needs()
     )
 
 
@@ -189,9 +184,7 @@ def any_update() -> Need:
 
 def granted(name: str) -> Need:
     """Return the need of this grant."""
-    return Need(
-        what=f"the grant {name}", given_by=f'grants = ["{name}"]', met=lambda view: name in view.grants.names
-    )
+    return Need(what=f"the grant {name}", given_by=f'grants = ["{name}"]', met=lambda view: name in view.grants.names)
 
 
 def public_records() -> Need:
@@ -214,9 +207,7 @@ def classification() -> Need:
 
 def images() -> Need:
     """Return the need of image inputs."""
-    return Need(
-        what="image inputs", given_by="a data set of images", met=lambda view: view.space.kind == "image"
-    )
+    return Need(what="image inputs", given_by="a data set of images", met=lambda view: view.space.kind == "image")
 
 
 def sensitive_column() -> Need:

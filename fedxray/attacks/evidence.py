@@ -23,9 +23,7 @@ class Evidence:
     status: Status = "ok"
     reason: str = ""
     curve: tuple[float, ...] = ()  # the attacker's own loss by step
-    facts: dict[str, Any] = field(
-        default_factory=dict
-    )  # plain values to report: condition number, chosen round
+    facts: dict[str, Any] = field(default_factory=dict)  # plain values to report: condition number, chosen round
     rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
     target: int | None = None  # the client whose messages it read; None for sums over several clients
     seats: tuple[int, ...] = ()  # the colluding clients that made the attack
@@ -53,14 +51,10 @@ def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tenso
             remedy='For instance model = "last-returned".',
         )
     params = {
-        name.removeprefix("param:"): value
-        for name, value in evidence.tensors.items()
-        if name.startswith("param:")
+        name.removeprefix("param:"): value for name, value in evidence.tensors.items() if name.startswith("param:")
     }
     buffers = {
-        name.removeprefix("buffer:"): value
-        for name, value in evidence.tensors.items()
-        if name.startswith("buffer:")
+        name.removeprefix("buffer:"): value for name, value in evidence.tensors.items() if name.startswith("buffer:")
     }
     return params, buffers
 
@@ -98,9 +92,7 @@ def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evid
 
 def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
     """Return one guessed input per class [classes, channels, height, width] with its class [classes] as evidence."""
-    return Evidence(
-        kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more
-    )
+    return Evidence(kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more)
 
 
 def of_rows(inputs: Tensor, targets: Tensor | None = None, **more: Any) -> Evidence:

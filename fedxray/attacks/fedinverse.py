@@ -95,14 +95,7 @@ class ImageCritic(nn.Module):
 
 
 def learn_generator(
-    images: Tensor,
-    *,
-    entries: int,
-    width: int,
-    steps: int,
-    batch: int,
-    draws: torch.Generator,
-    report: Report,
+    images: Tensor, *, entries: int, width: int, steps: int, batch: int, draws: torch.Generator, report: Report
 ) -> Generator:
     """Train generator and critic on public pixels [n, c, h, w] in 0..1.
 
@@ -202,9 +195,7 @@ class FedInverse(ClassImages):
         0.05, "Weight of the dependence (HSIC) between guesses; 0 is plain model inversion.", least=0
     )
     sigma: float = setting(5.0, "Bandwidth of the kernels of HSIC.", above=0)
-    guesses: int = setting(
-        4, "Guesses per class, an even number; the one with the lowest cost is kept.", least=2
-    )
+    guesses: int = setting(4, "Guesses per class, an even number; the one with the lowest cost is kept.", least=2)
     box: float = setting(1.0, "Bound on the absolute value of the entries of a code.", above=0)
     entries: int = setting(100, "Entries of a code.", least=1)
     generator_steps: int = setting(300, "Training steps of the generator on public images.", least=0)

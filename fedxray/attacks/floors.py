@@ -88,9 +88,7 @@ def _classifiers(seed: int, *, balanced: bool) -> list[Any]:
     weight = "balanced" if balanced else None
     return [
         make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, class_weight=weight)),
-        RandomForestClassifier(
-            n_estimators=50, min_samples_leaf=2, class_weight=weight, random_state=seed, n_jobs=1
-        ),
+        RandomForestClassifier(n_estimators=50, min_samples_leaf=2, class_weight=weight, random_state=seed, n_jobs=1),
     ]
 
 
@@ -188,9 +186,7 @@ class Imputation(Floor):
             codes = impute_value(learn, public[:, list(column.positions)], guess)
             return of_attributes(codes, facts={"public_records": len(public)})
         codes, real = column.candidates(public), categories_of(public, column)
-        evidence = of_attributes(
-            codes[impute_category(learn, real, guess)], facts={"public_records": len(public)}
-        )
+        evidence = of_attributes(codes[impute_category(learn, real, guess)], facts={"public_records": len(public)})
         balanced = codes[impute_category(learn, real, guess, balanced=True)]
         return replace(evidence, tensors={**evidence.tensors, "codes_balanced": balanced})
 
@@ -427,9 +423,7 @@ def _likeliest(public: Tensor, column: Column) -> Tensor:
 def _in_proportion(public: Tensor, column: Column, count: int) -> Tensor:
     """Return `count` encoded values in the proportions of the public records [count, positions]."""
     if column.kind == "continuous":
-        places = (
-            torch.arange(count, dtype=torch.float64, device="cpu").add(0.5).mul(len(public) / count).long()
-        )
+        places = torch.arange(count, dtype=torch.float64, device="cpu").add(0.5).mul(len(public) / count).long()
         return public[:, list(column.positions)].sort(0).values[places.to(public.device)]
     codes = column.candidates(public)
     shares = torch.bincount(categories_of(public, column), minlength=len(codes)).double() / len(public)

@@ -100,14 +100,10 @@ class ModelInversion(ClassImages):
         with torch.no_grad():
             sure = log_probabilities(network, params, buffers, best, labels).exp()
         facts = {"confidence": float(sure.mean()), "cost": end.best_loss / classes}
-        return of_class_images(
-            best, labels, status=end.status, reason=end.reason, curve=end.curve, facts=facts
-        )
+        return of_class_images(best, labels, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
 
 
-def log_probabilities(
-    network: nn.Module, params: Params, buffers: Params, x: Tensor, labels: Tensor
-) -> Tensor:
+def log_probabilities(network: nn.Module, params: Params, buffers: Params, x: Tensor, labels: Tensor) -> Tensor:
     """Return the log probability [n] that the network assigns to each image [n, c, h, w] for its label [n]."""
     output = functional_call(network, ({**params, **buffers},), (x,))
     return torch.log_softmax(output, -1).gather(1, labels[:, None])[:, 0]

@@ -101,9 +101,7 @@ def read_sum(view: View, at: At, own_share: OwnShare, assumed: Assumed) -> SumAs
     share = "nothing" if held is None else "left in"
     count = None if others is None else others + (0 if held is None else len(held))
     return SumAsReply(
-        view=_alone(view, seen, count, _counts(view, held)),
-        own=held,
-        facts={"own_share": share, "images": count},
+        view=_alone(view, seen, count, _counts(view, held)), own=held, facts={"own_share": share, "images": count}
     )
 
 
@@ -115,9 +113,7 @@ def can_subtract(view: View, others: int | None) -> bool:
     return recipe.weighting == "examples" or len(view.grants.contributors or ()) > len(view.own)
 
 
-def mean_of_others(
-    mean: Params, own: Sequence[Params], weights: Sequence[float], left: float
-) -> dict[str, Tensor]:
+def mean_of_others(mean: Params, own: Sequence[Params], weights: Sequence[float], left: float) -> dict[str, Tensor]:
     """Return the mean reply of the others: (total * mean - sum of weight * own) / left.
 
     `weights` are those of the own replies, `left` is the total weight of all others.
@@ -159,9 +155,7 @@ def _seen(view: View) -> int | None:
     return view.of_target()[0].examples
 
 
-def _subtracted(
-    view: View, seen: Observation, mine: Sequence[tuple[Own, Observation]], others: int
-) -> SumAsReply:
+def _subtracted(view: View, seen: Observation, mine: Sequence[tuple[Own, Observation]], others: int) -> SumAsReply:
     """Return the reply of all others, as the server would have shown it without the colluding clients."""
     recipe = view.grants.recipe
     assert recipe is not None

@@ -19,13 +19,9 @@ def outputs(model: nn.Module, params: Params, buffers: Params, x: Tensor) -> Ten
     network = copy.deepcopy(model).eval()
     size = max(1, ENTRIES_AT_ONCE // max(1, x[:1].numel()))
     with torch.no_grad():
-        return torch.cat(
-            [functional_call(network, ({**params, **buffers},), (part,)) for part in x.split(size)]
-        )
+        return torch.cat([functional_call(network, ({**params, **buffers},), (part,)) for part in x.split(size)])
 
 
-def losses(
-    model: nn.Module, params: Params, buffers: Params, x: Tensor, y: Tensor, measure: ExampleLoss
-) -> Tensor:
+def losses(model: nn.Module, params: Params, buffers: Params, x: Tensor, y: Tensor, measure: ExampleLoss) -> Tensor:
     """Return the loss of each record [records]."""
     return measure(outputs(model, params, buffers, x), y)

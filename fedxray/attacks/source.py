@@ -133,8 +133,7 @@ def _for_everyone(needs: Sequence[Need]) -> tuple[Need, ...]:
 def _round_losses(view: View, seen: Sequence[Observation]) -> Tensor:
     """Return losses of the models returned in one round [records, clients], inf for clients that took no part."""
     by_client = {
-        reply.contributors: _losses(view, returned(view, reply), reply.buffers_after or reply.buffers)
-        for reply in seen
+        reply.contributors: _losses(view, returned(view, reply), reply.buffers_after or reply.buffers) for reply in seen
     }
     absent = torch.full_like(next(iter(by_client.values())), torch.inf)
     return torch.stack([by_client.get((client,), absent) for client in view.clients], 1)

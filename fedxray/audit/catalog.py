@@ -103,12 +103,7 @@ ELSEWHERE: dict[str, str] = {
     "grants": "fedxray.adversary.disclose:GRANTS",
     "reproductions": "fedxray.reproduce.base:REPRODUCTIONS",
 }
-HERE: dict[str, dict[str, str]] = {
-    "attacks": ATTACKS,
-    "floors": FLOORS,
-    "defences": DEFENCES,
-    "restorers": RESTORERS,
-}
+HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES, "restorers": RESTORERS}
 KINDS = (
     "attacks",
     "defences",
@@ -211,9 +206,7 @@ def _check_plugin(kind: str, plugin: plugins.Plugin, entry: Any, argument: str) 
 
 def make_attack(name: str, settings: Mapping[str, Any], argument: str = "attack") -> Attack:
     """The named attack with these settings; a sub-attack is a name or a table with a name."""
-    attack: Attack = fill_fields(
-        resolve("attacks", name, f"{argument}.name"), settings, argument, _sub_attack
-    )
+    attack: Attack = fill_fields(resolve("attacks", name, f"{argument}.name"), settings, argument, _sub_attack)
     return attack
 
 
@@ -236,10 +229,7 @@ def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defenc
     classes = {part: resolve("defences", part, f"{argument}.name") for part in parts}
     if len(classes) < len(parts):
         raise BadInput(
-            f"{argument}.name",
-            expected="each defence once",
-            got=repr(name),
-            remedy="Leave the repeated one out.",
+            f"{argument}.name", expected="each defence once", got=repr(name), remedy="Leave the repeated one out."
         )
     if len(parts) == 1:
         defence: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
@@ -247,9 +237,7 @@ def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defenc
     from fedxray.defences.joined import Joined
 
     shares = _shared_out(settings, classes, argument)
-    return Joined(
-        parts=tuple(fill_fields(classes[part], shares[part], argument, _sub_attack) for part in parts)
-    )
+    return Joined(parts=tuple(fill_fields(classes[part], shares[part], argument, _sub_attack) for part in parts))
 
 
 def _sub_attack(value: Any, argument: str) -> Attack:
@@ -267,9 +255,7 @@ def _sub_attack(value: Any, argument: str) -> Attack:
     )
 
 
-def _shared_out(
-    settings: Mapping[str, Any], classes: Mapping[str, type], argument: str
-) -> dict[str, dict[str, Any]]:
+def _shared_out(settings: Mapping[str, Any], classes: Mapping[str, type], argument: str) -> dict[str, dict[str, Any]]:
     """The settings of joined defences, each given to the one part that has the field."""
     fields_of = {part: {field.name for field in fields(cls)} for part, cls in classes.items()}
     shares: dict[str, dict[str, Any]] = {part: {} for part in classes}
@@ -495,9 +481,7 @@ def from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument:
     return product
 
 
-def _check_settings(
-    factory: Callable[..., Any], spec: str, settings: Mapping[str, Any], argument: str
-) -> None:
+def _check_settings(factory: Callable[..., Any], spec: str, settings: Mapping[str, Any], argument: str) -> None:
     """Refuse settings that the function does not take; a function without a readable signature is simply called."""
     try:
         inspect.signature(factory).bind(**settings)
@@ -512,9 +496,7 @@ def _check_settings(
         return
 
 
-def attack_from_factory(
-    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack"
-) -> Attack:
+def attack_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack") -> Attack:
     """A user's own attack, made by the function or class that the plan names."""
     from fedxray.attacks.base import Attack
 
@@ -522,9 +504,7 @@ def attack_from_factory(
     return attack
 
 
-def defence_from_factory(
-    spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence"
-) -> Defence:
+def defence_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence") -> Defence:
     """A user's own defence, made by the function or class that the plan names."""
     from fedxray.defences.base import Defence
 

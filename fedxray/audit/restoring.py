@@ -65,9 +65,7 @@ def named(restore: Any, place: str) -> list[dict[str, Any]]:
                 remedy='For instance restore = { name = "ddrm", prior = "priors/cifar10" }.',
             )
         if not isinstance(table.get("label", ""), str):
-            raise BadInput(
-                f"{place}.label", expected="a text", got=repr(table["label"]), remedy="Leave it out."
-            )
+            raise BadInput(f"{place}.label", expected="a text", got=repr(table["label"]), remedy="Leave it out.")
         tables.append(dict(table))
     return tables
 
@@ -78,9 +76,7 @@ def make_restorer(table: Mapping[str, Any], place: str) -> Restorer[Any]:
     from fedxray.audit.catalog import fill_fields
 
     def no_attack(value: Any, argument: str) -> Any:
-        raise BadInput(
-            argument, expected="a plain value", got=repr(value), remedy="Restorers hold no attacks."
-        )
+        raise BadInput(argument, expected="a plain value", got=repr(value), remedy="Restorers hold no attacks.")
 
     cls = catalog.resolve("restorers", table["name"], f"{place}.name")
     settings = {key: value for key, value in table.items() if key not in ("name", "label")}

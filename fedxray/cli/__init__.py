@@ -31,9 +31,7 @@ Engine = Annotated[
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Number of workers; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of an audit.")]
-Policy = Annotated[
-    Path | None, typer.Option("--policy", help="A TOML file of limits, in place of the plan's.")
-]
+Policy = Annotated[Path | None, typer.Option("--policy", help="A TOML file of limits, in place of the plan's.")]
 
 
 def main() -> NoReturn:
@@ -82,22 +80,17 @@ def audit(
     engine: Engine = "processes",
     jobs: Jobs = None,
     address: Annotated[
-        str | None,
-        typer.Option("--address", help="With --engine ray: an existing cluster, HOST:PORT or auto."),
+        str | None, typer.Option("--address", help="With --engine ray: an existing cluster, HOST:PORT or auto.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted audit of the same plan.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted audit of the same plan.")] = False,
     budget: Annotated[
         str | None,
         typer.Option(
-            "--budget",
-            help="Time limit (90s, 10m, 1h30m); reduces the workload and reports what was dropped.",
+            "--budget", help="Time limit (90s, 10m, 1h30m); reduces the workload and reports what was dropped."
         ),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only print how the data was read, and cases, time and disk needed."),
+        bool, typer.Option("--dry-run", help="Only print how the data was read, and cases, time and disk needed.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -136,10 +129,7 @@ def report(
 def reproduce(
     name: Annotated[str, typer.Argument(help="A name of `fedxray list reproductions`.", metavar="NAME")],
     scale: Annotated[
-        str,
-        typer.Option(
-            "--scale", help="small (minutes to hours, see --dry-run) or paper (the published settings)."
-        ),
+        str, typer.Option("--scale", help="small (minutes to hours, see --dry-run) or paper (the published settings).")
     ] = "small",
     clients: Annotated[
         int | None, typer.Option("--clients", min=1, help="Number of attacked clients; default: by scale.")
@@ -147,24 +137,18 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Number of repeated runs; default: by scale.")
     ] = None,
-    row: Annotated[
-        list[str] | None, typer.Option("--row", help="Only this row of the table; repeatable.")
-    ] = None,
+    row: Annotated[list[str] | None, typer.Option("--row", help="Only this row of the table; repeatable.")] = None,
     columns: Annotated[
         str | None, typer.Option("--columns", help="Only these columns (attacks), comma-separated.")
     ] = None,
     out: Out = None,
     engine: Engine = "processes",
     jobs: Jobs = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue, or add clients, seeds, rows or columns.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue, or add clients, seeds, rows or columns.")] = False,
     no_controls: Annotated[
         bool, typer.Option("--no-controls", help="Skip the controls of attacks; they double long runs.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print rows, cases, time and disk needed.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print rows, cases, time and disk needed.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce a published table: run its rows as audits, print our numbers beside the paper's."""
@@ -172,15 +156,12 @@ def reproduce(
     from fedxray.reproduce.base import Request
 
     asked = Request(scale=scale, clients=clients, seeds=seeds, controls=not no_controls)
-    raise typer.Exit(
-        run_reproduction(name, asked, row or [], columns, out, engine, jobs, resume, dry_run, quiet)
-    )
+    raise typer.Exit(run_reproduction(name, asked, row or [], columns, out, engine, jobs, resume, dry_run, quiet))
 
 
 @app.command()
 def purge(
-    folder: Folder,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    folder: Folder, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
 ) -> None:
     """Delete the private part of an audit (transcripts, tensors); results and report are kept."""
     from fedxray.cli.audit import run_purge
@@ -246,9 +227,7 @@ def gate(
     policy: Policy = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
     sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Pass only where a leak would have been detected.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Pass only where a leak would have been detected.")] = False,
 ) -> None:
     """Check the limits of an audit on its deployed defence; exit 1 if one fails, 3 if one is inconclusive."""
     from fedxray.cli.decide import run_gate
@@ -279,12 +258,10 @@ def compare(
 def train_prior(
     out: Annotated[Path, typer.Option("--out", help="A new folder for the prior.")],
     data: Annotated[
-        str | None,
-        typer.Option("--data", help="Public images: a data set of `fedxray list datasets`, or a folder."),
+        str | None, typer.Option("--data", help="Public images: a data set of `fedxray list datasets`, or a folder.")
     ] = None,
     plan: Annotated[
-        Path | None,
-        typer.Option("--plan", help="Instead of --data: images that no client of this plan holds."),
+        Path | None, typer.Option("--plan", help="Instead of --data: images that no client of this plan holds.")
     ] = None,
     size: Annotated[int | None, typer.Option("--size", min=4, help="Pixels per side.")] = None,
     part: Annotated[str | None, typer.Option("--part", help="Part of the data set: train or test.")] = None,
@@ -295,14 +272,10 @@ def train_prior(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps.")] = 2000,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images per step.")] = 32,
     width: Annotated[int, typer.Option("--width", min=8, help="Channels, a multiple of 8.")] = 32,
-    learning_rate: Annotated[
-        float, typer.Option("--learning-rate", help="Initial learning rate of Adam.")
-    ] = 1e-3,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Initial learning rate of Adam.")] = 1e-3,
     flip: Annotated[bool, typer.Option("--flip", help="Also train on mirrored images.")] = False,
     scale: Annotated[int, typer.Option("--scale", min=1, help="gan: block size of the averaging.")] = 1,
-    noise: Annotated[
-        float, typer.Option("--noise", help="gan: largest standard deviation of added noise.")
-    ] = 0.15,
+    noise: Annotated[float, typer.Option("--noise", help="gan: largest standard deviation of added noise.")] = 0.15,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all random draws.")] = 0,
     quiet: Quiet = False,
 ) -> None:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from fedxray.errors import FedxrayError, printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import Progress as Bar, TaskID
 
     from fedxray.audit.plan import Plan
     from fedxray.audit.run.audit import Completed
@@ -34,13 +33,7 @@ class Workers:
 
 
 def run_audit(
-    file: Path,
-    out: Path | None,
-    workers: Workers,
-    resume: bool,
-    budget: str | None,
-    dry_run: bool,
-    quiet: bool,
+    file: Path, out: Path | None, workers: Workers, resume: bool, budget: str | None, dry_run: bool, quiet: bool
 ) -> int:
     """Audit a plan and return the exit code."""
     compute_with_one_thread()
@@ -57,9 +50,7 @@ def run_audit(
 
     try:
         with progress_bar(quiet) as progress:
-            ended = audit.run_audit(
-                plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress
-            )
+            ended = audit.run_audit(plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress)
     except KeyboardInterrupt:
         print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED
@@ -130,9 +121,7 @@ def _print_imports(plan: Plan) -> None:
     for spec in plan.factories():
         print(f"fedxray: this plan imports {spec}", file=sys.stderr)
     for plugin in plan.third_party():
-        line = "this plan uses the {kind} {name} (third-party, from {distribution} {version})".format(
-            **plugin
-        )
+        line = "this plan uses the {kind} {name} (third-party, from {distribution} {version})".format(**plugin)
         print(f"fedxray: {line}", file=sys.stderr)
     for sentence in warnings_of(GROUPS):
         print(f"fedxray: warning: {sentence}", file=sys.stderr)
@@ -218,10 +207,7 @@ def _print_end(ended: Completed, quiet: bool) -> int:
     code = 0
     if cut:
         total = len(ended.document["cases"])
-        print(
-            f"fedxray: {len(cut)} of {total} cases cut off by --budget; continue with --resume",
-            file=sys.stderr,
-        )
+        print(f"fedxray: {len(cut)} of {total} cases cut off by --budget; continue with --resume", file=sys.stderr)
         code = FAILED
     if ended.failed:
         reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
@@ -281,8 +267,7 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
 
     columns = (
         BarColumn(),

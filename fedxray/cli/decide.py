@@ -55,9 +55,7 @@ def gate_lines(judged: list[Judged]) -> list[str]:
     return [*lines, f"Limits: {total}."]
 
 
-def _write(
-    junit: Path | None, sarif: Path | None, judged: list[Judged], folder: Path, policy: Path | None
-) -> None:
+def _write(junit: Path | None, sarif: Path | None, judged: list[Judged], folder: Path, policy: Path | None) -> None:
     from fedxray.files import write_whole
     from fedxray.report import ci
 

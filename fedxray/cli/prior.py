@@ -46,9 +46,7 @@ def run_training(
             remedy="For instance --data cifar10.",
         )
     if plan is not None and (size is not None or part is not None):
-        raise BadInput(
-            "--size", expected="no --size or --part beside --plan", got="one", remedy="The plan sets both."
-        )
+        raise BadInput("--size", expected="no --size or --part beside --plan", got="one", remedy="The plan sets both.")
     from fedxray.restore.training import Training, check_place, train_prior
 
     training = Training(**settings)
@@ -111,15 +109,11 @@ def _loss(step: Step) -> str:
 
 def images_of_data(data: str, *, size: int | None = None, part: str | None = None) -> Images:
     """Return the images of a data set of the catalogue, or of a folder or .npz file."""
-    given: dict[str, Any] = {
-        name: value for name, value in (("size", size), ("part", part)) if value is not None
-    }
+    given: dict[str, Any] = {name: value for name, value in (("size", size), ("part", part)) if value is not None}
     if data in names():
         find_loader(data)
         for name in set(given) - set(options_of(data)):
-            raise BadInput(
-                f"--{name}", expected=f"a setting of {data}", got=given[name], remedy="Leave it out."
-            )
+            raise BadInput(f"--{name}", expected=f"a setting of {data}", got=given[name], remedy="Leave it out.")
         dataset, source = load(data, **given), " ".join([data, *(f"{k}={v}" for k, v in given.items())])
     else:
         path = Path(os.path.expanduser(data))
@@ -160,10 +154,7 @@ def images_of_plan(file: Path) -> Images:
     # The same image may be in the data twice, once with a client, possibly mirrored.
     twins = known_among(held_hashes, images.pixels)
     return Images(
-        pixels=images.pixels[~twins],
-        labels=images.labels[~twins],
-        classes=images.classes,
-        source=images.source,
+        pixels=images.pixels[~twins], labels=images.labels[~twins], classes=images.classes, source=images.source
     )
 
 

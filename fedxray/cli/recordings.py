@@ -7,14 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-import_app = typer.Typer(
-    help="Make a recording from saved models, or list what one contains.", no_args_is_help=True
-)
+import_app = typer.Typer(help="Make a recording from saved models, or list what one contains.", no_args_is_help=True)
 
 Out = Annotated[Path, typer.Option("--out", help="A new folder for the recording.")]
-Examples = Annotated[
-    int | None, typer.Option("--examples", min=1, help="Number of examples the node trained on.")
-]
+Examples = Annotated[int | None, typer.Option("--examples", min=1, help="Number of examples the node trained on.")]
 Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Local epochs per round.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Examples per batch.")]
 LearningRate = Annotated[float | None, typer.Option("--learning-rate", help="Learning rate of the node.")]
@@ -67,9 +63,7 @@ def rounds(
 
 @import_app.command()
 def show(
-    folder: Annotated[
-        Path, typer.Argument(help="A recording, made by a recorder or by one of these commands.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="A recording, made by a recorder or by one of these commands.")],
 ) -> None:
     """List what a recording contains: nodes, rounds, training settings, arrays."""
     from fedxray.audit.recorded.prepare import holdings
@@ -82,12 +76,7 @@ def show(
 def _recipe(
     epochs: int | None, batch_size: int | None, learning_rate: float | None, momentum: float | None
 ) -> dict[str, Any]:
-    given = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "momentum": momentum,
-    }
+    given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "momentum": momentum}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from fedxray.audit import catalog
 from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.errors import BadInput, unknown_name
-from fedxray.settings import REQUIRED, allowed_values
-from fedxray.settings import settings_of as listed_settings
+from fedxray.settings import REQUIRED, allowed_values, settings_of as listed_settings
 
 # Kinds whose entries are "module:object" with a docstring.
 DOCUMENTED = ("attacks", "floors", "defences", "restorers", "models", "datasets")

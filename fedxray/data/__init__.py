@@ -8,15 +8,4 @@ from fedxray.data.download import fetch
 from fedxray.data.partition import PARTITIONS
 from fedxray.data.split import Split, split
 
-__all__ = [
-    "DATASETS",
-    "PARTITIONS",
-    "Column",
-    "Dataset",
-    "Space",
-    "Split",
-    "fetch",
-    "load",
-    "options_of",
-    "split",
-]
+__all__ = ["DATASETS", "PARTITIONS", "Column", "Dataset", "Space", "Split", "fetch", "load", "options_of", "split"]

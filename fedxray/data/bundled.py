@@ -94,9 +94,7 @@ def clinic(
     strength = draw.uniform(1.0, 1.6, clients) * np.where(np.arange(clients) % 2 == 0, 1.0, -1.0)
     smokes = draw.random(len(owner)) < SMOKERS
     raw["smoker"] = np.where(smokes, "yes", "no")
-    bill += (
-        draw.normal(0.0, 0.2, clients)[owner] + strength[owner] * smokes + draw.normal(0.0, noise, len(owner))
-    )
+    bill += draw.normal(0.0, 0.2, clients)[owner] + strength[owner] * smokes + draw.normal(0.0, noise, len(owner))
     raw["bill"] = 1000.0 * (6.0 + bill)
     return make_table(
         "clinic",
@@ -230,10 +228,6 @@ def _columns(x: NDArray[np.float32]) -> tuple[Column, ...]:
         for index in range(last)
     )
     binary = Column(
-        name="attribute",
-        kind="categorical",
-        positions=(last,),
-        categories=("0", "1"),
-        codes=((0.0,), (1.0,)),
+        name="attribute", kind="categorical", positions=(last,), categories=("0", "1"), codes=((0.0,), (1.0,))
     )
     return (*numbers, binary)

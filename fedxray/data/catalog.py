@@ -133,9 +133,7 @@ def find_loader(name: str) -> Callable[..., Dataset]:
     return loader
 
 
-def _from_plugin(
-    plugin: plugins.Plugin, loader: Callable[..., Dataset], settings: Mapping[str, Any]
-) -> Dataset:
+def _from_plugin(plugin: plugins.Plugin, loader: Callable[..., Dataset], settings: Mapping[str, Any]) -> Dataset:
     """The data set of a plug-in, whose own errors are reported with its file and line."""
     expected = f"{plugin.name} of {plugin.package} to return a Dataset"
     with users_code("data set", expected, plugins.REMEDY):
@@ -154,9 +152,7 @@ def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
     if not folder and not file:
         raise missing_file(path)
     if ready and (folder or path.suffix.lower() != ".npz"):
-        raise BadInput(
-            "ready", expected="an .npz file with x and y", got=shown(path.name), remedy="Leave ready out."
-        )
+        raise BadInput("ready", expected="an .npz file with x and y", got=shown(path.name), remedy="Leave ready out.")
     if ready:
         from fedxray.data.own_arrays import ready_npz
 

@@ -24,9 +24,7 @@ def whole_number(argument: str, value: object, *, least: int = 1, most: int | No
     expected = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
     fits = isinstance(value, int) and not isinstance(value, bool)
     if not fits or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
-        raise BadInput(
-            argument, expected=expected, got=shown(value), remedy=f"Give {argument} such a number."
-        )
+        raise BadInput(argument, expected=expected, got=shown(value), remedy=f"Give {argument} such a number.")
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
@@ -46,10 +44,7 @@ def share(argument: str, value: object) -> float:
     fits = isinstance(value, int | float) and not isinstance(value, bool)
     if not fits or not 0.0 <= float(value) < 1.0:  # type: ignore[arg-type]
         raise BadInput(
-            argument,
-            expected="a share from 0 to below 1",
-            got=shown(value),
-            remedy="Ten percent is 0.1, none is 0.",
+            argument, expected="a share from 0 to below 1", got=shown(value), remedy="Ten percent is 0.1, none is 0."
         )
     return float(value)  # type: ignore[arg-type]
 
@@ -62,9 +57,7 @@ def names(argument: str, value: object) -> tuple[str, ...]:
         listed = tuple(value)
         if all(isinstance(item, str) for item in listed):
             return listed
-    raise BadInput(
-        argument, expected="a list of column names", got=shown(value), remedy='Write it as ["a", "b"].'
-    )
+    raise BadInput(argument, expected="a list of column names", got=shown(value), remedy='Write it as ["a", "b"].')
 
 
 def unknown_column(argument: str, got: object, file: str, columns: Sequence[str]) -> BadInput:
@@ -163,10 +156,7 @@ def unreadable(what: str, problem: Exception) -> BadInput:
 def missing_file(path: Path) -> BadInput:
     """The refusal of a path where there is no file."""
     return BadInput(
-        "path",
-        expected="an existing file or folder",
-        got=shown(str(path), longest=400),
-        remedy="Check the spelling.",
+        "path", expected="an existing file or folder", got=shown(str(path), longest=400), remedy="Check the spelling."
     )
 
 
@@ -213,7 +203,5 @@ def _files(path: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (
-            Path(parent, name)
-            for name in sorted(names)
-            if not name.startswith(".") and name.lower() not in IGNORED
+            Path(parent, name) for name in sorted(names) if not name.startswith(".") and name.lower() not in IGNORED
         )

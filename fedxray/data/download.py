@@ -67,15 +67,9 @@ def _make(name: str, download: Download, folder: Path, report: Report) -> dict[s
     """The files under temporary names: {path in the cache: temporary file}."""
     files = []
     for number, source in enumerate(download.sources):
-        report(
-            Step(
-                what=f"download {name} ({download.megabytes:g} MB)", done=number, total=len(download.sources)
-            )
-        )
+        report(Step(what=f"download {name} ({download.megabytes:g} MB)", done=number, total=len(download.sources)))
         files.append(_download(name, source, folder / f"source-{number}"))
-    results = {
-        source.saved: file for source, file in zip(download.sources, files, strict=True) if source.saved
-    }
+    results = {source.saved: file for source, file in zip(download.sources, files, strict=True) if source.saved}
     if download.build:
         build: Callable[[list[Path]], Built] = load_named(download.build)
         for number, (target, content) in enumerate(build(files).items()):
@@ -123,9 +117,7 @@ def _copy(url: str, file: Path) -> str:
     return digest.hexdigest()
 
 
-def _check_fingerprint(
-    name: str, download: Download, target: str, content: Mapping[str, NDArray[Any]] | str
-) -> None:
+def _check_fingerprint(name: str, download: Download, target: str, content: Mapping[str, NDArray[Any]] | str) -> None:
     """Refuse built content that differs from the known fingerprint."""
     expected = (download.fingerprints or {}).get(target)
     actual = fingerprint(content)
@@ -277,9 +269,7 @@ def cifar100(files: list[Path]) -> dict[str, Arrays]:
     members = tar_members(files[0], lambda name: name.endswith((".bin", "_names.txt")))
     arrays: Arrays = {}
     for part, count in (("train", 1117), ("test", 916)):
-        rows = np.frombuffer(members[f"cifar-100-binary/{part}.bin"], dtype=np.uint8).reshape(-1, 3074)[
-            :count
-        ]
+        rows = np.frombuffer(members[f"cifar-100-binary/{part}.bin"], dtype=np.uint8).reshape(-1, 3074)[:count]
         arrays[f"x_{part}"] = np.ascontiguousarray(rows[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
         arrays[f"coarse_{part}"], arrays[f"y_{part}"] = rows[:, 0].copy(), rows[:, 1].copy()
     for kind in ("fine", "coarse"):

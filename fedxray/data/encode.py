@@ -35,9 +35,7 @@ def encode_continuous(name: str, values: Floats, position: int) -> tuple[NDArray
     return encoded, Column(name=name, kind="continuous", positions=(position,), low=low, high=high)
 
 
-def scale_finite(
-    name: str, values: Floats, *, scale: bool = True
-) -> tuple[NDArray[np.float32], float, float]:
+def scale_finite(name: str, values: Floats, *, scale: bool = True) -> tuple[NDArray[np.float32], float, float]:
     """Values [n] as float32, standardised or not, and their mean and deviation; refused where they overflow."""
     with np.errstate(all="ignore"):
         column = values[:, None]
@@ -182,12 +180,7 @@ def encode_target(
                 remedy="Leave scale_target out.",
             )
         classes, index = distinct(values)
-        return (
-            torch.from_numpy(index),
-            tuple(spell_category(value) for value in classes),
-            0.0,
-            1.0,
-        )
+        return (torch.from_numpy(index), tuple(spell_category(value) for value in classes), 0.0, 1.0)
     plain, mean, spread = scale_finite(target, values.astype(np.float64), scale=scale_target)
     return torch.from_numpy(plain), (), mean, spread
 
@@ -271,9 +264,7 @@ def resize(x: Tensor, size: tuple[int, int]) -> Tensor:
     """Images [n, c, h, w] at another size, area-averaged when shrinking, kept in 0..1."""
     if tuple(x.shape[2:]) == size:
         return x
-    resized = torch.nn.functional.interpolate(
-        x, size=size, mode="bilinear", align_corners=False, antialias=True
-    )
+    resized = torch.nn.functional.interpolate(x, size=size, mode="bilinear", align_corners=False, antialias=True)
     return resized.clamp(0.0, 1.0)
 
 
@@ -282,10 +273,7 @@ def image_size(size: object) -> tuple[int, int]:
     pair = size if isinstance(size, list | tuple) else (size, size)
     if len(pair) != 2:
         raise BadInput(
-            "size",
-            expected="one number or [height, width]",
-            got=shown(size),
-            remedy="For instance size = 32.",
+            "size", expected="one number or [height, width]", got=shown(size), remedy="For instance size = 32."
         )
     return whole_number("size", pair[0], most=4096), whole_number("size", pair[1], most=4096)
 

@@ -21,14 +21,7 @@ from numpy.typing import NDArray
 
 from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column, whole_number
 from fedxray.data.dataset import USE, Column, Dataset, Space, check_uses
-from fedxray.data.encode import (
-    check_sensitive,
-    make_images,
-    make_table,
-    name_owners,
-    number_owners,
-    spell_category,
-)
+from fedxray.data.encode import check_sensitive, make_images, make_table, name_owners, number_owners, spell_category
 from fedxray.errors import BadInput
 
 MOST_CLASSES = 10_000
@@ -45,9 +38,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            check_size(
-                f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members)
-            )
+            check_size(f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members))
             return {_array_name(member, path): _read_array(archive.read(member), path) for member in members}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as problem:
         raise bad_npz(path, "an NPZ file", f"{type(problem).__name__}: {problem}") from problem
@@ -129,9 +120,7 @@ def _table(
     for name in names("categorical", categorical):
         if name not in columns:
             raise unknown_column("categorical", name, path.name, columns)
-    raw: dict[str, NDArray[Any]] = {
-        name: x[:, index].astype(np.float64) for index, name in enumerate(columns)
-    }
+    raw: dict[str, NDArray[Any]] = {name: x[:, index].astype(np.float64) for index, name in enumerate(columns)}
     grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
     classification = y.dtype.kind in "biuU"
     if classification:
@@ -161,9 +150,7 @@ def _pixels(path: Path, x: NDArray[Any]) -> NDArray[Any]:
     elif x.ndim == 4 and x.shape[3] not in (1, 3):
         raise bad_npz(path, "images of 1 or 3 channels", f"x of shape {x.shape}")
     if x.dtype != np.uint8 and (x.dtype.kind != "f" or x.min() < 0 or x.max() > 1):
-        raise bad_npz(
-            path, "image values as bytes or as floats from 0 to 1", f"{x.dtype} from {x.min()} to {x.max()}"
-        )
+        raise bad_npz(path, "image values as bytes or as floats from 0 to 1", f"{x.dtype} from {x.min()} to {x.max()}")
     return x
 
 
@@ -182,9 +169,7 @@ def check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     """Refuse arrays whose shapes are not those of records, with one entry of y and client for each."""
     x = arrays["x"]
     if x.ndim not in (2, 3, 4) or x.dtype.kind == "U" or min(x.shape) < 1 or len(x) < 2:
-        raise bad_npz(
-            path, "x as numbers in 2 to 4 dimensions, two records or more", f"{x.dtype} of shape {x.shape}"
-        )
+        raise bad_npz(path, "x as numbers in 2 to 4 dimensions, two records or more", f"{x.dtype} of shape {x.shape}")
     for name in ("y", "client"):
         if name in arrays and arrays[name].shape != (len(x),):
             raise bad_npz(path, f"{name} of shape ({len(x)},)", f"shape {arrays[name].shape}")
@@ -229,9 +214,7 @@ def ready_npz(
     arrays = read_arrays(path)
     for needed in ("x", "y", *([use] if use else [])):
         if needed not in arrays:
-            raise bad_npz(
-                path, f"an array {needed}", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}"
-            )
+            raise bad_npz(path, f"an array {needed}", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
     check_lengths(path, arrays)
     for name in ("x", "y"):
         check_values(path, name, arrays[name])
@@ -271,9 +254,7 @@ def _space(
             if values and len(values) not in (1, x.shape[1]):
                 expected = f"one number, or one for each of {x.shape[1]} channels"
                 raise BadInput(argument, expected=expected, got=list(values), remedy="Give as many.")
-        return Space(
-            kind="image", shape=x.shape[1:], target=target, classes=names, mean=tuple(mean), std=tuple(std)
-        )
+        return Space(kind="image", shape=x.shape[1:], target=target, classes=names, mean=tuple(mean), std=tuple(std))
     columns = _columns(x, groups or {})
     return Space(
         kind="table",

@@ -108,9 +108,7 @@ def read_cells(path: Path) -> Cells:
         remedy = "Check quotes and separators near that place."
         raise bad_csv(path, "a CSV file", f"{problem} on line {begins}", remedy) from problem
     if len(numbered) < 3:
-        raise bad_csv(
-            path, "a header and at least two rows", f"{len(numbered)} lines", "Check that this is the file."
-        )
+        raise bad_csv(path, "a header and at least two rows", f"{len(numbered)} lines", "Check that this is the file.")
     header = [name.strip() for name in numbered[0][1]]
     if "" in header:
         got = f"column {header.index('') + 1} without one"
@@ -121,9 +119,7 @@ def read_cells(path: Path) -> Cells:
         if len(row) != len(header):
             got = f"{len(row)} on line {line} of the file"
             raise bad_csv(path, f"{len(header)} values on every line", got, "Correct that line.")
-    return Cells(
-        header=header, rows=[row for _, row in numbered[1:]], lines=[line for line, _ in numbered[1:]]
-    )
+    return Cells(header=header, rows=[row for _, row in numbered[1:]], lines=[line for line, _ in numbered[1:]])
 
 
 def _decode(path: Path, content: bytes) -> str:
@@ -145,16 +141,11 @@ def check_names(what: str, found: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in found:
         if name in seen:
-            raise BadInput(
-                what, expected="a different name each", got=f"{shown(name)} twice", remedy="Rename one."
-            )
+            raise BadInput(what, expected="a different name each", got=f"{shown(name)} twice", remedy="Rename one.")
         seen.add(name)
         if len(name) > 200 or not name.isprintable():
             raise BadInput(
-                what,
-                expected="printable text of at most 200 characters",
-                got=shown(name),
-                remedy="Rename it.",
+                what, expected="printable text of at most 200 characters", got=shown(name), remedy="Rename it."
             )
 
 
@@ -172,19 +163,13 @@ def _check_columns(
     for argument, name in (("target", target), ("sensitive", sensitive)):
         if name is not None and name in dropped:
             raise BadInput(
-                argument,
-                expected="a column that is not dropped",
-                got=shown(name),
-                remedy="Take it out of drop.",
+                argument, expected="a column that is not dropped", got=shown(name), remedy="Take it out of drop."
             )
         if name is not None and name not in columns:
             raise unknown_column(argument, name, file, columns)
     if target == sensitive:
         raise BadInput(
-            "sensitive",
-            expected="a column other than the target",
-            got=shown(target),
-            remedy="Choose another.",
+            "sensitive", expected="a column other than the target", got=shown(target), remedy="Choose another."
         )
     if len(columns) < 2:
         raise BadInput(
@@ -253,9 +238,7 @@ def is_category(values: NDArray[Any]) -> bool:
     return bool(values.dtype.kind == "U")
 
 
-def _check_width(
-    raw: dict[str, NDArray[Any]], numbers: list[str], groups: list[str], named: Sequence[str]
-) -> None:
+def _check_width(raw: dict[str, NDArray[Any]], numbers: list[str], groups: list[str], named: Sequence[str]) -> None:
     """Refuse identifiers as categories, text that cannot be shown, and tables too wide for memory."""
     width = len(numbers)
     for name in groups:
@@ -276,9 +259,7 @@ def _check_target(table: Cells, target: str, values: NDArray[Any]) -> bool:
     """Whether the target is a class; a text target that is meant as a number is refused."""
     if not is_category(values):
         if values.min() == values.max():
-            raise BadInput(
-                f"target {shown(target)}", expected="different values", got="one", remedy="Choose another."
-            )
+            raise BadInput(f"target {shown(target)}", expected="different values", got="one", remedy="Choose another.")
         return False
     cells = [str(value) for value in values]
     distinct = sorted(set(cells))
@@ -292,9 +273,7 @@ def _check_target(table: Cells, target: str, values: NDArray[Any]) -> bool:
             remedy="Correct the value, or choose a target of numbers or of few classes.",
         )
     if len(distinct) < 2:
-        raise BadInput(
-            f"target {shown(target)}", expected="different values", got="one", remedy="Choose another."
-        )
+        raise BadInput(f"target {shown(target)}", expected="different values", got="one", remedy="Choose another.")
     check_names(f"value of target {shown(target)}", distinct)
     return True
 

@@ -121,10 +121,7 @@ def _read_one(library: ModuleType, file: Path, size: tuple[int, int] | None, fil
             with library.open(file, formats=FORMATS) as image:
                 width, height = image.size
                 check_size(f"file {shown(str(file))}, unpacked", 4 * width * height)
-                check_size(
-                    "all images, unpacked",
-                    files * 3 * (height * width if size is None else size[0] * size[1]),
-                )
+                check_size("all images, unpacked", files * 3 * (height * width if size is None else size[0] * size[1]))
                 plain = image.convert("L" if image.mode in ("1", "L", "I", "I;16", "F") else "RGB")
                 if size is not None:
                     plain = plain.resize((size[1], size[0]), library.Resampling.BILINEAR)

@@ -77,9 +77,7 @@ def dirichlet(task: Division, *, alpha: float = 0.5) -> list[Tensor]:
     )
 
 
-def _dirichlet_once(
-    task: Division, labels: NDArray[np.int64], alpha: float, draw: np.random.Generator
-) -> list[Tensor]:
+def _dirichlet_once(task: Division, labels: NDArray[np.int64], alpha: float, draw: np.random.Generator) -> list[Tensor]:
     """One draw of the split: every label is cut by its own shares."""
     members = task.members.numpy()
     owner = np.zeros(len(members), dtype=np.int64)
@@ -176,9 +174,7 @@ def raw_column(dataset: Dataset, column: object) -> NDArray[Any]:
     """A raw column of the data set by name."""
     if not isinstance(column, str) or column not in dataset.raw:
         if not dataset.raw:
-            raise BadInput(
-                "column", expected="a table with columns", got=dataset.name, remedy="Use another partition."
-            )
+            raise BadInput("column", expected="a table with columns", got=dataset.name, remedy="Use another partition.")
         raise unknown_name("column", str(column), dataset.raw)
     return np.asarray(dataset.raw[column])
 
@@ -226,16 +222,9 @@ def adult_doctorate(task: Division, *, total: int = 12_300) -> list[Tensor]:
     rows = order.numpy()
     doctor = raw_column(task.dataset, "education")[rows] == "Doctorate"
     age = raw_column(task.dataset, "age")[rows].astype(np.float64)
-    groups = [
-        doctor & (age < AGES[0]),
-        doctor & (age >= AGES[0]) & (age <= AGES[1]),
-        doctor & (age > AGES[1]),
-    ]
+    groups = [doctor & (age < AGES[0]), doctor & (age >= AGES[0]) & (age <= AGES[1]), doctor & (age > AGES[1])]
     rest = order[torch.from_numpy(~doctor)][: max(total - int(doctor.sum()), 0)]
-    return [
-        *(order[torch.from_numpy(group)] for group in groups),
-        *torch.tensor_split(rest, task.clients - 3),
-    ]
+    return [*(order[torch.from_numpy(group)] for group in groups), *torch.tensor_split(rest, task.clients - 3)]
 
 
 def income_correlation(task: Division, *, heterogeneity: float = 0.4) -> list[Tensor]:
@@ -246,10 +235,7 @@ def income_correlation(task: Division, *, heterogeneity: float = 0.4) -> list[Te
     mix = 0.5 - number("heterogeneity", heterogeneity, least=0.0, most=0.5)
     if task.clients % 2:
         raise BadInput(
-            "clients",
-            expected="an even number for income-correlation",
-            got=task.clients,
-            remedy="Add or remove one.",
+            "clients", expected="an even number for income-correlation", got=task.clients, remedy="Add or remove one."
         )
     order = task.shuffled("income-correlation")
     first_sex, rich = _sex_and_wealth(task)
@@ -270,11 +256,7 @@ def _sex_and_wealth(task: Division) -> tuple[np.ndarray, np.ndarray]:
     """Whether each record has the first sensitive value (sex 1 is male), and a target above the median."""
     space = task.dataset.space
     column = space.column(space.sensitive) if space.sensitive else None
-    if (
-        column is None
-        or len(column.categories) != 2
-        or (space.target == "classification" and len(space.classes) != 2)
-    ):
+    if column is None or len(column.categories) != 2 or (space.target == "classification" and len(space.classes) != 2):
         raise BadInput(
             "partition",
             expected="a sensitive column of two values and an income or two classes",
@@ -294,10 +276,7 @@ def att_faces(task: Division) -> list[Tensor]:
     people = torch.unique(task.dataset.y)
     if len(people) < task.clients:
         raise BadInput(
-            "clients",
-            expected=f"at most {len(people)}, the number of people",
-            got=task.clients,
-            remedy="Use fewer.",
+            "clients", expected=f"at most {len(people)}, the number of people", got=task.clients, remedy="Use fewer."
         )
     generator = fork(task.seed, "split", "att-faces")
     own = torch.tensor_split(people[permutation(len(people), generator)], task.clients)

@@ -29,9 +29,7 @@ def fashion_mnist(*, part: str = "train", size: object = None) -> Dataset:
     needed = (f"x_{part}", f"y_{part}")
     arrays = read_named_arrays("fashion-mnist", "fashion_mnist/fashion_mnist_5k.npz", needed)
     note = "Fashion-MNIST (Xiao et al. 2017, MIT licence)."
-    return make_images(
-        "fashion-mnist", *(arrays[key] for key in needed), classes=FASHION, size=size, note=note
-    )
+    return make_images("fashion-mnist", *(arrays[key] for key in needed), classes=FASHION, size=size, note=note)
 
 
 def cifar10(*, part: str = "train", size: object = None, normalise: bool = False) -> Dataset:
@@ -235,16 +233,8 @@ def _samples(file: Path, writer: str, samples: Any) -> tuple[NDArray[np.float32]
     except (ValueError, TypeError, KeyError, OverflowError) as problem:
         raise _bad(file, "784 numbers per sample", f"{type(problem).__name__}: {problem}") from problem
     inside = np.isfinite(pixels).all() and pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1
-    if (
-        len(labels) == 0
-        or labels.shape != (len(pixels),)
-        or labels.min() < 0
-        or labels.max() > 61
-        or not inside
-    ):
-        raise _bad(
-            file, "labels 0..61 and pixels 0..1, one label per image", f"other values for {shown(writer)}"
-        )
+    if len(labels) == 0 or labels.shape != (len(pixels),) or labels.min() < 0 or labels.max() > 61 or not inside:
+        raise _bad(file, "labels 0..61 and pixels 0..1, one label per image", f"other values for {shown(writer)}")
     return pixels, labels
 
 

@@ -41,9 +41,7 @@ from fedxray.seeds import derive_seed
 
 LARGEST = 100_000  # bytes of a schema
 MOST_DOTS = 100  # in one key: parsing takes time quadratic in its parts
-_QUOTED = re.compile(
-    r'#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL
-)
+_QUOTED = re.compile(r'#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL)
 
 SECRET_EFFECT = 2.0  # of the sensitive column on the target, in deviations of the effect of all other columns
 NOISE = 0.1  # deviation of the target's noise, in the same unit
@@ -109,9 +107,7 @@ def read_schema(path: Path) -> TableForm | ImageForm:
     try:
         plain = parse(content)
         form: TableForm | ImageForm = (
-            ImageForm.model_validate(plain)
-            if plain.get("kind") == "image"
-            else TableForm.model_validate(plain)
+            ImageForm.model_validate(plain) if plain.get("kind") == "image" else TableForm.model_validate(plain)
         )
     except ValidationError as problem:
         form_class = ImageForm if plain.get("kind") == "image" else TableForm
@@ -180,9 +176,7 @@ def _check_range(path: Path, name: str, low: float, high: float, whole: bool) ->
     if size > LARGEST_NUMBER:
         raise _bad(path, f"numbers up to {LARGEST_NUMBER:g} in size in column {shown(name)}", got)
     if high - low < NARROWEST * size:
-        raise _bad(
-            path, f"a range that holds different numbers in column {shown(name)}", f"{low!r} and {high!r}"
-        )
+        raise _bad(path, f"a range that holds different numbers in column {shown(name)}", f"{low!r} and {high!r}")
     if whole and math.floor(high) <= math.ceil(low):
         raise _bad(path, f"at least two whole numbers from low to high in column {shown(name)}", got)
 
@@ -195,9 +189,7 @@ class _Drawn:
     effect: NDArray[np.float64]
 
 
-def _table(
-    path: Path, form: TableForm, clients: int, sensitive: str | None, draw: np.random.Generator
-) -> Dataset:
+def _table(path: Path, form: TableForm, clients: int, sensitive: str | None, draw: np.random.Generator) -> Dataset:
     """A table of independent columns; the target is the sum of their effects and a little noise."""
     count = form.records * clients
     check_size("synthetic table", count * sum(_bytes_of(column) for column in form.columns.values()))
@@ -292,9 +284,7 @@ def _images(path: Path, form: ImageForm, clients: int, draw: np.random.Generator
     )
 
 
-def _smooth(
-    count: int, channels: int, height: int, width: int, draw: np.random.Generator
-) -> NDArray[np.float64]:
+def _smooth(count: int, channels: int, height: int, width: int, draw: np.random.Generator) -> NDArray[np.float64]:
     """Random sums of a few cosine waves, scaled to 0..1 for each image, shape [count, channels, height, width]."""
     up = np.cos(np.pi * np.outer(np.arange(WAVES + 1), (np.arange(height) + 0.5) / height))
     across = np.cos(np.pi * np.outer(np.arange(WAVES + 1), (np.arange(width) + 0.5) / width))

@@ -46,9 +46,7 @@ _MNIST = Source(
 _WRITERS = Source(
     urls=(
         _github(
-            "facebookresearch/qmnist",
-            "94061367ec2e099ea18c553c75727ecf849ddb9b",
-            "qmnist-train-labels-idx2-int.gz",
+            "facebookresearch/qmnist", "94061367ec2e099ea18c553c75727ecf849ddb9b", "qmnist-train-labels-idx2-int.gz"
         ),
     ),
     sha256="2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
@@ -111,32 +109,23 @@ SOURCES: Mapping[str, Download] = {
             ),
         ),
         build="fedxray.data.download:nebraska",
-        fingerprints={
-            "acs/acsincome_2018_ne.csv": "7ba5a023834a4db753a142666cc3286dad9265ba1c7af10d44ca8a01d42a533f"
-        },
+        fingerprints={"acs/acsincome_2018_ne.csv": "7ba5a023834a4db753a142666cc3286dad9265ba1c7af10d44ca8a01d42a533f"},
     ),
     "att-faces": Download(
         megabytes=4.2,
         sources=tuple(
-            Source(
-                urls=(_github(*_FACES, f"att_faces/s{person}/{picture}.pgm"),),
-                named=f"s{person}-{picture}.pgm",
-            )
+            Source(urls=(_github(*_FACES, f"att_faces/s{person}/{picture}.pgm"),), named=f"s{person}-{picture}.pgm")
             for person in range(1, 41)
             for picture in range(1, 11)
         ),
         build="fedxray.data.download:faces",
-        fingerprints={
-            "att_faces/att_faces.npz": "cb78a5a14f40fa94bf410f527204b5b0bc9559adc6928d5f5ba21a3f090d09b5"
-        },
+        fingerprints={"att_faces/att_faces.npz": "cb78a5a14f40fa94bf410f527204b5b0bc9559adc6928d5f5ba21a3f090d09b5"},
     ),
     "mnist": Download(
         megabytes=12,
         sources=(_MNIST, _WRITERS),
         build="fedxray.data.download:mnist",
-        fingerprints={
-            "mnist/mnist_10k.npz": "515c166cc0e5c6d0ba2360c3366ccf8bf90d188258173e2c53ed43de7d1501ab"
-        },
+        fingerprints={"mnist/mnist_10k.npz": "515c166cc0e5c6d0ba2360c3366ccf8bf90d188258173e2c53ed43de7d1501ab"},
     ),
     "mnist-by-writer": Download(
         megabytes=12,
@@ -151,11 +140,7 @@ SOURCES: Mapping[str, Download] = {
         sources=(
             Source(
                 urls=(
-                    _github(
-                        "aparrish/chars74k-json-dump",
-                        "9a5ad8cbed876755b0eeaf427592cfa641c2760a",
-                        "char74k.json",
-                    ),
+                    _github("aparrish/chars74k-json-dump", "9a5ad8cbed876755b0eeaf427592cfa641c2760a", "char74k.json"),
                 ),
                 sha256="2603e6fa7845c845899919bae44c09886a63a977ff9b21c72ef9c9613c31224d",
             ),
@@ -187,17 +172,13 @@ SOURCES: Mapping[str, Download] = {
             ),
         ),
         build="fedxray.data.download:cifar10",
-        fingerprints={
-            "cifar10/cifar10_5k.npz": "7bc1d26c1c50da62cd4590cbc1c870cfa927bef2ab6e07c8f08eaa9543d0246b"
-        },
+        fingerprints={"cifar10/cifar10_5k.npz": "7bc1d26c1c50da62cd4590cbc1c870cfa927bef2ab6e07c8f08eaa9543d0246b"},
     ),
     "cifar100": Download(
         megabytes=169,
         sources=(Source(urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",)),),
         build="fedxray.data.download:cifar100",
-        fingerprints={
-            "cifar100/cifar100_2k.npz": "276f85385a825ed282dec872b4b15c43d5eeeb99d66275e56615af306d1ae8c2"
-        },
+        fingerprints={"cifar100/cifar100_2k.npz": "276f85385a825ed282dec872b4b15c43d5eeeb99d66275e56615af306d1ae8c2"},
     ),
     "imagenet-sample": Download(
         megabytes=104,
@@ -238,8 +219,6 @@ SOURCES: Mapping[str, Download] = {
             ),
         ),
         build="fedxray.data.store:build",
-        fingerprints={
-            "lpips/lpips_alex_v0.1.npz": "bd29b9a8a927eb1ebb7368765d83d5523d7e5741968a5224cb77e48d138b5822"
-        },
+        fingerprints={"lpips/lpips_alex_v0.1.npz": "bd29b9a8a927eb1ebb7368765d83d5523d7e5741968a5224cb77e48d138b5822"},
     ),
 }

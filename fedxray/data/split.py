@@ -99,9 +99,7 @@ def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) 
     held_out = [held[dataset.owner[held] == owner] for owner in owners]
     used = len(public) + sum(map(len, [*parts, *held_out]))
     names = client_names(dataset, partition, parts, None)
-    return Split(
-        train=tuple(parts), holdout=tuple(held_out), public=public, names=names, dropped=len(dataset) - used
-    )
+    return Split(train=tuple(parts), holdout=tuple(held_out), public=public, names=names, dropped=len(dataset) - used)
 
 
 def _take_public(count: int, public: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -141,10 +139,7 @@ def _take_holdout(
     parts: list[Tensor], holdout: float, limit: int | None, seed: int
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Training and held-out records of every client; a record held out by one is trained on by none."""
-    ordered = [
-        part[permutation(len(part), fork(seed, "split", "client", client))]
-        for client, part in enumerate(parts)
-    ]
+    ordered = [part[permutation(len(part), fork(seed, "split", "client", client))] for client, part in enumerate(parts)]
     taken = torch.empty(0, dtype=torch.int64, device="cpu")
     held: list[Tensor] = []
     for order in ordered:
@@ -164,9 +159,7 @@ def _take_holdout(
     return tuple(train), tuple(held)
 
 
-def client_names(
-    dataset: Dataset, partition: str, parts: Sequence[Tensor], column: object = None
-) -> tuple[str, ...]:
+def client_names(dataset: Dataset, partition: str, parts: Sequence[Tensor], column: object = None) -> tuple[str, ...]:
     """One name per client, from the values of a column or the owners; empty where the data has none.
 
     Ranges of numbers are numbered instead: their ends would be values of records.
@@ -176,9 +169,7 @@ def client_names(
         members = np.concatenate([part.numpy() for part in parts])
         if as_ranges(values[members], len(parts)):
             return tuple(f"{column}, part {number} of {len(parts)}" for number in range(1, len(parts) + 1))
-        return tuple(
-            _joined([spell_category(value) for value in np.unique(values[part.numpy()])]) for part in parts
-        )
+        return tuple(_joined([spell_category(value) for value in np.unique(values[part.numpy()])]) for part in parts)
     if partition == "as-given" and dataset.owner is not None and dataset.owners:
         return tuple(dataset.owners[int(dataset.owner[part[0]])] for part in parts)
     return ("",) * len(parts)

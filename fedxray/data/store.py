@@ -105,9 +105,7 @@ def lpips_weights(path: Path | None = None) -> dict[str, Tensor]:
             raise BadInput(
                 f"lpips: {file}",
                 expected=f"an array {name} of shape {shape}, finite float32",
-                got="none"
-                if array is None
-                else f"shape {array.shape} of {array.dtype}, or values not finite",
+                got="none" if array is None else f"shape {array.shape} of {array.dtype}, or values not finite",
                 remedy=REMEDY,
             )
     return {name: torch.from_numpy(arrays[name].copy()) for name in shapes()}

@@ -113,17 +113,13 @@ def acs_income(
     `drawn_occupations` the number of random groups to add.
     """
     if not isinstance(state, str) or not re.fullmatch("[A-Z]{2}|all", state):
-        raise BadInput(
-            "state", expected='two capital letters such as "CT"', got=shown(state), remedy="Use CT or NE."
-        )
+        raise BadInput("state", expected='two capital letters such as "CT"', got=shown(state), remedy="Use CT or NE.")
     number("share", share, least=0.001, most=1.0)
     whole_number("drawn_occupations", drawn_occupations, least=0, most=MOST_OCCUPATIONS)
     names = states_in_dollars() if state == "all" else [state]
     if not names:
         remedy = "Make files of states with the package folktables, or use CT or NE."
-        raise BadInput(
-            "state", expected="a file of a state with incomes in dollars", got="none", remedy=remedy
-        )
+        raise BadInput("state", expected="a file of a state with incomes in dollars", got="none", remedy=remedy)
     parts = [_part(name, share) for name in names]
     raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if drawn_occupations:
@@ -204,11 +200,7 @@ def _connecticut() -> dict[str, NDArray[Any]]:
 def _folktables(state: str) -> dict[str, NDArray[Any]]:
     """A file in the layout of folktables' ACSIncome, with PINCP in dollars or PINCP_gt_50k."""
     relative = f"acs/acsincome_2018_{state.lower()}.csv.gz"
-    remedy = (
-        ""
-        if state == "NE"
-        else f"Make it with the package folktables and save it as {relative}, or use CT or NE."
-    )
+    remedy = "" if state == "NE" else f"Make it with the package folktables and save it as {relative}, or use CT or NE."
     raw = _distinct(read_table("acs-income", relative, remedy=remedy))
     raw.pop("POBP", None)
     if not {*INCOME_NUMBERS, *INCOME_GROUPS} <= set(raw) or not {"PINCP", "PINCP_gt_50k"} & set(raw):
@@ -222,9 +214,7 @@ def _folktables(state: str) -> dict[str, NDArray[Any]]:
 
 def _distinct(raw: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The table without repeated rows: of equal rows the first stays."""
-    first = list(
-        {row: index for index, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values()
-    )
+    first = list({row: index for index, row in reversed(list(enumerate(zip(*raw.values(), strict=True))))}.values())
     return {name: values[np.sort(first)] for name, values in raw.items()}
 
 
@@ -255,9 +245,7 @@ def medical(*, sensitive: str | None = "smoker", scale_target: bool | None = Non
 ROWS = 300_153
 
 
-def flights(
-    *, rows: int = 30_000, sensitive: str | None = "class", scale_target: bool | None = None
-) -> Dataset:
+def flights(*, rows: int = 30_000, sensitive: str | None = "class", scale_target: bool | None = None) -> Dataset:
     """Eight features of a ticket to its price; airlines are the owners; a fixed random sample of `rows` rows.
 
     There is no trip type, so the sensitive attribute is the class (economy or business), or `stops`.

@@ -189,9 +189,7 @@ def sent(hooks: Hooks, update: Params, generator: torch.Generator) -> dict[str, 
     return _params("outgoing", hooks.outgoing, update, generator)
 
 
-def _params(
-    place: str, step: OnParams | None, given: Params, generator: torch.Generator
-) -> dict[str, Tensor]:
+def _params(place: str, step: OnParams | None, given: Params, generator: torch.Generator) -> dict[str, Tensor]:
     if step is None:
         return dict(given)
     forms = _forms(given)  # recorded first: a hook may write into its argument

@@ -205,10 +205,7 @@ class DpSgd(Defence):
     name: ClassVar[str] = "dp-sgd"
 
     epsilon: float | None = setting(
-        None,
-        "Privacy budget epsilon that the noise is calibrated to; give it or noise_multiplier.",
-        above=0,
-        most=MOST,
+        None, "Privacy budget epsilon that the noise is calibrated to; give it or noise_multiplier.", above=0, most=MOST
     )
     noise_multiplier: float | None = setting(
         None,
@@ -221,9 +218,7 @@ class DpSgd(Defence):
     sampling: Literal["poisson", "shuffle"] = setting(
         "poisson", "Batches by Poisson sampling, as the accountant assumes, or shuffled."
     )
-    rounds: int | None = setting(
-        None, "Rounds that the noise is calibrated to. Default: the federation's.", least=1
-    )
+    rounds: int | None = setting(None, "Rounds that the noise is calibrated to. Default: the federation's.", least=1)
 
     def check_settings(self) -> None:
         """Refuse both or neither of epsilon and noise_multiplier."""
@@ -262,12 +257,7 @@ class DpSgd(Defence):
         return f"DP-SGD with {level}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
 
     def _on_gradients(
-        self,
-        deviation: float,
-        expected: float,
-        value: ExampleGradients,
-        state: State,
-        generator: torch.Generator,
+        self, deviation: float, expected: float, value: ExampleGradients, state: State, generator: torch.Generator
     ) -> tuple[ExampleGradients, State]:
         clipped = clip_examples(value.each, self.clip)
         extra = value.extra

@@ -20,8 +20,7 @@ class LocalBn(Defence):
     name: ClassVar[str] = "local-bn"
 
     keep: Literal["statistics", "statistics-and-affine"] = setting(
-        "statistics",
-        "What stays with the client: running statistics, or these and the layers' scales and shifts.",
+        "statistics", "What stays with the client: running statistics, or these and the layers' scales and shifts."
     )
 
     def hooks(self, work: Work) -> Hooks:

@@ -31,18 +31,14 @@ class Mixup(Defence):
     mix: Literal["pairs", "drawn"] = setting(
         "pairs", "Average disjoint pairs of a batch, or mix each example with another by a random weight."
     )
-    alpha: float = setting(
-        1.0, "Both parameters of the Beta distribution of the mixing weight.", above=0, most=MOST
-    )
+    alpha: float = setting(1.0, "Both parameters of the Beta distribution of the mixing weight.", above=0, most=MOST)
 
     def hooks(self, work: Work) -> Hooks:
         """Mix every batch; an attacker that knows the defence replays averages of pairs, the best possible guess."""
         if self.mix == "pairs":
             in_halves = Hooks(batch=partial(_average, work.classes, halves), mixing="pairs")
             return Hooks(
-                batch=partial(_average, work.classes, neighbours),
-                mixing="pairs",
-                known=KnownDefence(replay=in_halves),
+                batch=partial(_average, work.classes, neighbours), mixing="pairs", known=KnownDefence(replay=in_halves)
             )
         return Hooks(batch=partial(_drawn, work.classes, self.alpha), mixing="several")
 
@@ -54,11 +50,7 @@ class Mixup(Defence):
 
 
 def _average(
-    classes: int | None,
-    pair: Callable[[Tensor], Tensor],
-    batch: Examples,
-    state: State,
-    generator: torch.Generator,
+    classes: int | None, pair: Callable[[Tensor], Tensor], batch: Examples, state: State, generator: torch.Generator
 ) -> tuple[Examples, State]:
     x, y = batch
     return (pair(x), pair(probabilities(y, classes, x))), state

@@ -51,9 +51,7 @@ def noise_hooks(draw: Draw, scale: float, variance: float, at: Place, work: Work
         return Hooks(outgoing=partial(_on_update, draw, scale), known=KnownDefence(update_variance=variance))
     # The mean of a step averages as many draws as it has examples, or pairs of them.
     mixed = -(-work.batch_size // 2) if work.mixing == "pairs" else work.batch_size
-    return Hooks(
-        gradients=partial(_on_gradients, draw, scale), known=KnownDefence(step_variance=variance / mixed)
-    )
+    return Hooks(gradients=partial(_on_gradients, draw, scale), known=KnownDefence(step_variance=variance / mixed))
 
 
 def _on_update(

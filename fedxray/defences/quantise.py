@@ -44,8 +44,7 @@ class Quantise(Defence):
     ) -> tuple[dict[str, Tensor], State]:
         """Return rounded values with the gradient of the identity: rounding itself has none."""
         return {
-            name: value + (quantised(value.detach(), self.bits) - value.detach())
-            for name, value in update.items()
+            name: value + (quantised(value.detach(), self.bits) - value.detach()) for name, value in update.items()
         }, state
 
 
@@ -57,6 +56,4 @@ def quantised(value: Tensor, bits: int) -> Tensor:
         return torch.where(value < 0, -1.0, 1.0).to(value.dtype) * value.abs().mean()
     steps = 2 ** (bits - 1) - 1
     unit = value.abs().amax() / steps
-    return torch.where(
-        unit > 0, (value / unit.clamp(min=torch.finfo(value.dtype).tiny)).round() * unit, value
-    )
+    return torch.where(unit > 0, (value / unit.clamp(min=torch.finfo(value.dtype).tiny)).round() * unit, value)

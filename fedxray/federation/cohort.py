@@ -102,9 +102,7 @@ def train_together(
     for group in _groups(jobs):
         members = [jobs[index] for index in group]
         group_results = (
-            [train_one(model, members[0], recipe)]
-            if len(members) == 1
-            else _train_group(layers, members, recipe)
+            [train_one(model, members[0], recipe)] if len(members) == 1 else _train_group(layers, members, recipe)
         )
         results.update(zip(group, group_results, strict=True))
     return [results[index] for index in range(len(jobs))]
@@ -131,10 +129,7 @@ def _train_group(layers: list[Layer], jobs: Sequence[ClientJob], recipe: Recipe)
     evaluate = stacked_objective(layers, recipe.loss)
     result = local_update(starts, {}, _stacked_batches(jobs, starts), recipe, evaluate, hooks=IDENTITY)
     updates = unstack(result.update)
-    return [
-        _leave(job, origin, update, recipe)
-        for job, origin, update in zip(jobs, origins, updates, strict=True)
-    ]
+    return [_leave(job, origin, update, recipe) for job, origin, update in zip(jobs, origins, updates, strict=True)]
 
 
 def _stacked_batches(jobs: Sequence[ClientJob], starts: Params) -> Iterator[Batch]:

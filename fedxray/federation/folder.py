@@ -181,14 +181,10 @@ def read_index(folder: Path, model: nn.Module) -> Index:
     path = folder / INDEX
     plain = _read(path)
     if not isinstance(plain, dict) or plain.get("kind") != KIND:
-        raise broken(
-            path, f'an index with kind = "{KIND}"', "something else", "Name a folder that fedxray recorded."
-        )
+        raise broken(path, f'an index with kind = "{KIND}"', "something else", "Name a folder that fedxray recorded.")
     version = plain.get("format")
     if isinstance(version, int) and version > FORMAT:
-        raise broken(
-            path, f"format {FORMAT}", f"format {version}", "It comes from a newer fedxray: update yours."
-        )
+        raise broken(path, f"format {FORMAT}", f"format {version}", "It comes from a newer fedxray: update yours.")
     try:
         index = Index.model_validate(plain)
     except ValidationError as problem:
@@ -277,9 +273,7 @@ def _problem(form: MessageForm, places: Mapping[str, TensorPlace], clients: int,
         return "a broadcast, reply or state belongs to one client, a sum or outcome to none"
     if form.client is not None and form.client >= clients:
         return f"client {form.client} of {clients}"
-    if any(client >= clients for client in form.contributors) or len(set(form.contributors)) != len(
-        form.contributors
-    ):
+    if any(client >= clients for client in form.contributors) or len(set(form.contributors)) != len(form.contributors):
         return f"contributors beyond {clients} clients or named twice"
     unknown = set(form.readers) - readers
     if unknown:
@@ -356,9 +350,7 @@ def check_file(path: Path, shard: Shard) -> None:
         raise broken(path, "a plain file", "a link" if path.is_symlink() else "no such file")
     size = path.stat().st_size
     if size != shard.bytes:
-        raise broken(
-            path, f"{shard.bytes} bytes", f"{size}: it was {'cut' if size < shard.bytes else 'altered'}"
-        )
+        raise broken(path, f"{shard.bytes} bytes", f"{size}: it was {'cut' if size < shard.bytes else 'altered'}")
     check_size(f"transcript {str(path)!r}", size)
 
 
@@ -407,9 +399,7 @@ class FolderShelf:
             remedy = "Put every key once."
             raise BadInput("key", expected="a key that is not stored yet", got=repr(key), remedy=remedy)
         groups = {
-            group: tensors
-            for group, tensors in (("params", parts.params), ("buffers", parts.buffers))
-            if tensors
+            group: tensors for group, tensors in (("params", parts.params), ("buffers", parts.buffers)) if tensors
         }
         shards = {
             self._add(_tensor_name(key, group, name), value)
@@ -448,9 +438,7 @@ class FolderShelf:
         tensors: dict[str, Tensor] = {}
         for number in self._places[key].shards:
             if number == len(self._shards):
-                tensors.update(
-                    {name: self._waiting[name].clone() for name in wanted if name in self._waiting}
-                )
+                tensors.update({name: self._waiting[name].clone() for name in wanted if name in self._waiting})
             else:
                 tensors.update(_from_shard(self._reader, self._shards[number], wanted))
         return _parts(tensors, wanted)
@@ -541,9 +529,7 @@ class _FinishedShelf:
 
 def _from_shard(reader: ShardReader, shard: Shard, wanted: _Wanted) -> dict[str, Tensor]:
     present = reader.names(shard)
-    return {
-        name: reader.tensor(shard, name, form) for name, (_, _, form) in wanted.items() if name in present
-    }
+    return {name: reader.tensor(shard, name, form) for name, (_, _, form) in wanted.items() if name in present}
 
 
 def _make_folder(path: Path) -> None:
@@ -558,9 +544,7 @@ def _make_folder(path: Path) -> None:
         raise BadInput(what, expected="a folder that can be written", got=problem, remedy=remedy) from problem
     if held is not None:
         remedy = "Choose another folder, or remove what is there."
-        raise BadInput(
-            what, expected="an empty folder for a recording", got=f"{held.name} in it", remedy=remedy
-        )
+        raise BadInput(what, expected="an empty folder for a recording", got=f"{held.name} in it", remedy=remedy)
 
 
 def _tensor_name(key: str, group: str, name: str) -> str:
@@ -592,13 +576,7 @@ def transcript_bytes(federation: Federation) -> int:
     rounds = recorded_rounds(federation.record, federation.rounds)
     models = len(rounds | {round + 1 for round in rounds})
     replies = len(rounds) * participant_count(federation)
-    stacks = [
-        (models, params),
-        (models, buffers),
-        (replies, params),
-        (replies, buffers),
-        (len(rounds), params),
-    ]
+    stacks = [(models, params), (models, buffers), (replies, params), (replies, buffers), (len(rounds), params)]
     tensors = sum(count * sum(map(_stored_bytes, group.items())) for count, group in stacks)
     return tensors + 220 * (2 * replies + 2 * len(rounds)) + 100 * (models + 2 * replies) + 2000
 

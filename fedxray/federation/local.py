@@ -18,16 +18,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call, vmap
 
-from fedxray.defences.base import (
-    IDENTITY,
-    ExampleGradients,
-    Hooks,
-    OnGradients,
-    changed,
-    entered,
-    mixed,
-    sent,
-)
+from fedxray.defences.base import IDENTITY, ExampleGradients, Hooks, OnGradients, changed, entered, mixed, sent
 from fedxray.federation.recipe import Recipe
 from fedxray.losses import example_loss
 from fedxray.params import Params, each, scaled, subtract
@@ -49,9 +40,7 @@ class LocalResult:
 
     update: dict[str, Tensor]
     buffers: dict[str, Tensor]
-    kept: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # parameters that never leave the client, at the end
+    kept: dict[str, Tensor] = field(default_factory=dict)  # parameters that never leave the client, at the end
 
 
 # Parameters, buffers and a batch in; the loss (summed over stacked clients, a scalar) and the new buffers out.
@@ -78,10 +67,7 @@ def objective(model: nn.Module, loss: str) -> Objective:
 
 def shares_tensors(model: nn.Module) -> bool:
     """Whether a parameter or buffer has several names; if not, a call need not search for them."""
-    every_name = [
-        *model.named_parameters(remove_duplicate=False),
-        *model.named_buffers(remove_duplicate=False),
-    ]
+    every_name = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return len(every_name) > len({id(value) for _, value in every_name})
 
 
@@ -126,9 +112,7 @@ def local_update(
     origin = entered(hooks, start, source)
     params = origin if keep_graph else each(torch.detach, origin)
     state = LocalState(params=params, velocity={}, buffers=dict(buffers))
-    work = _Round(
-        origin=origin, recipe=recipe, evaluate=evaluate, hooks=hooks, source=source, states=[None, None]
-    )
+    work = _Round(origin=origin, recipe=recipe, evaluate=evaluate, hooks=hooks, source=source, states=[None, None])
     if recipe.kind == "gradient":
         for batch in batches:  # fedsgd: one batch with all examples, and no step of the client itself
             with torch.enable_grad():
@@ -173,9 +157,7 @@ class _Round:
             for name, value in state.params.items()
         }
         loss, fresh = self.evaluate(leaves, state.buffers, batch)
-        gradient = torch.autograd.grad(
-            loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True
-        )
+        gradient = torch.autograd.grad(loss, list(leaves.values()), create_graph=keep_graph, materialize_grads=True)
         return dict(zip(leaves, gradient, strict=True)), each(torch.detach, fresh)
 
     def _through_examples(
@@ -194,9 +176,7 @@ class _Round:
             gradients = vmap(single, in_dims=(None, 0, 0), randomness="different")(params, batch.x, batch.y)
         else:  # a Poisson batch may be empty
             gradients = {name: value.new_zeros((0, *value.shape)) for name, value in params.items()}
-        counted = {
-            name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()
-        }
+        counted = {name: value * weight.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()}
         value = ExampleGradients(each=counted, divisor=weight.sum().clamp(min=1))
         value, self.states[1] = changed(hook, value, self.states[1], self.source)
         return value.combined(), dict(state.buffers)
@@ -232,9 +212,7 @@ def _steps_twice(work: _Round, state: LocalState, batches: Sequence[Batch]) -> L
         velocity = {name: next(given) for name in state.velocity}
         x, y = ([next(given) for _ in range(steps)] for _ in range(2))
         repeated = [replace(batch, x=x[step], y=y[step]) for step, batch in enumerate(batches)]
-        end = work.steps(
-            LocalState(params=params, velocity=velocity, buffers=state.buffers), repeated, keep_graph
-        )
+        end = work.steps(LocalState(params=params, velocity=velocity, buffers=state.buffers), repeated, keep_graph)
         return *end.params.values(), *end.velocity.values(), *end.buffers.values()
 
     inputs = [*(batch.x for batch in batches), *(batch.y for batch in batches)]
@@ -261,11 +239,7 @@ def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) 
 
 
 def _reply(
-    update: dict[str, Tensor],
-    params: Params,
-    buffers: dict[str, Tensor],
-    hooks: Hooks,
-    generator: torch.Generator,
+    update: dict[str, Tensor], params: Params, buffers: dict[str, Tensor], hooks: Hooks, generator: torch.Generator
 ) -> LocalResult:
     """The reply of a client; a parameter that it keeps to itself is sent as if it had not changed."""
     kept = {name: params[name] for name in (hooks.kept.params if hooks.kept else ())}
@@ -301,14 +275,10 @@ class _Checkpoint(Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         """Repeat the work with a graph, and differentiate through it."""
         wanted = ctx.needs_input_grad[1:]
-        leaves = [
-            saved.detach().requires_grad_(want) for saved, want in zip(ctx.saved_tensors, wanted, strict=True)
-        ]
+        leaves = [saved.detach().requires_grad_(want) for saved, want in zip(ctx.saved_tensors, wanted, strict=True)]
         with torch.enable_grad():
             results = ctx.work(leaves, True)
-        pairs = [
-            (result, slope) for result, slope in zip(results, slopes, strict=True) if result.requires_grad
-        ]
+        pairs = [(result, slope) for result, slope in zip(results, slopes, strict=True) if result.requires_grad]
         slopes_in = iter(
             torch.autograd.grad(
                 [result for result, _ in pairs],

@@ -58,8 +58,6 @@ def shuffled(start: Params, generator: torch.Generator) -> dict[str, Tensor]:
     The initial weights of a layer are independent draws from one distribution, so only their order depends on the seed.
     """
     return {
-        name: value.flatten()[permutation(value.numel(), fork(generator, name)).to(value.device)].reshape(
-            value.shape
-        )
+        name: value.flatten()[permutation(value.numel(), fork(generator, name)).to(value.device)].reshape(value.shape)
         for name, value in start.items()
     }

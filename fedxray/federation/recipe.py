@@ -68,11 +68,7 @@ class Recipe:
 
     def batch_length(self, examples: int) -> int:
         """Examples in a full batch of a client with that many examples."""
-        return (
-            examples
-            if self.batch_size == "all" or self.algorithm == "fedsgd"
-            else min(self.batch_size, examples)
-        )
+        return examples if self.batch_size == "all" or self.algorithm == "fedsgd" else min(self.batch_size, examples)
 
     def steps(self, examples: int) -> int:
         """Local steps in one round of a client with that many examples."""
@@ -126,9 +122,7 @@ def draw_schedule(examples: int, recipe: Recipe, generator: torch.Generator) -> 
     length = recipe.batch_length(examples)
     if recipe.algorithm == "fedsgd":
         return Schedule(torch.arange(examples, device="cpu")[None])
-    once = (
-        permutation(examples, generator) if recipe.shuffle == "once" else torch.arange(examples, device="cpu")
-    )
+    once = permutation(examples, generator) if recipe.shuffle == "once" else torch.arange(examples, device="cpu")
     epochs = []
     for _ in range(recipe.epochs):
         order = permutation(examples, generator) if recipe.shuffle == "epoch" else once

@@ -33,16 +33,7 @@ from fedxray.federation.transcript import (
     readers_of_sum,
 )
 from fedxray.federation.truth import Truth, client_schedule
-from fedxray.params import (
-    Params,
-    add,
-    buffers_of,
-    is_finite,
-    parameters_of,
-    same_shapes,
-    same_values,
-    weighted_mean,
-)
+from fedxray.params import Params, add, buffers_of, is_finite, parameters_of, same_shapes, same_values, weighted_mean
 from fedxray.progress import Report, Step, silent
 from fedxray.seeds import fork
 
@@ -301,9 +292,7 @@ class _Run:
                 self._unsaved.add(job.client)
         return {job.client: result for job, result in zip(jobs, results, strict=True)}
 
-    def write(
-        self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], *, tampered: bool
-    ) -> None:
+    def write(self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], *, tampered: bool) -> None:
         """Record the messages of a round, and the own state of every client where it changed."""
         for client, reply in replies.items():
             self.recorder.exchange(round, client, starts[client], reply, tampered=tampered)

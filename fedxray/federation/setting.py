@@ -152,12 +152,7 @@ def check_kept(model: nn.Module, hooks: Hooks) -> None:
 # The federation
 
 Recorded = Literal["all", "last"] | str | tuple[int, ...]  # a plan's `record`: which rounds are kept
-DTYPES = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-}
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True, kw_only=True)

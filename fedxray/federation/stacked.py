@@ -19,9 +19,7 @@ from fedxray.params import Params
 # Layers without parameters that act on every entry separately, so that the extra dimension changes nothing.
 ENTRYWISE = (nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU, nn.GELU, nn.ELU, nn.SiLU, nn.Identity)
 
-Layer = Callable[
-    [Params, Tensor], Tensor
-]  # stacked parameters and [clients, examples, ...] in, the same shape out
+Layer = Callable[[Params, Tensor], Tensor]  # stacked parameters and [clients, examples, ...] in, the same shape out
 
 
 def stacked_layers(model: nn.Module) -> list[Layer] | None:

@@ -55,14 +55,10 @@ def train_alone(
         rate = best_rate(of_params, start, steps, rates, betas)
         method = Adam(steps=steps, lr=rate, betas=betas, decay=Cosine())
         outcome = minimise(of_params, start, method, report=report, what="local optimum")
-        return AloneResult(
-            outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch)
-        )
+        return AloneResult(outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch))
 
 
-def best_rate(
-    loss: Loss, start: Params, steps: int, rates: Sequence[float], betas: tuple[float, float]
-) -> float:
+def best_rate(loss: Loss, start: Params, steps: int, rates: Sequence[float], betas: tuple[float, float]) -> float:
     """The smallest step size whose loss after a tenth of the steps is almost as low as with the best one."""
     if len(rates) == 1:
         return rates[0]

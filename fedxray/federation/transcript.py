@@ -57,9 +57,7 @@ def readers_of_sum() -> frozenset[str]:
     return frozenset({SERVER})
 
 
-def readers_of_outcome(
-    next_clients: tuple[int, ...], last: bool, everyone: tuple[int, ...]
-) -> frozenset[str]:
+def readers_of_outcome(next_clients: tuple[int, ...], last: bool, everyone: tuple[int, ...]) -> frozenset[str]:
     """Readers of a new global model: the server and the clients of the next round; the final one goes to everyone."""
     recipients = everyone if last else next_clients
     clients = {client_reader(client) for client in recipients}

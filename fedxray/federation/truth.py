@@ -72,9 +72,7 @@ def work_of(examples: int, recipe: Recipe, rounds: int, space: Space, model: nn.
         rounds=rounds,
         classes=space.outputs if space.target == "classification" else None,
         norm_params=tuple(
-            name
-            for name, value in model.named_parameters()
-            if value.requires_grad and name.rpartition(".")[0] in norms
+            name for name, value in model.named_parameters() if value.requires_grad and name.rpartition(".")[0] in norms
         ),
     )
 

@@ -172,9 +172,7 @@ def _files(folder: Path, argument: str, pattern: str) -> dict[int, Path]:
     """Return the files of a pattern by their round."""
     if pattern.count(ROUND) != 1 or "/" in pattern:
         remedy = "For instance global-{round}.safetensors."
-        raise BadInput(
-            f"--{argument}", expected="a file name with {round} in it", got=repr(pattern), remedy=remedy
-        )
+        raise BadInput(f"--{argument}", expected="a file name with {round} in it", got=repr(pattern), remedy=remedy)
     start, _, end = pattern.partition(ROUND)
     shape = re.compile(_regex(start) + r"(\d{1,9})" + _regex(end))
     files: dict[int, Path] = {}
@@ -185,9 +183,7 @@ def _files(folder: Path, argument: str, pattern: str) -> dict[int, Path]:
         number = int(match.group(1))
         if number in files:
             got = f"{files[number].name} and {path.name}"
-            raise BadInput(
-                f"--{argument}", expected=f"one file for round {number}", got=got, remedy="Remove one."
-            )
+            raise BadInput(f"--{argument}", expected=f"one file for round {number}", got=got, remedy="Remove one.")
         files[number] = path
     return files
 
@@ -236,9 +232,7 @@ def _names_in(folder: Path) -> str:
     if not folder.is_dir():
         return "no such folder"
     names = sorted(path.name for path in folder.iterdir())
-    return (
-        ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "an empty folder"
-    )
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "an empty folder"
 
 
 # One checkpoint as arrays: .safetensors, .pt or .pth, or an .npz in the network's order; nothing in it is executed
@@ -310,9 +304,7 @@ def _torch(path: Path) -> Arrays:
     for name in INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    if not isinstance(content, Mapping) or not all(
-        isinstance(value, torch.Tensor) for value in content.values()
-    ):
+    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise _bad(path, "a state dict: names and tensors", _kind(content))
     for name in content:
         if not isinstance(name, str):
@@ -350,11 +342,7 @@ def _check_plain(path: Path, name: str, value: Any) -> None:
         raise _bad_tensor(path, name, "a dense tensor", kind, "Save it dense: tensor.to_dense().")
     if value.device.type != "cpu":
         raise _bad_tensor(
-            path,
-            name,
-            "a tensor with values",
-            f"one on {value.device}",
-            "Save a network that has its values.",
+            path, name, "a tensor with values", f"one on {value.device}", "Save a network that has its values."
         )
     if value.is_quantized:
         raise _bad_tensor(path, name, "plain numbers", f"quantised ones ({value.dtype})", AS_FLOAT)
@@ -382,9 +370,7 @@ def _kind(content: object) -> str:
     return type(content).__name__
 
 
-def _bad(
-    path: Path, expected: str, got: object, remedy: str = "Save the state dict of the network."
-) -> BadInput:
+def _bad(path: Path, expected: str, got: object, remedy: str = "Save the state dict of the network.") -> BadInput:
     return BadInput(f"checkpoint {str(path)!r}", expected=expected, got=str(got)[:300], remedy=remedy)
 
 

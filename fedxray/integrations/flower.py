@@ -60,9 +60,7 @@ def record(folder: str | Path, *, arrays: str | None = None) -> ClientRecorder:
     return ClientRecorder(writer=RecordingWriter(folder, "client"), arrays=arrays)
 
 
-def record_grid(
-    grid: Grid, folder: str | Path, *, arrays: str | None = None, secure_aggregation: bool = False
-) -> Grid:
+def record_grid(grid: Grid, folder: str | Path, *, arrays: str | None = None, secure_aggregation: bool = False) -> Grid:
     """Return a proxy of the grid that records every training and evaluation.
 
     `arrays` names the record of the model, where messages hold several. With `secure_aggregation` replies are not
@@ -97,9 +95,7 @@ class ClientRecorder:
                 self._record(sent, reply, context, call_next)
         return reply
 
-    def _record(
-        self, sent: SentMessage, reply: Message, context: Context, call_next: ClientAppCallable
-    ) -> None:
+    def _record(self, sent: SentMessage, reply: Message, context: Context, call_next: ClientAppCallable) -> None:
         answer = read_reply(sent, reply, self.arrays)
         inside, outside = mods_around(self, call_next)
         partition = node_partition(context)
@@ -130,17 +126,14 @@ class RecordingGrid:
             raise AttributeError(name)
         return getattr(self.grid, name)
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages, wait for the replies, and record both."""
         listed = list(messages)
         sent = [self._take(message) for message in listed]
         replies = list(self.grid.send_and_receive(listed, timeout=timeout))
         with self.writer.guarded():
             self._record_all(
-                [(message.metadata.message_id, taken) for message, taken in zip(listed, sent, strict=True)],
-                replies,
+                [(message.metadata.message_id, taken) for message, taken in zip(listed, sent, strict=True)], replies
             )
         return replies
 
@@ -314,10 +307,7 @@ def to_numpy(arrays: Mapping[str, Any]) -> Arrays:
     for name, array in arrays.items():
         if array.stype != NUMPY:
             raise BadInput(
-                f"array {name!r}",
-                expected=f"serialised as {NUMPY}",
-                got=repr(array.stype),
-                remedy="Use NumPy.",
+                f"array {name!r}", expected=f"serialised as {NUMPY}", got=repr(array.stype), remedy="Use NumPy."
             )
         unpacked[name] = _unpacked(array.data)
     return unpacked

@@ -228,9 +228,7 @@ class Lpips:
             total = guess.new_zeros(len(guess), dtype=torch.float32)
             pairs = zip(self._features(guess), self._features(truth), strict=True)
             for (left, right), weights in zip(pairs, self.weights, strict=True):
-                weighted = (left - right) ** 2 * weights.to(left).reshape(
-                    -1, 1, 1
-                )  # [n, channels, height, width]
+                weighted = (left - right) ** 2 * weights.to(left).reshape(-1, 1, 1)  # [n, channels, height, width]
                 total = total + weighted.sum(1).mean((1, 2))
         invalid = ~torch.isfinite(guess.flatten(1)).all(1) | ~torch.isfinite(total)
         return total.masked_fill(invalid, self.worst).to(guess.dtype)

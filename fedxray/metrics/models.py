@@ -114,10 +114,7 @@ def by_column(space: Space, device: torch.device) -> Tensor:
 def squares(space: Space, device: torch.device) -> Tensor:
     """A grid of at most 8 x 8 equal squares over an image, the same in every channel, shape [c, h, w]."""
     _, height, width = space.shape
-    sides = [
-        torch.arange(side, dtype=torch.int64, device=device) * min(GRID, side) // side
-        for side in (height, width)
-    ]
+    sides = [torch.arange(side, dtype=torch.int64, device=device) * min(GRID, side) // side for side in (height, width)]
     return (sides[0][:, None] * min(GRID, width) + sides[1]).expand(space.shape)
 
 
@@ -171,9 +168,7 @@ class Lime:
         """Check the counts."""
         for name in ("references", "masks_per_segment", "least_masks"):
             if getattr(self, name) < 1:
-                raise BadInput(
-                    name, expected="at least 1", got=getattr(self, name), remedy="Try the default."
-                )
+                raise BadInput(name, expected="at least 1", got=getattr(self, name), remedy="Try the default.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +182,7 @@ class Question:
     intercept: bool = False
 
 
-def ask(
-    x: Tensor, everyone: Tensor, space: Space, generator: torch.Generator, lime: Lime | None = None
-) -> Question:
+def ask(x: Tensor, everyone: Tensor, space: Space, generator: torch.Generator, lime: Lime | None = None) -> Question:
     """The inputs for explanations of models on x [n, *shape]; blanks hold the mean of `everyone` [m, *shape]."""
     lime = lime or Lime()
     count = min(lime.references, len(x))
@@ -234,9 +227,7 @@ def signature(answer: Answer, question: Question) -> Tensor:
         for first in range(0, len(members), step):
             chunk = members[first : first + step]
             outputs = answer(_blanked(question, chunk, masks)).double()  # [references * masks, outputs]
-            weights = solver @ outputs.unflatten(
-                0, (len(chunk), len(masks))
-            )  # [references, weights, outputs]
+            weights = solver @ outputs.unflatten(0, (len(chunk), len(masks)))  # [references, weights, outputs]
             weights_of.update(zip(chunk, weights[:, :size].flatten(1), strict=True))
     return torch.cat([weights_of[index] for index in range(len(sizes))])
 

@@ -11,13 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fedxray.adversary.disclose import (
-    Rows,
-    attribute_rows,
-    membership_records,
-    records_in_question,
-    source_records,
-)
+from fedxray.adversary.disclose import Rows, attribute_rows, membership_records, records_in_question, source_records
 from fedxray.attacks.evidence import Evidence, model_params, of_model
 from fedxray.attacks.predict import outputs
 from fedxray.data.dataset import Records, union
@@ -113,9 +107,7 @@ def same_client_other_seed(truth: Truth, client: int) -> Scores:
     """
     optimum = local_optimum(truth, client, other_seed=True)
     scores = score(of_model(optimum.params, optimum.buffers), truth, client=client)
-    return replace(
-        scores, means={name: value for name, value in scores.means.items() if name != "parameter_distance"}
-    )
+    return replace(scores, means={name: value for name, value in scores.means.items() if name != "parameter_distance"})
 
 
 def _attributes(evidence: Evidence, asked: _Question) -> Scores:
@@ -132,9 +124,7 @@ def _attributes(evidence: Evidence, asked: _Question) -> Scores:
     if "codes_balanced" not in evidence.tensors:
         return scores
     # A guess made for plain accuracy is no fair floor of the balanced one, so a floor may make two guesses.
-    fair = balanced_accuracy(
-        _nearest(evidence.tensors["codes_balanced"].to(records.x), codes), _nearest(real, codes)
-    )
+    fair = balanced_accuracy(_nearest(evidence.tensors["codes_balanced"].to(records.x), codes), _nearest(real, codes))
     return scores if fair is None else replace(scores, means={**scores.means, "balanced_accuracy": fair})
 
 
@@ -171,12 +161,7 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
         guess = guess[~evidence.tensors["own"].to(guess.device)]
     real, others = space.to_pixels(records.x), space.to_pixels(_others(asked))
     scores = image_scores(
-        guess,
-        real,
-        recognised_above=space.recognised_above,
-        others=others,
-        papers=asked.papers,
-        lpips=asked.lpips,
+        guess, real, recognised_above=space.recognised_above, others=others, papers=asked.papers, lpips=asked.lpips
     )
     scores = _with_formulas("images", scores, guess, real)
     if not asked.by_index or len(guess) != len(real):
@@ -187,10 +172,7 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
         recognised_above=space.recognised_above,
         papers=asked.papers,
     )
-    return Scores(
-        means={**scores.means, **in_order.means},
-        records={**scores.records, **in_order.records},
-    )
+    return Scores(means={**scores.means, **in_order.means}, records={**scores.records, **in_order.records})
 
 
 def _guesses_by_label(evidence: Evidence, labels: Tensor) -> Tensor:
@@ -236,10 +218,7 @@ def _model(evidence: Evidence, asked: _Question) -> Scores:
     """Distance to the client's optimum, fit to its records, and Zest."""
     if asked.client is None:
         raise BadInput(
-            "client",
-            expected="the client whose model was guessed",
-            got="none",
-            remedy="Name it: client = 0.",
+            "client", expected="the client whose model was guessed", got="none", remedy="Name it: client = 0."
         )
     truth, client, (params, buffers) = asked.truth, asked.client, model_params(evidence)
     answer = partial(outputs, truth.model, params, buffers)

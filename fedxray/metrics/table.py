@@ -44,16 +44,12 @@ class Metric:
 
 def _up(kinds: str, margin: float, what: str, best: float | None = 1.0, formula: str = "") -> Metric:
     """A metric that grows with the leak; several kinds are separated by spaces."""
-    return Metric(
-        kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best, formula=formula
-    )
+    return Metric(kinds=tuple(kinds.split()), better="up", margin=margin, what=what, best=best, formula=formula)
 
 
 def _down(kinds: str, margin: float, what: str, formula: str = "") -> Metric:
     """A metric that falls to 0 as the leak grows."""
-    return Metric(
-        kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0, formula=formula
-    )
+    return Metric(kinds=tuple(kinds.split()), better="down", margin=margin, what=what, best=0.0, formula=formula)
 
 
 METRICS: dict[str, Metric] = {
@@ -68,8 +64,7 @@ METRICS: dict[str, Metric] = {
     "tpr_at_1pct_fpr": _up(
         "membership",
         0.05,
-        "true-positive rate at a false-positive rate of 1 % "
-        "(with fewer than 100 non-members: at no false positive)",
+        "true-positive rate at a false-positive rate of 1 % (with fewer than 100 non-members: at no false positive)",
     ),
     "psnr": _up(
         "images",
@@ -119,12 +114,8 @@ METRICS: dict[str, Metric] = {
         0.05,
         "loss of the model on the client's training records; of a regression, in units of the targets' variance",
     ),
-    "training_accuracy": _up(
-        "model", 0.05, "share of the client's training records that the model predicts correctly"
-    ),
-    "training_mape": _down(
-        "model", 0.05, "mean relative error of the model on the client's training records"
-    ),
+    "training_accuracy": _up("model", 0.05, "share of the client's training records that the model predicts correctly"),
+    "training_mape": _down("model", 0.05, "mean relative error of the model on the client's training records"),
 }
 PAPER_VARIANT = re.compile(r"(psnr|ssim)_(awa|curious)$")  # as the paper computes it
 # The primary metric of a kind of evidence.

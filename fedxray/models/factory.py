@@ -72,9 +72,7 @@ def _from_plugin(
 def settings_of(name: str) -> dict[str, Any]:
     """Return the settings of a named network with their defaults."""
     parameters = inspect.signature(_builder(name)).parameters.values()
-    return {
-        argument.name: argument.default for argument in parameters if argument.kind is Parameter.KEYWORD_ONLY
-    }
+    return {argument.name: argument.default for argument in parameters if argument.kind is Parameter.KEYWORD_ONLY}
 
 
 def from_factory(path: str, space: Space, generator: torch.Generator) -> nn.Module:
@@ -152,9 +150,7 @@ def _try_out(model: nn.Module, space: Space, path: str) -> None:
             output = model(blank)
     except (Exception, SystemExit) as error:  # nothing but the user's network runs here
         expected = f"a network for inputs {list(blank.shape)}"
-        raise _bad_factory(
-            expected, describe_error(error), f"Build the network of {path} from space.shape."
-        ) from error
+        raise _bad_factory(expected, describe_error(error), f"Build the network of {path} from space.shape.") from error
     finally:
         for module, training in modes:
             module.training = training

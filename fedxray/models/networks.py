@@ -49,9 +49,7 @@ DEEPEST = 64  # hidden layers
 
 Init = Annotated[Literal["torch", "lecun", "he", "uniform"], Setting("Initialisation of the weights.")]
 Activation = Annotated[Literal["relu", "sigmoid", "tanh", "softplus"], Setting("Activation function.")]
-Width = Annotated[
-    int, Setting("Channels of the first layers; later ones have multiples.", least=1, most=WIDEST)
-]
+Width = Annotated[int, Setting("Channels of the first layers; later ones have multiples.", least=1, most=WIDEST)]
 Hidden = Annotated[int, Setting("Units of the hidden layer.", least=1, most=WIDEST)]
 HeadBias = Annotated[bool, Setting("Whether the last layer has a bias.")]
 ResidualNorm = Annotated[
@@ -60,9 +58,7 @@ ResidualNorm = Annotated[
 ]
 Stem = Annotated[
     Literal["curious", "imagenet", "cifar"],
-    Setting(
-        'First layers: as in "curious client" 2024 (curious), 7 x 7 and pooled (imagenet), or 3 x 3 (cifar).'
-    ),
+    Setting('First layers: as in "curious client" 2024 (curious), 7 x 7 and pooled (imagenet), or 3 x 3 (cifar).'),
 ]
 
 
@@ -104,8 +100,7 @@ def mlp(
     space: Space,
     *,
     hidden: Annotated[
-        Sequence[int],
-        Setting("Units of every hidden layer, as [128, 64].", least=1, most=WIDEST, fewest=1),
+        Sequence[int], Setting("Units of every hidden layer, as [128, 64].", least=1, most=WIDEST, fewest=1)
     ] = (128,),
     norm: Annotated[
         Literal["none", "batch"], Setting("Normalisation: none, or BatchNorm before each activation.")
@@ -216,9 +211,7 @@ class RunningNorm2d(_NormBase):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise feature maps [n, channels, h, w], every image independently; shape kept."""
-        return functional.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
-        )
+        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
 class Residual(nn.Module):
@@ -234,9 +227,7 @@ class Residual(nn.Module):
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
-def _resnet(
-    space: Space, name: str, blocks: int, *, norm: str, width: int, stem: str, head_bias: bool
-) -> nn.Module:
+def _resnet(space: Space, name: str, blocks: int, *, norm: str, width: int, stem: str, head_bias: bool) -> nn.Module:
     channels, _, _ = image_shape(space, name, least=1)
     pooled = POOLED_SIZE[stem]
     layers = OrderedDict(stem=_stem(stem, channels, width, norm))

@@ -76,10 +76,7 @@ def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     columns, restorers = secrets_of(document), restorer_names(document)
     return [
         _section(
-            f"attack-{index}",
-            rows,
-            _about(attack_facts(document, attack), restorers.get(attack)),
-            columns.get(attack),
+            f"attack-{index}", rows, _about(attack_facts(document, attack), restorers.get(attack)), columns.get(attack)
         )
         for index, ((attack, _), rows) in enumerate(groups.items())
     ]
@@ -138,9 +135,7 @@ def chart_line(row: Row) -> ChartLine:
         floor=floor,
         least=least,
         ceiling=row["ceiling"],
-        controls={
-            name: control["mean"] for name, control in row["controls"].items() if control["mean"] is not None
-        },
+        controls={name: control["mean"] for name, control in row["controls"].items() if control["mean"] is not None},
         verdict=row["verdict"],
     )
 
@@ -252,14 +247,10 @@ def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> T
         percent=percent,
         reverse=UTILITY[metric],
     )
-    lines = tuple(
-        _line(point, strongest[label], utilities[label]) for point, label in zip(points, shown, strict=True)
-    )
+    lines = tuple(_line(point, strongest[label], utilities[label]) for point, label in zip(points, shown, strict=True))
     title = f"{title}: {rows[0]['metric']}, gain over the floor"
     measure = f"{metric}, {'less' if UTILITY[metric] else 'more'} is better"
-    return Tradeoff(
-        title=title, measure=measure, drawing=drawing, lines=lines, more=len(strongest) - len(shown)
-    )
+    return Tradeoff(title=title, measure=measure, drawing=drawing, lines=lines, more=len(strongest) - len(shown))
 
 
 def frontier(values: Sequence[tuple[float, ...]]) -> list[bool]:

@@ -84,10 +84,7 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
     document = read_results(folder)
     if show_private and (folder / "private").is_symlink():
         raise BadInput(
-            str(folder / "private"),
-            expected="a folder",
-            got="a symbolic link",
-            remedy="Put the folder itself there.",
+            str(folder / "private"), expected="a folder", got="a symbolic link", remedy="Put the folder itself there."
         )
     galleries = read_galleries(folder, show_private=show_private, headings=headings(document))
     shown = contents(document, galleries, show_private=show_private)
@@ -233,8 +230,7 @@ def write_figures(folder: Path, drawn: Mapping[str, Figure], formats: Sequence[s
     if folder.is_dir():
         for path in folder.iterdir():
             ours = re.fullmatch(
-                r"\d{2,}-(results|clients|rounds|tradeoff|loss|search|settings)-[a-z0-9-]+\.(svg|pdf|png)",
-                path.name,
+                r"\d{2,}-(results|clients|rounds|tradeoff|loss|search|settings)-[a-z0-9-]+\.(svg|pdf|png)", path.name
             )
             if ours and path not in written and path.is_file():
                 path.unlink()

@@ -78,12 +78,7 @@ def _result(limit: Judged, rules: Sequence[tuple[str, str]], uri: str) -> dict[s
         "message": {"text": _plain(text if limit.doubt is None else f"{text}; doubt: {limit.doubt}")},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}}],
         "partialFingerprints": {"fedxrayGate/v1": fingerprint},
-        "properties": {
-            "outcome": limit.outcome,
-            "value": limit.value,
-            "low": limit.low,
-            "high": limit.high,
-        },
+        "properties": {"outcome": limit.outcome, "value": limit.value, "low": limit.low, "high": limit.high},
     }
 
 
@@ -94,11 +89,7 @@ def measured(limit: Judged) -> str:
     metric = limit.metric.removesuffix(units.OVER_FLOOR)
     sign = metric != limit.metric  # a gain: in points, with its sign
     score = units.value(limit.value, metric, sign=sign)
-    ends = (
-        ""
-        if limit.low is None
-        else f" (95 % interval {units.between(limit.low, limit.high, metric, sign=sign)})"
-    )
+    ends = "" if limit.low is None else f" (95 % interval {units.between(limit.low, limit.high, metric, sign=sign)})"
     aware = {None: "", True: ", who knows the defence", False: ", who does not know the defence"}
     return f"{score}{ends} by {role_words(str(limit.role))}{aware[limit.aware]}"
 

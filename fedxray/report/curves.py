@@ -113,9 +113,7 @@ def _hardly_fell(losses: Sequence[float | None]) -> bool:
 def _assumed(taken: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what the attack assumed in all cases, such as which of a paper's cases, and the settings from it."""
     shared = {key: value for key, value in taken[0].items() if all(one.get(key) == value for one in taken)}
-    facts = [
-        value if str(value).startswith(key) else f"{key} {_text(value)}" for key, value in shared.items()
-    ]
+    facts = [value if str(value).startswith(key) else f"{key} {_text(value)}" for key, value in shared.items()]
     return [f"assumed: {', '.join(facts)}"] if facts else []
 
 
@@ -131,12 +129,7 @@ def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawin
             ink = inks.muted if curve.ok else inks.open
             axes.plot(*_known(curve), color=ink, linewidth=CASE_WIDTH, alpha=0.6, linestyle=style)
         middle = _median_curve(curves)
-        axes.plot(
-            [step for step, _ in middle],
-            [loss for _, loss in middle],
-            color=inks.ink,
-            linewidth=MEDIAN_WIDTH,
-        )
+        axes.plot([step for step, _ in middle], [loss for _, loss in middle], color=inks.ink, linewidth=MEDIAN_WIDTH)
 
     known = [numbers for _, numbers in map(_known, curves) if numbers]
     first, last = (median(numbers[index] for numbers in known) for index in (0, -1))
@@ -278,8 +271,7 @@ def searches(document: Mapping[str, Any]) -> list[SearchCharts]:
     recipes = [search for search in recorded if search]
     listed = [*groups.items(), *([(RECIPE, recipes)] if recipes else [])]
     return [
-        _search_charts(f"search-{index}", title, group)
-        for index, (title, group) in enumerate(listed[:MOST_DRAWINGS])
+        _search_charts(f"search-{index}", title, group) for index, (title, group) in enumerate(listed[:MOST_DRAWINGS])
     ]
 
 
@@ -313,9 +305,7 @@ def _search_charts(name: str, title: str, group: Sequence[Mapping[str, Any]]) ->
     return SearchCharts(
         title=title,
         note=_search_note(group, cases),
-        drawing=trials_chart(
-            drawn, name=name, title=f"{title}: loss of every trial", starts=first.get("starts") or 0
-        ),
+        drawing=trials_chart(drawn, name=name, title=f"{title}: loss of every trial", starts=first.get("starts") or 0),
         over_settings=settings_chart(
             drawn,
             name=f"{name}-settings",
@@ -495,9 +485,7 @@ def _panel(index: int, rows: int, columns: int) -> tuple[float, float, float, fl
 def _draw_trials(axes: Axes, trials: Sequence[tuple[float, TrialPoint]], top: float, inks: Inks) -> None:
     """Draw completed trials filled, and those stopped early hollow and no higher than `top`."""
     for hollow in (False, True):
-        known = [
-            (x, trial.loss) for x, trial in trials if trial.loss is not None and trial.given_up is hollow
-        ]
+        known = [(x, trial.loss) for x, trial in trials if trial.loss is not None and trial.given_up is hollow]
         axes.plot(
             [x for x, _ in known],
             [min(y, top) for _, y in known],

@@ -74,9 +74,7 @@ class Galleries:
     beyond: int  # left out because there are too many
 
 
-def read_galleries(
-    folder: Path, *, show_private: bool, headings: Mapping[str, str] | None = None
-) -> Galleries:
+def read_galleries(folder: Path, *, show_private: bool, headings: Mapping[str, str] | None = None) -> Galleries:
     """Return the galleries of an audit, the first cases under every heading; private ones only on request."""
     entries = _entries(folder / PUBLIC)
     shown = [(where, entry) for where, entry in entries if show_private or not entry.get("private")]
@@ -122,16 +120,9 @@ def _entries(source: Path) -> list[Entry]:
 def _gallery(entry: Mapping[str, Any], where: str) -> Gallery:
     images, records = (_tables(entry, key, where) for key in ("images", "records"))
     pairs = [_pair(image, f"{where}.images[{index}]") for index, image in enumerate(images)]
-    values = [
-        value
-        for index, record in enumerate(records)
-        for value in _inferred(record, f"{where}.records[{index}]")
-    ]
+    values = [value for index, record in enumerate(records) for value in _inferred(record, f"{where}.records[{index}]")]
     return Gallery(
-        case=str(entry.get("case", "")),
-        title=str(entry.get("title", "")),
-        pairs=tuple(pairs),
-        values=tuple(values),
+        case=str(entry.get("case", "")), title=str(entry.get("title", "")), pairs=tuple(pairs), values=tuple(values)
     )
 
 
@@ -150,11 +141,7 @@ def _inferred(record: Mapping[str, Any], where: str) -> list[InferredValue]:
     number = str(record.get("record", ""))
     return [
         InferredValue(
-            record=number,
-            column=str(column),
-            original=str(original),
-            guess=str(guess),
-            correct=correct is True,
+            record=number, column=str(column), original=str(original), guess=str(guess), correct=correct is True
         )
         for column, original, guess, correct in values
     ]
@@ -208,9 +195,7 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 
 def _malformed(where: str, expected: str) -> BadInput:
-    return BadInput(
-        where, expected=expected, got="something else", remedy="Run the audit again to rewrite it."
-    )
+    return BadInput(where, expected=expected, got="something else", remedy="Run the audit again to rewrite it.")
 
 
 # One heading per attack and defence
@@ -258,8 +243,7 @@ def _group(title: str, galleries: Sequence[Gallery], cases: Mapping[str, Mapping
         title=title,
         sources=tuple(f"{gallery.title} (case {gallery.case})" for gallery in galleries),
         pairs=tuple(
-            ShownPair(pair=pair, source=source, rank=ranks[index])
-            for index, (pair, source) in enumerate(pairs)
+            ShownPair(pair=pair, source=source, rank=ranks[index]) for index, (pair, source) in enumerate(pairs)
         ),
         values=tuple((source_of(gallery, cases), value) for gallery in galleries for value in gallery.values),
     )

@@ -9,15 +9,7 @@ from typing import Any
 
 from fedxray.audit.judge.gate import plans_of
 from fedxray.audit.plan.recorded import ON_WORD
-from fedxray.audit.recorded.describe import (
-    NOT_KNOWN,
-    place,
-    recordings_of,
-    shortcomings,
-    spoken,
-    unlike,
-    whose,
-)
+from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.rows import Row, attack_facts, deployed, plan_of, shown_rows, table
@@ -127,9 +119,7 @@ def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: b
         verdict = "no leak found"
         headline = f"0 of {total} exceed floor plus margin; planted leaks are found."
         details = ()
-    return DefenceVerdict(
-        plan=plan, name=name, deployed=in_use, verdict=verdict, headline=headline, details=details
-    )
+    return DefenceVerdict(plan=plan, name=name, deployed=in_use, verdict=verdict, headline=headline, details=details)
 
 
 def _strongest_attack(rows: Sequence[Row]) -> str:
@@ -168,10 +158,7 @@ def worst_findings(document: Document, most: int = 3) -> list[WorstFinding]:
         return not in_use, -max(strength(row) for row in rows)
 
     secrets = secret_words(document)
-    return [
-        _finding(_shown(rows), secrets.get(rows[0]["attack"]))
-        for rows in sorted(groups.values(), key=rank)[:most]
-    ]
+    return [_finding(_shown(rows), secrets.get(rows[0]["attack"])) for rows in sorted(groups.values(), key=rank)[:most]]
 
 
 def _shown(rows: Sequence[Row]) -> Row:
@@ -194,9 +181,7 @@ def _finding(row: Row, secret: str | None) -> WorstFinding:
     aware = f" ({words.aware_words(row)})" if row["aware"] is not None else ""
     score = units.value(row["mean"], metric)
     gain = units.value(row["difference"], metric, sign=True).removeprefix("+")
-    spread = (
-        units.between(row["low"], row["high"], metric, sign=True).replace("+", "").partition(units.GLUE)[0]
-    )
+    spread = units.between(row["low"], row["high"], metric, sign=True).replace("+", "").partition(units.GLUE)[0]
     sentence = (
         f"{words.finding_words(row['role'], metric, score, secret)} "
         f"Without any message {units.value(row['floor'], metric)} is possible "
@@ -234,9 +219,7 @@ def next_steps(document: Document) -> list[str]:
         more = "records" if recordings_of(document) else "seeds or target clients"
         steps.append(f"Inconclusive results: add {more} to the plan and audit into a new folder.")
     if doubts["power"]:
-        steps.append(
-            "Gains below the margin without a passed power check: strengthen the attack or add seeds."
-        )
+        steps.append("Gains below the margin without a passed power check: strengthen the attack or add seeds.")
     statuses = {case["status"] for case in document["cases"]}
     if statuses & {"failed", "truncated"}:
         steps.append("Failed or cut-off cases: fix the cause and repeat the command with --resume.")
@@ -316,9 +299,7 @@ SEARCHED = (
     "Not recorded and not given: {}. Of the plan's candidates the one was chosen under which a short attack explains "
     "the first reply best. The records were not used for it.",
 )
-UNDECIDED = (
-    " Other candidates fit nearly as well for {}. If the choice is wrong, attacks were weaker than possible."
-)
+UNDECIDED = " Other candidates fit nearly as well for {}. If the choice is wrong, attacks were weaker than possible."
 ABSENT = (
     "Part of the network was not recorded.",
     "No message contains {}; the values of the plan's network were used. If the node had other values, attacks were "
@@ -376,9 +357,7 @@ def _time_notices(document: Document) -> list[tuple[str, str]]:
 def _recording_notices(recordings: Cases) -> list[tuple[str, str]]:
     """Return doubts about recordings: their records, completeness, position and owner."""
     warnings = [(f"{text}.", UNLIKE) for text in dict.fromkeys(map(unlike, recordings)) if text]
-    missing = dict.fromkeys(
-        f"{words.capital(what)}: {text}." for one in recordings for what, text in shortcomings(one)
-    )
+    missing = dict.fromkeys(f"{words.capital(what)}: {text}." for one in recordings for what, text in shortcomings(one))
     if missing:
         warnings.append((NOT_WHOLE, " ".join([*missing, ONLY_THERE])))
     if any(place(one) == NOT_KNOWN for one in recordings):

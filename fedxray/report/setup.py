@@ -337,13 +337,9 @@ def references(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     for label in dict.fromkeys(case["attack"] for case in document["cases"]):
         paper = attack_facts(document, label).get("paper")
         cited.append((label, [paper] if paper else []))
-    defences = [
-        str(part.get("name")) for plan in plans_of(document).values() for part in parts(plan, "defence")
-    ]
+    defences = [str(part.get("name")) for plan in plans_of(document).values() for part in parts(plan, "defence")]
     for part in dict.fromkeys(one for name in defences for one in name.split("+")):
         cited.append((part, [DEFENCE_PAPERS[part]] if part in DEFENCE_PAPERS else []))
     for metric in dict.fromkeys(base_metric(row["metric"] or "") for row in document["summary"]):
         cited.append((metric, [METRIC_PAPERS[metric]] if metric in METRIC_PAPERS else []))
-    return [(name, papers) for name, papers in cited if papers] + [
-        ("intervals and verdicts", list(STATISTICS))
-    ]
+    return [(name, papers) for name, papers in cited if papers] + [("intervals and verdicts", list(STATISTICS))]

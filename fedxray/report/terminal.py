@@ -31,9 +31,7 @@ def _summary(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = [*_heading(document), *_verdicts(document)]
     lines += [("Worst findings:" if len(findings) > 1 else "Worst finding:", "")] if findings else []
     for finding in findings:
-        lines.append(
-            ("  - ", f"{printable(finding.sentence)} {finding.meaning} ({printable(finding.title)})")
-        )
+        lines.append(("  - ", f"{printable(finding.sentence)} {finding.meaning} ({printable(finding.title)})"))
     steps = next_steps(document)
     lines += [("Next steps:", "")] if steps else []
     return lines + [("  - ", printable(step)) for step in steps]
@@ -62,10 +60,7 @@ def _verdicts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     width = max(map(len, names), default=0)
     title = f"Verdict by defence, against the {words.FLOOR}:"
     return [(title, "")] * bool(verdicts) + [
-        (
-            f"  {name:<{width}}  {verdict.verdict:<13}  ",
-            verdict.headline + (" (deployed)" if verdict.deployed else ""),
-        )
+        (f"  {name:<{width}}  {verdict.verdict:<13}  ", verdict.headline + (" (deployed)" if verdict.deployed else ""))
         for name, verdict in zip(names, verdicts, strict=True)
     ]
 

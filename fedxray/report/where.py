@@ -66,9 +66,7 @@ def breakdowns(document: Mapping[str, Any]) -> list[Breakdown]:
             key = (plan_of(row), row["attack"], row["role"], row["defence"], row["aware"])
             groups.setdefault(key, []).append(row)
     ordered = sorted(groups.values(), key=lambda rows: -max(strength(row) for row in rows))
-    return [
-        _breakdown(document, rows[0], f"clients-{index}") for index, rows in enumerate(ordered[:MOST_LEAKS])
-    ]
+    return [_breakdown(document, rows[0], f"clients-{index}") for index, rows in enumerate(ordered[:MOST_LEAKS])]
 
 
 def _breakdown(document: Mapping[str, Any], row: Row, name: str) -> Breakdown:
@@ -173,10 +171,7 @@ def _rounds(document: Mapping[str, Any], plan: str | None, labels: Sequence[str]
     for row in rows:
         if row["metric"] == rows[0]["metric"]:
             groups.setdefault((row["defence"], words.aware_words(row)), []).append(row)
-    return [
-        _of_group(rows[0]["metric"], defence, aware, group, seen)
-        for (defence, aware), group in groups.items()
-    ]
+    return [_of_group(rows[0]["metric"], defence, aware, group, seen) for (defence, aware), group in groups.items()]
 
 
 def _of_group(

@@ -13,8 +13,7 @@ from markupsafe import Markup, escape
 
 from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, printable
-from fedxray.metrics.table import base_metric
-from fedxray.metrics.table import metric as metric_named
+from fedxray.metrics.table import base_metric, metric as metric_named
 from fedxray.metrics.units import GLUE, margin_of
 
 Row = Mapping[str, Any]
@@ -50,11 +49,7 @@ ROLES: Mapping[str, str] = {
     "curious-client": "a curious client",
     "secure-aggregation": "the server under secure aggregation",
 }
-LEVELS: Mapping[str, str] = {
-    "record": "record-level",
-    "client": "client-level",
-    "population": "population-level",
-}
+LEVELS: Mapping[str, str] = {"record": "record-level", "client": "client-level", "population": "population-level"}
 LEVEL_MEANINGS: Mapping[str, str] = {
     "record": "Level: record. Training records are exposed more than held-out records.",
     "client": "Level: client. This client's messages reveal more than other messages; leakage of single records was "
@@ -371,8 +366,7 @@ def strong_text(text: str) -> Markup:
     """Return a method note as Markdown."""
     parts = DEFINED.split(text)  # every second one is defined
     return Markup("").join(
-        Markup("**{}**").format(escaped(part)) if index % 2 else escaped(part)
-        for index, part in enumerate(parts)
+        Markup("**{}**").format(escaped(part)) if index % 2 else escaped(part) for index, part in enumerate(parts)
     )
 
 

@@ -110,9 +110,7 @@ def plan_of(
         "data": data,
         "model": network or {"name": "mlp", "hidden": [128]},
         "federation": federation | {"learning_rate": rate} | recipe,
-        "attack": [
-            {**attack(label, request, epochs), "label": label, "targets": targets, **read} for label in labels
-        ],
+        "attack": [{**attack(label, request, epochs), "label": label, "targets": targets, **read} for label in labels],
     }
 
 
@@ -176,10 +174,7 @@ def _on_gradients(kind: str, active: int, request: Request) -> dict[str, Any]:
     settings |= {"shares": [0.0, 0.05, 0.2] if request.is_small else [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]}
     if kind == "grad-closed-own":
         return settings | {"pick": "own-objective"}
-    settings |= {
-        "method": "iterative",
-        "pick": "all-rounds" if kind == "grad-all-rounds" else "own-objective",
-    }
+    settings |= {"method": "iterative", "pick": "all-rounds" if kind == "grad-all-rounds" else "own-objective"}
     if request.is_small:
         settings |= {"steps": 30, "learning_rates": [1e3, 1e5]}
     if kind == "grad-oracle":
@@ -237,17 +232,12 @@ DATASET_SIZE = Reproduction(
         "model attack on the global model is at least as good; the optimal local model reveals up to 30 points more",
         clients=4,
     ),
-    rows=tuple(
-        f"{task}-{size}" for task in ("regression", "classification") for size in (64, 128, 256, 512, 1024)
-    ),
+    rows=tuple(f"{task}-{size}" for task in ("regression", "classification") for size in (64, 128, 256, 512, 1024)),
     small_rows=("regression-64", "regression-256", "classification-64", "classification-256"),
     columns=columns(DATASET_SIZE_LABELS),
     differences=(
         *compare_rows(
-            "grad",
-            ("regression-64", "regression-256"),
-            ("classification-256", "regression-256"),
-            expected="above",
+            "grad", ("regression-64", "regression-256"), ("classification-256", "regression-256"), expected="above"
         ),
         *compare(("global", "grad")),
         *compare(("oracle", "global"), expected="above"),
@@ -415,15 +405,9 @@ ROUNDS_MODELS: dict[str, tuple[dict[str, Any], int]] = {
     },
     "send-back-50": ({"name": "local-model-send-back", "active_rounds": 50}, 50),
     "constant-50": ({"name": "local-model-active", "active_rounds": 50, **CONSTANT}, 50),
-    "search-norm": (
-        {"name": "local-model-active", "tune": "search", "judge": "norm", "trials": TRIALS},
-        50 * TRIALS,
-    ),
+    "search-norm": ({"name": "local-model-active", "tune": "search", "judge": "norm", "trials": TRIALS}, 50 * TRIALS),
     "search-line": ({"name": "local-model-active", "tune": "search", "trials": TRIALS}, 52 * TRIALS),
-    "search-oracle": (
-        {"name": "local-model-active", "tune": "oracle-loss", "trials": TRIALS, **CONSTANT},
-        50 * TRIALS,
-    ),
+    "search-oracle": ({"name": "local-model-active", "tune": "oracle-loss", "trials": TRIALS, **CONSTANT}, 50 * TRIALS),
     "oracle": ({"name": "local-model-oracle"}, 0),
 }
 ROUNDS_GRANTS = {"search-oracle": ["oracle-loss"], "oracle": ["oracle-records"]}
@@ -517,9 +501,7 @@ WIDTH = Reproduction(
 # Figure 3: heterogeneity, batch size and local epochs
 
 
-ONE_RATE = (
-    "one learning rate for all rows, where the paper tunes it for each (its appendix is not in our text)"
-)
+ONE_RATE = "one learning rate for all rows, where the paper tunes it for each (its appendix is not in our text)"
 HETEROGENEITY = Reproduction(
     name="aia-regression-heterogeneity",
     shows="How much better attribute inference works where clients differ in how income is correlated with sex.",
@@ -542,8 +524,7 @@ BATCH_SIZE = Reproduction(
     name="aia-regression-batch-size",
     shows="How attribute inference depends on the batch size of the clients.",
     paper=figure(
-        place="Figure 3 (centre)",
-        trend="Ours falls slightly with the batch size, and is above Grad everywhere",
+        place="Figure 3 (centre)", trend="Ours falls slightly with the batch size, and is above Grad everywhere"
     ),
     rows=("32", "64", "128", "256", "512", "1024"),
     small_rows=("32", "256"),
@@ -620,9 +601,7 @@ CLASSIFICATION = Reproduction(
     rows=("mlp", "linear"),
     columns=columns(FIGURE_LABELS),
     differences=(
-        *compare(
-            ("grad", "model"), ("grad-closed", "model"), ("active-50-grad", "active-50"), expected="above"
-        ),
+        *compare(("grad", "model"), ("grad-closed", "model"), ("active-50-grad", "active-50"), expected="above"),
         *compare(("oracle", "model")),
     ),
     plan=plan_classification,
@@ -691,9 +670,7 @@ START_ROUND = Reproduction(
         *compare_rows("active-50", ("10", str(TRAINING_ROUNDS))),
         *compare(("active-50", "model"), expected="above"),
     ),
-    plan=sweep(
-        partial(income_plan, labels=START_ROUND_LABELS), "rounds", lambda value: list(range(int(value)))
-    ),
+    plan=sweep(partial(income_plan, labels=START_ROUND_LABELS), "rounds", lambda value: list(range(int(value)))),
     why=f"{WHY}; {STAND_IN}",
 )
 
@@ -726,9 +703,7 @@ DP = Reproduction(
     paper=paper(place="Appendix C, Table 3"),
     rows=tuple(BUDGETS),
     columns=tuple(
-        column
-        for label in DP_LABELS
-        for column in defended_columns(label, ("accuracy",), CALLED[label], ("dp-sgd",))
+        column for label in DP_LABELS for column in defended_columns(label, ("accuracy",), CALLED[label], ("dp-sgd",))
     ),
     differences=(
         *order(DP_LABELS),

@@ -64,20 +64,11 @@ def toy_federation(clients: tuple[Records, Records], seed: int, batch: int, dtyp
         name="s", kind="categorical", positions=(COLUMNS - 1,), categories=("0", "1"), codes=((0.0,), (1.0,))
     )
     space = Space(
-        kind="table",
-        shape=(COLUMNS,),
-        target="regression",
-        columns=(sensitive,),
-        sensitive="s",
-        target_name="y",
+        kind="table", shape=(COLUMNS,), target="regression", columns=(sensitive,), sensitive="s", target_name="y"
     )
     model = build("linear", space, generator=fork(seed, "model"))
-    recipe = Recipe(
-        loss="mse", learning_rate=0.05 * batch / RECORDS, epochs=1, batch_size=batch, shuffle="never"
-    )
-    federation = Federation(
-        space=space, clients=clients, model=model, recipe=recipe, rounds=ROUNDS, record=READ
-    )
+    recipe = Recipe(loss="mse", learning_rate=0.05 * batch / RECORDS, epochs=1, batch_size=batch, shuffle="never")
+    federation = Federation(space=space, clients=clients, model=model, recipe=recipe, rounds=ROUNDS, record=READ)
     return in_dtype(federation, dtype)
 
 
@@ -94,9 +85,7 @@ def _by_inverse(view: View) -> dict[str, Tensor]:
     """Return the notebook's solution: the square matrix of twelve messages, inverted in their number type."""
     messages = view.of_target()
     starts = torch.stack([flatten(message.start) for message in messages])  # (12, 11)
-    changes = -torch.stack(
-        [flatten({name: message.update[name] for name in message.start}) for message in messages]
-    )
+    changes = -torch.stack([flatten({name: message.update[name] for name in message.start}) for message in messages])
     square = torch.cat([changes, torch.ones_like(changes[:, :1])], 1)  # (12, 12)
     # start = change A + optimum for an affine map; the last row of the solution is the optimum
     return unflatten((torch.linalg.inv(square) @ starts)[-1], messages[0].start)
@@ -111,14 +100,7 @@ def _accuracy(view: View, params: dict[str, Tensor], records: Records) -> float:
     like = next(iter(params.values()))
     x, y, position = records.x.to(like.dtype), records.y.to(like.dtype), (COLUMNS - 1,)
     fits = [
-        losses(
-            view.model,
-            params,
-            {},
-            with_value(x, position, torch.full_like(x[0, :1], value)),
-            y,
-            squared_error,
-        )
+        losses(view.model, params, {}, with_value(x, position, torch.full_like(x[0, :1], value)), y, squared_error)
         for value in (0.0, 1.0)
     ]
     return float(((fits[1] < fits[0]) == (x[:, -1] > 0.5)).double().mean())

@@ -264,9 +264,7 @@ def with_found_weights(plan: dict[str, Any], study: Mapping[str, Any]) -> dict[s
     if not any(settings["label"] == SEARCHED for settings in plan["attack"]):
         return plan
     weights = chosen_point(study, SEARCHED)
-    attacks = [
-        {**settings, **weights} if settings["label"] == SEARCHED else settings for settings in plan["attack"]
-    ]
+    attacks = [{**settings, **weights} if settings["label"] == SEARCHED else settings for settings in plan["attack"]]
     return {**plan, "attack": attacks}
 
 
@@ -489,9 +487,7 @@ def plan_settings(request: Request, row: str) -> dict[str, Any]:
 SETTINGS = Reproduction(
     name="awa-settings",
     shows="Which of the choices that the paper leaves open give its numbers.",
-    paper=paper(
-        place="Table 4, case 1", numbers={row: {"awa": SETTINGS_NUMBERS} for row in SETTINGS_ROWS}, once=True
-    ),
+    paper=paper(place="Table 4, case 1", numbers={row: {"awa": SETTINGS_NUMBERS} for row in SETTINGS_ROWS}, once=True),
     rows=SETTINGS_ROWS,
     small_rows=(BASE, "batch", "width-16"),
     columns=columns_of({name: CALLED.get(name, "") for name in SETTINGS_ATTACKS}, METRICS),
@@ -534,10 +530,7 @@ def measure_landscape(request: Request, row: str) -> list[Measured]:
         for client in range(attacked(request)):
             for noise, value in distances(federation, client, seed, NOISES).items():
                 units[noise].append(Unit(seed=seed, client=client, value=value))
-    return [
-        Measured(column=f"noise-{noise:g}", metric=METRIC, units=tuple(values))
-        for noise, values in units.items()
-    ]
+    return [Measured(column=f"noise-{noise:g}", metric=METRIC, units=tuple(values)) for noise, values in units.items()]
 
 
 LANDSCAPE = Reproduction(

@@ -37,9 +37,7 @@ class Request:
             raise unknown_name("--scale", self.scale, SCALES)
         for option, given in (("--clients", self.clients), ("--seeds", self.seeds)):
             if given is not None and given < 1:
-                raise BadInput(
-                    option, expected="a whole number of at least 1", got=given, remedy="Leave it out."
-                )
+                raise BadInput(option, expected="a whole number of at least 1", got=given, remedy="Leave it out.")
 
     @property
     def is_small(self) -> bool:
@@ -174,9 +172,7 @@ class Reproduction:
         if invalid or not set(named) <= set(self.rows) or len(set(self.rows)) < len(self.rows):
             raise ValueError(f"{self.name}: rows {invalid or sorted(set(named) - set(self.rows))}")
         order = {row: index for index, row in enumerate(self.rows)}
-        if any(
-            order.get(earlier.row, len(order)) >= order.get(row, -1) for row, earlier in self.follows.items()
-        ):
+        if any(order.get(earlier.row, len(order)) >= order.get(row, -1) for row, earlier in self.follows.items()):
             raise ValueError(f"{self.name}: a row follows one that does not stand before it")
         titles = {column.name for column in self.columns}
         used = {name for pair in self.differences for name in (pair.left, pair.right)}
@@ -255,8 +251,7 @@ def compare(
 ) -> tuple[Difference, ...]:
     """Return the differences of these (left, right) columns."""
     return tuple(
-        Difference(left=left, right=right, rows=rows, metrics=metrics, expected=expected)
-        for left, right in pairs
+        Difference(left=left, right=right, rows=rows, metrics=metrics, expected=expected) for left, right in pairs
     )
 
 
@@ -267,9 +262,7 @@ def compare_rows(
     metrics: tuple[str, ...] = (),
 ) -> tuple[Difference, ...]:
     """Return the differences of one column between these pairs of rows."""
-    return tuple(
-        Difference(left=column, right=column, rows=rows, metrics=metrics, expected=expected) for rows in pairs
-    )
+    return tuple(Difference(left=column, right=column, rows=rows, metrics=metrics, expected=expected) for rows in pairs)
 
 
 def published(

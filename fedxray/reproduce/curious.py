@@ -14,16 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fedxray.reproduce.base import (
-    Difference,
-    Paper,
-    Reproduction,
-    Request,
-    Sought,
-    columns_of,
-    compare,
-    compare_rows,
-)
+from fedxray.reproduce.base import Difference, Paper, Reproduction, Request, Sought, columns_of, compare, compare_rows
 
 paper = partial(
     Paper, title="Federated Learning Nodes Can Reconstruct Peers' Image Data (under review, anonymous)"
@@ -103,14 +94,7 @@ def network(model: str, request: Request) -> dict[str, Any]:
 
 def federation(**changes: Any) -> dict[str, Any]:
     """Return one round in which every client takes its steps on all its images."""
-    return {
-        "rounds": 1,
-        "epochs": STEPS,
-        "batch_size": "all",
-        "learning_rate": RATE,
-        "shuffle": "never",
-        **changes,
-    }
+    return {"rounds": 1, "epochs": STEPS, "batch_size": "all", "learning_rate": RATE, "shuffle": "never", **changes}
 
 
 def attack(request: Request, label: str, **settings: Any) -> dict[str, Any]:
@@ -262,10 +246,7 @@ RESTORATION_COLUMNS = {
 
 def prior_commands() -> list[str]:
     """Return the commands that train the priors, for the folder from which the reproduction is run."""
-    return [
-        f"fedxray train-prior --data cifar10 {options} --out priors/{name}"
-        for name, options in PRIORS.items()
-    ]
+    return [f"fedxray train-prior --data cifar10 {options} --out priors/{name}" for name, options in PRIORS.items()]
 
 
 def plan_restoration(request: Request, row: str) -> dict[str, Any]:
@@ -280,9 +261,7 @@ def plan_restoration(request: Request, row: str) -> dict[str, Any]:
         "data": data,
         "model": {"name": "lenet"},
         "federation": federation(),
-        "attack": [
-            attack(request, "raw", latent=2, restore=[dict(restorer) for restorer in RESTORERS]),
-        ],
+        "attack": [attack(request, "raw", latent=2, restore=[dict(restorer) for restorer in RESTORERS])],
     }
 
 
@@ -298,9 +277,7 @@ RESTORATION = Reproduction(
     rows=("cifar10-2", "cifar10-4", "imagenet-2"),
     small_rows=("cifar10-2", "imagenet-2"),
     columns=columns_of(RESTORATION_COLUMNS, ("psnr", "ssim", "lpips")),
-    differences=compare(
-        *((label, "raw") for label in RESTORATION_COLUMNS if label != "raw"), ("raw+ddrm", "raw+gan")
-    ),
+    differences=compare(*((label, "raw") for label in RESTORATION_COLUMNS if label != "raw"), ("raw+ddrm", "raw+gan")),
     plan=plan_restoration,
     why="the priors are trained beforehand, in the folder from which this is run, by "
     + "; ".join(f"`{command}`" for command in prior_commands())
@@ -348,8 +325,7 @@ FEDINVERSE = Reproduction(
     name="curious-fedinverse",
     shows="What a client can reconstruct of the classes in a trained global model, with a generator of public images.",
     paper=paper(
-        place="Figure 9",
-        trend="FedInverse gives what is typical of a class, gradient inversion single images",
+        place="Figure 9", trend="FedInverse gives what is typical of a class, gradient inversion single images"
     ),
     rows=("mnist",),
     columns=columns_of(FEDINVERSE_COLUMNS, ("class_ssim", "class_psnr")),
@@ -461,13 +437,9 @@ UNKNOWN_LR = Reproduction(
             for row in SEARCHING_ROWS[1:]
             for one in compare((SEARCHED, KNOWN), rows=(row, row), metrics=("retrieval",))
         ),
-        *compare(
-            *((share_title(share), share_title(1.0)) for share in SHARES if share != 1), metrics=("own_psnr",)
-        ),
+        *compare(*((share_title(share), share_title(1.0)) for share in SHARES if share != 1), metrics=("own_psnr",)),
     ),
-    sought=Sought(
-        true=true_settings, quantities={"rate / images": ("assumed_learning_rate", "assumed_examples")}
-    ),
+    sought=Sought(true=true_settings, quantities={"rate / images": ("assumed_learning_rate", "assumed_examples")}),
     plan=plan_unknown_lr,
     why=f"{STAND_IN}; here own images stay in the sum, as they judge; at the small scale 4 photos of each client; "
     "where N is searched, its range is from one more than the own images to twice the truth",
@@ -494,15 +466,12 @@ UNEVEN = Reproduction(
     name="curious-uneven",
     shows="That uneven numbers of images among the clients hide nothing.",
     paper=paper(
-        place="Figure 12",
-        trend="no difference between even and uneven divisions of the same number of images",
+        place="Figure 12", trend="no difference between even and uneven divisions of the same number of images"
     ),
     rows=UNEVEN_ROWS,
     small_rows=UNEVEN_ROWS[:2],
     columns=columns_of({UNEVEN_COLUMN: "Ours"}, METRICS),
-    differences=compare_rows(
-        UNEVEN_COLUMN, *((f"{clients}-uneven", f"{clients}-even") for clients in UNEVEN_COUNTS)
-    ),
+    differences=compare_rows(UNEVEN_COLUMN, *((f"{clients}-uneven", f"{clients}-even") for clients in UNEVEN_COUNTS)),
     plan=plan_uneven,
     why=f"{STAND_IN}; here the attacker is a server under secure aggregation, so that the scored images are the same "
     "in both divisions; 32 to 128 images in all (the paper: 256)",
@@ -528,15 +497,12 @@ INVERSION_LR = Reproduction(
     name="curious-inversion-lr",
     shows="How little the learning rate of the attacker's descent matters.",
     paper=paper(
-        place="Figure 13",
-        trend="minor differences between the rates; the best one varies a little with the clients",
+        place="Figure 13", trend="minor differences between the rates; the best one varies a little with the clients"
     ),
     rows=INVERSION_LR_ROWS,
     small_rows=INVERSION_LR_ROWS[:1],
     columns=columns_of({f"{rate:g}": "" for rate in INVERSION_RATES}, METRICS),
-    differences=compare(
-        *((f"{rate:g}", f"{USUAL_RATE:g}") for rate in INVERSION_RATES if rate != USUAL_RATE)
-    ),
+    differences=compare(*((f"{rate:g}", f"{USUAL_RATE:g}") for rate in INVERSION_RATES if rate != USUAL_RATE)),
     plan=plan_inversion_lr,
     why=f"{STAND_IN}; at the small scale 8 images of each client",
 )
@@ -545,9 +511,7 @@ INVERSION_LR = Reproduction(
 # Figure 14: the attack beside an upper bound that simulates every client, by local steps and clients
 
 
-UPPER_BOUND_ROWS = tuple(
-    f"{clients}-clients-steps-{steps}" for clients in (2, 4, 6, 8) for steps in (1, 3, 5, 8)
-)
+UPPER_BOUND_ROWS = tuple(f"{clients}-clients-steps-{steps}" for clients in (2, 4, 6, 8) for steps in (1, 3, 5, 8))
 
 
 def plan_upper_bound(request: Request, row: str) -> dict[str, Any]:

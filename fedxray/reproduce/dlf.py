@@ -274,9 +274,7 @@ TABLE2 = Reproduction(
     columns=columns_of(TABLE2_ATTACKS, ("label_error",)),
     differences=(
         *compare(("labels-dlf", "labels-geng-start"), ("labels-dlf", "labels-geng-end"), expected="below"),
-        *compare(
-            ("labels-dlf", "labels-dlf-bias"), ("labels-dlf", "labels-ilrg"), ("labels-dlf", "labels-idlg")
-        ),
+        *compare(("labels-dlf", "labels-dlf-bias"), ("labels-dlf", "labels-ilrg"), ("labels-dlf", "labels-idlg")),
     ),
     plan=plan_table2,
     why=f"{STAND_IN}; the rows of digits by writer have no counterpart in the paper; its {THEIR_CLIENTS} clients are "
@@ -331,14 +329,8 @@ TABLE3 = Reproduction(
 # Section 5.5: the images of single epochs against their matched average
 
 
-AVERAGING_COLUMNS = {
-    "matched": "matched and averaged",
-    "plain": "averaged as they come",
-    "none": "first epoch alone",
-}
-AVERAGING_ROWS = tuple(
-    f"{data}-10x5{suffix}" for data in ("femnist", "cifar100") for suffix in ("", "-end-to-end")
-)
+AVERAGING_COLUMNS = {"matched": "matched and averaged", "plain": "averaged as they come", "none": "first epoch alone"}
+AVERAGING_ROWS = tuple(f"{data}-10x5{suffix}" for data in ("femnist", "cifar100") for suffix in ("", "-end-to-end"))
 
 
 def plan_averaging(request: Request, row: str) -> dict[str, Any]:
@@ -422,11 +414,7 @@ DEFENCES_SETTINGS: dict[str, dict[str, Any]] = {
     "pruning-0.2": {"name": "pruning", "share": 0.2, "by": "random", "at": "gradients"},
     "pruning-0.5": {"name": "pruning", "share": 0.5, "by": "random", "at": "gradients"},
 }
-MILD_AND_STRONG = (
-    ("gaussian-0.01", "gaussian-0.03"),
-    ("laplace-0.01", "laplace-0.02"),
-    ("pruning-0.2", "pruning-0.5"),
-)
+MILD_AND_STRONG = (("gaussian-0.01", "gaussian-0.03"), ("laplace-0.01", "laplace-0.02"), ("pruning-0.2", "pruning-0.5"))
 
 
 def plan_defences(request: Request, row: str) -> dict[str, Any]:
@@ -569,10 +557,7 @@ ITERATIONS = Reproduction(
     small_rows=ITERATIONS_ROWS[:1],
     columns=columns_of({name: words for name, (words, _, _) in ITERATIONS_COLUMNS.items()}, METRICS),
     differences=compare(
-        ("together-half", "dlf"),
-        ("together-quarter", "dlf"),
-        ("together-half", "dlf-half"),
-        ("dlf", "dlf-half"),
+        ("together-half", "dlf"), ("together-quarter", "dlf"), ("together-half", "dlf-half"), ("dlf", "dlf-half")
     ),
     plan=plan_iterations,
     why=f"the paper has no such table; {STAND_IN}",

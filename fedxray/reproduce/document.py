@@ -24,16 +24,7 @@ from fedxray.errors import BadInput
 from fedxray.files import read_json, write_whole
 from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.reproduce.base import (
-    NO_TABLE,
-    NOT_IN_TEXT,
-    Difference,
-    Measured,
-    Number,
-    Reproduction,
-    TableColumn,
-    Unit,
-)
+from fedxray.reproduce.base import NO_TABLE, NOT_IN_TEXT, Difference, Measured, Number, Reproduction, TableColumn, Unit
 
 FORMAT = 1
 NAME = "reproduction.json"
@@ -107,18 +98,12 @@ def document(
 def cells_of_audit(reproduction: Reproduction, row: str, results: Mapping[str, Any]) -> list[Cell]:
     """Return the cells of a row whose attack is in the results of its audit."""
     labels = {case["attack"] for case in results["cases"]}
-    return [
-        _cell(reproduction, row, column, results)
-        for column in reproduction.columns
-        if column.attack in labels
-    ]
+    return [_cell(reproduction, row, column, results) for column in reproduction.columns if column.attack in labels]
 
 
 def _cell(reproduction: Reproduction, row: str, column: TableColumn, results: Mapping[str, Any]) -> Cell:
     cases = [case for case in results["cases"] if belongs(case, column)]
-    summary = [
-        line for line in results["summary"] if belongs(line, column) and line["metric"] == column.metric
-    ]
+    summary = [line for line in results["summary"] if belongs(line, column) and line["metric"] == column.metric]
     left_out = [name for case in cases for name in case["ledger"].get("controls_left_out", ())]
     return Cell(
         row=row,
@@ -282,12 +267,7 @@ def _difference(
     gap = None
     if compared and means[0] is not None and means[1] is not None:
         gap = means[0] - means[1]
-    entry: dict[str, Any] = {
-        "left": pair.left,
-        "right": pair.right,
-        "rows": list(rows),
-        "metric": left.column.metric,
-    }
+    entry: dict[str, Any] = {"left": pair.left, "right": pair.right, "rows": list(rows), "metric": left.column.metric}
     entry |= {"mean": paired.mean, "low": paired.low, "high": paired.high, "n": paired.n, "side": side}
     expected = pair.expected if gap is None else _side(gap) if pair.expected else None
     return [{**entry, "paper": gap, "expected": expected, "verdict": _verdict(side, expected)}]
@@ -314,9 +294,7 @@ def _verdict(side: str | None, expected: str | None) -> str | None:
 Point = Mapping[str, float]
 
 
-def searches_of_audit(
-    reproduction: Reproduction, row: str, results: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def searches_of_audit(reproduction: Reproduction, row: str, results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return one entry for every case that searched and every setting it searched."""
     sought, entries = reproduction.sought, []
     for case in results["cases"]:
@@ -339,10 +317,7 @@ def _quantities(
     best = trials[search["best"]]
     near = [trial["point"] for trial in nearly_as_good(trials)]
     start_losses = [trial["loss"] for trial in trials[: search.get("starts") or 0]]
-    names = [
-        *best["point"],
-        *(name for name, settings in quotients.items() if set(settings) <= set(best["point"])),
-    ]
+    names = [*best["point"], *(name for name, settings in quotients.items() if set(settings) <= set(best["point"]))]
 
     def value(point: Point, name: str) -> float:
         if name in point:

@@ -62,9 +62,7 @@ WHY = (
     "the paper does not state how its optimal local models were trained; their accuracies of 88 to 91 % show that they "
     "do not minimise the training loss, as ours nearly do, so ours are further from every model of the federation"
 )
-STAND_IN = (
-    "Indian flights of six airlines stand in for the private prices, with the class for the journey type"
-)
+STAND_IN = "Indian flights of six airlines stand in for the private prices, with the class for the journey type"
 SMALL_NETWORKS = "the small scale has small networks and few clients' records"
 
 
@@ -124,10 +122,7 @@ def targets(data: str, request: Request, *, small: int = 3) -> list[int]:
 
 def models(labels: Sequence[str], clients: list[int]) -> list[dict[str, Any]]:
     """Return the attacks that give a model of the client; controls would repeat them, so they have none."""
-    return [
-        {**MODELS[label], "label": label, "targets": clients, "controls": [], **_role(label)}
-        for label in labels
-    ]
+    return [{**MODELS[label], "label": label, "targets": clients, "controls": [], **_role(label)} for label in labels]
 
 
 def attributes(labels: Sequence[str], clients: list[int]) -> list[dict[str, Any]]:
@@ -140,8 +135,7 @@ def sources(labels: Sequence[str], clients: list[int]) -> list[dict[str, Any]]:
     """Return source inference on these models; every case needs the models of all clients."""
     attacks = [{**_on_model(label, "sia", clients), "name": "source-from-model"} for label in labels]
     return [
-        {**settings, "controls": ["held-out"]} if settings["label"] == "sia-last" else settings
-        for settings in attacks
+        {**settings, "controls": ["held-out"]} if settings["label"] == "sia-last" else settings for settings in attacks
     ]
 
 
@@ -297,12 +291,7 @@ def plan_table1(request: Request, row: str) -> dict[str, Any]:
         inner = [gradient_images(few, request), *class_images(TABLE1_SHOWN, chosen)]
     else:
         inner = [gradient_attributes(chosen), *attributes(TABLE1_USED, chosen)]
-    attacks = [
-        *models(TABLE1_GUESSED, chosen),
-        *inner,
-        majority_sources(chosen),
-        *sources(TABLE1_TRACED, few),
-    ]
+    attacks = [*models(TABLE1_GUESSED, chosen), *inner, majority_sources(chosen), *sources(TABLE1_TRACED, few)]
     return {**federation_of(data, request, norm=row.endswith("-bn")), "attack": attacks}
 
 
@@ -340,9 +329,7 @@ def plan_images(request: Request, row: str) -> dict[str, Any]:
     return {**federation_of("att-faces", request, batch_size=IMAGES_BATCHES[row]), "attack": attacks}
 
 
-IMAGES_NUMBERS = {
-    name: numbers for name, numbers in TABLE1_NUMBERS["att-faces"].items() if name.startswith("sra-")
-}
+IMAGES_NUMBERS = {name: numbers for name, numbers in TABLE1_NUMBERS["att-faces"].items() if name.startswith("sra-")}
 IMAGES = Reproduction(
     name="lmra-images",
     shows="Which faces a client's models and one update reveal.",
@@ -367,11 +354,7 @@ IMAGES = Reproduction(
 
 Values = Mapping[str, tuple[int, ...]]  # data set -> values of the parameter
 CLIENTS_VALUES: Values = {"leaf": (10, 20, 40, 100), "att-faces": (10, 20, 40)}
-BATCH_VALUES: Values = {
-    "leaf": (32, 128, 512, 2000),
-    "adult": (32, 128, 512, 2000),
-    "att-faces": (4, 16, 64),
-}
+BATCH_VALUES: Values = {"leaf": (32, 128, 512, 2000), "adult": (32, 128, 512, 2000), "att-faces": (4, 16, 64)}
 EPOCHS_VALUES: Values = {"leaf": (1, 2, 5, 10), "adult": (1, 2, 5, 10), "att-faces": (1, 5, 10)}
 RECORDS_VALUES: Values = {"leaf": (64, 256, 1024, 2000), "adult": (64, 256, 1024)}
 SHRINK = 8  # of batches and records at the small scale, as that of the data
@@ -408,11 +391,7 @@ def plan_figure(request: Request, data: str, **changes: Any) -> dict[str, Any]:
     chosen = targets(data, request, small=2)
     few = chosen[:1] if request.is_small else chosen
     if data == "att-faces":
-        attacks = [
-            *models(FIGURES_SHOWN, chosen),
-            gradient_images(few, request),
-            *class_images(FIGURES_SHOWN, chosen),
-        ]
+        attacks = [*models(FIGURES_SHOWN, chosen), gradient_images(few, request), *class_images(FIGURES_SHOWN, chosen)]
     else:
         attacks = [
             *models(FIGURES_GUESSED, chosen),
@@ -448,15 +427,10 @@ DATASET_SIZE = Reproduction(
     ),
     rows=rows_of(RECORDS_VALUES),
     small_rows=("leaf-64", "leaf-1024", "adult-64", "adult-1024"),
-    columns=(
-        *columns_of({"aia-gradients": "SOTA"}, ("accuracy",)),
-        *columns(FIGURES_USED, ("accuracy",), "aia-"),
-    ),
+    columns=(*columns_of({"aia-gradients": "SOTA"}, ("accuracy",)), *columns(FIGURES_USED, ("accuracy",), "aia-")),
     differences=(
         *beats("aia-heuristic", "aia-gradients"),
-        *compare_rows(
-            "aia-gradients", *((f"{data}-64", f"{data}-1024") for data in RECORDS_VALUES), expected="above"
-        ),
+        *compare_rows("aia-gradients", *((f"{data}-64", f"{data}-1024") for data in RECORDS_VALUES), expected="above"),
     ),
     plan=sweep(plan_dataset_size, "examples"),
     why=f"{WHY}; rows are named after the paper's scale, the small one divides records by {SHRINK}",
@@ -464,10 +438,7 @@ DATASET_SIZE = Reproduction(
 CLIENTS = Reproduction(
     name="lmra-clients",
     shows="How the attacks depend on the number of clients.",
-    paper=paper(
-        place="Figure 4",
-        trend="the number of clients has a limited impact; source inference falls a little",
-    ),
+    paper=paper(place="Figure 4", trend="the number of clients has a limited impact; source inference falls a little"),
     rows=rows_of(CLIENTS_VALUES),
     small_rows=("leaf-10", "leaf-20"),
     columns=FIGURES_COLUMNS,
@@ -566,9 +537,7 @@ att-faces-bn 70.1 71.3 86.8 87.9
         TABLE9_NAMES,
         percent("training_accuracy"),
     ),
-    published(
-        "flights 16.4 16.9 13.3 10.7\nflights-bn 16.2 15.9 13.9 10.3", TABLE9_NAMES, percent("training_mape")
-    ),
+    published("flights 16.4 16.9 13.3 10.7\nflights-bn 16.2 15.9 13.9 10.3", TABLE9_NAMES, percent("training_mape")),
 )
 
 
@@ -619,11 +588,7 @@ TABLE10_COLUMNS: dict[str, tuple[str, str]] = {
     "sra-heuristic": ("class_ssim", "SRA, Ours"),
     "sra-gradients": ("ssim", "SRA, SOTA"),
 }
-TABLE10_PAIRS = (
-    ("heuristic", "global"),
-    ("aia-heuristic", "aia-gradients"),
-    ("sia-heuristic", "sia-majority"),
-)
+TABLE10_PAIRS = (("heuristic", "global"), ("aia-heuristic", "aia-gradients"), ("sia-heuristic", "sia-majority"))
 TABLE10_PRINTED = {
     "none": """
 flights   84.2 71.4 77.2 73.1 84.3 82.1 - -

@@ -20,14 +20,7 @@ COSTS = ("row", "defence", "metric", "on held-out records", "95 % interval", "ru
 SEARCHES = (
     "row", "column", "seed", "client", "searched", "found", "true", "found / true", "nearly as good",
 )  # fmt: skip
-COMPARISONS = (
-    "row",
-    "column",
-    "metric",
-    "ours",
-    "floors (ours minus floor)",
-    "controls (ours minus control)",
-)
+COMPARISONS = ("row", "column", "metric", "ours", "floors (ours minus floor)", "controls (ours minus control)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +37,14 @@ def sheets(content: Mapping[str, Any]) -> list[Sheet]:
     rows, published = content["rows"], content["paper"]["numbers"]
     comparable = any(row["floors"] or row["controls"] for row in rows)
     tables = [
-        (
-            f"{content['name']}: {content['paper']['place']}",
-            NUMBERS,
-            [_numbers(row, published) for row in rows],
-        ),
-        (
-            "Paired differences, client by client",
-            DIFFERENCES,
-            [_difference(entry) for entry in content["differences"]],
-        ),
+        (f"{content['name']}: {content['paper']['place']}", NUMBERS, [_numbers(row, published) for row in rows]),
+        ("Paired differences, client by client", DIFFERENCES, [_difference(entry) for entry in content["differences"]]),
         ("Utility under the defences", COSTS, [_cost(entry) for entry in content.get("costs", ())]),
         ("Results of searches", SEARCHES, search_lines(content.get("searches", ()))),
         ("Floors and controls", COMPARISONS, [_comparisons(row) for row in rows] if comparable else []),
     ]
     return [
-        Sheet(title=title, head=head, lines=tuple(lines))
-        for title, head, lines in tables
-        if lines or head is NUMBERS
+        Sheet(title=title, head=head, lines=tuple(lines)) for title, head, lines in tables if lines or head is NUMBERS
     ]
 
 
@@ -177,9 +160,7 @@ def markdown(content: Mapping[str, Any]) -> str:
     parts = [f"# {content['name']}", "\n\n".join(heading(content))]
     for sheet in sheets(content):
         rows = [sheet.head, tuple("---" for _ in sheet.head), *sheet.lines]
-        table = "\n".join(
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in rows
-        )
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in rows)
         parts += [f"## {sheet.title}", table]
     parts.append("## Where and why our numbers differ")
     parts.append("\n".join(f"- {sentence}" for sentence in content["sentences"]) or "- Nothing to compare.")

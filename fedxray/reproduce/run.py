@@ -33,13 +33,7 @@ from fedxray.report import build_report
 from fedxray.report.build import REPORT
 from fedxray.reproduce import document as documents
 from fedxray.reproduce.base import Measured, Reproduction, Request, TableColumn, Unit, find
-from fedxray.reproduce.document import (
-    Cell,
-    cells_of_audit,
-    cells_of_measured,
-    costs_of_audit,
-    searches_of_audit,
-)
+from fedxray.reproduce.document import Cell, cells_of_audit, cells_of_measured, costs_of_audit, searches_of_audit
 from fedxray.reproduce.pages import markdown
 
 KIND = "reproduction"
@@ -92,9 +86,7 @@ class ReproductionJob:
         return shlex.join(words)
 
 
-def job(
-    name: str, request: Request, rows: tuple[str, ...] = (), columns: tuple[str, ...] = ()
-) -> ReproductionJob:
+def job(name: str, request: Request, rows: tuple[str, ...] = (), columns: tuple[str, ...] = ()) -> ReproductionJob:
     """Return the job of a named reproduction; misspelt names of it, its rows and columns are refused."""
     reproduction = find(name)
     return ReproductionJob(
@@ -171,12 +163,7 @@ def _failed(content: Mapping[str, Any]) -> int:
 
 
 def _audit_rows(
-    asked: ReproductionJob,
-    plans: Mapping[str, Plan],
-    folder: Path,
-    workers: Engine,
-    progress: Progress,
-    resume: bool,
+    asked: ReproductionJob, plans: Mapping[str, Plan], folder: Path, workers: Engine, progress: Progress, resume: bool
 ) -> None:
     """Run one audit after the other, each in its own folder with its own report."""
     reproduction = asked.reproduction
@@ -338,9 +325,7 @@ def read_row(reproduction: Reproduction, folder: Path, row: str) -> Row:
             searches=searches_of_audit(reproduction, row, results),
         )
     cells = read_json(folder / row / MEASURED)["cells"]
-    measured = [
-        Measured(**{**cell, "units": tuple(Unit(**unit) for unit in cell["units"])}) for cell in cells
-    ]
+    measured = [Measured(**{**cell, "units": tuple(Unit(**unit) for unit in cell["units"])}) for cell in cells]
     return Row(cells=cells_of_measured(reproduction, row, measured), costs=[], searches=[])
 
 
@@ -453,18 +438,14 @@ def begin(folder: Path, command: str) -> str:
     """Add a command that is about to compute something; returns the id for `end`."""
     past = history(folder)
     suffix, mark = " --resume" if past else "", uuid.uuid4().hex
-    _write_history(
-        folder, [*past, {"id": mark, "command": command + suffix, "commit": commit(), "seconds": 0.0}]
-    )
+    _write_history(folder, [*past, {"id": mark, "command": command + suffix, "commit": commit(), "seconds": 0.0}])
     return mark
 
 
 def end(folder: Path, mark: str, seconds: float) -> None:
     """Record the duration of the command with that id."""
     took = {"seconds": round(seconds, 1)}
-    _write_history(
-        folder, [{**entry, **took} if entry.get("id") == mark else entry for entry in history(folder)]
-    )
+    _write_history(folder, [{**entry, **took} if entry.get("id") == mark else entry for entry in history(folder)])
 
 
 def _write_history(folder: Path, past: list[dict[str, Any]]) -> None:

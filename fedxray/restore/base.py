@@ -70,13 +70,7 @@ class Restorer(ABC, Generic[Prior]):
 
     @final
     def restore(
-        self,
-        evidence: Evidence,
-        prior: Prior,
-        *,
-        space: Space,
-        generator: torch.Generator,
-        report: Report = silent,
+        self, evidence: Evidence, prior: Prior, *, space: Space, generator: torch.Generator, report: Report = silent
     ) -> Evidence:
         """Return the evidence with restored images; images that are not finite stay unchanged."""
         check_evidence(self.name, evidence.kind)
@@ -196,9 +190,7 @@ class Diffusion(Shaped):
 
     def level_above(self, sigma: float) -> int:
         """Return the first level with at least this noise; the last where none has."""
-        return next(
-            (level for level in range(len(self.kept)) if self.sigma(level) >= sigma), len(self.kept) - 1
-        )
+        return next((level for level in range(len(self.kept)) if self.sigma(level) >= sigma), len(self.kept) - 1)
 
     def _without_labels(self, got: str) -> BadInput:
         return BadInput(

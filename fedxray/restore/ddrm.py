@@ -49,10 +49,7 @@ class Blocks:
         height, width = shape[-2:]
         if height % self.scale or width % self.scale:
             raise BadInput(
-                "scale",
-                expected=f"a number that divides {height} and {width}",
-                got=self.scale,
-                remedy="Try 1, 2 or 4.",
+                "scale", expected=f"a number that divides {height} and {width}", got=self.scale, remedy="Try 1, 2 or 4."
             )
 
     def means(self, images: Tensor) -> Tensor:
@@ -107,17 +104,13 @@ class Ddrm(Restorer[Diffusion]):
 
     prior: str = setting(REQUIRED, PRIOR)
     revision: str | None = setting(None, REVISION)
-    scale: int = setting(
-        1, "Side in pixels of the blocks whose means are used; 1 is denoising only.", least=1
-    )
+    scale: int = setting(1, "Side in pixels of the blocks whose means are used; 1 is denoising only.", least=1)
     noise: float = setting(
         0.1, "Standard deviation of the error of a block's mean, for pixels in 0..1.", least=0, most=1
     )
     steps: int = setting(20, "Noise levels that are used.", least=1)
     eta: float = setting(0.85, "Share of the noise of a level that is drawn anew.", least=0, most=1)
-    eta_b: float = setting(
-        1.0, "How closely a measured block follows its measurement; 1 is exactly.", least=0, most=1
-    )
+    eta_b: float = setting(1.0, "How closely a measured block follows its measurement; 1 is exactly.", least=0, most=1)
     finish: Literal["mean", "sample"] = setting(
         "mean", "Where it ends: at the posterior mean, best for pixel errors, or at a sample as in the paper."
     )

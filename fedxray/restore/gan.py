@@ -42,12 +42,7 @@ class Gan(Restorer[RestoringNetwork]):
         check_answer(prior.network, prior.shape)
 
     def pixels(
-        self,
-        raw: Tensor,
-        labels: Tensor | None,
-        prior: RestoringNetwork,
-        generator: torch.Generator,
-        report: Report,
+        self, raw: Tensor, labels: Tensor | None, prior: RestoringNetwork, generator: torch.Generator, report: Report
     ) -> Restored:
         """Return the network's output."""
         parts = []

@@ -65,9 +65,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     found = read_object(folder / CARD, remedy=REMEDY)
     for name, kind in NEEDED.items():
         if not isinstance(found.get(name), kind):
-            raise BadInput(
-                f"{folder / CARD}: {name}", expected=kind.__name__, got=repr(found.get(name)), remedy=REMEDY
-            )
+            raise BadInput(f"{folder / CARD}: {name}", expected=kind.__name__, got=repr(found.get(name)), remedy=REMEDY)
     if found["format"] != FORMAT:
         remedy = "A newer fedxray wrote it: upgrade fedxray to read it."
         raise BadInput(f"{folder / CARD}: format", expected=str(FORMAT), got=found["format"], remedy=remedy)
@@ -132,11 +130,7 @@ def from_folder(folder: Path, *, hub: str = "") -> Shaped:
     card = read_card(folder) if (folder / CARD).is_file() else None
     if card is None:
         return _diffusion(folder, facts, ())
-    facts |= {
-        "trained_on": card.get("data", "unknown"),
-        "records": len(card["records"]),
-        "weights": card["weights"],
-    }
+    facts |= {"trained_on": card.get("data", "unknown"), "records": len(card["records"]), "weights": card["weights"]}
     file = folder / (WEIGHTS if card["kind"] != "gan" else "model.safetensors")
     if not file.is_file() or file_hash(file) != card["weights"]:
         raise _bad(folder, f"the weights that its card names ({file.name})", "other ones or none")
@@ -155,10 +149,7 @@ def _network(file: Path, card: dict[str, Any], facts: dict[str, Any]) -> Restori
     with users_code(f"prior {file.parent}", "a card and weights that belong together", AGAIN):
         network = _with_weights(restorer_of, card["settings"], file)
         return RestoringNetwork(
-            shape=_shape(card["shape"]),
-            seen=frozenset(map(str, card["records"])),
-            facts=facts,
-            network=network,
+            shape=_shape(card["shape"]), seen=frozenset(map(str, card["records"])), facts=facts, network=network
         )
 
 
@@ -167,9 +158,7 @@ def _diffusion(
 ) -> Diffusion:
     place = next((folder / part for part in parts if (folder / part / "config.json").is_file()), folder)
     if not (place / "config.json").is_file() or not (place / WEIGHTS).is_file():
-        raise _bad(
-            folder, f"config.json and {WEIGHTS}", "something missing", "Weights are read as safetensors only."
-        )
+        raise _bad(folder, f"config.json and {WEIGHTS}", "something missing", "Weights are read as safetensors only.")
     config = read_object(place / "config.json")
     kind = config.get("_class_name")
     if kind not in MODELS:
@@ -214,16 +203,12 @@ def _check_weights(make: Callable[[Any], nn.Module], settings: Mapping[str, Any]
     for name in COUNTS:
         asked = settings.get(name, 0)
         if isinstance(asked, int) and asked > len(found):
-            raise _bad(
-                file.parent, f"{name} of at most the {len(found)} weights of its file", str(asked), AGAIN
-            )
+            raise _bad(file.parent, f"{name} of at most the {len(found)} weights of its file", str(asked), AGAIN)
     with torch.device("meta"):
         wanted = {name: list(value.shape) for name, value in make(settings).state_dict().items()}
     if found != wanted:
         odd = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
-        raise _bad(
-            file.parent, f"the {len(wanted)} weights of its network", f"others ({some(odd, 3)})", AGAIN
-        )
+        raise _bad(file.parent, f"the {len(wanted)} weights of its network", f"others ({some(odd, 3)})", AGAIN)
 
 
 def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str, Any]) -> Diffusion:
@@ -301,9 +286,7 @@ def _fetched(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as problem:
         remedy = "Check name, revision and network; or download it elsewhere and give its folder."
-        raise BadInput(
-            "prior", expected=f"the model {name}", got=str(problem)[:300], remedy=remedy
-        ) from problem
+        raise BadInput("prior", expected=f"the model {name}", got=str(problem)[:300], remedy=remedy) from problem
 
 
 def _shape(found: Any) -> tuple[int, int, int]:
@@ -314,7 +297,5 @@ def _shape(found: Any) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def _bad(
-    folder: Path, expected: str, got: str, remedy: str = "Check that this is the right folder."
-) -> BadInput:
+def _bad(folder: Path, expected: str, got: str, remedy: str = "Check that this is the right folder.") -> BadInput:
     return BadInput(f"prior {folder}", expected=expected, got=got, remedy=remedy)

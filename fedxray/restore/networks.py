@@ -49,9 +49,7 @@ def transformer(shape: tuple[int, int, int], classes: int, width: int) -> Any:
     """Return a diffusion transformer on square images; class number `classes` stands for no class."""
     channels, height, side = shape
     if height != side:
-        raise BadInput(
-            "kind", expected="square images for a dit", got=f"{height} x {side}", remedy="Use ddpm."
-        )
+        raise BadInput("kind", expected="square images for a dit", got=f"{height} x {side}", remedy="Use ddpm.")
     patch = next(size for size in (4, 2, 1) if height % size == 0)
     return diffusers_library().DiTTransformer2DModel(
         num_attention_heads=4,

@@ -22,14 +22,7 @@ from fedxray.files import TEMPORARY, room_for, sync_folder, sync_tree
 from fedxray.models.factory import own_surroundings
 from fedxray.progress import Report, Step, silent
 from fedxray.restore.loading import WEIGHTS, file_hash, record_hashes, write_card
-from fedxray.restore.networks import (
-    LEVELS,
-    PatchCritic,
-    ResidualRestorer,
-    diffusers_library,
-    transformer,
-    unet,
-)
+from fedxray.restore.networks import LEVELS, PatchCritic, ResidualRestorer, diffusers_library, transformer, unet
 from fedxray.seeds import fork
 
 KINDS = ("ddpm", "dit", "gan")
@@ -65,13 +58,9 @@ class Training:
         if self.width % 8:
             raise BadInput("width", expected="a multiple of 8", got=self.width, remedy="Try 32.")
         if not 0 < self.learning_rate < 1:
-            raise BadInput(
-                "learning_rate", expected="above 0 and below 1", got=self.learning_rate, remedy="Try 1e-3."
-            )
+            raise BadInput("learning_rate", expected="above 0 and below 1", got=self.learning_rate, remedy="Try 1e-3.")
         if not 0 <= self.averaging < 1 or not 0 <= self.noise <= 1:
-            raise BadInput(
-                "averaging", expected="averaging and noise below 1", got="more", remedy="Leave them out."
-            )
+            raise BadInput("averaging", expected="averaging and noise below 1", got="more", remedy="Leave them out.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +76,7 @@ class Images:
 def train_prior(images: Images, training: Training, folder: Path, *, report: Report = silent) -> Path:
     """Train a prior and write it, with its card, into a new folder, atomically."""
     if len(images.pixels) < LEAST:
-        raise BadInput(
-            "images", expected=f"at least {LEAST} images", got=len(images.pixels), remedy="Give more."
-        )
+        raise BadInput("images", expected=f"at least {LEAST} images", got=len(images.pixels), remedy="Give more.")
     check_place(folder)
     _check_sides(images.pixels, training)
     # Nothing is on the disk while it trains, so that a killed training leaves nothing behind.
@@ -133,9 +120,7 @@ def _check_sides(pixels: Tensor, training: Training) -> None:
         )
 
 
-def train_diffusion(
-    images: Images, training: Training, *, report: Report = silent
-) -> tuple[nn.Module, list[float]]:
+def train_diffusion(images: Images, training: Training, *, report: Report = silent) -> tuple[nn.Module, list[float]]:
     """Train a model that predicts the noise in a noisy image of a class; return it with its loss by step."""
     make = transformer if training.kind == "dit" else unet
     shape = images.pixels.shape[1], images.pixels.shape[2], images.pixels.shape[3]
@@ -264,9 +249,7 @@ def check_place(folder: Path) -> None:
     """Refuse a path that exists, or where no folder can be created."""
     taken = folder.is_symlink() or not folder.name
     if taken or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise BadInput(
-            "--out", expected="a new or empty folder", got=str(folder), remedy="Choose another --out."
-        )
+        raise BadInput("--out", expected="a new or empty folder", got=str(folder), remedy="Choose another --out.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         got = "" if os.access(folder.parent, os.W_OK) else f"{folder.parent}, where nothing may be written"

@@ -18,9 +18,7 @@ SIZES = (4, 6, 10)  # training records of every client
 SENSITIVE = 1  # the column of x that holds it
 COLUMNS = (
     Column(name="age", kind="continuous", positions=(0,), low=0.0, high=1000.0),
-    Column(
-        name="smoker", kind="categorical", positions=(1,), categories=("no", "yes"), codes=((-1.0,), (2.0,))
-    ),
+    Column(name="smoker", kind="categorical", positions=(1,), categories=("no", "yes"), codes=((-1.0,), (2.0,))),
     Column(name="weight", kind="continuous", positions=(2,), low=0.0, high=1.0),
 )
 

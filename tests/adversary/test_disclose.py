@@ -43,9 +43,9 @@ def given(grants: Grants) -> set[str]:
     """The names of all values in these grants."""
     empty = Grants()
     named = {name for name in vars(empty) if name not in ("names", "oracle")}
-    return {
-        name.replace("_", "-") for name in named if getattr(grants, name) is not getattr(empty, name)
-    } | set(grants.oracle)
+    return {name.replace("_", "-") for name in named if getattr(grants, name) is not getattr(empty, name)} | set(
+        grants.oracle
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(GRANTS) - {"bn-statistics"}))
@@ -253,9 +253,7 @@ def test_norm_statistics_are_those_of_every_batch_of_the_client() -> None:
         assert statistics["1.mean"].shape == statistics["1.var"].shape == (schedule.steps, 4)
         first = truth.train[1].x[schedule.used(0)] @ sent["0.weight"].T + sent["0.bias"]
         torch.testing.assert_close(statistics["1.mean"][0], first.sum(0) / len(first))
-        torch.testing.assert_close(
-            statistics["1.var"][0], ((first - first.mean(0)) ** 2).sum(0) / (len(first) - 1)
-        )
+        torch.testing.assert_close(statistics["1.var"][0], ((first - first.mean(0)) ** 2).sum(0) / (len(first) - 1))
 
 
 def test_running_statistics_are_made_of_the_granted_ones() -> None:

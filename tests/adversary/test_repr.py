@@ -26,11 +26,7 @@ def secret_space() -> Space:
     columns = (
         Column(name="age", kind="continuous", positions=(0,), low=0.0, high=SECRET),
         Column(
-            name="smoker",
-            kind="categorical",
-            positions=(1,),
-            categories=("no", f"{SECRET}"),
-            codes=((0.0,), (SECRET,)),
+            name="smoker", kind="categorical", positions=(1,), categories=("no", f"{SECRET}"), codes=((0.0,), (SECRET,))
         ),
     )
     return Space(kind="table", shape=(2,), target="regression", columns=columns, sensitive="smoker")
@@ -45,9 +41,7 @@ def holders() -> Iterator[object]:
     space = secret_space()
     records = secret_records(5)
     yield from (space, records, records.take(torch.tensor([0, 2])))
-    yield Dataset(
-        name="own.csv", x=records.x, y=records.y, space=space, raw={"age": np.full(5, SECRET)}, private=True
-    )
+    yield Dataset(name="own.csv", x=records.x, y=records.y, space=space, raw={"age": np.full(5, SECRET)}, private=True)
     model = nn.Linear(2, 1)
     for parameter in model.parameters():
         nn.init.constant_(parameter, SECRET)
@@ -78,9 +72,7 @@ def test_a_repr_is_short_and_shows_no_value() -> None:
     for holder in holders():
         text = repr(holder)
         assert text.startswith(type(holder).__name__) and len(text) <= LONGEST, text
-        assert not [part for part in ("7351", "6182", "7.35", "6.18", "tensor(", "array(") if part in text], (
-            text
-        )
+        assert not [part for part in ("7351", "6182", "7.35", "6.18", "tensor(", "array(") if part in text], text
         seen.add(type(holder).__name__)
     named = {"Dataset", "Evidence", "Grants", "Observation", "Records", "Transcript", "Truth", "View"}
     assert named <= seen
@@ -91,8 +83,7 @@ def test_a_repr_states_shapes_and_names() -> None:
     data = Dataset(name="own.csv", x=records.x, y=records.y, space=secret_space())
     assert repr(records) == "Records(5 of shape [2])"
     assert repr(data) == (
-        "Dataset('own.csv', records=5, "
-        "space=Space('table', shape=[2], target='regression', columns=[age, smoker]))"
+        "Dataset('own.csv', records=5, space=Space('table', shape=[2], target='regression', columns=[age, smoker]))"
     )
     assert repr(of_images(torch.zeros(3, 1, 8, 8))) == (
         "Evidence('images', status='ok', target=None, tensors=[inputs [3, 1, 8, 8]])"
@@ -102,10 +93,7 @@ def test_a_repr_states_shapes_and_names() -> None:
 def test_printing_an_observation_fetches_no_tensor() -> None:
     space, records = secret_space(), secret_records(4)
     federation = Federation(
-        space=space,
-        clients=(records, records),
-        model=nn.Linear(2, 1),
-        recipe=Recipe(loss="mse", learning_rate=1e-12),
+        space=space, clients=(records, records), model=nn.Linear(2, 1), recipe=Recipe(loss="mse", learning_rate=1e-12)
     )
     transcript, _ = simulate(federation, seed=0)
     view = roles.server(transcript, client=1)

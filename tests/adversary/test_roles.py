@@ -23,9 +23,7 @@ SEATS: dict[str, Callable[[Transcript], View]] = {
     "server": lambda transcript: roles.server(transcript, client=1),
     "eavesdropper": lambda transcript: roles.eavesdropper(transcript, client=1),
     "active-server": lambda transcript: roles.active_server(transcript, client=1),
-    "curious-client": lambda transcript: roles.curious_client(
-        transcript, seat=0, own=[federation().clients[0]]
-    ),
+    "curious-client": lambda transcript: roles.curious_client(transcript, seat=0, own=[federation().clients[0]]),
     "secure-aggregation": lambda transcript: roles.secure_aggregation(transcript),
 }
 READERS = {name: "client:0" if name == "curious-client" else roles.ROLES[name].reader for name in SEATS}
@@ -49,9 +47,7 @@ def test_every_role_is_in_this_test() -> None:
         ("secure-aggregation", True, 0, 3, 4),
     ],
 )
-def test_numbers_of_messages_that_a_role_sees(
-    role: str, secure: bool, singles: int, sums: int, models: int
-) -> None:
+def test_numbers_of_messages_that_a_role_sees(role: str, secure: bool, singles: int, sums: int, models: int) -> None:
     view = SEATS[role](played(secure_aggregation=secure)[0])
     found = view.ledger()
     assert (found["single_replies"], found["sums"], found["global_models"]) == (singles, sums, models)
@@ -129,9 +125,7 @@ def test_an_eavesdropper_does_not_know_the_number_of_examples() -> None:
 def test_a_sum_is_the_mean_of_the_replies_by_examples(role: str) -> None:
     transcript, _ = played()
     for one in SEATS[role](transcript).observations:
-        replies = [
-            transcript.shelf.get(f"reply/{one.round}/{client}").params["weight"] for client in range(3)
-        ]
+        replies = [transcript.shelf.get(f"reply/{one.round}/{client}").params["weight"] for client in range(3)]
         mean = sum(size * reply for size, reply in zip(SIZES, replies, strict=True)) / sum(SIZES)
         assert torch.allclose(one.update["weight"], torch.as_tensor(mean), atol=1e-6)
         assert one.contributors is None and one.examples is None

@@ -74,9 +74,7 @@ def test_steps_taken_by_hand() -> None:
     _, each, pixels = cost(best)
     for label in range(CLASSES):
         place = label if each[label] <= each[label + 3] else label + 3
-        torch.testing.assert_close(
-            found.tensors["inputs"][label], pixels[place].detach(), atol=1e-5, rtol=1e-4
-        )
+        torch.testing.assert_close(found.tensors["inputs"][label], pixels[place].detach(), atol=1e-5, rtol=1e-4)
     assert found.tensors["labels"].tolist() == [0, 1, 2]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.adversary.view import Own, PublicAttributes, View
 from fedxray.attacks.base import Attack
@@ -98,11 +97,7 @@ def test_imputation_learns_what_the_public_records_show() -> None:
         observations=(),
     )
     learned = view_with(
-        linear([[0.0, 0.0]]),
-        space,
-        own=(flipped,),
-        public_attributes=asked,
-        public_records=known.take(torch.arange(2)),
+        linear([[0.0, 0.0]]), space, own=(flipped,), public_attributes=asked, public_records=known.take(torch.arange(2))
     )
     assert codes(Imputation(), learned) == [-1.0] * 3  # its own records outvote two public ones
 
@@ -119,9 +114,7 @@ def images(count: int) -> Records:
 
 def image_view(known: Records, examples: int) -> View:
     space = table(0, shape=IMAGE, classes=3)
-    return view_with(
-        linear([[0.0] * 4] * 3), space, examples=examples, public_records=known
-    ).without_messages()
+    return view_with(linear([[0.0] * 4] * 3), space, examples=examples, public_records=known).without_messages()
 
 
 def test_mean_image() -> None:

@@ -12,12 +12,7 @@ from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
 from fedxray.attacks.attributes import gradient_match
-from fedxray.attacks.attributes.from_gradients import (
-    AttributeFromGradients,
-    hard_sample,
-    own_order,
-    round_counts,
-)
+from fedxray.attacks.attributes.from_gradients import AttributeFromGradients, hard_sample, own_order, round_counts
 from fedxray.attacks.attributes.gradient_match import (
     Products,
     cosines,
@@ -69,9 +64,7 @@ def client(
         batches = [Batch(x=x, y=wanted)] * made.epochs
         update = local_update(start, {}, batches, made, objective(model, loss)).update
         seen.append(
-            Observation(
-                round=number, start=start, update=update, kind="weights", contributors=(0,), examples=None
-            )
+            Observation(round=number, start=start, update=update, kind="weights", contributors=(0,), examples=None)
         )
         start = {name: value + update[name] for name, value in start.items()}
     given = PublicAttributes(x=filled(x, sensitive.positions, 0 * codes), y=wanted)
@@ -101,9 +94,7 @@ def every_value(view: View) -> Tensor:
     """All records under all values, [records, values, width]."""
     sensitive, given = view.space.column("s"), records_of(view)
     codes = sensitive.candidates(given.x)
-    return torch.stack(
-        [filled(given.x, sensitive.positions, one.expand(len(given.x), -1)) for one in codes], 1
-    )
+    return torch.stack([filled(given.x, sensitive.positions, one.expand(len(given.x), -1)) for one in codes], 1)
 
 
 def round_cosines(view: View, x: Tensor) -> Tensor:
@@ -199,9 +190,7 @@ def test_small_blocks_give_the_same_inner_products(monkeypatch: pytest.MonkeyPat
 def test_hard_samples_are_one_hot_have_a_slope_and_follow_the_softmax() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0]]).repeat(4000, 1).requires_grad_()
     drawn = hard_sample(logits, fork(0))
-    assert torch.allclose(drawn.sum(1), torch.ones(4000)) and set(
-        drawn.detach().round().unique().tolist()
-    ) == {0, 1}
+    assert torch.allclose(drawn.sum(1), torch.ones(4000)) and set(drawn.detach().round().unique().tolist()) == {0, 1}
     assert drawn.detach().mean(0).tolist() == pytest.approx(torch.softmax(logits[0], 0).tolist(), abs=0.03)
     (slope,) = torch.autograd.grad((drawn * torch.tensor([1.0, 0.0, 0.0])).sum(), logits)
     assert bool((slope[:, 0] > 0).all()) and bool((slope[:, 1:] < 0).all())

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
@@ -63,9 +62,7 @@ def test_a_negative_weight_can_say_one() -> None:
 
 
 @given(
-    seed=st.integers(0, 10_000),
-    theta_s=st.floats(-4, 4).filter(lambda value: abs(value) > 0.05),
-    low=st.floats(-2, 2),
+    seed=st.integers(0, 10_000), theta_s=st.floats(-4, 4).filter(lambda value: abs(value) > 0.05), low=st.floats(-2, 2)
 )
 def test_loss_comparison_is_the_two_step_rule_for_any_codes(seed: int, theta_s: float, low: float) -> None:
     high = low + 1.5
@@ -85,13 +82,9 @@ def test_loss_comparison_is_the_two_step_rule_for_any_codes(seed: int, theta_s: 
 
 
 def test_ties_go_to_the_first_value() -> None:
-    view = view_with(
-        linear([[2.0, 0.0]]), table(2, column((5.0, 3.0))), public_attributes=asked(PUBLIC, TARGETS)
-    )
+    view = view_with(linear([[2.0, 0.0]]), table(2, column((5.0, 3.0))), public_attributes=asked(PUBLIC, TARGETS))
     found = run(view)
-    assert (
-        found.tensors["codes"][:, 0].tolist() == [5.0] * 3 and found.tensors["margins"].tolist() == [0.0] * 3
-    )
+    assert found.tensors["codes"][:, 0].tolist() == [5.0] * 3 and found.tensors["margins"].tolist() == [0.0] * 3
 
 
 @given(st.integers(0, 10_000))

@@ -53,9 +53,7 @@ def test_before_training_it_makes_mixtures_of_components() -> None:
 def test_training_teaches_the_critic_and_changes_the_images() -> None:
     steps: list[Step] = []
     images = pictures(60)
-    found = learn_generator(
-        images, entries=4, width=8, steps=80, batch=16, draws=fork(0), report=steps.append
-    )
+    found = learn_generator(images, entries=4, width=8, steps=80, batch=16, draws=fork(0), report=steps.append)
     assert steps[-1].done == steps[-1].total == 80
     assert found.critic_loss == steps[-1].loss and (steps[-1].loss or 0) < (steps[0].loss or 0)
     codes = normal_like(torch.zeros(40, found.entries), fork(2))

@@ -27,9 +27,7 @@ def test_the_score_is_minus_the_loss_of_each_record() -> None:
 
 def test_for_classes_it_is_the_log_probability_of_the_label() -> None:
     records = Records(torch.tensor([[1.0], [0.0], [-1.0]]), torch.tensor([0, 0, 0]))
-    view = view_with(
-        linear([[1.0], [-1.0]]), table(1, classes=2), loss="cross-entropy", target_records=records
-    )
+    view = view_with(linear([[1.0], [-1.0]]), table(1, classes=2), loss="cross-entropy", target_records=records)
     found = MembershipLoss().run(view, generator=fork(0)).tensors["scores"]
     wanted = nn.functional.logsigmoid(torch.tensor([2.0, 0.0, -2.0]))
     assert torch.allclose(found, wanted)

@@ -24,11 +24,7 @@ def test_given_parameters_replace_those_of_the_model() -> None:
 
 def test_dropout_is_off_and_statistics_are_those_given() -> None:
     model = nn.Sequential(nn.BatchNorm1d(1, affine=False), nn.Dropout(0.9))
-    buffers = {
-        **buffers_of(model),
-        "0.running_mean": torch.tensor([3.0]),
-        "0.running_var": torch.tensor([4.0]),
-    }
+    buffers = {**buffers_of(model), "0.running_mean": torch.tensor([3.0]), "0.running_var": torch.tensor([4.0])}
     x = torch.tensor([[3.0], [7.0]])
     found = outputs(model, {}, buffers, x)
     assert torch.allclose(found, torch.tensor([[0.0], [2.0]]), atol=1e-4)

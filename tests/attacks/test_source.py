@@ -15,9 +15,7 @@ from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import linear, table, view_with
 
-ASKED = SourceRecords(
-    x=torch.tensor([[1.0], [1.0], [1.0]]), y=torch.tensor([1.0, 2.1, 2.9]), counts=(1, 0, 2)
-)
+ASKED = SourceRecords(x=torch.tensor([[1.0], [1.0], [1.0]]), y=torch.tensor([1.0, 2.1, 2.9]), counts=(1, 0, 2))
 
 
 def view_of(slopes: dict[tuple[int, int], float]) -> View:
@@ -73,9 +71,7 @@ def test_a_round_with_one_reply_tells_nothing() -> None:
 
 def test_what_is_known_of_one_client_is_not_taken_for_all() -> None:
     view = view_of({(0, 0): 1.0, (0, 1): 2.0})
-    knowledge = replace(
-        view.grants, names=("oracle-records", "source-records"), oracle={"oracle-records": ASKED}
-    )
+    knowledge = replace(view.grants, names=("oracle-records", "source-records"), oracle={"oracle-records": ASKED})
     with pytest.raises(Refused, match="oracle-records"):
         SourceFromModel(model=LocalModelOracle()).run(replace(view, grants=knowledge), generator=fork(0))
 

@@ -40,9 +40,7 @@ def write_toml(path: Path, document: dict[str, Any]) -> Path:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) or (
-        isinstance(value, list) and any(isinstance(one, dict) for one in value)
-    )
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict) for one in value))
 
 
 def _tables(name: str, value: Any) -> list[tuple[str, dict[str, Any]]]:

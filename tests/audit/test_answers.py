@@ -143,8 +143,6 @@ def kept_models(folder: Path, *, backwards: bool) -> list[dict[str, bytes]]:
 
 def test_a_model_of_a_client_is_made_once_and_the_same_for_any_order_of_cases(tmp_path: Path) -> None:
     forwards = kept_models(tmp_path / "forwards", backwards=False)
-    assert [len(one) for one in forwards] == [
-        3
-    ] * 5  # sources need all; attributes, controls and models no other
+    assert [len(one) for one in forwards] == [3] * 5  # sources need all; attributes, controls and models no other
     backwards = kept_models(tmp_path / "backwards", backwards=True)
     assert [len(one) for one in backwards] == [2, 3, 3, 3, 3] and backwards[-1] == forwards[-1]

@@ -61,9 +61,7 @@ def test_a_network_of_the_user_that_breaks_in_training_is_found_by_the_rehearsal
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "odd_network.py").write_text(OWN_MODEL)
     plan = make_plan(tiny(model=None) | {"model": {"factory": "odd_network:build"}}, tmp_path)
-    with pytest.raises(
-        BadInput, match=r"model\.factory: .*odd_network:build.*RuntimeError: only three at a time"
-    ):
+    with pytest.raises(BadInput, match=r"model\.factory: .*odd_network:build.*RuntimeError: only three at a time"):
         run_audit(plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -106,30 +104,19 @@ class Deadly:
         pass
 
     def run(
-        self,
-        tasks: Sequence[Task],
-        progress: Progress,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
         for task in tasks:
             if self.doomed not in task.label:
                 load(task.function)(*shared, task.item)
-        return [
-            TaskFailure(task=task, reason="killed by SIGKILL") for task in tasks if self.doomed in task.label
-        ]
+        return [TaskFailure(task=task, reason="killed by SIGKILL") for task in tasks if self.doomed in task.label]
 
 
 @pytest.mark.parametrize(
     ("doomed", "failed", "reason"),
-    [
-        ("client1", 1, "killed by SIGKILL"),
-        ("none.seed0-", 2, "the federation could not be run: killed by SIGKILL"),
-    ],
+    [("client1", 1, "killed by SIGKILL"), ("none.seed0-", 2, "the federation could not be run: killed by SIGKILL")],
 )
-def test_a_dead_worker_costs_its_own_cases_alone(
-    tmp_path: Path, doomed: str, failed: int, reason: str
-) -> None:
+def test_a_dead_worker_costs_its_own_cases_alone(tmp_path: Path, doomed: str, failed: int, reason: str) -> None:
     ended = run_audit(make_plan(tiny(), tmp_path), tmp_path / "out", engine=Deadly(doomed))
     assert ended.failed == failed
     assert {case["reason"] for case in ended.document["cases"] if case["status"] == "failed"} == {reason}
@@ -148,9 +135,7 @@ def test_a_log_is_kept_that_may_be_shared(tmp_path: Path) -> None:
 
 
 def test_a_plan_made_in_python_is_kept_as_one_that_can_be_run_again(tmp_path: Path) -> None:
-    plan = make_plan(
-        tiny(attack=[{"name": "attribute-from-model", "model": {"name": "global-model"}}]), tmp_path
-    )
+    plan = make_plan(tiny(attack=[{"name": "attribute-from-model", "model": {"name": "global-model"}}]), tmp_path)
     ended = run_audit(plan, tmp_path / "out")
     again = read_plan(ended.folder / "plan.toml")
     assert again.digest() == plan.digest() and again.text == (ended.folder / "plan.toml").read_bytes()

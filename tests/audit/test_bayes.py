@@ -98,15 +98,9 @@ def test_expected_improvement_is_what_it_is_called(extra: Any, mean: float) -> N
 
     for deviation in (0.2, 1.0, 3.0):
         ends = mean - 12 * deviation, lowest
-        gain = (
-            quad(lambda f, d=deviation: (lowest - f) * norm.pdf(f, mean, d), *ends)[0]
-            if ends[0] < ends[1]
-            else 0
-        )
+        gain = quad(lambda f, d=deviation: (lowest - f) * norm.pdf(f, mean, d), *ends)[0] if ends[0] < ends[1] else 0
         assert theirs(deviation) == pytest.approx(gain, rel=1e-6)
-        assert improvement(lowest, np.array([mean]), np.array([deviation]))[0] == pytest.approx(
-            gain, rel=1e-6
-        )
+        assert improvement(lowest, np.array([mean]), np.array([deviation]))[0] == pytest.approx(gain, rel=1e-6)
     far, sure = torch.tensor([-1e3], dtype=torch.float64), torch.tensor([1e-2], dtype=torch.float64)
     assert math.isfinite(float(logei(far, sure, -lowest))), "above 0 also where nothing is to be expected"
     assert theirs(1e-9) == pytest.approx(max(lowest - mean, 0.0), abs=1e-8)
@@ -136,9 +130,7 @@ def test_what_is_asked_depends_on_the_trials_and_the_seed_alone(extra: Any) -> N
     def recall(key: str, make: Any) -> Any:
         return kept.setdefault(key, [{"x": 0.125}] * 3)
 
-    assert ask(study, done, fork(0), recall) == [{"x": 0.125}] * 3, (
-        "points are remembered by what they follow from"
-    )
+    assert ask(study, done, fork(0), recall) == [{"x": 0.125}] * 3, "points are remembered by what they follow from"
     ask(study, other, fork(0), recall)
     ask(study, done, fork(0), recall)
     assert len(kept) == 2

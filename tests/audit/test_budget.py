@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.plan import make_plan
@@ -50,9 +49,7 @@ def chosen(seconds: float, **more: int) -> Choice:
     return choose(whole(**more), Budget(text="x", seconds=seconds / budgets.SPARE))
 
 
-@pytest.mark.parametrize(
-    ("said", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), ("1m5s", 65)]
-)
+@pytest.mark.parametrize(("said", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), ("1m5s", 65)])
 def test_times_in_words(said: str, seconds: float) -> None:
     assert parse_budget(said, 3) == Budget(text=said, seconds=seconds, workers=3)
 
@@ -63,14 +60,7 @@ def test_what_is_no_time_is_refused(said: str) -> None:
         parse_budget(said)
 
 
-KEPT: dict[str, Any] = {
-    "budget": "5s",
-    "seconds": 5.0,
-    "workers": 1,
-    "seeds": [0],
-    "steps": {},
-    "left_out": [],
-}
+KEPT: dict[str, Any] = {"budget": "5s", "seconds": 5.0, "workers": 1, "seeds": [0], "steps": {}, "left_out": []}
 
 
 def test_a_choice_about_everyone_at_once_is_kept_and_a_damaged_one_refused(tmp_path: Path) -> None:
@@ -104,12 +94,8 @@ def test_first_clients_go_then_steps_then_clients_then_seeds() -> None:
         chosen(36)
 
 
-@given(
-    seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), workers=st.integers(1, 4)
-)
-def test_what_is_chosen_fits_and_no_attack_is_lost(
-    seconds: float, clients: int, seeds: int, workers: int
-) -> None:
+@given(seconds=st.floats(1, 5000), clients=st.integers(1, 12), seeds=st.integers(1, 4), workers=st.integers(1, 4))
+def test_what_is_chosen_fits_and_no_attack_is_lost(seconds: float, clients: int, seeds: int, workers: int) -> None:
     plan = whole(clients, seeds)
     asked = Budget(text="x", seconds=seconds, workers=workers)
     try:
@@ -199,9 +185,7 @@ def test_short_cases_go_first_on_a_clock(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slow_clock")
-def test_no_time_for_a_federation_is_the_outcome_of_its_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_time_for_a_federation_is_the_outcome_of_its_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: Iterator[float] = iter([0.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = run_audit(make_plan(tiny(), tmp_path), tmp_path / "out", budget="1h")
@@ -218,11 +202,7 @@ class Late:
         pass
 
     def run(
-        self,
-        tasks: Sequence[Task],
-        progress: Progress,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
         for waiting in tasks:
             load(waiting.function)(*shared, waiting.item)
@@ -264,9 +244,7 @@ def test_power_checks_are_counted_where_a_verdict_may_wait_for_one() -> None:
     assert found.seconds() == pytest.approx(room, abs=0.5)
 
 
-def test_an_estimate_holds_the_power_checks_of_attacks_that_can_be_checked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_estimate_holds_the_power_checks_of_attacks_that_can_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 0.01)
     attacks = [
         {"name": "membership-loss"},

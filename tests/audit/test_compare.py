@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.judge.compare import MATCHED, compare
 from fedxray.cli.decide import compare_lines
@@ -17,11 +16,7 @@ def row(low: float | None, high: float | None, **changes: Any) -> dict[str, Any]
     made: dict[str, Any] = {"attack": "a", "role": "server", "defence": "none", "aware": None}
     made |= {"metric": "accuracy", "oracle": False, "verdict": "leaks", "over": "majority", "low": low}
     made |= {"n": 8, "reason": "it is so"}
-    return (
-        made
-        | {"high": high, "difference": None if low is None or high is None else (low + high) / 2}
-        | changes
-    )
+    return made | {"high": high, "difference": None if low is None or high is None else (low + high) / 2} | changes
 
 
 def useful(low: float, high: float, metric: str = "accuracy") -> dict[str, Any]:
@@ -54,11 +49,7 @@ def test_utility_is_worse_on_its_own_side() -> None:
 
 def test_rows_are_matched_by_what_they_are_about_and_oracles_are_left_out() -> None:
     first = audit(row(0, 0.1), row(0, 0.1, aware=True, defence="dp"), row(0, 0.1, attack="old"))
-    second = audit(
-        row(0.2, 0.3),
-        row(0.2, 0.3, aware=False, defence="dp"),
-        row(0.9, 1.0, attack="old", oracle=True),
-    )
+    second = audit(row(0.2, 0.3), row(0.2, 0.3, aware=False, defence="dp"), row(0.9, 1.0, attack="old", oracle=True))
     found = compare(first, second)
     assert [one.title for one in found.changes] == ["a (server), none: accuracy_over_floor"]
     assert len(found.only_first) == 2 and found.only_second == (
@@ -103,9 +94,7 @@ def test_what_differs_in_the_plans_is_named() -> None:
 
 
 def test_what_is_printed() -> None:
-    first = audit(
-        row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr")
-    )
+    first = audit(row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr"))
     second = audit(row(0.2, 0.3), row(0.1, 0.2, metric="auc"), row(0, 1, metric="psnr", over="mean-image"))
     text = [line.replace("\N{NO-BREAK SPACE}", " ") for line in compare_lines(compare(first, second))]
     assert text == [
@@ -127,7 +116,5 @@ def test_what_is_printed() -> None:
 
 
 def test_names_cannot_steer_the_terminal() -> None:
-    text = compare_lines(
-        compare(audit(row(0, 0.1, attack="a\x1b[2J")), audit(row(0.2, 0.3, attack="a\x1b[2J")))
-    )
+    text = compare_lines(compare(audit(row(0, 0.1, attack="a\x1b[2J")), audit(row(0.2, 0.3, attack="a\x1b[2J"))))
     assert "\x1b" not in "".join(text)

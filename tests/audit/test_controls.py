@@ -52,8 +52,7 @@ def test_a_spared_control_is_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     needed = [
         preflight(
             make_plan(
-                {**images, "attack": [{"name": "inverting-gradients", "steps": 10, "targets": 1, **more}]},
-                tmp_path,
+                {**images, "attack": [{"name": "inverting-gradients", "steps": 10, "targets": 1, **more}]}, tmp_path
             )
         ).seconds
         for more in ({}, {"controls": ["held-out"]})

@@ -42,10 +42,7 @@ def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     results = json.loads((folder / "results.json").read_bytes())
     assert results == ended.document and ended.failed == 0
     assert [plan["name"] for plan in results["plan"]["plans"]] == ["one", "two"]
-    assert {(row["plan"], row["attack"]) for row in results["summary"]} == {
-        ("one", "a (one)"),
-        ("two", "a (two)"),
-    }
+    assert {(row["plan"], row["attack"]) for row in results["summary"]} == {("one", "a (one)"), ("two", "a (two)")}
     assert {row["plan"] for row in results["utility"]} == {"one", "two"}
     assert (folder / "plan-one.toml").read_bytes() == b"one"
     outside = {path.name for path in folder.iterdir()}

@@ -96,9 +96,7 @@ def test_a_task_whose_worker_dies_is_tried_again_alone(tmp_path: Path, two_worke
     assert progress.calls[-1] == (3, 3, "a"), "it comes last"
 
 
-def test_a_task_that_kills_two_workers_is_given_up_with_the_signal(
-    tmp_path: Path, two_workers: Processes
-) -> None:
+def test_a_task_that_kills_two_workers_is_given_up_with_the_signal(tmp_path: Path, two_workers: Processes) -> None:
     progress = ProgressLog()
     tasks = [task(tmp_path, "die", "a", times=9), task(tmp_path, "leave", "b"), task(tmp_path, "note", "c")]
     failures = two_workers.run(tasks, progress)
@@ -125,9 +123,7 @@ def test_a_task_that_dies_of_its_memory_is_given_up_with_the_peak(tmp_path: Path
     assert reported and 300 < int(reported[1]) < 600
 
 
-def test_what_a_user_can_fix_stops_the_work_with_its_own_message(
-    tmp_path: Path, two_workers: Processes
-) -> None:
+def test_what_a_user_can_fix_stops_the_work_with_its_own_message(tmp_path: Path, two_workers: Processes) -> None:
     for engine in (Inline(), two_workers):
         with pytest.raises(BadInput, match=r"x: expected y, got z\. Fix it\."):
             engine.run([task(tmp_path, "refuse", "a")], ProgressLog())
@@ -192,10 +188,7 @@ def test_engines_by_name() -> None:
     assert make_engine("processes", 3).jobs == 3  # type: ignore[attr-defined]
     assert make_engine("processes", None).jobs == cores()  # type: ignore[attr-defined]
     assert make_engine("ray", 3, "auto").address == "auto"  # type: ignore[attr-defined]
-    for name, jobs, words in (
-        ("proceses", None, "processes"),
-        ("inline", 2, "--jobs"),
-    ):
+    for name, jobs, words in (("proceses", None, "processes"), ("inline", 2, "--jobs")):
         with pytest.raises(BadInput, match=words):
             make_engine(name, jobs)
     with pytest.raises(BadInput, match=r"--address.*--engine ray"):
@@ -209,9 +202,7 @@ def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def plan_for_both() -> Any:
-    return make_plan(
-        tiny(seeds=[0, 1], attack=[{"name": "attribute-from-model"}, {"name": "membership-loss"}]), HERE
-    )
+    return make_plan(tiny(seeds=[0, 1], attack=[{"name": "attribute-from-model"}, {"name": "membership-loss"}]), HERE)
 
 
 def timeless(document: dict[str, Any]) -> dict[str, Any]:

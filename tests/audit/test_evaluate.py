@@ -48,19 +48,12 @@ def _played(text: str) -> tuple[Any, Any]:
     return simulate(prepare(make_plan(tiny(**json.loads(text)), HERE), "none", 0).federation, seed=0)
 
 
-def context(
-    attack: dict[str, Any] = PLAIN, client: int = 1, aware: bool | None = None, **changes: Any
-) -> CaseContext:
+def context(attack: dict[str, Any] = PLAIN, client: int = 1, aware: bool | None = None, **changes: Any) -> CaseContext:
     changes = {"data": {"clients": 3, "records": 30, "holdout": 0.2}, **changes}
     transcript, truth = _played(json.dumps(changes))
     part = make_plan(tiny(**{**changes, "attack": [attack]}), HERE).attacks[0]
     return CaseContext(
-        part=part,
-        attack=part.make(HERE),
-        transcript=transcript,
-        truth=truth,
-        client=client,
-        aware=aware,
+        part=part, attack=part.make(HERE), transcript=transcript, truth=truth, client=client, aware=aware
     )
 
 
@@ -86,14 +79,9 @@ def test_a_case_by_hand() -> None:
     assert found.controls["other-client"] == scored(made, view(client=2), attack)
     assert found.controls["global-model"] == scored(made, view(), AttributeFromModel(model=GlobalModel()))
     bare = roles.server(
-        made.transcript,
-        client=1,
-        grants=disclose(made.truth, ["public-attributes", "public-records"], client=1),
+        made.transcript, client=1, grants=disclose(made.truth, ["public-attributes", "public-records"], client=1)
     ).without_messages()
-    assert found.floors == {
-        "majority": scored(made, bare, Majority()),
-        "imputation": scored(made, bare, Imputation()),
-    }
+    assert found.floors == {"majority": scored(made, bare, Majority()), "imputation": scored(made, bare, Imputation())}
     assert set(found.controls) == {"held-out", "other-client", "global-model"} and not found.oracle
 
 
@@ -109,9 +97,7 @@ def test_controls_of_sources_by_hand(name: str) -> None:
         return roles.server(made.transcript, client=1, grants=grants)
 
     assert found.controls["held-out"] == scored(made, view("holdout"), made.attack, "holdout")
-    seen = tuple(
-        replace(one, contributors=((one.contributors[0] + 1) % 3,)) for one in view("train").observations
-    )
+    seen = tuple(replace(one, contributors=((one.contributors[0] + 1) % 3,)) for one in view("train").observations)
     turned = scored(made, replace(view("train"), observations=seen), made.attack)
     assert found.controls["other-client"] == pytest.approx(turned)
     alone = context({"name": name}, data={"clients": 3, "records": 30, "holdout": 0.0})
@@ -133,11 +119,7 @@ def test_the_ledger_says_who_knows_what() -> None:
     assert ledger["role"] == "server" and ledger["grants"] == ["public-attributes", "recipe"]
     assert (ledger["target"], ledger["seats"], ledger["aware"], ledger["single_replies"]) == (1, [], None, 6)
     assert ledger["sees"] == roles.ROLES["server"].sees and ledger["oracle"] is False
-    assert (ledger["sensitive"], ledger["target_column"], ledger["target_standardised"]) == (
-        "smoker",
-        "bill",
-        True,
-    )
+    assert (ledger["sensitive"], ledger["target_column"], ledger["target_standardised"]) == ("smoker", "bill", True)
 
 
 def test_without_held_out_or_public_records_there_is_no_such_control_or_floor() -> None:
@@ -168,9 +150,7 @@ def test_a_model_is_held_against_another_clients_optimum_and_one_of_another_seed
     scores = {"parameter_distance", "zest", "training_loss"}
     assert scores <= found.score.means.keys() and scores <= found.floors["other-optimum"].keys()
     assert found.ceilings == {"same-client-other-seed": dict(same_client_other_seed(made.truth, 1).means)}
-    assert found.ceilings["same-client-other-seed"].keys() == found.score.means.keys() - {
-        "parameter_distance"
-    }
+    assert found.ceilings["same-client-other-seed"].keys() == found.score.means.keys() - {"parameter_distance"}
     assert evaluate(context()).ceilings == {}
 
 
@@ -206,14 +186,7 @@ def image_case(attack: dict[str, Any]) -> tuple[CaseContext, CaseOutcome]:
     plan = make_plan(document, HERE)
     transcript, truth = simulate(prepare(plan, "none", 0).federation, seed=0)
     part = plan.attacks[0]
-    made = CaseContext(
-        part=part,
-        attack=part.make(HERE),
-        transcript=transcript,
-        truth=truth,
-        client=1,
-        aware=None,
-    )
+    made = CaseContext(part=part, attack=part.make(HERE), transcript=transcript, truth=truth, client=1, aware=None)
     return made, evaluate(made)
 
 
@@ -240,9 +213,7 @@ def test_attacks_within_attacks() -> None:
     assert declared_grants(nested) == {"target-records", "oracle-records"}
     assert adapts(nested) is False
     assert without_client_model(nested) == MembershipLoss(model=GlobalModel())
-    assert (
-        without_client_model(LastReturned()) == GlobalModel() and without_client_model(LabelsIdlg()) is None
-    )
+    assert without_client_model(LastReturned()) == GlobalModel() and without_client_model(LabelsIdlg()) is None
 
 
 def test_an_oracle_is_marked() -> None:

@@ -14,9 +14,7 @@ from fedxray.federation.truth import Truth
 from tests.adversary.clinics import federation
 
 RANGE = Column(name="age", kind="continuous", positions=(0,), low=-1.0, high=3.0)
-CHOICE = Column(
-    name="smoker", kind="categorical", positions=(1,), categories=("no", "yes"), codes=((0.0,), (1.0,))
-)
+CHOICE = Column(name="smoker", kind="categorical", positions=(1,), categories=("no", "yes"), codes=((0.0,), (1.0,)))
 
 
 @pytest.fixture

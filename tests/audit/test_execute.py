@@ -17,8 +17,7 @@ from fedxray.attacks.evidence import of_membership
 from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.judge.results import versions
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run import execute
-from fedxray.audit.run import execute as room
+from fedxray.audit.run import execute, execute as room
 from fedxray.audit.run.execute import (
     ended_cases,
     execute_case,
@@ -123,11 +122,7 @@ def test_a_case_that_breaks_is_an_outcome(
 
 @pytest.mark.parametrize(
     ("score", "status", "kept"),
-    [
-        (float("nan"), "ok", {"accuracy": None}),
-        (float("inf"), "ok", {"accuracy": None}),
-        (object(), "failed", {}),
-    ],
+    [(float("nan"), "ok", {"accuracy": None}), (float("inf"), "ok", {"accuracy": None}), (object(), "failed", {})],
 )
 def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, score: Any, status: str, kept: dict[str, Any]
@@ -143,14 +138,10 @@ def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
     assert (found["status"], found["scores"]) == (status, kept)
 
 
-def test_a_case_keeps_its_time_by_the_clock_and_of_the_processor(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_case_keeps_its_time_by_the_clock_and_of_the_processor(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _, cases = planned()
     clock, processor = iter([10.0, 12.5004]), iter([3.0, 3.25])
-    monkeypatch.setattr(
-        room, "time", SimpleNamespace(perf_counter=clock.__next__, process_time=processor.__next__)
-    )
+    monkeypatch.setattr(room, "time", SimpleNamespace(perf_counter=clock.__next__, process_time=processor.__next__))
     monkeypatch.setattr(room, "run_of", broken)
     execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)
@@ -210,9 +201,7 @@ def no_proof(index: Path) -> None:
         swap_replies, cut_shard, alter_shard, no_proof, Path.unlink, lambda index: shutil.rmtree(index.parent),
     ],
 )  # fmt: skip
-def test_a_run_that_was_altered_is_removed_and_its_cases_fail(
-    store: Store, damage: Callable[[Path], Any]
-) -> None:
+def test_a_run_that_was_altered_is_removed_and_its_cases_fail(store: Store, damage: Callable[[Path], Any]) -> None:
     plan, runs, cases = planned()
     execute_run(plan, store, runs[0])
     damage(store.run_folder(runs[0].id) / "transcript" / "transcript.json")
@@ -238,9 +227,7 @@ def test_a_run_that_was_altered_is_removed_and_its_cases_fail(
         ({"messages": []}, r"rounds = \[0, 1\] as in the plan, got \[\]"),
     ],
 )
-def test_a_run_with_a_proof_must_be_of_this_federation(
-    store: Store, changes: dict[str, Any], words: str
-) -> None:
+def test_a_run_with_a_proof_must_be_of_this_federation(store: Store, changes: dict[str, Any], words: str) -> None:
     plan, runs, _ = planned()
     execute_run(plan, store, runs[0])
     folder = store.run_folder(runs[0].id)

@@ -27,21 +27,13 @@ HERE = Path(__file__).parent
 def context() -> CaseContext:
     """A client of a small data set with classes."""
     plan = make_plan(
-        tiny(data=None, attack=[{"name": "membership-loss"}])
-        | {"data": {"name": "digits", "clients": 2, "limit": 20}},
+        tiny(data=None, attack=[{"name": "membership-loss"}]) | {"data": {"name": "digits", "clients": 2, "limit": 20}},
         HERE,
     )
     federation = replace(prepare(plan, "none", 0).federation, rounds=1)
     transcript, truth = simulate(federation, seed=0)
     part = plan.attacks[0]
-    return CaseContext(
-        part=part,
-        attack=part.make(HERE),
-        transcript=transcript,
-        truth=truth,
-        client=1,
-        aware=None,
-    )
+    return CaseContext(part=part, attack=part.make(HERE), transcript=transcript, truth=truth, client=1, aware=None)
 
 
 def images(context: CaseContext, **records: Any) -> Scored:
@@ -71,9 +63,7 @@ def test_classes_have_the_mean_of_their_records_beside_the_floors(context: CaseC
     labels = context.truth.train[1].y
     values = [float(place) for place in range(20)]
     floor = images(context, psnr=[2.0 * value for value in values])
-    found = by_class(context, images(context, psnr=values), {"mean-image": floor, "x": images(context)})[
-        "psnr"
-    ]
+    found = by_class(context, images(context, psnr=values), {"mean-image": floor, "x": images(context)})["psnr"]
     for label in labels.unique().tolist():
         own = [values[place] for place in range(20) if int(labels[place]) == label]
         mean = pytest.approx(sum(own) / len(own))
@@ -88,9 +78,7 @@ def test_members_are_named_by_their_place_before_the_mixing(context: CaseContext
     is_it = (asked.x.flatten(1) == own.x[wanted].flatten()).all(1) & inside
     scores[is_it] = 5.0
     guess = of_membership(scores)
-    found = exposed_records(context, Scored(evidence=guess, scores=score(guess, context.truth, client=1)))[
-        "auc"
-    ]
+    found = exposed_records(context, Scored(evidence=guess, scores=score(guess, context.truth, client=1)))["auc"]
     assert found[0] == {"record": wanted, "value": 1.0, "sure": 5.0} and found[1]["value"] == 0.5
 
 
@@ -99,14 +87,7 @@ def test_attributes_are_named_by_place_and_by_how_sure_the_attacker_is() -> None
     federation = prepare(plan, "none", 0).federation
     transcript, truth = simulate(federation, seed=0)
     part = plan.attacks[0]
-    made = CaseContext(
-        part=part,
-        attack=part.make(HERE),
-        transcript=transcript,
-        truth=truth,
-        client=0,
-        aware=None,
-    )
+    made = CaseContext(part=part, attack=part.make(HERE), transcript=transcript, truth=truth, client=0, aware=None)
     column = truth.space.column("smoker")
     rows, own = attribute_rows(truth, 0), truth.train[0]
     sure = torch.rand(len(rows), generator=torch.Generator().manual_seed(1))

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.judge.gate import judge_gates, read_policy
 from fedxray.audit.judge.verdict import NO_POWER_CHECK, NO_ROOM, NOT_ALL_ENDED
@@ -56,11 +55,7 @@ def test_a_plain_metric_is_judged_on_the_interval_of_its_mean() -> None:
 
 
 def test_the_worst_seat_and_attacker_counts() -> None:
-    rows = [
-        row(0.0, 0.05, aware=False),
-        row(0.2, 0.3, aware=True),
-        row(0.05, 0.2, role="eavesdropper", aware=True),
-    ]
+    rows = [row(0.0, 0.05, aware=False), row(0.2, 0.3, aware=True), row(0.05, 0.2, role="eavesdropper", aware=True)]
     found = judge_gates(results(*rows))[0]
     assert (found.outcome, found.role, found.aware) == ("fail", "server", True)
     seated = judge_gates(results(*rows, gate=[RULE | {"role": "eavesdropper"}]))[0]
@@ -68,10 +63,7 @@ def test_the_worst_seat_and_attacker_counts() -> None:
     points = "10\N{NO-BREAK SPACE}points"
     assert found.title == f"a: accuracy_over_floor at most {points} under none"  # whichever row decides
     wider = [row(0.2, 0.3), row(0.0, 0.9, role="eavesdropper")]  # a fail stays one beside a vaguer row
-    assert (judge_gates(results(*wider))[0].outcome, judge_gates(results(*wider))[0].role) == (
-        "fail",
-        "server",
-    )
+    assert (judge_gates(results(*wider))[0].outcome, judge_gates(results(*wider))[0].role) == ("fail", "server")
     open_row = judge_gates(results(row(0.0, 0.05), row(None, None, role="eavesdropper")))[0]
     assert open_row.outcome == "inconclusive" and open_row.role == "eavesdropper"
 

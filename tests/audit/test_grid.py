@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.grid import Case, expand, run_id
@@ -71,15 +70,11 @@ def test_ids_are_stable_and_safe_as_file_names() -> None:
     _, cases = grid(attack=[{"name": "attribute-from-model", "label": "Ä/../b [x=1]"}])
     assert cases[0].id == "b-x-1-.server.none.seed0.client0-" + cases[0].id.rpartition("-")[2]
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,120}", case.id) for case in cases)
-    assert run_id("none", 0) == "none.seed0-f9ad680ea4", (
-        "ids must not change, or old audits cannot be resumed"
-    )
+    assert run_id("none", 0) == "none.seed0-f9ad680ea4", "ids must not change, or old audits cannot be resumed"
 
 
 @given(st.lists(st.text(min_size=1, max_size=200), min_size=2, max_size=6, unique=True), st.integers(0, 9))
-def test_different_defences_have_different_ids_even_where_case_is_ignored(
-    labels: list[str], seed: int
-) -> None:
+def test_different_defences_have_different_ids_even_where_case_is_ignored(labels: list[str], seed: int) -> None:
     ids = [run_id(label, seed) for label in labels]
     assert len({one.lower() for one in ids}) == len(labels)
     assert all(re.fullmatch(r"[a-z0-9._-]{1,120}", one) and ".." not in one[:2] for one in ids)

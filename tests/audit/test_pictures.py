@@ -37,10 +37,7 @@ def test_each_original_stands_beside_its_guess() -> None:
     found = pictures(of_images(guess), truth, 1, dataset)
     assert found is not None and found["title"] == "client 1, 2 images" and found["private"] is True
     first, second = found["images"]
-    assert first["original"] == [[0.25, 0.25], [0.25, 0.25]] and first["guess"] == [
-        [0.26, 0.26],
-        [0.26, 0.26],
-    ]
+    assert first["original"] == [[0.25, 0.25], [0.25, 0.25]] and first["guess"] == [[0.26, 0.26], [0.26, 0.26]]
     assert (first["caption"], second["caption"]) == ("40.0 dB", "20.0 dB")
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.plan import Plan, load_arguments, make_plan, read_plan, split_arguments
 from fedxray.audit.plan.schema import to_toml
@@ -181,10 +180,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 def test_recorded_rounds_may_be_read() -> None:
     for record in ("all", "last", "every-3", [5]):
         plan = make_plan(
-            tiny(
-                federation={"rounds": 9, "record": record}, attack=[{"name": "last-returned", "rounds": [8]}]
-            ),
-            HERE,
+            tiny(federation={"rounds": 9, "record": record}, attack=[{"name": "last-returned", "rounds": [8]}]), HERE
         )
         assert plan.attacks[0].rounds == [8] and plan.federation.record == record
 
@@ -229,9 +225,7 @@ def test_any_value_anywhere_is_taken_or_refused_but_never_crashes(name: str, val
 
 
 @given(st.sampled_from(["data", "model", "federation"]), st.text(max_size=12), json_values)
-def test_any_key_in_any_table_is_taken_or_refused_but_never_crashes(
-    table: str, key: str, value: object
-) -> None:
+def test_any_key_in_any_table_is_taken_or_refused_but_never_crashes(table: str, key: str, value: object) -> None:
     document = tiny()
     document[table][key] = value
     try:
@@ -292,12 +286,7 @@ def test_factories_are_listed_and_not_imported() -> None:
 def test_arguments_go_to_the_loader_and_to_the_partition() -> None:
     plan = make_plan(tiny(data={"partition": "dirichlet", "alpha": 2.0, "noise": 0.5}), HERE)
     loading, dividing = load_arguments(plan.data, plan.folder, 7), split_arguments(plan.data, 7)
-    assert (
-        loading["noise"] == 0.5
-        and loading["clients"] == 2
-        and loading["seed"] == 7
-        and "alpha" not in loading
-    )
+    assert loading["noise"] == 0.5 and loading["clients"] == 2 and loading["seed"] == 7 and "alpha" not in loading
     assert dividing["alpha"] == 2.0 and dividing["clients"] == 2 and "noise" not in dividing
 
 
@@ -311,10 +300,7 @@ def test_own_data_lies_beside_the_plan(tmp_path: Path) -> None:
 def test_own_data_may_lie_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    for path, place in (
-        ("~/mine.csv", tmp_path / "mine.csv"),
-        ("~nobody-here/x.csv", HERE / "~nobody-here/x.csv"),
-    ):
+    for path, place in (("~/mine.csv", tmp_path / "mine.csv"), ("~nobody-here/x.csv", HERE / "~nobody-here/x.csv")):
         plan = make_plan(tiny(data=None) | {"data": {"path": path, "target": "y", "clients": 2}}, HERE)
         assert load_arguments(plan.data, plan.folder, 0)["path"] == place
 

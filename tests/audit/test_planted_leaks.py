@@ -46,9 +46,7 @@ def test_network_recipe_and_rounds_stay_and_the_defence_goes() -> None:
     own = prepare(plan, "gaussian-noise", 0).federation
     found = planted(plan, "attributes")
     assert found.recipe == own.recipe and found.rounds == own.rounds and found.record == own.record
-    assert all(
-        torch.equal(a, b) for a, b in zip(found.model.parameters(), own.model.parameters(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(found.model.parameters(), own.model.parameters(), strict=True))
     assert found.defence == NoDefence() and found.participation == 1.0
     assert len(found.clients) == 6 and len(own.clients) == 2
 
@@ -111,9 +109,7 @@ def test_one_record_unlike_the_public_ones(kind: str) -> None:
 
 
 def test_batch_norm_gets_company() -> None:
-    plan = digits(
-        model={"name": "resnet9", "norm": "batch", "width": 4}, federation={"rounds": 1, "batch_size": 3}
-    )
+    plan = digits(model={"name": "resnet9", "norm": "batch", "width": 4}, federation={"rounds": 1, "batch_size": 3})
     found = planted(plan, "images")
     assert [len(one) for one in found.clients] == [3] * 6
 
@@ -151,9 +147,7 @@ def test_sums_are_over_no_more_clients_than_the_plan_has() -> None:
 
 
 def test_a_curious_client_keeps_its_seat() -> None:
-    plan = plan_of(
-        data={"clients": 3}, attack=[{"name": "membership-loss", "role": "curious-client", "seat": 2}]
-    )
+    plan = plan_of(data={"clients": 3}, attack=[{"name": "membership-loss", "role": "curious-client", "seat": 2}])
     assert len(planted(plan, "membership").clients) == 7
 
 

@@ -76,11 +76,7 @@ def test_too_few_clients_make_several_runs_and_seats_are_spared() -> None:
 
 def test_a_planted_leak_must_be_found_by_the_margin() -> None:
     seen = power_rows(plan_of(), ["a"], [planted_case(0.9 + client / 100, client) for client in range(6)])
-    assert (
-        seen[0]["passed"]
-        and seen[0]["planted"] == "attributes"
-        and "finds a planted leak" in seen[0]["reason"]
-    )
+    assert seen[0]["passed"] and seen[0]["planted"] == "attributes" and "finds a planted leak" in seen[0]["reason"]
     power = powers(seen)["a", "accuracy"]
     assert power.passed and power.gain == pytest.approx((0.925 - 0.5) / 0.05)
     blind = power_rows(plan_of(), ["a"], [planted_case(0.5 + client / 100, client) for client in range(6)])

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import preflight as reckoned
-from fedxray.audit.run import preflight as room
+from fedxray.audit.run import preflight as reckoned, preflight as room
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.preflight import Estimate, attack_steps, preflight, rehearse
 from fedxray.audit.run.prepare import prepare
@@ -66,9 +65,7 @@ def test_a_view_that_lacks_something(attack: dict[str, Any], words: str) -> None
 
 def test_what_needs_no_reply_of_one_client_may_start() -> None:
     for role in ("curious-client", "secure-aggregation"):
-        assert (
-            look(attack=[{"name": "attribute-from-model", "role": role, "model": "global-model"}]).cases > 0
-        )
+        assert look(attack=[{"name": "attribute-from-model", "role": role, "model": "global-model"}]).cases > 0
 
 
 def test_members_cannot_be_inferred_without_held_out_records() -> None:
@@ -76,10 +73,7 @@ def test_members_cannot_be_inferred_without_held_out_records() -> None:
         look(data={"holdout": 0.0}, attack=[{"name": "membership-loss"}])
 
 
-@pytest.mark.parametrize(
-    ("role", "federation"),
-    [("secure-aggregation", {}), ("server", {"secure_aggregation": True})],
-)
+@pytest.mark.parametrize(("role", "federation"), [("secure-aggregation", {}), ("server", {"secure_aggregation": True})])
 def test_labels_of_a_sum_are_asked_once_for_everyone(role: str, federation: dict[str, Any]) -> None:
     plan = make_plan(digits({"name": "labels-idlg", "role": role}, **federation), HERE)
     preflight(plan)
@@ -87,9 +81,7 @@ def test_labels_of_a_sum_are_asked_once_for_everyone(role: str, federation: dict
 
 
 def test_the_rehearsal_is_one_round_with_two_examples() -> None:
-    plan = make_plan(
-        tiny(federation={"rounds": 9, "participation": 0.5, "record": "last", "epochs": 3}), HERE
-    )
+    plan = make_plan(tiny(federation={"rounds": 9, "participation": 0.5, "record": "last", "epochs": 3}), HERE)
     made = prepare(plan, "none", 0)
     transcript, _ = rehearse(made)
     assert transcript.rounds() == [0]

@@ -37,14 +37,7 @@ def test_own_data_are_found_in_the_home_and_settings_of_the_partition_arrive(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "mine.csv").write_text(table(60))
-    data = {
-        "path": "~/mine.csv",
-        "target": "y",
-        "drop": ["b"],
-        "clients": 3,
-        "partition": "by-column",
-        "column": "c",
-    }
+    data = {"path": "~/mine.csv", "target": "y", "drop": ["b"], "clients": 3, "partition": "by-column", "column": "c"}
     found = prepare(make_plan(tiny(data=None) | {"data": data}, HERE), "none", 0)
     assert [column.name for column in found.dataset.space.columns] == ["a", "c"]
     assert len(found.federation.clients) == 3
@@ -58,9 +51,7 @@ def test_own_data_are_found_in_the_home_and_settings_of_the_partition_arrive(
         ({"partition": "by-column"}, "data.column: expected"),
     ],
 )
-def test_messages_about_data_name_the_key_of_the_plan(
-    tmp_path: Path, changed: dict[str, object], words: str
-) -> None:
+def test_messages_about_data_name_the_key_of_the_plan(tmp_path: Path, changed: dict[str, object], words: str) -> None:
     (tmp_path / "mine.csv").write_text(table(60))
     data = {"path": "mine.csv", "target": "y", "clients": 2} | changed
     with pytest.raises(BadInput) as caught:

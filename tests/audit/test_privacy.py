@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.judge.utility import (
-    PRIVACY,
-    privacy_words,
-    promise_kept,
-    promised,
-    worst_promise,
-    write_promises,
-)
+from fedxray.audit.judge.utility import PRIVACY, privacy_words, promise_kept, promised, worst_promise, write_promises
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.prepare import prepare
@@ -31,11 +24,7 @@ def opacus(extra: Any) -> None:
 
 
 def planned(**changes: Any) -> Any:
-    given = {
-        "federation": {"rounds": 2, "batch_size": "all", "participation": 0.5},
-        "defence": [DP],
-        **changes,
-    }
+    given = {"federation": {"rounds": 2, "batch_size": "all", "participation": 0.5}, "defence": [DP], **changes}
     return make_plan(tiny(**given), Path())
 
 
@@ -57,9 +46,7 @@ def test_rounds_spent_by_an_active_server_count_too(tmp_path: Path) -> None:
 
 
 def test_without_a_promise_nothing_is_said(tmp_path: Path) -> None:
-    federation = prepare(
-        planned(defence=[{"name": "gaussian-noise", "scale": 1.0}]), "gaussian-noise", 0
-    ).federation
+    federation = prepare(planned(defence=[{"name": "gaussian-noise", "scale": 1.0}]), "gaussian-noise", 0).federation
     write_promises(tmp_path, federation, 0)
     assert promise_kept(tmp_path, federation, 0, 3) is None and worst_promise([tmp_path]) is None
     assert worst_promise([]) is None and promise_kept(tmp_path / "none", federation, 0, 0) is None
@@ -98,8 +85,4 @@ def test_in_an_audit_budgets_stand_in_ledger_and_utility(tmp_path: Path) -> None
     )
     rows = {row["defence"]: row for row in document["utility"]}
     assert rows["none"]["epsilon"] is None and rows["dp-sgd"]["epsilon"] in found
-    assert (
-        rows["dp-sgd"]["privacy"]
-        == "delta 1e-05, accountant prv"
-        == privacy_words(private[0]["ledger"]["privacy"])
-    )
+    assert rows["dp-sgd"]["privacy"] == "delta 1e-05, accountant prv" == privacy_words(private[0]["ledger"]["privacy"])

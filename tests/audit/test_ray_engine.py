@@ -70,9 +70,7 @@ def test_a_dead_worker_s_and_a_lost_host_s_tasks_are_tried_again(tmp_path: Path,
     assert all((tmp_path / f"{name}.txt").exists() for name in "abc") and len(log.calls) == 3
 
 
-def test_a_poisoned_task_is_given_up_in_the_same_words_and_stops_no_other(
-    tmp_path: Path, cluster: RayCluster
-) -> None:
+def test_a_poisoned_task_is_given_up_in_the_same_words_and_stops_no_other(tmp_path: Path, cluster: RayCluster) -> None:
     log = ProgressLog()
     tasks = [task(tmp_path, "swell", "a", megabytes=200), task(tmp_path, "note", "b")]
     (failure,) = cluster.run(tasks, log)
@@ -138,12 +136,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
     command = [sys.executable, "-m", "fedxray", "audit", "plan.toml", "--engine", "ray", "--address", address]
     on_loopback = os.environ | LOCAL  # or Ray would look for this cluster on the network
     ended = subprocess.run(
-        [*command, "--out", "out"],
-        cwd=tmp_path,
-        env=on_loopback,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [*command, "--out", "out"], cwd=tmp_path, env=on_loopback, capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "out" / "results.json").is_file()
@@ -158,9 +151,7 @@ def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "127.0.0.1:port"])
-def test_an_address_at_which_there_is_no_cluster_is_named(
-    extra: Callable[[str], ModuleType], address: str
-) -> None:
+def test_an_address_at_which_there_is_no_cluster_is_named(extra: Callable[[str], ModuleType], address: str) -> None:
     extra("ray")
     with pytest.raises(BadInput, match=rf"--address.*{address}: .*ray start --head"):
         find_cluster(address)

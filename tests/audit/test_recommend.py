@@ -30,9 +30,7 @@ def row(defence: str, high: float | None, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def worth(
-    defence: str, value: float | None, metric: str = "accuracy", epsilon: float | None = None
-) -> dict[str, Any]:
+def worth(defence: str, value: float | None, metric: str = "accuracy", epsilon: float | None = None) -> dict[str, Any]:
     spread = {"low": None, "high": None} if value is None else {"low": value - 0.1, "high": value + 0.1}
     return {"defence": defence, "metric": metric, "value": value, **spread, "n": 2, "epsilon": epsilon}
 
@@ -59,10 +57,7 @@ def test_of_those_that_hold_the_one_of_best_utility() -> None:
 def test_less_loss_is_better() -> None:
     rows = [row("none", 0.0), row("weak", 0.0)]
     assert chosen(rows, [worth("none", 3.0, "loss"), worth("weak", 2.0, "loss")]) == "weak"
-    assert (
-        chosen(rows, [worth("none", 0.1, "mape"), worth("weak", 0.2, "mape"), worth("weak", 0, "loss")])
-        == "none"
-    )
+    assert chosen(rows, [worth("none", 0.1, "mape"), worth("weak", 0.2, "mape"), worth("weak", 0, "loss")]) == "none"
 
 
 def test_the_upper_end_counts_and_the_worst_attacker() -> None:
@@ -84,11 +79,7 @@ def test_what_was_not_measured_keeps_nothing_and_an_oracle_does_not_count() -> N
 def test_an_attack_that_did_not_end_keeps_nothing(status: str) -> None:
     rows, utility = [row("weak", 0.0), row("strong", 0.0)], [worth("weak", 0.9), worth("strong", 0.8)]
     case = {"attack": "a", "role": "server", "defence": "weak", "aware": None, "scores": {"accuracy": 0.6}}
-    cases = [
-        {**case, "status": "ok"},
-        {**case, "status": status},
-        {**case, "defence": "strong", "status": "ok"},
-    ]
+    cases = [{**case, "status": "ok"}, {**case, "status": status}, {**case, "defence": "strong", "status": "ok"}]
     found = recommend({**document(rows, utility), "cases": cases})
     assert found.chosen is not None and found.chosen.defence == "strong"
     assert found.settings[0].broken == (f"a accuracy_over_floor: not every case ended: of 2, 1 {status}",)
@@ -102,17 +93,11 @@ def test_plain_metrics_and_several_limits() -> None:
 
 
 def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_listed_with_that_doubt() -> None:
-    rows = [
-        row("weak", 0.0, verdict="inconclusive", reason=POWER_FAILED),
-        row("strong", 0.0),
-        row("none", 0.5, n=1),
-    ]
+    rows = [row("weak", 0.0, verdict="inconclusive", reason=POWER_FAILED), row("strong", 0.0), row("none", 0.5, n=1)]
     utility = [worth("weak", 0.9), worth("strong", 0.8), worth("none", 0.95)]
     said = recommend_lines(recommend(document(rows, utility)))
     assert "Recommended: weak" in said and DOUBT in said
-    assert [line.strip() for line in said if "doubt:" in line] == [
-        f"doubt: a accuracy_over_floor: {POWER_FAILED}"
-    ]
+    assert [line.strip() for line in said if "doubt:" in line] == [f"doubt: a accuracy_over_floor: {POWER_FAILED}"]
     said = recommend_lines(recommend(document(rows[1:], utility[1:])))
     assert "Recommended: strong" in said and DOUBT not in said and "doubt" not in "".join(said)
     few = recommend(document([row("weak", 0.0, n=1)], utility[:1])).settings[0].doubts
@@ -121,10 +106,7 @@ def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_listed_with_that_doub
 
 def test_without_utility_the_first_that_holds() -> None:
     assert chosen([row("none", 0.5), row("weak", 0.0), row("strong", 0.0)], []) == "weak"
-    assert (
-        chosen([row("weak", 0.0), row("strong", 0.0)], [worth("weak", None), worth("strong", 0.2)])
-        == "strong"
-    )
+    assert chosen([row("weak", 0.0), row("strong", 0.0)], [worth("weak", None), worth("strong", 0.2)]) == "strong"
 
 
 def test_a_plan_without_limits_is_refused() -> None:
@@ -147,10 +129,7 @@ def test_limits_that_were_altered_are_refused(gate: Any, words: str) -> None:
 
 
 def test_what_is_printed() -> None:
-    rows, utility = (
-        [row("none", 0.5), row("weak", 0.0)],
-        [worth("none", 0.9), worth("weak", 0.8, epsilon=3.0)],
-    )
+    rows, utility = ([row("none", 0.5), row("weak", 0.0)], [worth("none", 0.9), worth("weak", 0.8, epsilon=3.0)])
     lines = recommend_lines(recommend(document(rows, utility)))
     said = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
     assert "  a: accuracy_over_floor at most 10 points" in said
@@ -165,12 +144,7 @@ def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest
     swept = {"name": "gaussian-noise", "label": "noise"}
     gate = {"attack": "attribute-from-model", "metric": "accuracy_over_floor", "limit": 2.0}
     plan = make_plan(
-        tiny(
-            seeds=[0, 1],
-            defence=[{"name": "none"}, swept],
-            sweep={"noise": {"scale": [0.01, 1.0]}},
-            gate=[gate],
-        ),
+        tiny(seeds=[0, 1], defence=[{"name": "none"}, swept], sweep={"noise": {"scale": [0.01, 1.0]}}, gate=[gate]),
         tmp_path,
     )
     run_audit(plan, tmp_path / "out")

@@ -142,14 +142,10 @@ def test_records_of_another_seed_count_too(tmp_path: Path) -> None:
     """A prior that is clean for seed 0 has seen clients of seed 1."""
     first = make_plan(document(), tmp_path)
     held = prepare(first, "none", 0)
-    own = set(
-        record_hashes(torch.cat([one.x for one in (*held.federation.clients, *held.federation.holdout)]))
-    )
+    own = set(record_hashes(torch.cat([one.x for one in (*held.federation.clients, *held.federation.holdout)])))
     every = images_of_data("digits")
     free = torch.tensor([one not in own for one in record_hashes(every.pixels)])
-    images = Images(
-        pixels=every.pixels[free], labels=every.labels[free], classes=every.classes, source="digits"
-    )
+    images = Images(pixels=every.pixels[free], labels=every.labels[free], classes=every.classes, source="digits")
     train_prior(images, Training(kind="gan", steps=1, batch=4, width=8), tmp_path / "p")
     restore = {"name": "gan", "prior": "p"}
     preflight(make_plan(document(restore), tmp_path))
@@ -219,9 +215,7 @@ def test_what_gives_no_images_cannot_be_restored(priors: Path) -> None:
 
 def test_a_prior_for_other_images_is_refused(tmp_path: Path) -> None:
     every = images_of_data("digits")
-    images = Images(
-        pixels=every.pixels[:, :, :4, :4], labels=every.labels, classes=every.classes, source="corners"
-    )
+    images = Images(pixels=every.pixels[:, :, :4, :4], labels=every.labels, classes=every.classes, source="corners")
     train_prior(images, Training(kind="gan", steps=1, batch=4, width=8), tmp_path / "p")
     with pytest.raises(BadInput, match=r"images of shape \[1, 8, 8\], got one for \[1, 4, 4\]"):
         preflight(make_plan(document({"name": "gan", "prior": "p"}), tmp_path))

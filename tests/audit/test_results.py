@@ -14,8 +14,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.judge import results
 from fedxray.errors import BadInput
@@ -110,21 +109,13 @@ def test_every_truncation_of_a_real_file_is_refused(tmp_path: Path, made: dict[s
 
 def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a document."""
-    inner = (
-        content.items()
-        if isinstance(content, dict)
-        else enumerate(content)
-        if isinstance(content, list)
-        else ()
-    )
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     return [place, *(deeper for key, value in inner for deeper in places(value, (*place, key)))]
 
 
 SMALL = make_document(make_cases()[:2])
 PLACES = places(SMALL)
-STRANGE = st.sampled_from(
-    [None, True, -1, 0, 1, 1.0, 1.5, "x", "ok", "leaks", [], {}, [None], {"x": None}, "drop"]
-)
+STRANGE = st.sampled_from([None, True, -1, 0, 1, 1.0, 1.5, "x", "ok", "leaks", [], {}, [None], {"x": None}, "drop"])
 
 
 @given(st.sampled_from(PLACES[1:]), STRANGE)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.run.search import Point, Ranges, SearchResult, search, spread
 from fedxray.errors import BadInput
@@ -52,13 +51,7 @@ def test_batches_may_be_worked_on_in_any_order(sampler: str) -> None:
         return [losses[index] for index in range(len(points))]
 
     spread_out = search(
-        None,
-        RANGES,
-        trials=14,
-        batch=4,
-        generator=fork(0, "search"),
-        sampler=sampler,
-        evaluate_many=backwards,
+        None, RANGES, trials=14, batch=4, generator=fork(0, "search"), sampler=sampler, evaluate_many=backwards
     )
     assert spread_out == found(sampler)
     assert sizes == ([10, 4] if sampler == "gp" else [4, 4, 4, 2])  # random starts are one batch
@@ -112,8 +105,7 @@ def test_logarithmic_ranges_are_even_in_the_exponent(share: float, low: float, f
 def test_a_grid_holds_both_ends_of_every_range_and_no_point_twice() -> None:
     ranges: Ranges = {"x": (0.01, 1.0, "log"), "n": (2, 4, "int")}
     points = [
-        one.point
-        for one in search(lambda point: 0.0, ranges, trials=10, generator=fork(0), sampler="grid").trials
+        one.point for one in search(lambda point: 0.0, ranges, trials=10, generator=fork(0), sampler="grid").trials
     ]
     assert points == [{"n": n, "x": pytest.approx(x)} for n in (2, 3, 4) for x in (0.01, 0.1, 1.0)]
     whole: Ranges = {"n": (1, 2, "int")}
@@ -155,7 +147,5 @@ def test_without_optuna_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(
-        BadInput, match=r"sampler: expected Optuna to be installed.*'\.\[tune\]'; or use sampler"
-    ):
+    with pytest.raises(BadInput, match=r"sampler: expected Optuna to be installed.*'\.\[tune\]'; or use sampler"):
         found("gp")

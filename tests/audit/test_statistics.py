@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from fedxray.audit.judge.statistics import Interval, holm, interval, paired, smallest_seen
@@ -36,9 +35,7 @@ def test_one_run_of_few_clients_is_the_textbook_t_interval() -> None:
     assert bounds(result) == pytest.approx(
         stats.t.interval(0.95, 5, loc=np.mean(values), scale=stats.sem(values)), rel=1e-12
     )
-    assert probability(result) == pytest.approx(
-        stats.ttest_1samp(values, 0, alternative="greater").pvalue, rel=1e-10
-    )
+    assert probability(result) == pytest.approx(stats.ttest_1samp(values, 0, alternative="greater").pvalue, rel=1e-10)
 
 
 def test_several_equal_runs_are_a_t_interval_of_run_means() -> None:
@@ -50,9 +47,7 @@ def test_several_equal_runs_are_a_t_interval_of_run_means() -> None:
     assert bounds(result) == pytest.approx(
         stats.t.interval(0.95, 2, loc=np.mean(means), scale=stats.sem(means)), rel=1e-12
     )
-    assert probability(result) == pytest.approx(
-        stats.ttest_1samp(means, 0, alternative="greater").pvalue, rel=1e-10
-    )
+    assert probability(result) == pytest.approx(stats.ttest_1samp(means, 0, alternative="greater").pvalue, rel=1e-10)
 
 
 def test_unequal_runs_use_the_cluster_robust_error_written_out() -> None:
@@ -118,13 +113,8 @@ def test_bad_units_are_refused(values: list[float], seeds: list[int]) -> None:
         interval(values, seeds)
 
 
-@given(
-    st.lists(st.tuples(finite, st.integers(0, 12)), min_size=2, max_size=24),
-    st.randoms(use_true_random=False),
-)
-def test_order_of_units_and_names_of_seeds_do_not_matter(
-    units: list[tuple[float, int]], order: random.Random
-) -> None:
+@given(st.lists(st.tuples(finite, st.integers(0, 12)), min_size=2, max_size=24), st.randoms(use_true_random=False))
+def test_order_of_units_and_names_of_seeds_do_not_matter(units: list[tuple[float, int]], order: random.Random) -> None:
     shuffled = order.sample(units, len(units))
     first = interval([v for v, _ in units], [s for _, s in units], resamples=99)
     second = interval([v for v, _ in shuffled], [f"seed-{s}" for _, s in shuffled], resamples=99)
@@ -136,10 +126,7 @@ def test_order_of_units_and_names_of_seeds_do_not_matter(
 
 @given(st.lists(finite, min_size=2, max_size=9), st.sampled_from([0.5, 2.0, 8.0]))
 def test_intervals_scale_with_their_values(values: list[float], factor: float) -> None:
-    plain, scaled = (
-        interval(values, [0] * len(values)),
-        interval([factor * v for v in values], [0] * len(values)),
-    )
+    plain, scaled = (interval(values, [0] * len(values)), interval([factor * v for v in values], [0] * len(values)))
     assert bounds(scaled) == pytest.approx([factor * bound for bound in bounds(plain)], rel=1e-9, abs=1e-9)
 
 
@@ -229,10 +216,7 @@ def test_a_leak_of_the_stated_size_is_seen_in_four_of_five_audits(looks: int) ->
     margin, level, seen, least = 0.05, 0.05, 0, 0.0
     generator = np.random.default_rng(8)
     noise = generator.normal(0.0, 0.1, size=(1000, 8))
-    sizes = [
-        smallest_seen(interval(list(n), [0] * 8), margin=margin, level=level, comparisons=looks)
-        for n in noise
-    ]
+    sizes = [smallest_seen(interval(list(n), [0] * 8), margin=margin, level=level, comparisons=looks) for n in noise]
     least = float(np.median([size for size in sizes if size is not None]))
     for units in generator.normal(least, 0.1, size=(1000, 8)):
         found = interval(list(units), [0] * 8)

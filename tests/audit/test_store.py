@@ -98,9 +98,7 @@ def test_galleries_of_private_data_go_to_the_private_part(tmp_path: Path) -> Non
     with open_store(tmp_path, "digest") as store:
         store.write_galleries([{"private": True, "case": "a"}, {"private": False, "case": "b"}])
     assert json.loads((tmp_path / "gallery.json").read_bytes()) == [{"private": False, "case": "b"}]
-    assert json.loads((tmp_path / "private" / "gallery.json").read_bytes()) == [
-        {"private": True, "case": "a"}
-    ]
+    assert json.loads((tmp_path / "private" / "gallery.json").read_bytes()) == [{"private": True, "case": "a"}]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +110,7 @@ def test_galleries_of_private_data_go_to_the_private_part(tmp_path: Path) -> Non
         ("digest", "demo", True, "another audit"),
     ],
 )
-def test_a_folder_of_another_audit_is_refused(
-    tmp_path: Path, digest: str, kind: str, resume: bool, words: str
-) -> None:
+def test_a_folder_of_another_audit_is_refused(tmp_path: Path, digest: str, kind: str, resume: bool, words: str) -> None:
     with open_store(tmp_path, "digest"):
         pass
     before = names(tmp_path)

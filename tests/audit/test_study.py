@@ -18,14 +18,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import estimate, preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import (
-    AttackSearch,
-    best_answer,
-    curve_facts,
-    own_measure,
-    search_settings,
-    study_of,
-)
+from fedxray.audit.run.search import AttackSearch, best_answer, curve_facts, own_measure, search_settings, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork
@@ -51,10 +44,7 @@ def test_ranges_are_the_attacks_own_or_the_plans_within_them() -> None:
         ({"sampler": "gpp"}, "sampler"),
         ({"ranges": {"assumed_rate": [0, 1]}}, "assumed_rate"),
         ({"ranges": {"assumed_learning_rate": [1.0]}}, r"lowest, highest.*Its default is \["),
-        (
-            {"ranges": {"assumed_learning_rate": [1.0, 0.1]}},
-            r"search\.ranges\.assumed_learning_rate.*\[0\.1, 1\.0\]",
-        ),
+        ({"ranges": {"assumed_learning_rate": [1.0, 0.1]}}, r"search\.ranges\.assumed_learning_rate.*\[0\.1, 1\.0\]"),
         ({"ranges": {"assumed_learning_rate": [0.0, 0.1]}}, "two different finite ends above 0"),
         ({"trials": 3, "sampler": "grid"}, r"search\.trials: expected at least 4 for a grid of 2 settings"),
         ({"ranges": {"assumed_learning_rate": [0.1, 0.1]}}, "One value is no search"),
@@ -74,9 +64,7 @@ def test_a_setting_is_either_set_or_searched() -> None:
     attack = replace(ATTACK, assumed_learning_rate=0.01)
     with pytest.raises(BadInput, match=r"assumed_learning_rate either set or searched"):
         study_of(attack, {"ranges": RATE}, "search")
-    assert study_of(attack, {"ranges": {"assumed_examples": [2, 9]}}, "search").ranges.keys() == {
-        "assumed_examples"
-    }
+    assert study_of(attack, {"ranges": {"assumed_examples": [2, 9]}}, "search").ranges.keys() == {"assumed_examples"}
 
 
 def test_the_best_trial_is_the_answer_and_all_are_listed() -> None:
@@ -92,9 +80,7 @@ def test_the_best_trial_is_the_answer_and_all_are_listed() -> None:
     assert found.tensors["inputs"].item() == pytest.approx(0.03)
     reported = found.facts["search"]
     rates = [one["point"]["assumed_learning_rate"] for one in reported["trials"]]
-    assert (
-        rates == pytest.approx([0.003, 0.003 * 10**0.5, 0.03, 0.3 / 10**0.5, 0.3]) and reported["best"] == 2
-    )
+    assert rates == pytest.approx([0.003, 0.003 * 10**0.5, 0.03, 0.3 / 10**0.5, 0.3]) and reported["best"] == 2
 
 
 def test_a_case_lists_all_trials_also_the_best_of_many() -> None:
@@ -104,9 +90,9 @@ def test_a_case_lists_all_trials_also_the_best_of_many() -> None:
         return Evidence(kind="images", tensors={}, facts={"own_error": -attack.assumed_learning_rate})
 
     study = study_of(ATTACK, {"ranges": RATE, "trials": 300, "sampler": "grid"}, "search")
-    reported = curve_facts(
-        best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0)))
-    )["search"]
+    reported = curve_facts(best_answer(AttackSearch(attack=ATTACK, study=study, run=run_one, generator=fork(0))))[
+        "search"
+    ]
     assert reported["best"] == 299 and len(reported["trials"]) == len(reported["best_so_far"]) == 300
     assert reported["trials"][reported["best"]]["point"] == {"assumed_learning_rate": pytest.approx(0.3)}
 
@@ -124,9 +110,7 @@ def test_trials_that_failed_are_never_chosen() -> None:
 @pytest.mark.parametrize(
     ("attack", "remedy"), [(Dlg(), "Leave search out"), (CuriousClient(), 'own_share = "recover"')]
 )
-def test_a_trial_without_its_measure_is_refused_with_what_that_attack_needs(
-    attack: Attack, remedy: str
-) -> None:
+def test_a_trial_without_its_measure_is_refused_with_what_that_attack_needs(attack: Attack, remedy: str) -> None:
     with pytest.raises(Refused, match=remedy):
         own_measure(attack, Evidence(kind="images", tensors={}))
 
@@ -180,11 +164,7 @@ def test_an_audit_searches_and_lists_its_trials(tmp_path: Path) -> None:
                     "latent": 1,
                     "controls": [],
                     "grants": ["recipe", "examples", "label-counts"],
-                    "search": {
-                        "trials": 3,
-                        "sampler": "grid",
-                        "ranges": {"assumed_learning_rate": [0.01, 1.0]},
-                    },
+                    "search": {"trials": 3, "sampler": "grid", "ranges": {"assumed_learning_rate": [0.01, 1.0]}},
                 }
             ],
         },
@@ -194,9 +174,7 @@ def test_an_audit_searches_and_lists_its_trials(tmp_path: Path) -> None:
         ended = run_audit(plan, tmp_path / "out", engine=workers, power=False)
     (case,) = ended.document["cases"]
     assert case["status"] == "ok" and case["ledger"]["own_images"] == 2
-    assert [one["point"]["assumed_learning_rate"] for one in case["search"]["trials"]] == pytest.approx(
-        [0.01, 0.1, 1]
-    )
+    assert [one["point"]["assumed_learning_rate"] for one in case["search"]["trials"]] == pytest.approx([0.01, 0.1, 1])
     assert case["search"]["best"] == min(range(3), key=lambda one: case["search"]["trials"][one]["loss"])
 
 

@@ -66,9 +66,7 @@ def test_where_clients_of_other_sizes_have_the_same_weight_the_lemma_does_not_ap
     off = how_far_off(whole, whole.clients)
     assert off.simulated > 0.01 and off.leading is None
     even = federation(uniform, (3, 3))
-    assert how_far_off(even, even.clients) == SumError(
-        clients=2, simulated=pytest.approx(0, abs=1e-12), leading=0.0
-    )
+    assert how_far_off(even, even.clients) == SumError(clients=2, simulated=pytest.approx(0, abs=1e-12), leading=0.0)
 
 
 def test_words() -> None:
@@ -80,11 +78,7 @@ def test_words() -> None:
 
 
 def test_a_dry_run_lists_every_attack_that_reads_sums(tmp_path: Path) -> None:
-    attack: dict[str, Any] = {
-        "name": "curious-client",
-        "grants": ["recipe", "examples", "labels"],
-        "latent": 1,
-    }
+    attack: dict[str, Any] = {"name": "curious-client", "grants": ["recipe", "examples", "labels"], "latent": 1}
     plan = make_plan(
         {
             "data": {"name": "digits", "clients": 3, "limit": 3},

@@ -120,11 +120,7 @@ def test_shuffled_cases_give_the_same_rows() -> None:
 
     for one, other in zip(by_key(summarise(cases)), by_key(shuffled), strict=True):
         assert one["low"] == pytest.approx(other["low"], rel=1e-12)
-        assert (one["verdict"], one["kind"], one["worst"]) == (
-            other["verdict"],
-            other["kind"],
-            other["worst"],
-        )
+        assert (one["verdict"], one["kind"], one["worst"]) == (other["verdict"], other["kind"], other["worst"])
 
 
 def test_a_guess_that_did_not_settle_counts_and_a_failure_stays_out() -> None:
@@ -179,12 +175,7 @@ def test_decibels_always_leave_room() -> None:
 
 def test_one_unit_has_a_mean_and_no_interval() -> None:
     (row,) = summarise([case(0, 0, {"accuracy": 0.9}, floors={"majority": {"accuracy": 0.5}})])
-    assert (row["mean"], row["mean_low"], row["low"], row["difference"]) == (
-        0.9,
-        None,
-        None,
-        pytest.approx(0.4),
-    )
+    assert (row["mean"], row["mean_low"], row["low"], row["difference"]) == (0.9, None, None, pytest.approx(0.4))
     assert row["verdict"] == "inconclusive"
 
 
@@ -219,18 +210,14 @@ def test_an_oracle_is_marked_and_costs_the_others_no_power() -> None:
     ]
     alone, beside = summarise(attack)[0], summarise([*attack, *oracles])
     assert beside[0] == alone
-    assert beside[1]["oracle"] and beside[1]["reason"].startswith(
-        "an upper bound that no attacker could have"
-    )
+    assert beside[1]["oracle"] and beside[1]["reason"].startswith("an upper bound that no attacker could have")
 
 
 def test_holm_counts_every_row_of_the_audit() -> None:
     wobbly = [0.60, 0.62, 0.70, 0.76, 0.60, 0.64, 0.72, 0.70]
     one = units(wobbly, floors={"majority": {"accuracy": 0.5}})
     assert summarise(one)[0]["verdict"] == "leaks"
-    many = [
-        c for k in range(60) for c in units(wobbly, attack=f"a{k}", floors={"majority": {"accuracy": 0.5}})
-    ]
+    many = [c for k in range(60) for c in units(wobbly, attack=f"a{k}", floors={"majority": {"accuracy": 0.5}})]
     row = summarise(many)[0]
     assert row["verdict"] == "inconclusive" and "adjusting for 60 verdicts" in row["reason"]
 

@@ -158,14 +158,10 @@ def test_a_trial_that_fails_is_reported_by_its_case(tmp_path: Path, monkeypatch:
     ended = audited(plan({"trials": 6, "batch": 3}), tmp_path / "out")
     (case,) = ended.document["cases"]
     assert case["status"] == "failed" and "no such luck" in case["reason"]
-    assert calls == 3 + 1, (
-        "the first batch ahead, then the case; what comes after a batch with a hole is left"
-    )
+    assert calls == 3 + 1, "the first batch ahead, then the case; what comes after a batch with a hole is left"
 
 
-def test_a_search_whose_trials_all_diverge_is_undetermined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_whose_trials_all_diverge_is_undetermined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Awa.attack
 
     def lost(self: Awa, *rest: Any) -> Any:
@@ -198,6 +194,4 @@ def test_a_grid_has_no_trial_beyond_its_points(tmp_path: Path, begun: Callable[[
     beyond = TrialTask(case=cases[0], messages_of=None, batch=0, index=4)
     execute_trial(wanted, Store(tmp_path / "out"), beyond)
     assert len(begun()) == 4
-    assert (
-        json.loads((tmp_path / "out" / "results.json").read_text())["cases"][0]["search"]["best"] is not None
-    )
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["cases"][0]["search"]["best"] is not None

@@ -130,10 +130,7 @@ def end_under_fire(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "reach", "engine"),
-    [
-        (KILLS - KILLS // 10, 0.5, {"engine": "inline"}),
-        (KILLS // 10, 8.0, {"engine": "processes", "jobs": 2}),
-    ],
+    [(KILLS - KILLS // 10, 0.5, {"engine": "inline"}), (KILLS // 10, 8.0, {"engine": "processes", "jobs": 2})],
     ids=["inline", "processes"],
 )
 def test_audits_killed_at_any_moment_end_with_the_same_results(

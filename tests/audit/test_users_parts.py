@@ -42,9 +42,7 @@ def test_an_own_defence_is_tried_out(name: str, words: str, users_folder: Path) 
 
 
 def test_an_own_defence_that_draws_as_torch_does_gives_the_same_run_again(users_folder: Path) -> None:
-    plan = make_plan(
-        tiny(data={"clients": 5}, defence=[{"factory": f"{PARTS}:ambient", "label": "own"}]), users_folder
-    )
+    plan = make_plan(tiny(data={"clients": 5}, defence=[{"factory": f"{PARTS}:ambient", "label": "own"}]), users_folder)
     federation = prepare(plan, "own", 0).federation
     last = []
     for seed in (1, 2):
@@ -56,16 +54,12 @@ def test_an_own_defence_that_draws_as_torch_does_gives_the_same_run_again(users_
 
 
 @pytest.mark.parametrize("name", ["recurrent", "running"])
-def test_a_network_without_gradients_of_examples_is_refused_with_dp_sgd_only(
-    name: str, users_folder: Path
-) -> None:
+def test_a_network_without_gradients_of_examples_is_refused_with_dp_sgd_only(name: str, users_folder: Path) -> None:
     network: dict[str, Any] = {"model": {"factory": f"{PARTS}:{name}"}}
     defences = [{"name": "quantise"}, {"name": "dp-sgd", "noise_multiplier": 1.0}]
     plan = make_plan(tiny(model=None, defence=defences) | network, users_folder)
     prepare(plan, "quantise", 0)
-    with pytest.raises(
-        BadInput, match="defence: expected a network whose gradients can be taken example by example"
-    ):
+    with pytest.raises(BadInput, match="defence: expected a network whose gradients can be taken example by example"):
         prepare(plan, "dp-sgd", 0)
 
 

@@ -20,12 +20,8 @@ def ended_with(truth: Truth, **params: torch.Tensor) -> Transcript:
     shelf = MemoryShelf()
     shelf.put("global/1", Parts({name: value + 7 for name, value in params.items()}))
     shelf.put("global/3", Parts(params))
-    messages = tuple(
-        Message(what="outcome", round=round, client=None, parts=f"global/{round + 1}") for round in (0, 2)
-    )
-    return Transcript(
-        messages=messages, shelf=shelf, model=truth.model, space=truth.space, loss="mse", clients=2
-    )
+    messages = tuple(Message(what="outcome", round=round, client=None, parts=f"global/{round + 1}") for round in (0, 2))
+    return Transcript(messages=messages, shelf=shelf, model=truth.model, space=truth.space, loss="mse", clients=2)
 
 
 def held(x: list[float], y: list[float]) -> Records:
@@ -61,9 +57,7 @@ def test_no_percentages_of_targets_that_may_be_zero() -> None:
 
 def test_accuracy_of_classes() -> None:
     truth = federation("classification").truth(seed=0)
-    held_out = Records(
-        torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [0, 0, 1.0]]), torch.tensor([0, 1, 2, 0])
-    )
+    held_out = Records(torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [0, 0, 1.0]]), torch.tensor([0, 1, 2, 0]))
     truth = replace(truth, holdout=(held_out,), model=nn.Linear(3, 3))
     found = utility_of(ended_with(truth, weight=torch.eye(3) * 50, bias=torch.zeros(3)), truth)
     assert found["accuracy"] == 0.75 and found["loss"] == pytest.approx(50 / 4, rel=1e-4) and len(found) == 2
@@ -82,11 +76,7 @@ def test_rows_over_seeds_leave_out_lost_runs() -> None:
     }
     rows = utility_rows(["none", "dp", "lost"], [0, 1], found)
     reported = [(row["defence"], row["metric"], row["value"], row["n"]) for row in rows]
-    assert reported == [
-        ("none", "loss", 2.0, 2),
-        ("none", "accuracy", pytest.approx(0.6), 2),
-        ("dp", "loss", 5.0, 1),
-    ]
+    assert reported == [("none", "loss", 2.0, 2), ("none", "accuracy", pytest.approx(0.6), 2), ("dp", "loss", 5.0, 1)]
     assert rows[0]["low"] < 2.0 < rows[0]["high"] and rows[2]["low"] is None
 
 

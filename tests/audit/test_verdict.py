@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from fedxray.audit.judge.statistics import Interval, holm, interval
@@ -16,9 +15,7 @@ from fedxray.audit.judge.verdict import NO_SMALLEST, Power, VerdictInput, count,
 
 def spread(low: float, high: float, n: int = 10) -> Interval:
     error = (high - low) / 2 / float(stats.t.ppf(0.975, n - 1)) if n > 1 else 0.0
-    return Interval(
-        mean=(low + high) / 2, low=low, high=high, n=n, p=0.001, error=error, freedom=max(n - 1, 1)
-    )
+    return Interval(mean=(low + high) / 2, low=low, high=high, n=n, p=0.001, error=error, freedom=max(n - 1, 1))
 
 
 LEAK = VerdictInput(
@@ -170,9 +167,7 @@ def test_kinds_go_from_record_to_population() -> None:
     assert kind(above, held_out=above, other_client=above) == "record"
     assert kind(above, held_out=vague, other_client=above) == "client"
     assert kind(above, held_out=near, global_model=above) == "client"
-    assert (
-        kind(above, held_out=near, other_client=above, global_model=near) is None
-    )  # the global model tells as much
+    assert kind(above, held_out=near, other_client=above, global_model=near) is None  # the global model tells as much
     assert kind(above, held_out=near, other_client=barely) == "population"
     assert kind(above, held_out=near, other_client=near) == "population"
     assert kind(above, held_out=near, other_client=vague) is None

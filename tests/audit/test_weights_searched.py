@@ -24,13 +24,7 @@ from fedxray.errors import BadInput
 from fedxray.seeds import fork
 from tests.attacks.inversion.test_awa import loss_of, seen
 
-CURVES = [
-    (9.0, 8.0, 7.0, 6.0),
-    (9.0, 5.0, 4.0, 3.0),
-    (9.0, 9.5, 2.0, 1.0),
-    (9.0, 7.0, 7.0, 7.0),
-    (9.0, 6.0, 6.0, 5.0),
-]
+CURVES = [(9.0, 8.0, 7.0, 6.0), (9.0, 5.0, 4.0, 3.0), (9.0, 9.5, 2.0, 1.0), (9.0, 7.0, 7.0, 7.0), (9.0, 6.0, 6.0, 5.0)]
 
 
 def ended(curve: tuple[float, ...], **more: Any) -> Evidence:

@@ -32,8 +32,7 @@ def blind_truth(world: World, names: Collection[str], *, client: int, seats: Seq
 
     def spoilt(records: Records, *, x: bool = True, y: bool = True) -> Records:
         return Records(
-            noise_like(records.x, draw) if x else records.x,
-            _other_targets(truth, records.y, draw) if y else records.y,
+            noise_like(records.x, draw) if x else records.x, _other_targets(truth, records.y, draw) if y else records.y
         )
 
     def target(records: Records) -> Records:
@@ -52,8 +51,7 @@ def blind_truth(world: World, names: Collection[str], *, client: int, seats: Seq
         truth,
         train=tuple(train(owner, records) for owner, records in enumerate(truth.train)),
         holdout=tuple(
-            records if kept and owner == client else spoilt(records)
-            for owner, records in enumerate(truth.holdout)
+            records if kept and owner == client else spoilt(records) for owner, records in enumerate(truth.holdout)
         ),
         public=truth.public if {"public-records", "public-images"} & set(names) else spoilt(truth.public),
     )

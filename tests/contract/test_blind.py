@@ -18,9 +18,7 @@ def test_a_forgotten_blanking_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> 
     attack = worlds.small("attribute-from-model")
     world = worlds.world_of(attack)
 
-    def careless(
-        truth: Truth, client: int | None, seats: tuple[int, ...], rows: room.Rows
-    ) -> PublicAttributes:
+    def careless(truth: Truth, client: int | None, seats: tuple[int, ...], rows: room.Rows) -> PublicAttributes:
         found = room.attribute_rows(truth, client, seats, rows)
         return PublicAttributes(x=found.x, y=found.y)
 

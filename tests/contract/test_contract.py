@@ -65,9 +65,7 @@ def test_what_the_seat_cannot_see_does_not_matter(attack: Attack) -> None:
     for role in attack.roles:
         world = worlds.world_of(attack, secure=role == "secure-aggregation")
         hidden = hidden_from(world, worlds.reader_of(role))
-        assert bool(hidden) == (role not in SEES_ALL), (
-            f"{role} is tested on a world that hides nothing from it"
-        )
+        assert bool(hidden) == (role not in SEES_ALL), f"{role} is tested on a world that hides nothing from it"
         assert usable(attack, world, role), f"no variant of the attack works as {role}"
         for variant in usable(attack, world, role):
             view, other = worlds.view_of(variant, world, role=role), blind_view(variant, world, role)
@@ -217,15 +215,11 @@ def scores_over_floor(attack: Attack, spoil: bool) -> tuple[list[float], str]:
         seen = worlds.noised(world, reader=None, seed=seed) if spoil else world
         for client in range(worlds.CLIENTS):
             evidence = (
-                run(attack, worlds.view_of(attack, seen, client=client))
-                if spoil
-                else plain(attack.name, seed, client)
+                run(attack, worlds.view_of(attack, seen, client=client)) if spoil else plain(attack.name, seed, client)
             )
             about, seats = worlds.asked(attack, attack.roles[0], client)
             found = score(evidence, world.truth, client=about, seats=seats).means[metric]
-            differences += paired(
-                [found], [strongest_floor(attack, world, client)], down=METRICS[metric].down
-            )
+            differences += paired([found], [strongest_floor(attack, world, client)], down=METRICS[metric].down)
     return differences, metric
 
 
@@ -278,16 +272,10 @@ def test_knowing_the_seed_of_the_federation_does_not_help(attack: Attack) -> Non
     assert gain <= max(METRICS[metric].margin, max(others) - min(others))
 
 
-RECORDS_ASKED = {
-    "attributes": "public_attributes",
-    "membership": "target_records",
-    "sources": "source_records",
-}
+RECORDS_ASKED = {"attributes": "public_attributes", "membership": "target_records", "sources": "source_records"}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in worlds.attacks() if worlds.small(name).kind in RECORDS_ASKED]
-)
+@pytest.mark.parametrize("name", [name for name in worlds.attacks() if worlds.small(name).kind in RECORDS_ASKED])
 def test_permuting_the_records_permutes_the_answer(name: str) -> None:
     """The order in which records are granted does not matter."""
     attack = worlds.small(name)

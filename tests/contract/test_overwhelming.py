@@ -53,11 +53,7 @@ def noisy_world_of(attack: Attack, seed: int) -> worlds.World:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in worlds.attacks()
-        if judged(name)
-    ],
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in worlds.attacks() if judged(name)],
 )
 def test_overwhelming_noise_gives_nothing(name: str) -> None:
     attack = worlds.small(name)
@@ -72,9 +68,7 @@ def test_overwhelming_noise_gives_nothing(name: str) -> None:
                 evidence = attack.run(view, generator=fork(3, "noise"))
                 before = seen.setdefault((seed, client), evidence)
                 ended = evidence.status == "ok" and is_finite(evidence.tensors)
-                assert adapts(attack) or not ended or same(before, evidence), (
-                    "what uses the defence must say so"
-                )
+                assert adapts(attack) or not ended or same(before, evidence), "what uses the defence must say so"
                 about, seats = worlds.asked(attack, attack.roles[0], client)
                 found = score(evidence, world.truth, client=about, seats=seats).means.get(metric)
                 if found is None or found != found:  # it did not end, which is no leak

@@ -22,18 +22,9 @@ VARIANTS: dict[str, tuple[Attack, str]] = {
         AttributeFromGradients(method="iterative", steps=6, learning_rates=(1e2, 1e4)),
         "eavesdropper",
     ),
-    "l-bfgs gradients": (
-        AttributeFromGradients(method="l-bfgs", steps=6, learning_rates=(0.1,)),
-        "eavesdropper",
-    ),
-    "shares of rounds": (
-        AttributeFromGradients(shares=(0.0, 0.5, 1.0), pick="own-objective"),
-        "eavesdropper",
-    ),
-    "active search": (
-        LocalModelActive(active_rounds=4, tune="search", trials=3, trial_rounds=2),
-        "active-server",
-    ),
+    "l-bfgs gradients": (AttributeFromGradients(method="l-bfgs", steps=6, learning_rates=(0.1,)), "eavesdropper"),
+    "shares of rounds": (AttributeFromGradients(shares=(0.0, 0.5, 1.0), pick="own-objective"), "eavesdropper"),
+    "active search": (LocalModelActive(active_rounds=4, tune="search", trials=3, trial_rounds=2), "active-server"),
     "active gradients": (AttributeFromGradients(active_rounds=3, with_recorded=True), "active-server"),
 }
 

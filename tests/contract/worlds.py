@@ -198,9 +198,7 @@ def _run(
     dtype: str = "float32",
     secure: bool = False,
 ) -> World:
-    parts = split(
-        dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1
-    )
+    parts = split(dataset, clients=CLIENTS, partition=partition, seed=seed, limit=limit, holdout=0.2, public=0.1)
 
     def records(index: torch.Tensor) -> Records:
         return Records(dataset.x[index], dataset.y[index])
@@ -258,9 +256,7 @@ def channel_of(world: World) -> Channel | None:
     def channel(tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
         deaf = NoiseTamper(tamper, fork(seed, "replies"))
         found = real(deaf, rounds=rounds, clients=clients)
-        heard = tuple(
-            replace(one, update=update) for one, update in zip(found.observations, deaf.heard, strict=True)
-        )
+        heard = tuple(replace(one, update=update) for one, update in zip(found.observations, deaf.heard, strict=True))
         return replace(found, observations=heard)
 
     return channel
@@ -279,9 +275,7 @@ class NoiseTamper:
         self.heard.clear()
         return self.inner.start()
 
-    def send(
-        self, state: Any, round: int, client: int, broadcast: Params
-    ) -> tuple[dict[str, torch.Tensor], Any]:
+    def send(self, state: Any, round: int, client: int, broadcast: Params) -> tuple[dict[str, torch.Tensor], Any]:
         """As the inner one."""
         return self.inner.send(state, round, client, broadcast)
 

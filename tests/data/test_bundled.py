@@ -60,9 +60,7 @@ def test_clinic_leaks_through_the_client_and_not_through_public_columns(seed: in
     assert attribute_accuracy(dataset, everyone, everyone) < 0.75
 
 
-@pytest.mark.parametrize(
-    "bad", [{"clients": 0}, {"records": "many"}, {"noise": float("nan")}, {"clients": True}]
-)
+@pytest.mark.parametrize("bad", [{"clients": 0}, {"records": "many"}, {"noise": float("nan")}, {"clients": True}])
 def test_clinic_refuses(bad: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=next(iter(bad))):
         load("clinic", **bad)

@@ -85,14 +85,7 @@ def test_medical_is_the_published_table(data_folder: object) -> None:
     assert dataset.x.shape == (1338, 8)
     assert int((dataset.raw["smoker"] == "yes").sum()) == 274
     assert float(dataset.y.mean()) == pytest.approx(13270.42, abs=0.01)
-    assert [column.name for column in dataset.space.columns] == [
-        "age",
-        "bmi",
-        "children",
-        "sex",
-        "smoker",
-        "region",
-    ]
+    assert [column.name for column in dataset.space.columns] == ["age", "bmi", "children", "sex", "smoker", "region"]
     assert dataset.x.mean(dim=0).abs().max() < 1e-5
     assert (dataset.x.std(dim=0, unbiased=False) - 1).abs().max() < 1e-5
     smoker = dataset.space.column("smoker")
@@ -223,12 +216,7 @@ def test_income_of_another_state_says_what_is_missing(data_folder: object) -> No
     ],
 )
 def test_image_shapes(
-    name: str,
-    options: dict[str, object],
-    shape: tuple[int, ...],
-    classes: int,
-    owners: int | None,
-    data_folder: object,
+    name: str, options: dict[str, object], shape: tuple[int, ...], classes: int, owners: int | None, data_folder: object
 ) -> None:
     dataset = load(name, **options)
     assert dataset.x.shape == shape
@@ -251,9 +239,7 @@ def test_image_means(data_folder: object) -> None:
     assert float(hundred.x.mean()) == pytest.approx(0, abs=0.1)
     assert load("cifar10").space.recognised_above == 20
     ten = load("cifar10", normalise=True)
-    assert float(ten.x.mean()) == pytest.approx(0, abs=0.02) and float(ten.x.std()) == pytest.approx(
-        1, abs=0.02
-    )
+    assert float(ten.x.mean()) == pytest.approx(0, abs=0.02) and float(ten.x.std()) == pytest.approx(1, abs=0.02)
     assert torch.allclose(ten.space.to_pixels(ten.x), load("cifar10").x, atol=1e-6)
 
 

@@ -95,15 +95,9 @@ def test_a_plain_file_is_checked_and_stored(
     assert [path.name for path in cache.rglob("*") if path.is_file()] == ["insurance.csv"]
 
 
-def test_a_wrong_checksum_leaves_nothing(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_checksum_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = local(tmp_path / "web", b"something else")
-    offer(
-        monkeypatch,
-        "medical",
-        Download(megabytes=1, sources=(Source(urls=(url,), sha256="0" * 64, saved="a/b"),)),
-    )
+    offer(monkeypatch, "medical", Download(megabytes=1, sources=(Source(urls=(url,), sha256="0" * 64, saved="a/b"),)))
     with pytest.raises(BadInput, match="instead of 0000"):
         fetch("medical")
     assert list(cache.iterdir()) == []
@@ -120,9 +114,7 @@ def test_without_network_the_message_says_what_to_do(cache: Path, monkeypatch: p
 
 def test_a_file_put_into_the_cache_by_hand_is_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"by hand"
-    gone = Source(
-        urls=("file:///nowhere/insurance.csv",), sha256=sha(content), saved="insurance/insurance.csv"
-    )
+    gone = Source(urls=("file:///nowhere/insurance.csv",), sha256=sha(content), saved="insurance/insurance.csv")
     offer(monkeypatch, "medical", Download(megabytes=1, sources=(gone,)))
     local(cache / "downloads" / "medical", content, "insurance.csv")
     assert fetch("medical")[0].read_bytes() == content
@@ -136,9 +128,7 @@ def test_files_of_one_data_set_have_different_names() -> None:
         assert len({source.file for source in recipe.sources}) == len(recipe.sources)
 
 
-def test_a_download_above_the_cap_is_cut_off(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_above_the_cap_is_cut_off(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = local(tmp_path / "web", bytes(5000))
     offer(monkeypatch, "medical", Download(megabytes=1, sources=(Source(urls=(url,), saved="a"),)))
     monkeypatch.setenv("FEDXRAY_MAX_BYTES", "1000")

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.data import load, split
 from fedxray.data.dataset import USE
@@ -87,9 +86,7 @@ X, Y = np.zeros((4, 2)) + np.arange(2), np.arange(4) % 2
         ({"x": X[:, :, None], "y": Y / 3}, {}, "as classes in y"),
     ],
 )
-def test_npz_messages(
-    tmp_path: Path, arrays: dict[str, np.ndarray], settings: dict[str, object], message: str
-) -> None:
+def test_npz_messages(tmp_path: Path, arrays: dict[str, np.ndarray], settings: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         load(path=save(tmp_path / "own.npz", **arrays), **settings)  # type: ignore[arg-type]
 
@@ -115,9 +112,7 @@ def npy(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def test_sizes_are_checked_before_anything_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_are_checked_before_anything_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.npz"
     path.write_bytes(zipped({"x.npy": npy(np.zeros((1000, 1000))), "y.npy": npy(Y)}))
     assert path.stat().st_size < 20_000
@@ -157,9 +152,7 @@ PLAIN = zipped({"x.npy": npy(X), "y.npy": npy(Y)}, zipfile.ZIP_STORED)
         st.binary(max_size=200).map(lambda body: zipped({"x.npy": body, "y.npy": npy(Y)})),
         st.binary(max_size=100).map(lambda tail: zipped({"x.npy": npy(X)[:60] + tail, "y.npy": npy(Y)})),
         st.tuples(st.sampled_from([GOOD, PLAIN]), st.integers(0, 2**16), st.integers(0, 255)).map(
-            lambda case: (
-                case[0][: case[1] % len(case[0])] + bytes([case[2]]) + case[0][case[1] % len(case[0]) + 1 :]
-            )
+            lambda case: case[0][: case[1] % len(case[0])] + bytes([case[2]]) + case[0][case[1] % len(case[0]) + 1 :]
         ),
         st.integers(0, len(GOOD)).map(lambda cut: GOOD[:cut]),
         st.text(alphabet="{}()'descr:,fotan_shp0123456789 LTrueFals<>|", max_size=80).map(
@@ -167,9 +160,7 @@ PLAIN = zipped({"x.npy": npy(X), "y.npy": npy(Y)}, zipfile.ZIP_STORED)
         ),
     )
 )
-def test_any_bytes_give_a_data_set_or_a_message(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_any_bytes_give_a_data_set_or_a_message(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.npz"
     path.write_bytes(content)
     try:
@@ -246,9 +237,7 @@ def test_a_folder_with_an_unprintable_name(tmp_path: Path, pillow: ModuleType) -
         load(path=tmp_path)
 
 
-def test_without_the_image_library(
-    tmp_path: Path, pillow: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_image_library(tmp_path: Path, pillow: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         paint(pillow, tmp_path / name / "1.png", (6, 5))
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)

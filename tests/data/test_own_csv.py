@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.data import Dataset, load
 from fedxray.errors import BadInput
@@ -28,11 +27,7 @@ def test_columns_and_target(tmp_path: Path) -> None:
     dataset = load(path=write(tmp_path, GOOD), target="cost", sensitive="smokes")
     assert dataset.private
     kinds = {column.name: (column.kind, column.positions) for column in dataset.space.columns}
-    assert kinds == {
-        "age": ("continuous", (0,)),
-        "town": ("categorical", (1, 2)),
-        "smokes": ("categorical", (3,)),
-    }
+    assert kinds == {"age": ("continuous", (0,)), "town": ("categorical", (1, 2)), "smokes": ("categorical", (3,))}
     assert dataset.space.column("town").categories == ("Oslo", "Paris", "Rome")
     assert dataset.space.column("smokes").categories == ("0", "1")
     cost = np.array([1.5, 2.5, -3, 700])
@@ -90,11 +85,7 @@ def test_text_and_binary_targets_are_classes(tmp_path: Path) -> None:
     assert classes(load(path=write(tmp_path, many), target="kind")) == ("a", "b", "c")
     grades = "x,grade\n" + "".join(f"{row},{row % 3}\n" for row in range(9))
     assert load(path=write(tmp_path, grades), target="grade").space.target == "regression"
-    assert classes(load(path=write(tmp_path, grades), target="grade", categorical=["grade"])) == (
-        "0",
-        "1",
-        "2",
-    )
+    assert classes(load(path=write(tmp_path, grades), target="grade", categorical=["grade"])) == ("0", "1", "2")
 
 
 HEAD = "age,town,cost\n"
@@ -111,30 +102,14 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         (GOOD, {"target": "cost", "sensitive": "cost"}, "other than the target"),
         (GOOD, {"target": "cost", "drop": ["cost"]}, "target: expected a column that is not dropped"),
         (GOOD, {"target": "cost", "drop": ["cots"]}, "drop.*Did you mean cost"),
-        (
-            GOOD,
-            {"target": "cost", "drop": ["age", "town", "smokes"]},
-            "at least one column beside the target",
-        ),
+        (GOOD, {"target": "cost", "drop": ["age", "town", "smokes"]}, "at least one column beside the target"),
         (GOOD, {"target": "cost", "categorical": ["twon"]}, "categorical.*Did you mean town"),
         (GOOD, {"target": "cost", "categorical": 3}, "a list of column names"),
         (GOOD, {"target": "cost", "rows": 3}, "rows: expected a setting of file"),
         (GOOD, {"target": "smokes", "scale_target": True}, "scale_target"),
-        (
-            HEAD + ROWS + "30,,2\n",
-            {"target": "cost"},
-            "column 'town', line 10 of .*: expected a value, got nothing",
-        ),
-        (
-            HEAD + ROWS + "nan,a,2\n",
-            {"target": "cost"},
-            "column 'age', line 10 of .*: expected a value, got 'nan'",
-        ),
-        (
-            HEAD + ROWS + "30,a,?\n",
-            {"target": "cost"},
-            "column 'cost', line 10 of the file: expected a value",
-        ),
+        (HEAD + ROWS + "30,,2\n", {"target": "cost"}, "column 'town', line 10 of .*: expected a value, got nothing"),
+        (HEAD + ROWS + "nan,a,2\n", {"target": "cost"}, "column 'age', line 10 of .*: expected a value, got 'nan'"),
+        (HEAD + ROWS + "30,a,?\n", {"target": "cost"}, "column 'cost', line 10 of the file: expected a value"),
         ("age\n\n,town,cost\n" + ROWS, {"target": "cost"}, "values on every line, got 3 on line 3"),
         ('a,b\n"1\n1",2\n\n,3\n', {"target": "b"}, "column 'a', line 5 of the file: expected a value"),
         (
@@ -151,11 +126,7 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         (HEAD + ROWS.replace("a", "b"), {"target": "cost", "sensitive": "town"}, "at least two values"),
         ("a,b\n1,2\n2,2\n3,2\n", {"target": "b"}, "target 'b': expected different values"),
         ("a,a\n1,2\n2,3\n", {"target": "a"}, "'a' twice"),
-        (
-            ",a,b\n0,1,2\n1,2,3\n",
-            {"target": "b"},
-            "a name for every column, got column 1 without.*index=False",
-        ),
+        (",a,b\n0,1,2\n1,2,3\n", {"target": "b"}, "a name for every column, got column 1 without.*index=False"),
         ("a, ,b\n0,1,2\n1,2,3\n", {"target": "b"}, "a name for every column, got column 2"),
         ("a,b\n1,2\n", {"target": "b"}, "a header and at least two rows"),
         ("", {"target": "b"}, "a header and at least two rows"),
@@ -166,16 +137,8 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         ("a,b\n1e308,2\n-1e308,3\n0,5\n", {"target": "b"}, "too large to compute with"),
         ("a,b\n1,1e308\n2,-1e308\n0,5\n", {"target": "b"}, "too large to compute with"),
         ("a,b\n1,1e39\n2,0\n0,5\n", {"target": "b", "scale_target": False}, "too large to compute with"),
-        (
-            "id,b\n" + "".join(f"n{row},{row}\n" for row in range(300)),
-            {"target": "b"},
-            "if it is an identifier",
-        ),
-        (
-            "a,b\n" + "".join(f"{row},word{row}\n" for row in range(300)),
-            {"target": "b"},
-            "one of a few classes",
-        ),
+        ("id,b\n" + "".join(f"n{row},{row}\n" for row in range(300)), {"target": "b"}, "if it is an identifier"),
+        ("a,b\n" + "".join(f"{row},word{row}\n" for row in range(300)), {"target": "b"}, "one of a few classes"),
     ],
 )
 def test_messages(tmp_path: Path, text: str | bytes, settings: dict[str, object], message: str) -> None:
@@ -185,9 +148,7 @@ def test_messages(tmp_path: Path, text: str | bytes, settings: dict[str, object]
 
 @pytest.mark.parametrize("written", ["27,3", "-1,5", "1.234,5", "1,234.5", ",5", "2,5e3", "1_000", "١٢"])
 @pytest.mark.parametrize("column", ["bmi", "cost"])
-def test_numbers_with_commas_are_refused_and_not_read_as_text(
-    tmp_path: Path, written: str, column: str
-) -> None:
+def test_numbers_with_commas_are_refused_and_not_read_as_text(tmp_path: Path, written: str, column: str) -> None:
     other = {"bmi": "cost", "cost": "bmi"}[column]
     rows = "".join(f"{row};{written if row % 2 else row}\n" for row in range(8))
     path = write(tmp_path, f"{other};{column}\n{rows}")
@@ -207,10 +168,7 @@ def test_numbers_are_numbers(tmp_path: Path, written: str) -> None:
 @pytest.mark.parametrize("written", ["1,2,3", "a,b", "12,", "10,20 km"])
 def test_text_with_commas_is_text(tmp_path: Path, written: str) -> None:
     rows = "".join(f"{row / 7};{written if row % 2 else row}\n" for row in range(8))
-    assert (
-        load(path=write(tmp_path, f"cost;bmi\n{rows}"), target="cost").space.column("bmi").kind
-        == "categorical"
-    )
+    assert load(path=write(tmp_path, f"cost;bmi\n{rows}"), target="cost").space.column("bmi").kind == "categorical"
 
 
 def test_all_columns_are_named_only_where_they_are_few(tmp_path: Path) -> None:

@@ -47,13 +47,7 @@ def correlation_kind(dataset: Dataset, part: torch.Tensor) -> float:
 @pytest.mark.parametrize("heterogeneity", [0.0, 0.2, 0.4, 0.5])
 def test_income_split_mixes_by_heterogeneity(incomes: Dataset, heterogeneity: float) -> None:
     divided = split(
-        incomes,
-        clients=10,
-        partition="income-correlation",
-        heterogeneity=heterogeneity,
-        public=0,
-        holdout=0,
-        seed=0,
+        incomes, clients=10, partition="income-correlation", heterogeneity=heterogeneity, public=0, holdout=0, seed=0
     )
     kinds = [correlation_kind(incomes, part) for part in divided.train]
     assert np.mean(kinds[:5]) == pytest.approx(0.5 - heterogeneity, abs=1e-3)
@@ -64,9 +58,7 @@ def test_income_split_mixes_by_heterogeneity(incomes: Dataset, heterogeneity: fl
     assert len(used) + divided.dropped == len(incomes)
 
 
-def test_income_split_works_for_classes_and_refuses_odd_clients(
-    data_folder: object, incomes: Dataset
-) -> None:
+def test_income_split_works_for_classes_and_refuses_odd_clients(data_folder: object, incomes: Dataset) -> None:
     dataset = load("acs-income", state="NE")
     divided = split(dataset, clients=2, partition="income-correlation", heterogeneity=0.5, seed=0)
     men = (dataset.raw["SEX"] == 1)[divided.train[1].numpy()]

@@ -84,14 +84,10 @@ def test_the_effect_of_a_column_on_the_target_has_mean_0_and_deviation_1(shares:
 
 def test_the_secret_has_twice_the_effect_of_all_other_columns(tmp_path: Path) -> None:
     """The target by least squares on the standardised columns; its scale is that of the range."""
-    found = load(
-        schema=written(tmp_path, TABLE.replace("records = 300", "records = 4000")), sensitive="smoker"
-    )
+    found = load(schema=written(tmp_path, TABLE.replace("records = 300", "records = 4000")), sensitive="smoker")
     places = {"age": found.raw["age"], "bmi": found.raw["bmi"], "smoker": found.raw["smoker"] == "yes",
               "region": np.searchsorted(["north", "south", "west"], found.raw["region"])}  # fmt: skip
-    columns = {
-        name: (v - v.mean()) / v.std() for name, v in ((n, v.astype(float)) for n, v in places.items())
-    }
+    columns = {name: (v - v.mean()) / v.std() for name, v in ((n, v.astype(float)) for n, v in places.items())}
     ones = np.ones(len(found))
     weights = np.linalg.lstsq(np.stack([*columns.values(), ones], 1), found.raw["cost"], rcond=None)[0]
     effect = dict(zip(columns, weights, strict=False))
@@ -137,35 +133,20 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         (TABLE.replace("high = 45.0", "high = 10.0"), "low below high in column 'bmi'"),
         (TABLE.replace("shares = [0.7, 0.3]", "shares = [0.7]"), "a share for each value of 'smoker'"),
         (TABLE.replace('"south"', '"north"'), "different values in 'region'"),
-        (
-            TABLE.replace("whole = true", "integer = true"),
-            "columns.age: expected a known key, got the unknown key",
-        ),
+        (TABLE.replace("whole = true", "integer = true"), "columns.age: expected a known key, got the unknown key"),
         (TABLE.replace("whole = true", "whol = true"), "Did you mean whole?"),
         (TABLE.replace("records = 300", "record = 300"), "Did you mean records?"),
         (IMAGES.replace("classes", "clases"), "Did you mean classes?"),
-        (
-            TABLE.replace('["no", "yes"]', "[0, 1]"),
-            'text in columns.smoker.values, got 0. Write them as text: "0".',
-        ),
+        (TABLE.replace('["no", "yes"]', "[0, 1]"), 'text in columns.smoker.values, got 0. Write them as text: "0".'),
         (".".join(["a"] * 40_000) + " = 1", "a key with more than 100 dots"),
         ("a = '\"'\n[" + " . ".join(['"!"'] * 10_000) + "]", "a key with more than 100 dots"),
         ("x = 1\n" * 20_000, "at most 100000 bytes"),
         (IMAGES.replace("classes = 4", "classes = 21"), "a record for each of 21 classes, got 20 records"),
         (IMAGES.replace("[3, 12, 10]", "[3, 4096, 4096]"), "synthetic images: expected at most"),
         (TABLE.replace("records = 300", "records = 0"), "records"),
-        (
-            TABLE.replace("low = 15.0\nhigh = 45.0", "low = -1e308\nhigh = 1e308"),
-            "numbers up to 1e+15 in size",
-        ),
-        (
-            TABLE.replace("low = 15.0\nhigh = 45.0", "low = 1e14\nhigh = 100000000000001.0"),
-            "different numbers",
-        ),
-        (
-            TABLE.replace("low = 18\nhigh = 95", "low = 0.1\nhigh = 0.9"),
-            "two whole numbers from low to high in column",
-        ),
+        (TABLE.replace("low = 15.0\nhigh = 45.0", "low = -1e308\nhigh = 1e308"), "numbers up to 1e+15 in size"),
+        (TABLE.replace("low = 15.0\nhigh = 45.0", "low = 1e14\nhigh = 100000000000001.0"), "different numbers"),
+        (TABLE.replace("low = 18\nhigh = 95", "low = 0.1\nhigh = 0.9"), "two whole numbers from low to high in column"),
         (
             TABLE.replace("low = 18\nhigh = 95", "low = 17.5\nhigh = 18.5"),
             "two whole numbers from low to high in column",

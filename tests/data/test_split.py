@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.data import Dataset, Split, load, split
 from fedxray.data.dataset import USE
@@ -86,9 +85,7 @@ def test_iid_sizes_are_equal() -> None:
 def test_a_larger_limit_keeps_the_records_of_a_smaller_one() -> None:
     dataset = labelled(300)
     small, large = (split(dataset, clients=3, limit=limit, seed=5) for limit in (10, 40))
-    for few, many, held, held_again in zip(
-        small.train, large.train, small.holdout, large.holdout, strict=True
-    ):
+    for few, many, held, held_again in zip(small.train, large.train, small.holdout, large.holdout, strict=True):
         assert torch.equal(few, many[:10])
         assert torch.equal(held, held_again)
     assert small.dropped == large.dropped + 90
@@ -146,9 +143,9 @@ def test_clients_are_called_after_their_values() -> None:
         divided = split(dataset, clients=clients, partition="by-column", column="town", seed=0)
         for name, part in zip(divided.names, divided.train, strict=True):
             assert name == ", ".join(sorted(set(towns[part.numpy()])))
-    assert split(dataset, clients=5, partition="by-column", column="town", seed=0).names == tuple(
-        sorted(set(towns))
-    ), "in alphabetical order"
+    assert split(dataset, clients=5, partition="by-column", column="town", seed=0).names == tuple(sorted(set(towns))), (
+        "in alphabetical order"
+    )
     ranges = split(dataset, clients=2, partition="by-column", column="x", seed=0)
     assert ranges.names == ("x, part 1 of 2", "x, part 2 of 2"), "the ends of a range are records' values"
     assert split(dataset, clients=3, partition="iid", seed=0).names == ("", "", "")
@@ -171,9 +168,7 @@ def test_owners_keep_their_names() -> None:
 
 def test_as_given_takes_the_first_owners_with_enough_records() -> None:
     dataset = labelled(90)
-    owner = torch.cat([torch.zeros(3), torch.ones(30), torch.full((27,), 2), torch.full((30,), 3)]).to(
-        torch.int64
-    )
+    owner = torch.cat([torch.zeros(3), torch.ones(30), torch.full((27,), 2), torch.full((30,), 3)]).to(torch.int64)
     dataset = Dataset(name="small", x=dataset.x, y=dataset.y, space=dataset.space, owner=owner)
     divided = split(dataset, clients=2, partition="as-given", public=0, limit=25, minimum=28, seed=0)
     assert [int(owner[part[0]]) for part in divided.train] == [1, 3]
@@ -181,9 +176,7 @@ def test_as_given_takes_the_first_owners_with_enough_records() -> None:
     assert divided.dropped == 34
     plain = split(dataset, clients=2, partition="as-given", public=0, holdout=0, seed=0)
     assert [int(owner[part[0]]) for part in plain.train] == [0, 1]
-    more = split(
-        dataset, clients=2, partition="as-given", public=0, holdout=0, minimum=28, owners="random", seed=0
-    )
+    more = split(dataset, clients=2, partition="as-given", public=0, holdout=0, minimum=28, owners="random", seed=0)
     assert {int(owner[part[0]]) for part in more.train} == {1, 3}
     with pytest.raises(BadInput, match="at most 3, the owners with 25"):
         split(dataset, clients=4, partition="as-given", public=0, minimum=25, seed=0)
@@ -249,10 +242,7 @@ def test_uses_stated_by_the_data_are_used_for_every_seed() -> None:
 
 
 def test_named_uses_need_owners_and_their_number() -> None:
-    for changes, words in (
-        ({"partition": "iid"}, "use: expected owners"),
-        ({"clients": 3}, "clients: expected 2"),
-    ):
+    for changes, words in (({"partition": "iid"}, "use: expected owners"), ({"clients": 3}, "clients: expected 2")):
         with pytest.raises(BadInput, match=words):
             split(used_dataset(), **{"clients": 2, "partition": "as-given", "seed": 0, **changes})
     with pytest.raises(BadInput, match="records without owners"):

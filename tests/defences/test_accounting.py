@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import integrate, optimize, stats
 
 from fedxray.data.dataset import Records, Space
@@ -80,9 +79,7 @@ def test_at_rate_one_it_is_the_closed_form(noise: float, steps: int, delta: floa
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.1, 100), (3.0, 0.5, 40), (0.8, 0.01, 500)])
 def test_below_rate_one_it_is_an_independent_integral(noise: float, rate: float, steps: int) -> None:
     bound = dp_sgd.rdp_epsilon(noise, rate, steps, 1e-5)
-    independent = integral_epsilon(
-        noise, rate, steps, 1e-5, [one for one in dp_sgd.ORDERS if 1.5 <= one <= 32]
-    )
+    independent = integral_epsilon(noise, rate, steps, 1e-5, [one for one in dp_sgd.ORDERS if 1.5 <= one <= 32])
     assert bound == pytest.approx(independent, rel=1e-3)
     reported = dp_sgd.prv_epsilon(noise, rate, steps, 1e-5)
     assert 0.8 * bound < reported <= bound
@@ -98,14 +95,8 @@ def test_a_few_orders_lose_little() -> None:
 
 
 @settings(max_examples=10)
-@given(
-    epsilon=st.floats(0.2, 20.0),
-    rate=st.sampled_from([1.0, 0.1, 0.02]),
-    steps=st.integers(1, 300),
-)
-def test_the_noise_found_keeps_the_budget_and_no_more_than_needed(
-    epsilon: float, rate: float, steps: int
-) -> None:
+@given(epsilon=st.floats(0.2, 20.0), rate=st.sampled_from([1.0, 0.1, 0.02]), steps=st.integers(1, 300))
+def test_the_noise_found_keeps_the_budget_and_no_more_than_needed(epsilon: float, rate: float, steps: int) -> None:
     noise = dp_sgd.noise_for(epsilon, 1e-5, rate, steps)
     assert dp_sgd.rdp_epsilon(noise, rate, steps, 1e-5) <= epsilon
     if noise > dp_sgd.SMALLEST_NOISE:

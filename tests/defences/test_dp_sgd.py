@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.defences.base import ExampleGradients, Work, example_norms
 from fedxray.defences.dp_sgd import DpSgd, clip_examples
@@ -39,9 +38,7 @@ def test_no_example_is_longer_than_the_clip_and_directions_stay(rows: list[list[
         else:
             assert new == pytest.approx(clip, rel=1e-9)
             for name, value in clipped.items():
-                torch.testing.assert_close(
-                    value[row] * old / clip, gradients[name][row], rtol=1e-9, atol=1e-9
-                )
+                torch.testing.assert_close(value[row] * old / clip, gradients[name][row], rtol=1e-9, atol=1e-9)
 
 
 def test_a_gradient_of_zero_stays_zero() -> None:
@@ -70,9 +67,7 @@ def test_a_step_equals_a_loop_over_the_examples() -> None:
     for x, y in zip(data.x, data.y, strict=True):
         model.zero_grad()
         torch.nn.functional.cross_entropy(model(x[None]), y[None]).backward()
-        length = torch.cat(
-            [value.grad.flatten() for value in model.parameters() if value.grad is not None]
-        ).norm()
+        length = torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None]).norm()
         cut += int(length > clip)
         for name, value in model.named_parameters():
             assert value.grad is not None
@@ -106,9 +101,7 @@ def test_the_noise_is_drawn_once_per_step_for_the_sum() -> None:
 
 def test_an_empty_batch_is_a_step_of_noise() -> None:
     model = torch.nn.Linear(100, 200, bias=False)
-    hooks = defence(clip=1.0, noise=2.0, sampling="poisson").hooks(
-        Work(examples=20, batch_size=5, steps=4, rounds=1)
-    )
+    hooks = defence(clip=1.0, noise=2.0, sampling="poisson").hooks(Work(examples=20, batch_size=5, steps=4, rounds=1))
     batch = Batch(x=torch.zeros(0, 100), y=torch.zeros(0, dtype=torch.int64))
     found = local_update(
         parameters_of(model), {}, [batch], Recipe(learning_rate=1.0), objective(model, "cross-entropy"),
@@ -148,9 +141,7 @@ def test_description() -> None:
 def test_batches_are_drawn_by_chance_unless_told_otherwise() -> None:
     run = federation((30, 40), recipe={"batch_size": 10, "epochs": 3}, defence=DpSgd(noise_multiplier=1.0))
     truth = run.truth(0)
-    sizes = [
-        [len(row) for row in truth.schedule(client, round).rows()] for client in (0, 1) for round in (0, 1)
-    ]
+    sizes = [[len(row) for row in truth.schedule(client, round).rows()] for client in (0, 1) for round in (0, 1)]
     assert [len(one) for one in sizes] == [9, 9, 12, 12] and len(set(map(tuple, sizes))) == 4
     assert len({size for one in sizes for size in one}) > 3
     shuffled = federation((30, 40), recipe={"batch_size": 10}, defence=defence(noise=1.0)).truth(0)
@@ -160,9 +151,7 @@ def test_batches_are_drawn_by_chance_unless_told_otherwise() -> None:
 def test_a_run_uses_the_batches_of_the_truth() -> None:
     """Without noise and with a large clip a run over Poisson batches is a sum over them, divided by their mean size."""
     used = DpSgd(noise_multiplier=0.0, clip=1e9)
-    run = federation(
-        (10,), recipe={"batch_size": 5, "learning_rate": 1.0}, rounds=1, defence=used, dtype=torch.float64
-    )
+    run = federation((10,), recipe={"batch_size": 5, "learning_rate": 1.0}, rounds=1, defence=used, dtype=torch.float64)
     transcript, truth = simulate(run, seed=3)
     model = copy.deepcopy(run.model)
     records_ = run.clients[0]
@@ -189,9 +178,7 @@ def test_a_tampering_server_cannot_ask_for_the_same_noise_twice() -> None:
 
     honest = transcript.shelf.get("reply/1/0").params
     asked, near = reply(1e-3), reply(1e-3 + 1e-6)
-    assert all(
-        torch.equal(value, again) for value, again in zip(asked.values(), reply(1e-3).values(), strict=True)
-    )
+    assert all(torch.equal(value, again) for value, again in zip(asked.values(), reply(1e-3).values(), strict=True))
     assert all(torch.equal(value, honest[name]) for name, value in reply(0.0).items())  # that round was run
     for one, other in ((asked, near), (asked, honest)):
         gap = torch.cat([(one[name] - other[name]).flatten() for name in one])
@@ -205,9 +192,7 @@ class Shift:
     def start(self) -> None:
         return None
 
-    def send(
-        self, state: Any, round: int, client: int, broadcast: Params
-    ) -> tuple[dict[str, torch.Tensor], Any]:
+    def send(self, state: Any, round: int, client: int, broadcast: Params) -> tuple[dict[str, torch.Tensor], Any]:
         return {name: value + self.by for name, value in broadcast.items()}, state
 
     def receive(self, state: Any, round: int, client: int, update: Params) -> Any:

@@ -78,10 +78,7 @@ def test_joined_defences_work_one_after_the_other() -> None:
     alone = second.hooks(WORK).outgoing
     assert alone is not None
     assert torch.equal(noised["w"], alone(update, None, fork(0, "draw"))[0]["w"])
-    assert (
-        "clipped" in Joined(parts=(first, second)).describe()
-        and "then" in Joined(parts=(first, second)).describe()
-    )
+    assert "clipped" in Joined(parts=(first, second)).describe() and "then" in Joined(parts=(first, second)).describe()
 
 
 def test_every_part_keeps_its_own_state() -> None:

@@ -50,9 +50,7 @@ def test_an_attacker_pairs_far_examples_and_finds_as_many() -> None:
 def test_drawn_weights_mix_every_example_with_another() -> None:
     x, y = mixed(Mixup(mix="drawn"), [[1.0], [2.0], [4.0], [8.0]], [0, 1, 2, 0])
     assert len(x) == 4 and np.sum(x) == pytest.approx(15.0) and np.sum(y, 1) == pytest.approx(1.0)
-    assert mixed(Mixup(mix="drawn"), [[1.0], [2.0]], [0, 1]) == mixed(
-        Mixup(mix="drawn"), [[1.0], [2.0]], [0, 1]
-    )
+    assert mixed(Mixup(mix="drawn"), [[1.0], [2.0]], [0, 1]) == mixed(Mixup(mix="drawn"), [[1.0], [2.0]], [0, 1])
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
@@ -111,12 +109,8 @@ def test_with_dp_sgd_pairs_are_counted_and_more_is_not_claimed() -> None:
 def test_a_step_of_pairs_is_divided_by_their_expected_number() -> None:
     defence = Joined(parts=(Mixup(), DpSgd(noise_multiplier=0.0, clip=1e9)))
     recipe = {"batch_size": "all", "shuffle": "never"}
-    plain = federation(
-        (8,), recipe={**recipe, "learning_rate": 1.0}, rounds=1, defence=Mixup(), dtype=torch.float64
-    )
-    private = federation(
-        (8,), recipe={**recipe, "learning_rate": 1.0}, rounds=1, defence=defence, dtype=torch.float64
-    )
+    plain = federation((8,), recipe={**recipe, "learning_rate": 1.0}, rounds=1, defence=Mixup(), dtype=torch.float64)
+    private = federation((8,), recipe={**recipe, "learning_rate": 1.0}, rounds=1, defence=defence, dtype=torch.float64)
     pairs = private.truth(0).schedule(0, 0).index[0]
     data = plain.clients[0].take(pairs)
     first = simulate(replace(plain, clients=(data,)))[0].shelf.get("reply/0/0").params

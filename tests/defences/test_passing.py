@@ -81,9 +81,7 @@ def test_a_batch_of_another_form_is_refused(answer: Any, words: str) -> None:
     ],
 )
 def test_gradients_of_another_form_are_refused(change: Any, words: str) -> None:
-    value = ExampleGradients(
-        each={"w": torch.ones(4, 2, 3), "b": torch.ones(4, 2)}, divisor=torch.tensor(4.0)
-    )
+    value = ExampleGradients(each={"w": torch.ones(4, 2, 3), "b": torch.ones(4, 2)}, divisor=torch.tensor(4.0))
     with pytest.raises(BadInput, match=words):
         changed(lambda one, state, generator: (change(one), state), value, None, fork(0))
     same, _ = changed(lambda one, state, generator: (replace(one, extra=GIVEN), state), value, None, fork(0))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.defences.base import ExampleGradients, Work
 from fedxray.defences.pruning import Pruning, prune_smallest
@@ -18,10 +17,7 @@ from fedxray.seeds import fork
 WORK = Work(examples=8, batch_size=4, steps=2, rounds=3)
 
 
-@given(
-    row=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=30, unique_by=abs),
-    share=st.floats(0.0, 0.99),
-)
+@given(row=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=30, unique_by=abs), share=st.floats(0.0, 0.99))
 def test_the_smallest_go_and_the_rest_stays(row: list[float], share: float) -> None:
     values = torch.tensor([row])
     found = prune_smallest(values, share)[0].tolist()

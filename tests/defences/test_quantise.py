@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.defences.base import Work
 from fedxray.defences.quantise import Quantise, quantised
@@ -17,10 +16,7 @@ from fedxray.seeds import fork
 WORK = Work(examples=8, batch_size=4, steps=2, rounds=3)
 
 
-@given(
-    row=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=40),
-    bits=st.integers(2, 10),
-)
+@given(row=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=40), bits=st.integers(2, 10))
 def test_values_are_few_and_near(row: list[float], bits: int) -> None:
     value = torch.tensor(row, dtype=torch.float64)
     found = quantised(value, bits)

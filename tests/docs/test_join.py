@@ -14,11 +14,7 @@ from fedxray.reproduce.document import Cell, document
 
 joined = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "join.py"))["joined"]
 REPRODUCTION = find("awa-table4")
-VALUES = {
-    ("case1", "awa"): (16.0, 18.0, 17.0),
-    ("case1", "dlg"): (8.0, 9.0, 8.5),
-    ("case2", "awa"): (15.0, 14.0, 13.0),
-}
+VALUES = {("case1", "awa"): (16.0, 18.0, 17.0), ("case1", "dlg"): (8.0, 9.0, 8.5), ("case2", "awa"): (15.0, 14.0, 13.0)}
 
 
 def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) -> dict[str, Any]:
@@ -26,9 +22,7 @@ def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) ->
         Cell(
             row=row,
             column=next(one for one in REPRODUCTION.columns if (one.name, one.metric) == (name, "psnr_awa")),
-            units=tuple(
-                Unit(seed=0, client=client, value=value) for client, value in enumerate(VALUES[row, name])
-            ),
+            units=tuple(Unit(seed=0, client=client, value=value) for client, value in enumerate(VALUES[row, name])),
             paper=REPRODUCTION.paper.numbers[row].get(name, {}).get("psnr_awa"),
         )
         for row, name in places
@@ -39,9 +33,7 @@ def part(*places: tuple[str, str], commit: str | None = "c1", **changed: Any) ->
 
 def test_joined_parts_equal_one_measurement() -> None:
     together = part(*VALUES)
-    apart = joined(
-        REPRODUCTION, [part(("case2", "awa")), part(("case1", "dlg"), commit="c2"), part(("case1", "awa"))]
-    )
+    apart = joined(REPRODUCTION, [part(("case2", "awa")), part(("case1", "dlg"), commit="c2"), part(("case1", "awa"))])
     for key in ("rows", "differences", "sentences", "paper", "name"):
         assert apart[key] == together[key], key
     (pair,) = [one for one in apart["differences"] if (one["left"], one["right"]) == ("awa", "dlg")]
@@ -77,17 +69,7 @@ def test_a_number_that_the_table_no_longer_has_is_refused() -> None:
 
 
 def test_results_of_searches_are_kept() -> None:
-    search = {
-        "row": "case1",
-        "column": "awa",
-        "seed": 0,
-        "client": 0,
-        "quantity": "q_conv",
-        "found": 1.0,
-        "true": None,
-    }
+    search = {"row": "case1", "column": "awa", "seed": 0, "client": 0, "quantity": "q_conv", "found": 1.0, "true": None}
     search |= {"low": 1.0, "high": 2.0, "nearly": 1, "trials": 3}
-    content = joined(
-        REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), searches=[search], commit=None)]
-    )
+    content = joined(REPRODUCTION, [part(("case1", "awa")), part(("case1", "dlg"), searches=[search], commit=None)])
     assert content["searches"] == [search] and content["commit"] == "c1" and "costs" not in content

@@ -23,9 +23,7 @@ def by_hand(model: nn.Module, records: Records, schedule: Schedule, recipe: Reci
     start = {name: value.detach().clone() for name, value in own.named_parameters() if value.requires_grad}
     measure = loss_of(recipe)
     optimiser = torch.optim.SGD(
-        [value for value in own.parameters() if value.requires_grad],
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
+        [value for value in own.parameters() if value.requires_grad], lr=recipe.learning_rate, momentum=recipe.momentum
     )
     trainable = {name: value for name, value in own.named_parameters() if value.requires_grad}
     for row in schedule.index.tolist():
@@ -40,9 +38,7 @@ def by_hand(model: nn.Module, records: Records, schedule: Schedule, recipe: Reci
             if value.grad is not None:
                 value.grad += recipe.mu * (value.detach() - start[name])
         optimiser.step()
-    return {name: value.detach() - start[name] for name, value in trainable.items()}, dict(
-        own.named_buffers()
-    )
+    return {name: value.detach() - start[name] for name, value in trainable.items()}, dict(own.named_buffers())
 
 
 def relative_difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:

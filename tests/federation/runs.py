@@ -33,12 +33,8 @@ def network(kind: str = "mlp", dtype: torch.dtype = torch.float32) -> nn.Module:
         "linear": lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES)),
         "mlp": lambda: nn.Sequential(nn.Linear(FEATURES, 4), nn.ReLU(), nn.Linear(4, CLASSES)),
         "smooth": lambda: nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, CLASSES)),
-        "norm": lambda: nn.Sequential(
-            nn.Linear(FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, CLASSES)
-        ),
-        "dropout": lambda: nn.Sequential(
-            nn.Linear(FEATURES, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, CLASSES)
-        ),
+        "norm": lambda: nn.Sequential(nn.Linear(FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, CLASSES)),
+        "dropout": lambda: nn.Sequential(nn.Linear(FEATURES, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, CLASSES)),
     }
     return layers[kind]().to(dtype)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from fedxray.data.dataset import Records
@@ -32,9 +31,7 @@ def jobs_of(
     for client, size in enumerate(sizes):
         source = fork(7, "job", client)
         data = more.get("data", records)(size, client)
-        start = each(
-            lambda value, g=source: value + 0.1 * torch.randn(value.shape, generator=g), parameters_of(model)
-        )  # type: ignore[misc]
+        start = each(lambda value, g=source: value + 0.1 * torch.randn(value.shape, generator=g), parameters_of(model))  # type: ignore[misc]
         jobs.append(
             ClientJob(
                 client=client,
@@ -50,9 +47,7 @@ def jobs_of(
     return jobs
 
 
-def assert_same_as_alone(
-    model: nn.Module, jobs: list[ClientJob], recipe: Recipe, tolerance: float = 1e-5
-) -> None:
+def assert_same_as_alone(model: nn.Module, jobs: list[ClientJob], recipe: Recipe, tolerance: float = 1e-5) -> None:
     together = train(model, jobs, recipe)
     for job, result in zip(jobs, together, strict=True):
         fresh = ClientJob(**{**vars(job), "generator": fork(8, "draws", job.client)})
@@ -97,9 +92,7 @@ def test_every_client_of_a_stack_is_in_its_own_place() -> None:
     assert_same_as_alone(model, jobs_of(model, sizes, recipe), recipe)
 
 
-@pytest.mark.parametrize(
-    "activation", [nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU, nn.GELU, nn.ELU, nn.SiLU]
-)
+@pytest.mark.parametrize("activation", [nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU, nn.GELU, nn.ELU, nn.SiLU])
 def test_layers_that_may_be_stacked(activation: type[nn.Module]) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -164,9 +157,7 @@ def frozen() -> nn.Module:
 
 
 def tied() -> nn.Module:
-    model = nn.Sequential(
-        nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES)
-    )
+    model = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES))
     model[1].weight = model[0].weight
     return model
 
@@ -204,9 +195,7 @@ def test_hooks_before_and_after_the_steps_keep_clients_stacked() -> None:
     assert stacking_pays(jobs)
     assert_same_as_alone(model, jobs, recipe)
 
-    def shifted(
-        params: dict[str, Tensor], state: Any, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], Any]:
+    def shifted(params: dict[str, Tensor], state: Any, generator: torch.Generator) -> tuple[dict[str, Tensor], Any]:
         return {name: value + 1 for name, value in params.items()}, state
 
     for algorithm in ("fedavg", "fedsgd"):
@@ -220,9 +209,7 @@ def test_stacking_is_left_where_it_does_not_pay() -> None:
     assert not stacking_pays(jobs_of(wide, [2, 2], recipe))
     small = network("mlp")
     assert not stacking_pays(jobs_of(small, [8], recipe))
-    gradients = GaussianNoise(scale=0.5, at="gradients").hooks(
-        Work(examples=8, batch_size=4, steps=2, rounds=1)
-    )
+    gradients = GaussianNoise(scale=0.5, at="gradients").hooks(Work(examples=8, batch_size=4, steps=2, rounds=1))
     assert not stacking_pays(jobs_of(small, [8, 8], recipe, gradients))
 
 

@@ -58,12 +58,7 @@ def test_send_back_is_local_training_by_hand() -> None:
     end = {name: value.detach() for name, value in own.named_parameters()}
     assert relative_difference(subtract(branch.state[1], begin), subtract(end, begin)) < 1e-9
     assert branch.rounds_spent == 4
-    assert [message.round for message in branch.transcript.messages if message.what == "reply"] == [
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert [message.round for message in branch.transcript.messages if message.what == "reply"] == [2, 3, 4, 5]
 
 
 def test_a_branch_holds_only_tampered_messages_of_the_attacked_clients() -> None:
@@ -121,15 +116,7 @@ def test_runs_that_cannot_be_continued_are_refused() -> None:
     transcript, _ = simulate(run)
     go: Any = lambda **more: continue_run(  # noqa: E731
         run,
-        **{
-            "transcript": transcript,
-            "seed": 0,
-            "after": 2,
-            "clients": [0],
-            "rounds": 1,
-            "tamper": Honest(),
-            **more,
-        },
+        **{"transcript": transcript, "seed": 0, "after": 2, "clients": [0], "rounds": 1, "tamper": Honest(), **more},
     )
     from dataclasses import replace
 
@@ -142,9 +129,7 @@ def test_runs_that_cannot_be_continued_are_refused() -> None:
             go(clients=clients)
 
     class Wrong(Honest):
-        def send(
-            self, state: Any, round: int, client: int, broadcast: Params
-        ) -> tuple[dict[str, Tensor], Any]:
+        def send(self, state: Any, round: int, client: int, broadcast: Params) -> tuple[dict[str, Tensor], Any]:
             return {}, state
 
     with pytest.raises(BadInput, match="tamper"):

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save
 from torch import nn
 
@@ -47,11 +46,7 @@ def reread(folder: Path, model: nn.Module | None = None) -> Transcript:
 
 def assert_same(left: Transcript, right: Transcript) -> None:
     assert left.messages == right.messages
-    assert (left.loss, left.clients, left.secure_aggregation) == (
-        right.loss,
-        right.clients,
-        right.secure_aggregation,
-    )
+    assert (left.loss, left.clients, left.secure_aggregation) == (right.loss, right.clients, right.secure_aggregation)
     for key in {message.parts for message in left.messages}:
         one, other = left.shelf.get(key), right.shelf.get(key)
         for before, after in ((one.params, other.params), (one.buffers, other.buffers)):
@@ -184,9 +179,7 @@ def test_a_key_is_kept_once_and_finite(tmp_path: Path) -> None:
 def test_reading_maps_but_does_not_load(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening reads no shard at all, and one key touches only its own shards."""
     opened: list[str] = []
-    monkeypatch.setattr(
-        "fedxray.federation.folder.safe_open", lambda path, **_: opened.append(path.name) or _Spy(path)
-    )
+    monkeypatch.setattr("fedxray.federation.folder.safe_open", lambda path, **_: opened.append(path.name) or _Spy(path))
     transcript = read_transcript(good, model=network("norm"), space=space())
     assert opened == []
     transcript.shelf.get("global/0")
@@ -218,9 +211,7 @@ def test_estimate_covers_the_folder(tmp_path: Path) -> None:
         (
             federation((8, 4, 4), model=wide, recipe={"batch_size": 4}, rounds=6),
             federation((8, 4, 4), model=wide, recipe={"batch_size": 4, "batch_norm": "local"}, rounds=6),
-            federation(
-                (8, 4, 4), model=wide, recipe={"batch_size": 4}, rounds=6, participation=0.3, record=(1, 3)
-            ),
+            federation((8, 4, 4), model=wide, recipe={"batch_size": 4}, rounds=6, participation=0.3, record=(1, 3)),
             federation(rounds=20),
         )
     ):
@@ -321,10 +312,7 @@ def _set(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         (_set("clients", to=0), "clients"),
         (_set("clients", to=1), "client 1 of 1"),
         (_set("surprise", to=1), "surprise"),
-        (
-            _set("params", "0.weight", "shape", to=[4, 6]),
-            r"'0.weight' float32 \[4, 5\], got float32 \[4, 6\]",
-        ),
+        (_set("params", "0.weight", "shape", to=[4, 6]), r"'0.weight' float32 \[4, 5\], got float32 \[4, 6\]"),
         (_set("params", "0.weight", "dtype", to="float64"), "Give the network that was trained"),
         (_set("params", "0.weight", "dtype", to="complex64"), r"params\.0\.weight\.dtype"),
         (_set("params", "extra", to={"shape": [], "dtype": "float32"}), "'extra' absent"),

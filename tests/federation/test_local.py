@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from fedxray.data.dataset import Records
@@ -52,9 +51,7 @@ def recipe_of(**settings: Any) -> Recipe:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("kind", ["mlp", "norm"])
-def test_equals_a_loop_by_hand(
-    kind: str, variant: dict[str, Any], dtype: torch.dtype, tolerance: float
-) -> None:
+def test_equals_a_loop_by_hand(kind: str, variant: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
     recipe, model, data = recipe_of(**variant), network(kind, dtype), records(11, dtype=dtype)
     if kind == "norm" and variant.get("batch_size") == 100:
         data = records(12, dtype=dtype)
@@ -73,9 +70,7 @@ def test_regression_equals_a_loop_by_hand() -> None:
     data = Records(data.x, data.x.sum(1))
     schedule = draw_schedule(9, recipe, fork(0, "order"))
     assert (
-        relative_difference(
-            run(model, data, schedule, recipe).update, by_hand(model, data, schedule, recipe)[0]
-        )
+        relative_difference(run(model, data, schedule, recipe).update, by_hand(model, data, schedule, recipe)[0])
         < 1e-10
     )
 
@@ -87,9 +82,7 @@ def test_a_linear_model_by_hand() -> None:
         model.weight.copy_(torch.tensor([[1.0, -1.0]]))
     data = Records(torch.tensor([[3.0, 1.0]]), torch.tensor([4.0]))
     result = run(model, data, Schedule(torch.tensor([[0]])), recipe_of(loss="mse", learning_rate=0.5))
-    torch.testing.assert_close(
-        result.update["weight"], torch.tensor([[0.5 * 2 * 2 * 3.0, 0.5 * 2 * 2 * 1.0]])
-    )
+    torch.testing.assert_close(result.update["weight"], torch.tensor([[0.5 * 2 * 2 * 3.0, 0.5 * 2 * 2 * 1.0]]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -210,9 +203,7 @@ def test_weights_of_zero_are_as_if_the_example_were_not_there() -> None:
     recipe, model, data = recipe_of(), network("mlp", torch.float64), records(5, dtype=torch.float64)
     evaluate = objective(model, recipe.loss)
     weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
-    padded = local_update(
-        parameters_of(model), {}, [Batch(x=data.x, y=data.y, weight=weight)], recipe, evaluate
-    )
+    padded = local_update(parameters_of(model), {}, [Batch(x=data.x, y=data.y, weight=weight)], recipe, evaluate)
     some = [0, 2, 3]
     short = local_update(parameters_of(model), {}, [Batch(x=data.x[some], y=data.y[some])], recipe, evaluate)
     assert relative_difference(padded.update, short.update) < 1e-12
@@ -241,9 +232,7 @@ def test_an_update_is_measured_from_what_was_sent() -> None:
     recipe, model, data = recipe_of(), network("mlp", torch.float64), records(8, dtype=torch.float64)
     schedule = draw_schedule(8, recipe, fork(0, "order"))
 
-    def shifted(
-        params: dict[str, Tensor], state: Any, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], Any]:
+    def shifted(params: dict[str, Tensor], state: Any, generator: torch.Generator) -> tuple[dict[str, Tensor], Any]:
         return {name: value + 1 for name, value in params.items()}, state
 
     result = run(model, data, schedule, recipe, hooks=Hooks(incoming=shifted))
@@ -364,9 +353,7 @@ def test_a_segment_without_a_graph_changes_nothing() -> None:
     x, y = examples(4)
     batches = [Batch(x=x, y=y)] * 3
     plain, cut = (
-        local_update(
-            parameters_of(model), {}, batches, Recipe(), objective(model, "cross-entropy"), segment=part
-        )
+        local_update(parameters_of(model), {}, batches, Recipe(), objective(model, "cross-entropy"), segment=part)
         for part in (None, 2)
     )
     assert all(torch.equal(value, cut.update[name]) for name, value in plain.update.items())

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe, draw_schedule
@@ -17,12 +16,7 @@ from fedxray.seeds import fork
 SHUFFLES = st.sampled_from(["epoch", "once", "never"])
 
 
-@given(
-    count=st.integers(1, 40),
-    batch=st.integers(1, 50) | st.just("all"),
-    epochs=st.integers(1, 4),
-    shuffle=SHUFFLES,
-)
+@given(count=st.integers(1, 40), batch=st.integers(1, 50) | st.just("all"), epochs=st.integers(1, 4), shuffle=SHUFFLES)
 def test_an_epoch_uses_every_example_once(count: int, batch: Any, epochs: int, shuffle: Any) -> None:
     recipe = Recipe(batch_size=batch, epochs=epochs, shuffle=shuffle)
     schedule = draw_schedule(count, recipe, fork(0, "order"))

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors.numpy import load
 
 from fedxray.data.dataset import Space
@@ -68,11 +67,7 @@ def change(path: Path, **facts: Any) -> None:
 
 def test_a_written_recording_is_read_back(folder: Path) -> None:
     found = read_recording(folder)
-    assert [(one.round, one.examples, one.node) for one in found.messages] == [
-        (1, 4, "7"),
-        (2, 4, "7"),
-        (3, 4, "7"),
-    ]
+    assert [(one.round, one.examples, one.node) for one in found.messages] == [(1, 4, "7"), (2, 4, "7"), (3, 4, "7")]
     arrays = found.arrays(found.messages[1].sent)
     assert list(arrays) == ["weight", "bias"]
     assert torch.equal(arrays["weight"], torch.full((1, 2), 2.0))
@@ -134,15 +129,8 @@ def test_rounds_without_numbers_are_counted(tmp_path: Path) -> None:
     early, late = (training_message(None, what="evaluate", reply=None) for _ in range(2))
     add(tmp_path / "r", early, training_message(None), training_message(None), late)
     chosen = choose(read_recording(tmp_path / "r"))
-    assert chosen.rounds == [0, 1] and list(chosen.ended) == [1], (
-        "an evaluation follows the training before it"
-    )
-    add(
-        tmp_path / "n",
-        training_message(5),
-        training_message(None, what="evaluate", reply=None),
-        training_message(6),
-    )
+    assert chosen.rounds == [0, 1] and list(chosen.ended) == [1], "an evaluation follows the training before it"
+    add(tmp_path / "n", training_message(5), training_message(None, what="evaluate", reply=None), training_message(6))
     chosen = choose(read_recording(tmp_path / "n"))
     assert chosen.rounds == [4, 5] and list(chosen.ended) == [4]
 
@@ -165,9 +153,7 @@ def test_a_node_that_only_evaluated(folder: Path) -> None:
 
 def test_two_runs_in_one_folder(folder: Path) -> None:
     add(folder, training_message(1, run="2"))
-    with pytest.raises(
-        BadInput, match=r"transcript.run: expected a run of this recording: 1; 2, got nothing"
-    ):
+    with pytest.raises(BadInput, match=r"transcript.run: expected a run of this recording: 1; 2, got nothing"):
         choose(read_recording(folder))
     assert rounds_of(folder, run="2") == [0]
     add(folder, training_message(2, run="1", reply=training_message(3).reply))
@@ -201,10 +187,7 @@ def linked(path: Path) -> None:
     ("harm", "words"),
     [
         (lambda folder: shutil.rmtree(folder), "expected a recording with recording.json, got none"),
-        (
-            lambda folder: change(folder / "recording.json", kind="other"),
-            'expected kind = "fedxray recording"',
-        ),
+        (lambda folder: change(folder / "recording.json", kind="other"), 'expected kind = "fedxray recording"'),
         (lambda folder: change(folder / "recording.json", format=2), "newer fedxray"),
         (lambda folder: change(folder / "recording.json", side="moon"), "side client, server or checkpoints"),
         (lambda folder: shutil.rmtree(folder / "messages"), "at least one complete message, got none"),
@@ -234,9 +217,7 @@ def test_altered_files_are_refused(folder: Path, harm: Callable[[Path], None], w
         (lambda path: (path.unlink(), os.mkfifo(path)), "something else"),
     ],
 )
-def test_a_bad_message_is_left_out_and_listed(
-    folder: Path, harm: Callable[[Path], object], words: str
-) -> None:
+def test_a_bad_message_is_left_out_and_listed(folder: Path, harm: Callable[[Path], object], words: str) -> None:
     bad = message_files(folder)[0]
     harm(bad)
     found = read_recording(folder)
@@ -249,9 +230,7 @@ def test_a_bad_message_is_left_out_and_listed(
 def test_a_recording_of_bad_messages_alone_is_refused(folder: Path) -> None:
     for path in message_files(folder):
         path.write_text("{")
-    with pytest.raises(
-        BadInput, match="at least one complete message, got none; 3 are incomplete, first message 0"
-    ):
+    with pytest.raises(BadInput, match="at least one complete message, got none; 3 are incomplete, first message 0"):
         read_recording(folder)
 
 
@@ -282,9 +261,7 @@ def test_altered_arrays_cost_their_own_round_only(folder: Path) -> None:
 
 def test_a_recording_without_a_complete_training(folder: Path) -> None:
     altered(folder)
-    with pytest.raises(
-        BadInput, match="at least one complete training of node 7, got none; train of round 2"
-    ):
+    with pytest.raises(BadInput, match="at least one complete training of node 7, got none; train of round 2"):
         choose(read_recording(folder))
 
 
@@ -302,9 +279,7 @@ def test_a_lost_message_does_not_shift_rounds_without_numbers(tmp_path: Path) ->
     bad = {"weight": np.full((1, 2), np.nan, np.float32), "bias": np.zeros(1, np.float32)}
     add(tmp_path, training_message(None), training_message(None, reply=bad), training_message(None))
     chosen = choose(read_recording(tmp_path))
-    assert chosen.rounds == [0, 2] and chosen.lost == (
-        "train of round ? with node 7: values that are not finite",
-    )
+    assert chosen.rounds == [0, 2] and chosen.lost == ("train of round ? with node 7: values that are not finite",)
 
 
 def test_two_evaluations_in_one_round(folder: Path) -> None:
@@ -377,8 +352,7 @@ def test_files_are_those_of_safetensors(forms: dict[str, tuple[str, list[int]]])
     """What is packed is read back by the library, in every dtype and shape, also through another order in memory."""
     drawn = np.random.default_rng(0)
     arrays = {
-        name: np.asfortranarray(drawn.integers(0, 2, shape)).astype(dtype)
-        for name, (dtype, shape) in forms.items()
+        name: np.asfortranarray(drawn.integers(0, 2, shape)).astype(dtype) for name, (dtype, shape) in forms.items()
     }
     found = load(pack(arrays))
     assert set(found) == set(arrays)
@@ -402,12 +376,7 @@ def test_different_recordings_have_different_digests(folder: Path) -> None:
 def test_notes_of_recorders_that_stopped_are_read(folder: Path) -> None:
     before = read_recording(folder)
     assert before.stops == ()
-    for name, text in (
-        ("a", "no space\nTraceback"),
-        ("b", "no \x1b[2Jspace"),
-        ("c", "no space\n"),
-        ("d", ""),
-    ):
+    for name, text in (("a", "no space\nTraceback"), ("b", "no \x1b[2Jspace"), ("c", "no space\n"), ("d", "")):
         (folder / f"stopped-{name}.txt").write_text(text)
     (folder / "stopped-e.txt").symlink_to(folder / "recording.json")
     after = read_recording(folder)

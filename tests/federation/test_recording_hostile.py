@@ -28,9 +28,7 @@ def folder(tmp_path: Path) -> Path:
     """A recording of one node over two rounds."""
     open_folder(tmp_path, "client")
     for round in (1, 2):
-        write_message(
-            tmp_path, training_message(round, config={"lr": 0.1, "sizes": [1, 2], "on": True, "name": "ä"})
-        )
+        write_message(tmp_path, training_message(round, config={"lr": 0.1, "sizes": [1, 2], "on": True, "name": "ä"}))
     return tmp_path
 
 
@@ -133,9 +131,7 @@ def test_names_of_files_may_be_any_bytes(folder: Path) -> None:
         (raw("F32", [0, 2**62, 2**62], b""), ["weight"], ""),
     ],
 )
-def test_strange_arrays_cost_their_message(
-    folder: Path, content: bytes, names: list[str], words: str
-) -> None:
+def test_strange_arrays_cost_their_message(folder: Path, content: bytes, names: list[str], words: str) -> None:
     with_arrays(content, names)(folder)
     found = read_recording(folder)
     chosen = choose(found)

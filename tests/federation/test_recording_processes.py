@@ -83,8 +83,6 @@ go_on.set()
 writer.wait()
 os._exit(ended)
 """
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=60
-    )
+    finished = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=60)
     assert finished.returncode == 0
     assert sorted(one.round or 0 for one in read_recording(tmp_path).messages) == [1, 2]

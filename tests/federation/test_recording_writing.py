@@ -21,9 +21,7 @@ def notes(folder: Path) -> list[str]:
     return [one.read_text() for one in sorted(folder.glob("stopped-*.txt"))]
 
 
-def test_a_disk_that_holds_the_note_does_not_hold_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_holds_the_note_does_not_hold_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, real = threading.Event(), writer_module.write_whole
 
     def slow(path: Path, *more: Any, **settings: Any) -> None:
@@ -90,9 +88,7 @@ def test_a_stop_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert "Traceback" in notes(tmp_path)[0]
 
 
-def test_a_computer_without_threads_stops_the_recording_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_computer_without_threads_stops_the_recording_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

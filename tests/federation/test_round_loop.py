@@ -32,8 +32,7 @@ def server_by_hand(run: Federation, seed: int) -> tuple[dict[str, Tensor], dict[
         buffer_total: dict[str, Tensor] = {}
         clients = participants(run, seed, round)
         weights = [
-            1.0 if truth.recipe.weighting == "uniform" else float(len(truth.train[client]))
-            for client in clients
+            1.0 if truth.recipe.weighting == "uniform" else float(len(truth.train[client])) for client in clients
         ]
         for client, weight in zip(clients, weights, strict=True):
             local = copy.deepcopy(model)
@@ -45,21 +44,15 @@ def server_by_hand(run: Federation, seed: int) -> tuple[dict[str, Tensor], dict[
                 total[name] = total.get(name, 0) + value * weight / sum(weights)
             for name, value in buffers.items():
                 buffer_total[name] = buffer_total.get(name, 0) + value * weight / sum(weights)
-        rate = run.recipe.server_learning_rate * (
-            run.recipe.learning_rate if run.recipe.kind == "gradient" else 1
-        )
+        rate = run.recipe.server_learning_rate * (run.recipe.learning_rate if run.recipe.kind == "gradient" else 1)
         with torch.no_grad():
             for name, value in model.named_parameters():
                 if name in total:
                     value += rate * total[name]
             if run.recipe.batch_norm == "shared":
                 for name, buffer in model.named_buffers():
-                    buffer.copy_(
-                        buffer_total[name].round() if buffer.dtype == torch.int64 else buffer_total[name]
-                    )
-    return {n: v.detach() for n, v in model.named_parameters() if v.requires_grad}, dict(
-        model.named_buffers()
-    )
+                    buffer.copy_(buffer_total[name].round() if buffer.dtype == torch.int64 else buffer_total[name])
+    return {n: v.detach() for n, v in model.named_parameters() if v.requires_grad}, dict(model.named_buffers())
 
 
 @pytest.mark.parametrize(
@@ -159,9 +152,7 @@ def test_a_client_left_out_reads_nothing_of_that_round() -> None:
     assert len(transcript.outcome(5).readers) == 6
 
 
-@pytest.mark.parametrize(
-    ("participation", "count"), [(1.0, 4), (0.5, 2), (0.6, 2), (0.65, 3), (0.01, 1), (0.125, 1)]
-)
+@pytest.mark.parametrize(("participation", "count"), [(1.0, 4), (0.5, 2), (0.6, 2), (0.65, 3), (0.01, 1), (0.125, 1)])
 def test_share_of_participants(participation: float, count: int) -> None:
     run = federation((4, 4, 4, 4), participation=participation)
     for round in range(5):
@@ -232,9 +223,7 @@ def test_a_run_that_diverges_is_refused_with_a_remedy() -> None:
     data = Records(1e20 * torch.ones(4, 5), torch.tensor([1e20] * 4))
     run = federation((4, 4), recipe={"loss": "mse", "learning_rate": 10.0}, model=nn.Linear(5, 1))
     with pytest.raises(BadInput, match=r"stays finite.*NaN entries after round 0.*Lower the learning rate"):
-        simulate(
-            Federation(space=run.space, clients=(data, data), model=run.model, recipe=run.recipe, rounds=3)
-        )
+        simulate(Federation(space=run.space, clients=(data, data), model=run.model, recipe=run.recipe, rounds=3))
 
 
 @pytest.mark.parametrize(

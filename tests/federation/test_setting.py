@@ -19,9 +19,7 @@ from tests.federation.runs import federation
 
 def images(sizes: tuple[int, ...], model: nn.Module, batch: int) -> Federation:
     space = Space(kind="image", shape=(1, 6, 6), target="classification", classes=("a", "b"))
-    clients = tuple(
-        Records(torch.rand(size, 1, 6, 6), torch.zeros(size, dtype=torch.int64)) for size in sizes
-    )
+    clients = tuple(Records(torch.rand(size, 1, 6, 6), torch.zeros(size, dtype=torch.int64)) for size in sizes)
     return Federation(space=space, clients=clients, model=model, recipe=Recipe(batch_size=batch))
 
 
@@ -31,9 +29,7 @@ def images(sizes: tuple[int, ...], model: nn.Module, batch: int) -> Federation:
 def test_a_batch_of_one_is_refused_with_batch_norm(
     sizes: tuple[int, ...], batch: int, client: int, examples: int
 ) -> None:
-    with pytest.raises(
-        BadInput, match=rf"batch_size.*layer '1'.*client {client} \({examples} examples.*norm = "
-    ):
+    with pytest.raises(BadInput, match=rf"batch_size.*layer '1'.*client {client} \({examples} examples.*norm = "):
         federation(sizes, model="norm", recipe={"batch_size": batch})
     federation(sizes, model="mlp", recipe={"batch_size": batch})
 
@@ -76,12 +72,7 @@ def test_an_image_has_several_values_per_channel() -> None:
 
 def test_but_not_where_one_pixel_is_left() -> None:
     model = nn.Sequential(
-        nn.Conv2d(1, 2, 3),
-        nn.BatchNorm2d(2),
-        nn.AdaptiveAvgPool2d(1),
-        nn.BatchNorm2d(2),
-        nn.Flatten(),
-        nn.Linear(2, 2),
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2)
     )
     with pytest.raises(BadInput, match="layer '3'"):
         images((3, 2), model, batch=2)

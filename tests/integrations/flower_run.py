@@ -26,9 +26,7 @@ RUN = 2**61 + 1
 class InProcessGrid(Grid):
     """A grid that passes every message to the ClientApp of its node; replies come in another order than messages."""
 
-    def __init__(
-        self, app: ClientApp, nodes: Sequence[int] = NODES, configs: Sequence[dict[str, Any]] = ()
-    ) -> None:
+    def __init__(self, app: ClientApp, nodes: Sequence[int] = NODES, configs: Sequence[dict[str, Any]] = ()) -> None:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, RUN, 1
         self.app = app
         known = list(configs) or [{} for _ in nodes]
@@ -64,9 +62,7 @@ class InProcessGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self.waiting[key] for key in message_ids]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return list(self.pull_messages(self.push_messages(messages)))[::-1]
 
 
@@ -79,9 +75,7 @@ def train_with_torch(
     model: nn.Module, records: Records, recipe: Recipe, generator: torch.Generator, optimiser: Any = None
 ) -> None:
     """Train for the local epochs in plain PyTorch."""
-    make = optimiser or (
-        lambda params: torch.optim.SGD(params, lr=recipe.learning_rate, momentum=recipe.momentum)
-    )
+    make = optimiser or (lambda params: torch.optim.SGD(params, lr=recipe.learning_rate, momentum=recipe.momentum))
     optimise = make(model.parameters())
     model.train()
     for rows in draw_schedule(len(records), recipe, generator).rows():
@@ -115,9 +109,7 @@ def client_app(
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(
-            RecordDict({"metrics": MetricRecord({"num-examples": 1, "loss": 0.0})}), reply_to=message
-        )
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1, "loss": 0.0})}), reply_to=message)
 
     return app
 
@@ -129,12 +121,7 @@ def run(
     """Run FedAvg over all nodes; returns Flower's result."""
     torch.manual_seed(3)
     arrays = initial if initial is not None else ArrayRecord(network().state_dict())
-    settings = {
-        "fraction_evaluate": 1.0,
-        "min_available_nodes": 1,
-        "min_train_nodes": 1,
-        "min_evaluate_nodes": 1,
-    }
+    settings = {"fraction_evaluate": 1.0, "min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
     return FedAvg(**{**settings, **strategy}).start(
         grid=grid, initial_arrays=arrays, num_rounds=rounds, train_config=ConfigRecord(config or {"lr": 0.1})
     )

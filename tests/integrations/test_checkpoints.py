@@ -44,9 +44,7 @@ def write(path: Path, model: nn.Module) -> Path:
 
 
 def transcript(folder: Path) -> Any:
-    return transcribe(
-        choose(read_recording(folder)), model=network(0), space=SPACE, recipe=Recipe(loss="mse")
-    )
+    return transcribe(choose(read_recording(folder)), model=network(0), space=SPACE, recipe=Recipe(loss="mse"))
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pt", ".pth", ".npz"])
@@ -83,11 +81,7 @@ def test_the_files_of_a_flower_tutorial(tmp_path: Path) -> None:
     """Aggregated weights as numpy.savez(f"round-{round}-weights.npz", *arrays)."""
     for round in (1, 2, 10):
         write(tmp_path / f"round-{round}-weights.npz", network(round))
-    assert import_folder(tmp_path, tmp_path / "out", sent="round-{round}-weights.npz", reply=None) == [
-        1,
-        2,
-        10,
-    ]
+    assert import_folder(tmp_path, tmp_path / "out", sent="round-{round}-weights.npz", reply=None) == [1, 2, 10]
     recorded = transcript(tmp_path / "out")
     assert recorded.rounds() == [0, 1, 9]
     assert torch.equal(recorded.shelf.get("sent/9").params["0.weight"], network(10).state_dict()["0.weight"])
@@ -150,10 +144,7 @@ def test_the_size_of_an_archive_is_checked_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.save({"w": torch.zeros(200_000)}, tmp_path / "plain.pt")  # noqa: TID251
-    with (
-        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
-        zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed,
-    ):
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed:
         for part in plain.namelist():
             packed.writestr(part, plain.read(part))
     assert (tmp_path / "a.pt").stat().st_size < 5_000
@@ -211,9 +202,7 @@ TWICE = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 40  # a tuple that holds th
         (b"\x80\x02R.", "damaged or cut-off content"),
     ],
 )
-def test_instructions_that_would_never_end_are_refused(
-    tmp_path: Path, instructions: bytes, message: str
-) -> None:
+def test_instructions_that_would_never_end_are_refused(tmp_path: Path, instructions: bytes, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         read_checkpoint(archive(tmp_path / "a.pt", instructions))
     if b"N" * 5_000_000 not in instructions:
@@ -351,9 +340,7 @@ def test_replies_with_another_name_are_refused(tmp_path: Path) -> None:
 def test_weights_are_of_one_kind(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(2), "count": torch.tensor(3.5)}, tmp_path / "a.safetensors")
     save_file({"w": torch.zeros(2, dtype=torch.int64), "count": torch.tensor(3)}, tmp_path / "b.safetensors")
-    save_file(
-        {"w": torch.zeros(2, dtype=torch.float16), "count": torch.tensor(3)}, tmp_path / "c.safetensors"
-    )
+    save_file({"w": torch.zeros(2, dtype=torch.float16), "count": torch.tensor(3)}, tmp_path / "c.safetensors")
     with pytest.raises(BadInput, match=r"b.safetensors.*'w' of float32, as in a.safetensors, got int64"):
         import_pair(tmp_path / "a.safetensors", tmp_path / "b.safetensors", tmp_path / "out")
     import_pair(tmp_path / "a.safetensors", tmp_path / "c.safetensors", tmp_path / "out")
@@ -362,10 +349,7 @@ def test_weights_are_of_one_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (
-            {"learning_rate": float("nan")},
-            "--learning-rate: expected a number above 0 and up to 1e6, got nan",
-        ),
+        ({"learning_rate": float("nan")}, "--learning-rate: expected a number above 0 and up to 1e6, got nan"),
         ({"learning_rate": float("inf")}, "--learning-rate"),
         ({"learning_rate": -0.1}, "--learning-rate"),
         ({"momentum": 1.0}, "--momentum: expected a number from 0 up to but below 1, got 1.0"),
@@ -402,21 +386,8 @@ def test_from_the_command_line(
     monkeypatch.chdir(tmp_path)
     for name, seed in (("before", 0), ("after", 1), ("global-1", 0), ("local-1", 1)):
         write(tmp_path / f"{name}.safetensors", network(seed))
-    recipe = [
-        "--epochs",
-        "2",
-        "--batch-size",
-        "8",
-        "--learning-rate",
-        "0.1",
-        "--momentum",
-        "0.9",
-        "--examples",
-        "5",
-    ]
-    assert (
-        command(monkeypatch, "import", "checkpoints", "before.safetensors", "after.safetensors", *recipe) == 0
-    )
+    recipe = ["--epochs", "2", "--batch-size", "8", "--learning-rate", "0.1", "--momentum", "0.9", "--examples", "5"]
+    assert command(monkeypatch, "import", "checkpoints", "before.safetensors", "after.safetensors", *recipe) == 0
     assert "recording: 1 round (0, the first is 0), 1 with a reply" in capsys.readouterr().out
     first = read_recording("recording").messages[0]
     assert first.config == {"epochs": 2, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.9}
@@ -424,8 +395,7 @@ def test_from_the_command_line(
     assert command(monkeypatch, "import", "show", "recording") == 0
     message = capsys.readouterr().out
     assert (
-        "checkpoints side, 1 messages" in message
-        and "node checkpoints 1 rounds (0), 1 replies, 5 examples" in message
+        "checkpoints side, 1 messages" in message and "node checkpoints 1 rounds (0), 1 replies, 5 examples" in message
     )
     assert "told        epochs, batch_size, learning_rate, momentum" in message
     assert "arrays      4, 11 numbers in all" in message and "0.weight [2, 3] float32" in message

@@ -33,14 +33,7 @@ from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.integrations.flower import record, record_grid
-from tests.integrations.flower_run import (
-    NODES,
-    InProcessGrid,
-    client_app,
-    network,
-    records,
-    run,
-)
+from tests.integrations.flower_run import NODES, InProcessGrid, client_app, network, records, run
 
 RECIPE = Recipe(batch_size=4, learning_rate=0.1, epochs=2)
 CLIENTS = tuple(records(count, seed) for seed, count in enumerate((8, 7, 10)))
@@ -79,15 +72,7 @@ def transcript(recording: Recording, place: int = 0, **settings: Any) -> Transcr
 def test_both_sides_are_equal_to_the_bit(both: tuple[Recording, Recording]) -> None:
     def facts(side: Recording) -> set[Any]:
         return {
-            (
-                one.what,
-                one.node,
-                one.run,
-                one.round,
-                one.sent.sha256,
-                one.reply and one.reply.sha256,
-                one.examples,
-            )
+            (one.what, one.node, one.run, one.round, one.sent.sha256, one.reply and one.reply.sha256, one.examples)
             for one in side.messages
         }
 
@@ -174,9 +159,7 @@ def test_the_position_among_other_mods_is_recorded(tmp_path: Path) -> None:
     assert {(tuple(one.inside or ()), tuple(one.outside or ())) for one in near.messages} == {
         (("private", "sizes"), ())
     }
-    assert {(tuple(one.inside or ()), tuple(one.outside or ())) for one in far.messages} == {
-        ((), ("private",))
-    }
+    assert {(tuple(one.inside or ()), tuple(one.outside or ())) for one in far.messages} == {((), ("private",))}
     server = read_recording(tmp_path / "near" / "server")
     assert {one.reply.sha256 for one in near.messages if one.reply} == {
         one.reply.sha256 for one in server.messages if one.reply
@@ -398,9 +381,7 @@ def from_positions(model: torch.nn.Module, arrays: ArrayRecord) -> None:
 
 def test_numpy_arrays_are_named_by_the_model(tmp_path: Path, both: tuple[Recording, Recording]) -> None:
     torch.manual_seed(3)
-    recorded(
-        tmp_path, app={"pack": positions, "load": from_positions}, strategy={"initial": positions(network())}
-    )
+    recorded(tmp_path, app={"pack": positions, "load": from_positions}, strategy={"initial": positions(network())})
     unnamed, named = read_recording(tmp_path / "client"), both[0]
     assert unnamed.messages[0].sent.names == [str(index) for index in range(9)]
     for mine, theirs in zip(unnamed.messages, named.messages, strict=True):
@@ -410,15 +391,10 @@ def test_numpy_arrays_are_named_by_the_model(tmp_path: Path, both: tuple[Recordi
             torch.testing.assert_close(left.params[name], value)
     with pytest.raises(BadInput, match="the network, whose order names arrays"):
         fit(unnamed.arrays(unnamed.messages[0].sent), None)
-    with pytest.raises(
-        BadInput, match=r"array 0 of shape \[5, 6\] \(0.weight of the network\), got \[5, 4\]"
-    ):
+    with pytest.raises(BadInput, match=r"array 0 of shape \[5, 6\] \(0.weight of the network\), got \[5, 4\]"):
         fit(unnamed.arrays(unnamed.messages[0].sent), network(inputs=6))
     with pytest.raises(BadInput, match="2 arrays, as the network has, got 9"):
-        fit(
-            {str(index): torch.zeros(1) for index in range(9)},
-            torch.nn.BatchNorm1d(1, track_running_stats=False),
-        )
+        fit({str(index): torch.zeros(1) for index in range(9)}, torch.nn.BatchNorm1d(1, track_running_stats=False))
 
 
 def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -428,9 +404,7 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
 
     recorded(tmp_path, app={"pack": pack}, rounds=1)
     recording = read_recording(tmp_path / "client")
-    with pytest.raises(
-        BadInput, match=r"reply of round 0: expected '0.weight' of float32.*half precision \(float16\)"
-    ):
+    with pytest.raises(BadInput, match=r"reply of round 0: expected '0.weight' of float32.*half precision \(float16\)"):
         dict(roles.server(transcript(recording), client=0).of(0)[0].update)
     wide = roles.server(transcript(recording, widen=True), client=0).of(0)[0]
     assert wide.update["0.weight"].dtype == torch.float32
@@ -443,10 +417,7 @@ def test_half_precision_is_refused_unless_it_is_asked_for(tmp_path: Path) -> Non
     [
         (lambda: network(inputs=6), r"'0.weight' of shape \[5, 6\], as in the network, got \[5, 4\]"),
         (lambda: network()[:3], "arrays of the network .* got one called '3.weight'"),
-        (
-            lambda: torch.nn.Sequential(*network(), torch.nn.Linear(3, 3)),
-            "the parameter '4.weight' of the network",
-        ),
+        (lambda: torch.nn.Sequential(*network(), torch.nn.Linear(3, 3)), "the parameter '4.weight' of the network"),
     ],
 )
 def test_a_model_that_does_not_fit(both: tuple[Recording, Recording], model: Any, message: str) -> None:
@@ -499,11 +470,7 @@ def test_a_client_of_the_older_interface(tmp_path: Path) -> None:
     mine.writer.wait()
     recording = read_recording(tmp_path)
     recorded_message = recording.messages[0]
-    assert (recorded_message.round, recorded_message.examples, recorded_message.config) == (
-        3,
-        12,
-        {"lr": 0.5},
-    )
+    assert (recorded_message.round, recorded_message.examples, recorded_message.config) == (3, 12, {"lr": 0.5})
     model = torch.nn.Linear(4, 3)
     update = transcribe(choose(recording), model=model, space=SPACE, recipe=RECIPE).shelf.get("reply/2")
     assert torch.equal(update.params["weight"], torch.ones(3, 4))

@@ -102,11 +102,7 @@ def test_the_same_app_in_this_process(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = {(row["attack"], row["metric"]): row for row in ended["summary"]}
     assert rows["attribute-from-model", "accuracy"]["verdict"] == "leaks"
     assert rows["attribute-from-model", "accuracy"]["mean"] > 0.9
-    assert ended["cases"][0]["ledger"]["recording"]["recipe_heard"] == [
-        "epochs",
-        "batch_size",
-        "learning_rate",
-    ]
+    assert ended["cases"][0]["ledger"]["recording"]["recipe_heard"] == ["epochs", "batch_size", "learning_rate"]
 
 
 @pytest.mark.slow

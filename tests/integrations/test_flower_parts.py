@@ -48,16 +48,7 @@ def test_the_round(config: dict[str, Any], group: str, wanted: int | None) -> No
 
 @pytest.mark.parametrize(
     ("value", "wanted"),
-    [
-        (4, 4),
-        (4.0, 4),
-        (0, 0),
-        (-1, None),
-        (2.5, None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (1e300, None),
-    ],
+    [(4, 4), (4.0, 4), (0, 0), (-1, None), (2.5, None), (float("nan"), None), (float("inf"), None), (1e300, None)],
 )
 def test_the_number_of_examples(value: Any, wanted: int | None) -> None:
     assert examples_of(RecordDict({"m": MetricRecord({"num-examples": value})})) == wanted

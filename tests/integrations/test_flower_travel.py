@@ -52,9 +52,7 @@ def test_an_app_with_a_recorder_travels(tmp_path: Path) -> None:
     assert all((one.inside, one.outside) == (["passing"], ["passing"]) for one in recording.messages)
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda one: cloudpickle.loads(cloudpickle.dumps(one))]
-)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: cloudpickle.loads(cloudpickle.dumps(one))])
 def test_a_grid_with_a_recorder_can_be_copied(tmp_path: Path, copied: Any) -> None:
     grid: Any = record_grid(InProcessGrid(client_app(CLIENTS, RECIPE)), tmp_path)
     duplicate = copied(grid)

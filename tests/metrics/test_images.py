@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
@@ -160,9 +159,7 @@ def test_a_class_is_held_against_each_of_its_images() -> None:
 
     assert found["class_ssim"] == pytest.approx(expected(imaging.ssim), rel=1e-5)
     assert found["class_psnr"] == pytest.approx(expected(imaging.psnr), rel=1e-5)
-    turned = class_image_scores(
-        guess[[2, 0, 1]], torch.tensor([2, 0, 1]), truth[[1, 2, 0]], classes[[1, 2, 0]]
-    )
+    turned = class_image_scores(guess[[2, 0, 1]], torch.tensor([2, 0, 1]), truth[[1, 2, 0]], classes[[1, 2, 0]])
     assert turned.means == pytest.approx(found)
     assert class_image_scores(guess, torch.tensor([3, 4, 5]), truth, classes).means == {}
     doubled = class_image_scores(guess, torch.tensor([0, 1, 2]), truth.repeat(2, 1, 1, 1), classes.repeat(2))
@@ -211,12 +208,8 @@ def test_variants_of_the_curious_client(channels: int) -> None:
             alike = slow_ssim(a[0], b[0], 255.0)
         else:
             weights = np.array([[0.299, 0.587, 0.114], [0.500, -0.419, -0.081], [-0.169, -0.331, 0.500]])
-            left, right = (
-                np.tensordot(weights, one, 1) + np.array([0, 128, 128])[:, None, None] for one in (a, b)
-            )
-            alike = sum(
-                share * slow_ssim(left[c], right[c], 255.0) for c, share in enumerate((0.8, 0.1, 0.1))
-            )
+            left, right = (np.tensordot(weights, one, 1) + np.array([0, 128, 128])[:, None, None] for one in (a, b))
+            alike = sum(share * slow_ssim(left[c], right[c], 255.0) for c, share in enumerate((0.8, 0.1, 0.1)))
         assert ssim_curious(guess, truth)[place].item() == pytest.approx(alike, abs=1e-3)
 
 
@@ -253,9 +246,7 @@ def test_variants_come_by_name_when_asked_for() -> None:
 def made_up(seed: int = 0) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     return {
-        name: torch.rand(shape, generator=draw)
-        if name.startswith("lin")
-        else torch.randn(shape, generator=draw) / 20
+        name: torch.rand(shape, generator=draw) if name.startswith("lin") else torch.randn(shape, generator=draw) / 20
         for name, shape in shapes().items()
     }
 
@@ -276,9 +267,7 @@ def picture(path: Path) -> Tensor:
 
 def test_the_reference_distances_come_out(data_folder: Path) -> None:
     real = from_arrays(lpips_weights(data_folder / PLACE))
-    first, near, far = (
-        picture(data_folder / "lpips" / f"{name}.png") for name in ("ex_ref", "ex_p1", "ex_p0")
-    )
+    first, near, far = (picture(data_folder / "lpips" / f"{name}.png") for name in ("ex_ref", "ex_p1", "ex_p0"))
     assert real.distance(far, first).item() == pytest.approx(0.72188, abs=1e-4)
     assert real.distance(near, first).item() == pytest.approx(0.13757, abs=1e-4)
 
@@ -304,9 +293,7 @@ def slow_distance(arrays: dict[str, Tensor], a: Tensor, b: Tensor) -> float:
 def test_by_a_slow_version(network: Lpips) -> None:
     a, b = images(2), images(2, seed=2)
     found = network.distance(a, b)
-    assert found.tolist() == pytest.approx(
-        [slow_distance(made_up(), *pair) for pair in zip(a, b, strict=True)]
-    )
+    assert found.tolist() == pytest.approx([slow_distance(made_up(), *pair) for pair in zip(a, b, strict=True)])
     assert network.distance(a, a).tolist() == [0.0, 0.0]
     assert torch.allclose(found, network.distance(b, a)) and (found < network.worst).all()
 
@@ -387,11 +374,7 @@ def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "lpips").mkdir()
     np.savez(tmp_path / PLACE, **{name: value.numpy() for name, value in made_up().items()})
     preflight(asked)
-    assert optional.scored_with(["psnr_curious"]) == {
-        "papers": ("curious",),
-        "lpips": None,
-        "by_index": False,
-    }
+    assert optional.scored_with(["psnr_curious"]) == {"papers": ("curious",), "lpips": None, "by_index": False}
     in_order = optional.scored_with(["mse_by_index", "ssim_awa_by_index", "psnr_curious"])
     assert in_order == {"papers": ("awa", "curious"), "lpips": None, "by_index": True}
     assert isinstance(optional.scored_with(["lpips"])["lpips"], Lpips)

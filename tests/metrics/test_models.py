@@ -66,10 +66,7 @@ def test_parameter_distance_at_the_edges(bad: float) -> None:
 
 def test_fit_of_classes_by_hand() -> None:
     space = Space(kind="table", shape=(1,), target="classification", classes=("a", "b"))
-    output, y = (
-        torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [math.nan, 0.0]]),
-        torch.tensor([0, 0, 0, 0]),
-    )
+    output, y = (torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [math.nan, 0.0]]), torch.tensor([0, 0, 0, 0]))
     found = fit_scores(output[:3], y[:3], "cross-entropy", space, y)
     soft = [math.log(2), math.log(1 + math.exp(-2)), math.log(1 + math.exp(2))]
     assert found == pytest.approx({"training_loss": sum(soft) / 3, "training_accuracy": 2 / 3}, rel=1e-6)
@@ -108,9 +105,7 @@ IMAGE = Space(kind="image", shape=(1, 12, 10), target="classification", classes=
 def network(space: Space, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(int(np.prod(space.shape)), 8), nn.Tanh(), nn.Linear(8, 3)
-        )
+        return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(space.shape)), 8), nn.Tanh(), nn.Linear(8, 3))
 
 
 def inputs(space: Space, count: int = 7) -> Tensor:
@@ -202,12 +197,8 @@ def test_a_linear_model_is_explained_by_what_its_inputs_add() -> None:
     layer = nn.Linear(6, 3)
     asked = question(TABLE, Lime(references=5, least_masks=40, intercept=True))
     found = signature(model_answer(layer), asked).reshape(5, 4, 3)
-    added = (asked.references - asked.blank)[
-        :, None
-    ] * layer.weight.detach()  # [references, outputs, entries]
-    wanted = torch.stack(
-        [added[..., [0]].sum(-1), added[..., [1, 2, 4]].sum(-1), added[..., 3], added[..., 5]], 1
-    )
+    added = (asked.references - asked.blank)[:, None] * layer.weight.detach()  # [references, outputs, entries]
+    wanted = torch.stack([added[..., [0]].sum(-1), added[..., [1, 2, 4]].sum(-1), added[..., 3], added[..., 5]], 1)
     torch.testing.assert_close(found, wanted.double(), atol=1e-5, rtol=1e-4)
 
 
@@ -276,9 +267,7 @@ def test_columns_and_squares() -> None:
 def test_superpixels_follow_the_picture(extra: Callable[[str], ModuleType]) -> None:
     """Four plain quarters are four superpixels or more, none across a border; a plain picture gets the grid."""
     extra("skimage.segmentation")
-    space = Space(
-        kind="image", shape=(1, 32, 32), target="classification", classes=("a",), mean=(0.5,), std=(0.5,)
-    )
+    space = Space(kind="image", shape=(1, 32, 32), target="classification", classes=("a",), mean=(0.5,), std=(0.5,))
     quarters = torch.zeros(1, 32, 32)
     quarters[:, :16, 16:], quarters[:, 16:, :16], quarters[:, 16:, 16:] = 0.35, 0.7, 1.0
     x = space.from_pixels(torch.stack([quarters, torch.zeros(1, 32, 32)]))

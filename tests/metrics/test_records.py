@@ -7,8 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score, roc_curve
 from torch import Tensor
 
@@ -83,9 +82,7 @@ def test_label_error_counts_wrong_labels(data: st.DataObject) -> None:
     labels = [label for label, count in enumerate(truth) for _ in range(count)]
     guessed = [data.draw(st.integers(0, len(truth) - 1)) for _ in labels]
     guess = [guessed.count(label) for label in range(len(truth))]
-    right = sum(
-        min(a, b) for a, b in zip(guess, truth, strict=True)
-    )  # best pairing of two multisets of one size
+    right = sum(min(a, b) for a, b in zip(guess, truth, strict=True))  # best pairing of two multisets of one size
     assert label_error(torch.tensor(guess), torch.tensor(truth)) == len(labels) - right
     if labels:
         wanted = right / len(labels)
@@ -96,10 +93,7 @@ def test_labels_at_the_edges() -> None:
     truth = torch.tensor([3, 0, 1])
     assert label_scores(truth, truth).means == {"label_error": 0.0, "label_accuracy": 1.0}
     assert label_scores(torch.tensor([0.5, 0.0, 1.0]), truth).means["label_error"] == 1.25
-    assert label_scores(torch.tensor([math.nan, 0, 1]), truth).means == {
-        "label_error": 4.0,
-        "label_accuracy": 0.0,
-    }
+    assert label_scores(torch.tensor([math.nan, 0, 1]), truth).means == {"label_error": 4.0, "label_accuracy": 0.0}
     assert label_scores(0 * truth, 0 * truth).means == {"label_error": 0.0}
     assert label_accuracy(torch.tensor([30, 0, 1]), truth) < 0
     with pytest.raises(BadInput, match="per class"):
@@ -111,11 +105,7 @@ def test_labels_at_the_edges() -> None:
 
 def slow_auc(score: list[float], member: list[bool]) -> float:
     pairs = [
-        (a, b)
-        for a, m in zip(score, member, strict=True)
-        if m
-        for b, k in zip(score, member, strict=True)
-        if not k
+        (a, b) for a, m in zip(score, member, strict=True) if m for b, k in zip(score, member, strict=True) if not k
     ]
     return sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs) / len(pairs)
 
@@ -160,9 +150,7 @@ few_records = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, 
 
 
 @given(few_records, st.sampled_from([0.0, 0.01, 0.34, 0.5, 1.0]))
-def test_rate_of_members_is_the_mean_over_all_orders_of_ties(
-    items: list[tuple[int, bool]], fpr: float
-) -> None:
+def test_rate_of_members_is_the_mean_over_all_orders_of_ties(items: list[tuple[int, bool]], fpr: float) -> None:
     score, member = [float(s) for s, _ in items], [m for _, m in items]
     found = tpr_at_fpr(torch.tensor(score), torch.tensor(member), fpr=fpr)
     assert found == pytest.approx(slow_tpr(score, member, fpr))
@@ -191,10 +179,7 @@ def test_membership_at_the_edges() -> None:
     perfect = torch.tensor([2.0, 3.0, 0.0, 1.0])
     assert membership_scores(perfect, member).means == {"auc": 1.0, "tpr_at_1pct_fpr": 1.0}
     assert membership_scores(-perfect, member).means == {"auc": 0.0, "tpr_at_1pct_fpr": 0.0}
-    assert membership_scores(torch.ones(4), member).means == {
-        "auc": 0.5,
-        "tpr_at_1pct_fpr": pytest.approx(1 / 3),
-    }
+    assert membership_scores(torch.ones(4), member).means == {"auc": 0.5, "tpr_at_1pct_fpr": pytest.approx(1 / 3)}
     assert membership_scores(torch.full((4,), math.nan), member).means == {"auc": 0.0, "tpr_at_1pct_fpr": 0.0}
     assert auc(torch.tensor([math.nan, 3.0, 0.0, 1.0]), member) == 0.5
     assert auc(torch.tensor([2.0, 3.0, math.nan, 1.0]), member) == 0.5

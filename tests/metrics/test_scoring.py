@@ -199,11 +199,7 @@ def test_models_by_their_distance_to_the_clients_own_optimum(truth: Truth) -> No
     assert found["parameter_distance"] == 0.0 and found["zest"] == 1.0
     assert found.keys() == {"parameter_distance", "zest", "training_loss"}
     other = score(own, truth, client=2).means
-    assert (
-        other["parameter_distance"] > 0.01
-        and other["zest"] < 1
-        and other["training_loss"] > found["training_loss"]
-    )
+    assert other["parameter_distance"] > 0.01 and other["zest"] < 1 and other["training_loss"] > found["training_loss"]
     twice = of_model({name.removeprefix("param:"): 2 * value for name, value in own.tensors.items()})
     doubled = score(twice, truth, client=0).means
     assert doubled["parameter_distance"] == pytest.approx(1.0, rel=1e-5)
@@ -233,10 +229,7 @@ def test_the_default_client_is_the_target_of_the_evidence(truth: Truth) -> None:
     assert score(right, truth).means["accuracy"] == 1.0
     everyone = attribute_rows(truth, None, (0,)).x[:, SENSITIVE : SENSITIVE + 1]
     summed = replace(of_attributes(everyone), seats=(0,))
-    assert (
-        score(summed, truth).means["accuracy"]
-        == score(of_attributes(everyone), truth, seats=(0,)).means["accuracy"]
-    )
+    assert score(summed, truth).means["accuracy"] == score(of_attributes(everyone), truth, seats=(0,)).means["accuracy"]
     assert score(summed, truth).means["accuracy"] == 1.0
 
 

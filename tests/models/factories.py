@@ -11,9 +11,7 @@ not_callable = 3
 
 
 def with_space(space: Space) -> nn.Module:
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, space.outputs)
-    )
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, space.outputs))
 
 
 def without_argument() -> nn.Module:

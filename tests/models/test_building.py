@@ -77,9 +77,7 @@ def test_parameter_counts_of_the_papers() -> None:
 
 
 def test_batch_norm_resnet18_has_the_tensors_that_papers_count() -> None:
-    model = build(
-        "resnet18", images(10, 3, 8), generator=fork(0), norm="batch", width=2, stem="cifar", head_bias=True
-    )
+    model = build("resnet18", images(10, 3, 8), generator=fork(0), norm="batch", width=2, stem="cifar", head_bias=True)
     kinds = [type(layer) for layer in model.modules()]
     assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d), kinds.count(nn.Linear)) == (20, 20, 1)
     assert len(list(model.parameters())) == 62
@@ -88,8 +86,7 @@ def test_batch_norm_resnet18_has_the_tensors_that_papers_count() -> None:
 def test_running_norm_is_batch_norm_in_evaluation_mode_at_all_times() -> None:
     settings = {"width": 2, "stem": "cifar", "head_bias": True}
     frozen, usual = (
-        build("resnet18", images(10, 3, 8), generator=fork(0), norm=norm, **settings)
-        for norm in ("running", "batch")
+        build("resnet18", images(10, 3, 8), generator=fork(0), norm=norm, **settings) for norm in ("running", "batch")
     )
     assert frozen.state_dict().keys() == usual.state_dict().keys() and not has_batch_norm(frozen)
     assert layer_kinds(frozen) == layer_kinds(usual)
@@ -188,9 +185,7 @@ def test_every_start_has_its_spread(name: str) -> None:
 
 def test_he_draws_convolutions_by_their_outputs_and_leaves_the_rest() -> None:
     space = images(10, 3, 8)
-    drawn, plain = (
-        build("resnet9", space, generator=fork(0), width=16, init=init) for init in ("he", "torch")
-    )
+    drawn, plain = (build("resnet9", space, generator=fork(0), width=16, init=init) for init in ("he", "torch"))
     for name, layer in drawn.named_modules():
         if isinstance(layer, nn.Conv2d):
             fan_out = layer.out_channels * layer.kernel_size[0] * layer.kernel_size[1]
@@ -262,9 +257,7 @@ def test_weights_follow_the_generator_and_nothing_else(name: str) -> None:
 
 def test_one_generator_gives_a_new_network_each_time() -> None:
     generator = fork(3)
-    first, second = (
-        build("linear", table(4), generator=generator).get_parameter("head.weight") for _ in "ab"
-    )
+    first, second = (build("linear", table(4), generator=generator).get_parameter("head.weight") for _ in "ab")
     assert not torch.equal(first, second)
 
 
@@ -283,8 +276,7 @@ def test_several_clients_at_once_equal_one_by_one(name: str) -> None:
     space = images(3, 1, 8)
     models = [build(name, space, generator=fork(seed), **SMALL[name]) for seed in range(3)]
     stacked = {
-        key: torch.stack([dict(m.named_parameters())[key] for m in models])
-        for key, _ in models[0].named_parameters()
+        key: torch.stack([dict(m.named_parameters())[key] for m in models]) for key, _ in models[0].named_parameters()
     }
     x = torch.rand(3, 2, 1, 8, 8)
     together = vmap(lambda params, inputs: functional_call(models[0], params, (inputs,)))(stacked, x)

@@ -13,9 +13,7 @@ from tests.models.spaces import table
 HERE = "tests.models.factories"
 
 
-@pytest.mark.parametrize(
-    "name", ["with_space", "without_argument", "with_default", "collecting", "in_double", "Own"]
-)
+@pytest.mark.parametrize("name", ["with_space", "without_argument", "with_default", "collecting", "in_double", "Own"])
 def test_accepted(name: str) -> None:
     model = from_factory(f"{HERE}:{name}", table(4), fork(0))
     weight = next(model.parameters())
@@ -38,16 +36,8 @@ def test_weights_follow_the_generator_and_nothing_else() -> None:
 
 def test_trying_out_changes_neither_statistics_nor_modes() -> None:
     model = from_factory(f"{HERE}:partly_frozen", table(4), fork(0))
-    assert (
-        not model.get_buffer("2.num_batches_tracked").any() and not model.get_buffer("2.running_mean").any()
-    )
-    assert [layer.training for layer in model.children()] == [
-        True,
-        True,
-        False,
-        True,
-        True,
-    ] and model.training
+    assert not model.get_buffer("2.num_batches_tracked").any() and not model.get_buffer("2.running_mean").any()
+    assert [layer.training for layer in model.children()] == [True, True, False, True, True] and model.training
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ from tests.models.spaces import images, table
 
 
 def test_layer_kinds_of_a_batch_norm_resnet() -> None:
-    model = build(
-        "resnet18", images(10, 3, 8), generator=fork(0), norm="batch", width=2, stem="cifar", head_bias=True
-    )
+    model = build("resnet18", images(10, 3, 8), generator=fork(0), norm="batch", width=2, stem="cifar", head_bias=True)
     kinds = list(layer_kinds(model).values())
     assert [kinds.count(kind) for kind in ("conv", "norm", "linear", "other")] == [20, 40, 2, 0]
     assert layer_kinds(model).keys() == dict(model.named_parameters()).keys()

@@ -59,10 +59,7 @@ def main(report: Path) -> int:
             found += [f"{width} px, {scheme}: {fault}" for fault in faults(page, address)]
             page.close()
         browser.close()
-    print(
-        "\n".join(found)
-        or f"{report.name}: opened at {' and '.join(f'{w} px, {s}' for w, s in SCREENS)}, no fault"
-    )
+    print("\n".join(found) or f"{report.name}: opened at {' and '.join(f'{w} px, {s}' for w, s in SCREENS)}, no fault")
     return bool(found)
 
 

@@ -98,22 +98,14 @@ def make_cases(
 
 
 def _case(
-    story: Story,
-    defence: str,
-    aware: bool | None,
-    seed: int,
-    client: int,
-    wave: float,
-    draw: np.random.Generator,
+    story: Story, defence: str, aware: bool | None, seed: int, client: int, wave: float, draw: np.random.Generator
 ) -> dict[str, Any]:
     metrics = list(story.means)
 
     def near(metric: str, mean: float, much: float) -> float:
         return float(mean + much * story.noise[metric] * draw.normal())
 
-    scores = {
-        m: float(story.means[m][defence] + story.noise[m] * (wave + (0.5 if aware else 0.0))) for m in metrics
-    }
+    scores = {m: float(story.means[m][defence] + story.noise[m] * (wave + (0.5 if aware else 0.0))) for m in metrics}
     floors = {name: {m: near(m, values[m], 0.6) for m in metrics} for name, values in story.floors.items()}
     undefended = {m: story.means[m]["none"] - story.means[m][defence] for m in metrics}
     controls = {
@@ -163,9 +155,7 @@ def _case(
         "worst_record": {m: {"record": int(draw.integers(0, 100)), "value": scores[m]} for m in metrics},
         "exposed": {m: [{"record": 7 * client + seed, "value": scores[m]}] for m in metrics},
         "by_class": {
-            m: {
-                "three": {"mean": scores[m], "n": 4, "floors": {name: one[m] for name, one in floors.items()}}
-            }
+            m: {"three": {"mean": scores[m], "n": 4, "floors": {name: one[m] for name, one in floors.items()}}}
             for m in metrics
         },
     }
@@ -203,13 +193,7 @@ def make_plan() -> dict[str, Any]:
         "seeds": list(SEEDS),
         "data": {"name": "digits", "clients": 2, "partition": "iid", "holdout": 0.1, "public": 0.1},
         "model": {"name": "mlp", "hidden": [128]},
-        "federation": {
-            "algorithm": "fedavg",
-            "rounds": 20,
-            "epochs": 1,
-            "batch_size": 32,
-            "learning_rate": 0.05,
-        },
+        "federation": {"algorithm": "fedavg", "rounds": 20, "epochs": 1, "batch_size": 32, "learning_rate": 0.05},
         "defence": [
             {"name": "none"},
             {"name": "gaussian-noise", "scale": 0.01},
@@ -253,9 +237,7 @@ def make_gallery() -> list[dict[str, Any]]:
 
 def make_guesses() -> list[dict[str, Any]]:
     """Guessed values of a sensitive column."""
-    records = [
-        {"record": k, "values": [["smoker", "yes", "yes" if k % 3 else "no", k % 3 > 0]]} for k in range(4)
-    ]
+    records = [{"record": k, "values": [["smoker", "yes", "yes" if k % 3 else "no", k % 3 > 0]]} for k in range(4)]
     case = "attribute-from-model-eavesdropper-none-s0-c0"
     return [{"case": case, "title": "client 0, 4 records", "records": records}]
 

@@ -107,9 +107,7 @@ def test_every_stop_is_reached_with_tab_and_seen(page: Any) -> None:
     for _ in range(expected):
         stops.append(page.evaluate(STEP))
         page.keyboard.press("Tab")
-    assert [one["place"] for one in stops] == sorted(one["place"] for one in stops), (
-        "in the order of the page"
-    )
+    assert [one["place"] for one in stops] == sorted(one["place"] for one in stops), "in the order of the page"
     assert len({one["place"] for one in stops}) == expected > 40
     assert [one for one in stops if not one["ring"]] == [], "where one is can be seen"
 

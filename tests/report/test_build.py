@@ -118,9 +118,7 @@ def test_nothing_is_loaded_and_nothing_may_be(page: Page) -> None:
     assert policies == [
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     ]
-    assert not {"script", "iframe", "object", "embed", "form", "base", "foreignobject"} & {
-        t for t, _ in page.elements
-    }
+    assert not {"script", "iframe", "object", "embed", "form", "base", "foreignobject"} & {t for t, _ in page.elements}
     for _, attributes in page.elements:
         for key, value in attributes.items():
             assert not key.startswith("on")
@@ -189,11 +187,7 @@ def test_planted_markup_stays_text(tmp_path: Path, made: dict[str, Any], page: P
     clean = page
     page = read_page(build(tmp_path, plant(made), plant(make_gallery())))
     assert {tag for tag, _ in page.elements} == {tag for tag, _ in clean.elements}
-    assert (
-        not page.all("script")
-        and len(page.all("style")) == 1
-        and len(page.all("img")) == len(clean.all("img"))
-    )
+    assert not page.all("script") and len(page.all("style")) == 1 and len(page.all("img")) == len(clean.all("img"))
     for _, attributes in page.elements:
         assert not any(key.startswith("on") for key in attributes)
     assert "{{ 7*7 }}" in page.text and "alert(1)" in page.text
@@ -227,9 +221,7 @@ def test_private_pictures_go_to_the_private_folder(tmp_path: Path, small: dict[s
     assert shared == tmp_path / "report.html"
     page = read_page(shared.read_text())
     assert "secret" not in page.text and "inferred value" in page.text and not page.all("img")
-    assert not any(
-        "secret" in one.read_text() for one in (tmp_path / "report.md", *tmp_path.glob("figures/*"))
-    )
+    assert not any("secret" in one.read_text() for one in (tmp_path / "report.md", *tmp_path.glob("figures/*")))
     before = sorted(one.name for one in tmp_path.iterdir())
     assert "of private records are left out" in page.text
     private = build_report(tmp_path, show_private=True)

@@ -13,14 +13,7 @@ from fedxray.report.charts import PLACEHOLDERS, SETTINGS, SVG, ChartLine, _at_le
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
 LINE = ChartLine(
-    label="none",
-    mean=0.9,
-    low=0.85,
-    high=0.95,
-    floor=0.5,
-    ceiling=1.0,
-    controls={"held-out": 0.7},
-    verdict="leaks",
+    label="none", mean=0.9, low=0.85, high=0.95, floor=0.5, ceiling=1.0, controls={"held-out": 0.7}, verdict="leaks"
 )
 
 
@@ -129,9 +122,7 @@ def test_the_axis_of_a_share_spans_a_quarter_and_ends_at_0_and_1(place: float) -
 
 
 def test_the_start_of_a_leak_is_a_dashed_line() -> None:
-    assert "stroke-dasharray" in draw(
-        ChartLine(label="x", mean=0.5, low=0.4, high=0.6, floor=0.4, least=0.45)
-    )
+    assert "stroke-dasharray" in draw(ChartLine(label="x", mean=0.5, low=0.4, high=0.6, floor=0.4, least=0.45))
     assert "stroke-dasharray" not in draw(LINE)
 
 

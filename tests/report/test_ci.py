@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.audit.judge.gate import Judged
 from fedxray.report.ci import junit, sarif
@@ -29,9 +28,7 @@ PASSED = Judged(
     high=0.05,
     reason="the whole interval lies within 0.1",
 )
-FAILED = replace(
-    PASSED, outcome="fail", value=0.3, low=0.2, high=0.4, reason="the whole interval lies above 0.1"
-)
+FAILED = replace(PASSED, outcome="fail", value=0.3, low=0.2, high=0.4, reason="the whole interval lies above 0.1")
 OPEN = replace(PASSED, outcome="inconclusive", value=None, low=None, high=None, reason="it was not measured")
 MARKUP = '</testcase><script>alert("x")</script>&[link](https://example.org){0}\x1b\ufffe'
 
@@ -71,12 +68,7 @@ def test_sarif_has_what_its_standard_asks_for() -> None:
 
 def closed(required: list[str], **properties: Any) -> dict[str, Any]:
     """An object that has these properties and no others."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": required,
-        "properties": properties,
-    }
+    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
 
 
 TEXT = {"type": "string"}
@@ -96,14 +88,9 @@ RESULT = closed(
     locations={"type": "array", "items": closed([], physicalLocation=PLACE)},
     partialFingerprints={"type": "object", "additionalProperties": TEXT},
     properties={"type": "object"},
-) | {
-    "if": {"properties": {"kind": {"not": {"const": "fail"}}}},
-    "then": {"properties": {"level": {"const": "none"}}},
-}
+) | {"if": {"properties": {"kind": {"not": {"const": "fail"}}}}, "then": {"properties": {"level": {"const": "none"}}}}
 RULE = closed(["id"], id=TEXT, shortDescription=MESSAGE)
-DRIVER = closed(
-    ["name"], name=TEXT, version=TEXT, rules={"type": "array", "items": RULE, "uniqueItems": True}
-)
+DRIVER = closed(["name"], name=TEXT, version=TEXT, rules={"type": "array", "items": RULE, "uniqueItems": True})
 # What the schema of SARIF 2.1.0 says of the parts that are written here: what must be there, and that there is no more.
 LOG = closed(
     ["version", "runs"],
@@ -111,11 +98,7 @@ LOG = closed(
     version={"const": "2.1.0"},
     runs={
         "type": "array",
-        "items": closed(
-            ["tool"],
-            tool=closed(["driver"], driver=DRIVER),
-            results={"type": "array", "items": RESULT},
-        ),
+        "items": closed(["tool"], tool=closed(["driver"], driver=DRIVER), results={"type": "array", "items": RESULT}),
     },
 )
 

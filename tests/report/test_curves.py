@@ -109,8 +109,7 @@ def test_small_losses_are_counted_in_a_power_of_ten() -> None:
     (search,) = searches(document(trials))
     assert search.over_settings is not None
     assert (
-        search.drawing.texts[1] == "attacker's own loss / 0.001"
-        and search.over_settings.texts[0] == "own loss / 0.001"
+        search.drawing.texts[1] == "attacker's own loss / 0.001" and search.over_settings.texts[0] == "own loss / 0.001"
     )
     figure = Figure()
     search.drawing.paint(figure, PLACEHOLDERS)
@@ -122,9 +121,7 @@ def test_small_losses_are_counted_in_a_power_of_ten() -> None:
 def test_a_search_of_one_setting_or_of_words_needs_no_panels() -> None:
     (search,) = searches(document([Trial({"rate": float(place)}, 2.0 + place) for place in range(3)]))
     assert search.over_settings is None and search.note == "3 trials in each of 1 case"
-    words = [
-        TrialPoint(point={"kind": "ab"[place % 2], "rate": 0.1, "n": place}, loss=1.0) for place in range(3)
-    ]
+    words = [TrialPoint(point={"kind": "ab"[place % 2], "rate": 0.1, "n": place}, loss=1.0) for place in range(3)]
     assert settings_chart([words], name="search", title="words") is None
 
 
@@ -168,9 +165,7 @@ def test_the_best_is_marked_and_only_those_given_up_are_open() -> None:
 
 def test_logarithmic_settings_have_a_logarithmic_axis() -> None:
     case = [TrialPoint(point={"rate": 10.0**-place, "n": place}, loss=1.0 + place) for place in range(4)]
-    plain, spaced = (
-        settings_chart([case], name="search", title="t", logarithmic=log) for log in ((), ("rate",))
-    )
+    plain, spaced = (settings_chart([case], name="search", title="t", logarithmic=log) for log in ((), ("rate",)))
     assert plain is not None and spaced is not None
     assert as_file(plain, "svg") != as_file(spaced, "svg")
     figure = Figure(figsize=(spaced.size[0] / 72, spaced.size[1] / 72), dpi=72)

@@ -8,8 +8,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.errors import BadInput
 from fedxray.report import build_report
@@ -97,23 +96,7 @@ def test_planted_markup_stays_text_in_markdown_and_figures(tmp_path: Path, small
     build(tmp_path, plant(small))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     page = read_page(markdown.markdown(text, extensions=["tables", "fenced_code"]).replace("<hr />", ""))
-    known = {
-        "h1",
-        "h2",
-        "h3",
-        "p",
-        "strong",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "img",
-        "ul",
-        "ol",
-        "li",
-    }
+    known = {"h1", "h2", "h3", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "img", "ul", "ol", "li"}
     assert {tag for tag, _ in page.elements} <= known | {"pre", "code"}
     assert all(one["src"].startswith("figures/") for one in page.all("img"))
     assert "alert(1)" in page.text and PLANTED[:20] in page.text

@@ -64,9 +64,7 @@ def test_inconclusive_never_sounds_safe(made: dict[str, Any]) -> None:
     ],
 )
 def test_every_doubt_has_its_words(made: dict[str, Any], changes: dict[str, Any], said: str) -> None:
-    (details,) = {
-        one.details for one in defence_verdicts(with_rows(made, verdict="inconclusive", **changes))[:1]
-    }
+    (details,) = {one.details for one in defence_verdicts(with_rows(made, verdict="inconclusive", **changes))[:1]}
     assert len(details) == 1 and said in details[0]
 
 
@@ -77,10 +75,7 @@ def test_worst_findings_are_ranked_and_have_floor_and_interval(made: dict[str, A
         "membership-loss",
         "attribute-from-model",
     ]
-    assert (
-        "23.9\N{NO-BREAK SPACE}dB" in findings[0].sentence
-        and "the nearest public image" in findings[0].sentence
-    )
+    assert "23.9\N{NO-BREAK SPACE}dB" in findings[0].sentence and "the nearest public image" in findings[0].sentence
     assert findings[1].meaning.startswith("Level: record.")
     assert findings[0].meaning.startswith("Level: client.")
 
@@ -101,10 +96,7 @@ def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made:
         (["leaks"], "It leaks."),
         (["no leak found"], "No leak found."),
         (["inconclusive"], "Inconclusive: neither a leak nor safety was shown."),
-        (
-            ["leaks", "no leak found", "inconclusive"],
-            "Leaks in 1 of 3 settings; no leak found in 1; 1 inconclusive.",
-        ),
+        (["leaks", "no leak found", "inconclusive"], "Leaks in 1 of 3 settings; no leak found in 1; 1 inconclusive."),
         (["leaks", "leaks"], "Leaks in all of 2 settings."),
         (["inconclusive", "inconclusive"], "No leak shown in any of 2 settings; 2 inconclusive."),
     ],
@@ -132,14 +124,10 @@ def test_a_finding_says_what_leaks_and_images_in_shares_where_they_are(made: dic
     assert {one.secret for one in worst_findings(changed)} == {None}, "its kind is unknown"
 
 
-def test_a_population_leak_names_the_model_only_where_the_global_model_was_a_control(
-    made: dict[str, Any],
-) -> None:
+def test_a_population_leak_names_the_model_only_where_the_global_model_was_a_control(made: dict[str, Any]) -> None:
     population = with_rows(made, kind="population")
     by_attack = {one.title.split(",")[0]: one.meaning for one in worst_findings(population)}
-    assert (
-        "Anyone who holds the trained model" in by_attack["membership-loss"]
-    )  # has the control global-model
+    assert "Anyone who holds the trained model" in by_attack["membership-loss"]  # has the control global-model
     assert "Other clients' messages" in by_attack["attribute-from-model"]
     assert all(meaning.startswith("Level: population.") for meaning in by_attack.values())
 

@@ -79,9 +79,7 @@ def test_of_every_kind_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> N
     assert [one.case for one in found.shown] == ["a0", "a1", "a2", "b0", "b1", "b2"] and found.beyond == 4
 
 
-def test_pictures_are_left_out_before_a_page_is_too_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_left_out_before_a_page_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [{**make_gallery()[0], "case": str(index)} for index in range(3)]
     write(tmp_path / "gallery.json", entries)
     (first, *_) = gallery.read_galleries(tmp_path, show_private=False).shown

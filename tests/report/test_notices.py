@@ -52,15 +52,11 @@ def test_whose_node_it_is_comes_first(owner: str, ground: str) -> None:
     assert not any("do not look like" in headline for headline, _ in notices(made))
 
 
-@pytest.mark.parametrize(
-    ("fell", "rounds", "said"), [(1, 3, True), (0, 1, True), (1, 2, False), (0, 0, False)]
-)
+@pytest.mark.parametrize(("fell", "rounds", "said"), [(1, 3, True), (0, 1, True), (1, 2, False), (0, 0, False)])
 def test_records_that_do_not_look_like_the_nodes_are_doubted(fell: int, rounds: int, said: bool) -> None:
     told = {"recording": {"owner": BY_ITSELF, "node": "417", "rounds": [0], "learnt": [fell, rounds]}}
     found = [headline for headline, _ in notices(document({"path": "a.npz"}, told, told))]
-    text = (
-        "These records do not look like what the node trained on: the loss on them fell in {} of {} rounds."
-    )
+    text = "These records do not look like what the node trained on: the loss on them fell in {} of {} rounds."
     assert found == ([text.format(fell, rounds)] if said else [])
 
 

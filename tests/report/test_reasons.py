@@ -51,23 +51,14 @@ BELOW = f"The whole interval of the gain is below the margin of {POINTS}."
         (row(0.1, 0.2, runs=1), f"{LEAKS} {capital(verdict.ONE_RUN)}."),
         (row(0.1, 0.2, oracle=True), f"Upper bound by an oracle, not reachable by an attacker. {LEAKS}"),
         (row(0.1, 0.2, statuses={"ok": 8, "failed": 2}), f"{LEAKS} Of 10 cases: 2 failed."),
-        (
-            row(0.0, 0.2),
-            f"The interval of the gain contains the margin of {POINTS}. Add seeds to narrow it.",
-        ),
-        (
-            row(0.0, 0.2, metric="auc"),
-            "The interval of the gain contains the margin of 0.05. Add seeds to narrow it.",
-        ),
+        (row(0.0, 0.2), f"The interval of the gain contains the margin of {POINTS}. Add seeds to narrow it."),
+        (row(0.0, 0.2, metric="auc"), "The interval of the gain contains the margin of 0.05. Add seeds to narrow it."),
         (
             row(0.1, 0.2, adjusted=0.2),
             f"The interval of the gain is above the margin of {POINTS}, but not after the correction for all "
             "comparisons of the audit. Add seeds.",
         ),
-        (
-            row(0.0, 0.02),
-            f"{BELOW} Not evidence of safety: this attack was not tested on a planted leak.",
-        ),
+        (row(0.0, 0.02), f"{BELOW} Not evidence of safety: this attack was not tested on a planted leak."),
         (
             row(0.0, 0.02, power=BLIND),
             f"{BELOW} Not evidence of safety: this attack did not find a planted leak either.",
@@ -90,14 +81,8 @@ BELOW = f"The whole interval of the gain is below the margin of {POINTS}."
             row(-0.5, 0.02, power=SEEN, room=0.2),
             f"{BELOW} Not evidence of safety: with so few client-runs only a large leak would have been detected.",
         ),
-        (
-            row(0.0, 0.02, room=0.03),
-            f"{capital(verdict.NO_ROOM)}: {verdict.PERFECT_GUESSES['imputation']}.",
-        ),
-        (
-            row(0.1, 0.2, n=4),
-            "4 client-runs; at least 6 and an interval are needed. Add seeds or target clients.",
-        ),
+        (row(0.0, 0.02, room=0.03), f"{capital(verdict.NO_ROOM)}: {verdict.PERFECT_GUESSES['imputation']}."),
+        (row(0.1, 0.2, n=4), "4 client-runs; at least 6 and an interval are needed. Add seeds or target clients."),
         (row(0.1, 0.2, mean=None, statuses={"failed": 3}), "No case was completed. Of 3 cases: 3 failed."),
         (row(0.1, 0.2, floor=None, difference=None), "No floor was measured to compare the score with."),
     ],

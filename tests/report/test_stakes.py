@@ -29,8 +29,7 @@ def clinic() -> dict[str, Any]:
         case["ledger"] |= FACTS
     made = make_document(cases)
     made["utility"] = [
-        {**one, "metric": "loss", "value": 0.4, "low": -0.1, "high": 0.9, "epsilon": None}
-        for one in made["utility"]
+        {**one, "metric": "loss", "value": 0.4, "low": -0.1, "high": 0.9, "epsilon": None} for one in made["utility"]
     ]
     return made
 
@@ -117,9 +116,7 @@ def test_older_results_without_facts_of_attacks_stay_readable(clinic: dict[str, 
 def test_third_party_code_is_marked(clinic: dict[str, Any]) -> None:
     changed = copy.deepcopy(clinic)
     changed["attacks"]["membership-loss"]["source"] = "third-party, from toys 1.2"
-    changed["third_party"] = [
-        {"kind": "attack", "name": "membership-loss", "distribution": "toys", "version": "1.2"}
-    ]
+    changed["third_party"] = [{"kind": "attack", "name": "membership-loss", "distribution": "toys", "version": "1.2"}]
     results.validate(changed)
     assert str(attack_sections(changed)[1].about).endswith("Third-party, from toys 1.2.")
     assert facts(changed)["Third-party code"] == "attack membership-loss (from toys 1.2)"
@@ -150,14 +147,10 @@ def test_the_page_leaves_out_what_nothing_has(tmp_path: Path, clinic: dict[str, 
     assert "no leak found" not in legend and "upper bound" not in legend
     assert "Privacy budget" not in page.text and "ε" not in page.text
     parts = page.all("details")
-    assert parts.count({}) == len(parts) - 1 >= 3, (
-        "long parts are closed, but for the strongest of where it leaks"
-    )
+    assert parts.count({}) == len(parts) - 1 >= 3, "long parts are closed, but for the strongest of where it leaks"
 
 
-def test_a_leak_without_a_level_is_not_called_a_population_leak(
-    tmp_path: Path, clinic: dict[str, Any]
-) -> None:
+def test_a_leak_without_a_level_is_not_called_a_population_leak(tmp_path: Path, clinic: dict[str, Any]) -> None:
     changed = copy.deepcopy(clinic)
     for one in changed["summary"]:
         one["kind"] = None

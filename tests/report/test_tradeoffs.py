@@ -6,8 +6,7 @@ import copy
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedxray.report import setup
 from fedxray.report.attacks import frontier, tradeoffs
@@ -39,9 +38,7 @@ def test_every_attack_has_a_picture_with_all_of_its_defences() -> None:
 
 def test_the_stronger_attacker_counts() -> None:
     document = make_document()
-    rows = [
-        row for row in document["summary"] if row["attack"] == "membership-loss" and row["metric"] == "auc"
-    ]
+    rows = [row for row in document["summary"] if row["attack"] == "membership-loss" and row["metric"] == "auc"]
     for row in rows:
         if row["defence"] == "dp-sgd":
             row.update({"difference": 0.3 if row["aware"] else 0.1, "low": 0.05, "high": 0.35})
@@ -82,16 +79,11 @@ def test_of_many_points_the_first_are_shown_and_the_rest_counted() -> None:
 
 def points(**more: Any) -> list[Point]:
     first = Point(mark="A", label="no defence", across=(0.9, 0.8, 1.0), up=(0.3, 0.2, 0.4), frontier=True)
-    return [
-        first,
-        Point(**{"mark": "B", "label": "b", "across": (0.7, None, None), "up": (0.1, None, None), **more}),
-    ]
+    return [first, Point(**{"mark": "B", "label": "b", "across": (0.7, None, None), "up": (0.1, None, None), **more})]
 
 
 def draw(*given: Point, reverse: bool = False) -> str:
-    return on_page(
-        scatter_chart(given, name="t", title="title", across="accuracy", up="auc", reverse=reverse)
-    )
+    return on_page(scatter_chart(given, name="t", title="title", across="accuracy", up="auc", reverse=reverse))
 
 
 def dots(svg: str) -> list[float]:

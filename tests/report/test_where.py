@@ -14,20 +14,8 @@ MARKUP = "<script>alert(1)</script>"
 
 
 def case(seed: int, client: int, value: float, *, attack: str = "a", **changes: Any) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "id": f"{attack}.{seed}.{client}",
-        "seed": seed,
-        "defence": "none",
-        "attack": attack,
-    }
-    made |= {
-        "role": "server",
-        "client": client,
-        "aware": None,
-        "oracle": False,
-        "status": "ok",
-        "reason": None,
-    }
+    made: dict[str, Any] = {"id": f"{attack}.{seed}.{client}", "seed": seed, "defence": "none", "attack": attack}
+    made |= {"role": "server", "client": client, "aware": None, "oracle": False, "status": "ok", "reason": None}
     made |= {"ledger": {"rounds_seen": [0]}, "scores": {"accuracy": value}, "rounds_spent": 0, "seconds": 0.0}
     made |= {"floors": {"majority": {"accuracy": 0.5}}, "controls": {}}
     made["by_class"] = {
@@ -37,19 +25,14 @@ def case(seed: int, client: int, value: float, *, attack: str = "a", **changes: 
         }
     }
     made["exposed"] = {
-        "accuracy": [
-            {"record": 10 * seed + client, "value": 1.0, "sure": value},
-            {"record": 99, "value": 0.5},
-        ]
+        "accuracy": [{"record": 10 * seed + client, "value": 1.0, "sure": value}, {"record": 99, "value": 0.5}]
     }
     return made | changes
 
 
 def leaking(**changes: Any) -> dict[str, Any]:
     cases = [
-        case(seed, client, 0.8 + 0.02 * client + 0.001 * seed, **changes)
-        for seed in range(4)
-        for client in (0, 1, 2)
+        case(seed, client, 0.8 + 0.02 * client + 0.001 * seed, **changes) for seed in range(4) for client in (0, 1, 2)
     ]
     return document({"name": "x", "attack": [{"name": "a"}]}, {}, cases, [])
 

@@ -87,6 +87,4 @@ def test_short_numbers_keep_three_digits() -> None:
 def test_lists_and_ranges() -> None:
     assert words.ranges([3, 0, 1, 2, 7, 9, 10]) == "0–3, 7, 9–10"
     assert words.ranges([]) == "none"
-    assert (
-        words.count(1, "reply", "replies") == "1 reply" and words.count(2, "reply", "replies") == "2 replies"
-    )
+    assert words.count(1, "reply", "replies") == "1 reply" and words.count(2, "reply", "replies") == "2 replies"

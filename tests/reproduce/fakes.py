@@ -14,13 +14,7 @@ def plan(request: Request, row: str) -> dict[str, Any]:
     targets = request.pick_clients(small=2, paper=4, most=4)
     return {
         "seeds": request.pick_seeds(small=1, paper=3),
-        "data": {
-            "name": "clinic",
-            "clients": 4,
-            "partition": "as-given",
-            "records": 80,
-            "sensitive": "smoker",
-        },
+        "data": {"name": "clinic", "clients": 4, "partition": "as-given", "records": 80, "sensitive": "smoker"},
         "model": {"name": "mlp", "hidden": [4]},
         "federation": {"rounds": int(row.removeprefix("rounds-")), "learning_rate": 0.05},
         "attack": [

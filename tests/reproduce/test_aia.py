@@ -49,10 +49,7 @@ def test_every_row_is_a_plan_with_every_column(name: str, scale: str) -> None:
 def test_labels_determine_the_attacks() -> None:
     small = Request()
     assert set(CALLED) >= {"grad", "model", "active-50"}
-    assert attack("active-50", small, epochs=5)["model"] == {
-        "name": "local-model-active",
-        "active_rounds": 10,
-    }
+    assert attack("active-50", small, epochs=5)["model"] == {"name": "local-model-active", "active_rounds": 10}
     assert attack("active-10-grad", small)["active_rounds"] == 10
     assert attack("active-10-grad-oracle", small)["pick"] == "oracle-records"
     assert attack("grad", Request(scale="paper"))["shares"] == [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]
@@ -73,9 +70,7 @@ def test_the_listed_rounds_are_those_of_the_settings() -> None:
             asked = len(GAUSS) if (model_attack.tune, model_attack.judge) == ("search", "line") else 0
             each = min(model_attack.trial_rounds or model_attack.active_rounds, model_attack.active_rounds)
             tried, more = model_attack.trials * (each + asked), model_attack.active_rounds - each
-            assert spent == (
-                model_attack.active_rounds if model_attack.tune == "recorded" else tried + more
-            ), label
+            assert spent == (model_attack.active_rounds if model_attack.tune == "recorded" else tried + more), label
 
 
 def test_half_of_the_attacked_clients_are_of_each_kind() -> None:

@@ -50,9 +50,7 @@ def by_label(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
         ("case4", "awa-sent", (19.68, 0.882, 0.011)),
     ],
 )
-def test_printed_numbers_are_in_their_cells(
-    case: str, column: str, numbers: tuple[float, float, float]
-) -> None:
+def test_printed_numbers_are_in_their_cells(case: str, column: str, numbers: tuple[float, float, float]) -> None:
     cell = find("awa-table4").paper.numbers[case][column]
     for ending in ("", "_by_index"):
         assert tuple(cell[f"{name}{ending}"] for name in ("psnr_awa", "ssim_awa", "mse")) == numbers
@@ -123,15 +121,7 @@ def test_the_network_is_the_usual_one_at_full_width() -> None:
         usual = {"name": "resnet18", "norm": "running", "stem": "cifar", "head_bias": True, "width": 64}
         if name != "awa-settings":
             assert model == usual, (name, row)
-        elif row in (
-            "running",
-            "normalised",
-            "normal",
-            "uniform-free",
-            "normal-free",
-            "undefined-first",
-            "trained-4",
-        ):
+        elif row in ("running", "normalised", "normal", "uniform-free", "normal-free", "undefined-first", "trained-4"):
             assert model == usual, row
         else:
             assert sum(model.get(key) != value for key, value in usual.items()) + ("init" in model) == 1, row
@@ -172,9 +162,7 @@ def test_stages_attack_the_rounds_after_those_that_trained() -> None:
         assert (plan["federation"]["epochs"], plan["federation"]["batch_size"]) == (1, 4)
         assert attacks["agic-rounds"]["rounds"] == [before, before + 1, before + 2]
         assert attacks["agic-rounds"]["at"] == "all"
-        assert (
-            attacks["awa"]["rounds"] == attacks["agic"]["rounds"] == attacks["dlg-rate"]["rounds"] == [before]
-        )
+        assert attacks["awa"]["rounds"] == attacks["agic"]["rounds"] == attacks["dlg-rate"]["rounds"] == [before]
         assert plan["data"]["sizes"][-1] * 0.8 == 1000
 
 
@@ -183,12 +171,7 @@ def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
         study, used = (by_label(awa.plan_search(PAPER, row)) for row in (f"{case}-study", case))
         sought = study["searched"]["search"]
         assert (sought["sampler"], sought["trials"], sought["starts"]) == ("gp", 50, 12)
-        assert (
-            study["searched"]["steps"]
-            == study["dlg-restarts"]["steps"]
-            == used["dlg-restarts"]["steps"]
-            == 100
-        )
+        assert study["searched"]["steps"] == study["dlg-restarts"]["steps"] == used["dlg-restarts"]["steps"] == 100
         assert study["dlg-restarts"]["restarts"] == used["dlg-restarts"]["restarts"] == 50
         assert used["searched"]["steps"] == 250
         for one in (study["dlg-restarts"], used["dlg-restarts"]):
@@ -198,9 +181,7 @@ def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
 
 def test_components_of_the_gain() -> None:
     attacks = by_label(find("awa-gain").plan(PAPER, "case1"))  # type: ignore[misc]
-    assert (attacks["ramps"]["p_mean"], attacks["ramps"]["p_var"]) == (0, 0) and "q_conv" not in attacks[
-        "ramps"
-    ]
+    assert (attacks["ramps"]["p_mean"], attacks["ramps"]["p_var"]) == (0, 0) and "q_conv" not in attacks["ramps"]
     assert [attacks["enhancement"][name] for name in ("q_conv", "q_norm", "q_linear")] == [1, 1, 1]
     assert "p_mean" not in attacks["enhancement"] and attacks["plain-ramp"]["preset"] == "ramp"
     assert attacks["no-weights"]["preset"] == "none"
@@ -224,9 +205,7 @@ def tiny(reproduction: Reproduction) -> Reproduction:
     return replace(reproduction, plan=plan)
 
 
-def ran(
-    reproduction: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any
-) -> dict[str, Any]:
+def ran(reproduction: Reproduction, folder: Path, *rows: str, resume: bool = False, **asked: Any) -> dict[str, Any]:
     asked_for = ReproductionJob(
         reproduction=reproduction, request=Request(**asked), rows=rows, columns=reproduction.columns
     )
@@ -266,13 +245,9 @@ def test_every_step_of_a_descent_runs_once(tmp_path: Path, monkeypatch: pytest.M
         reproduction=reproduction, request=SMALL, rows=("case1-250",), columns=reproduction.columns
     )
     content = reproduce(asked_for, tmp_path / "out").document
-    assert {one["column"] for one in content["rows"]} == {
-        f"awa-{steps}" for steps in (50, 100, 150, 200, 250)
-    }
+    assert {one["column"] for one in content["rows"]} == {f"awa-{steps}" for steps in (50, 100, 150, 200, 250)}
     (loss,) = {
-        one["units"][0]["value"]
-        for one in content["rows"]
-        if (one["column"], one["metric"]) == ("awa-250", "mse")
+        one["units"][0]["value"] for one in content["rows"] if (one["column"], one["metric"]) == ("awa-250", "mse")
     }
     assert asked <= 4 + 2 and loss > 0  # 2 and 4 steps, and the loss at the end of each
 

@@ -63,9 +63,7 @@ def test_the_model_is_unchanged() -> None:
     assert all(torch.equal(value, before[name]) for name, value in setting.model.state_dict().items())
 
 
-def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(awa.LANDSCAPE_ROWS) <= set(SETTINGS_MODELS)
     monkeypatch.setattr(awa, "plan_settings", lambda request, row: {"seeds": [0]})
     setting = federation()

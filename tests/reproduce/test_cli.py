@@ -44,11 +44,7 @@ def test_tables_are_printed_and_written_where_results_go(
 ) -> None:
     assert run(monkeypatch, "fake-measured", "--engine", "inline", "--row", "far") == 0
     said = capsys.readouterr().out
-    assert (
-        "Figure 7" in said
-        and "11.0 dB" in said.replace("\N{NO-BREAK SPACE}", " ")
-        and "not in our text" in said
-    )
+    assert "Figure 7" in said and "11.0 dB" in said.replace("\N{NO-BREAK SPACE}", " ") and "not in our text" in said
     assert Path("fedxray-out", "fake-measured", "reproduction.json").is_file()
     assert run(monkeypatch, "fake-measured", "--engine", "inline") == 2
     assert "--resume" in capsys.readouterr().err
@@ -112,10 +108,7 @@ def test_a_dry_run_counts_cases_and_writes_nothing(
     ],
 )
 def test_mistakes_print_one_message_and_exit_2(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    words: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
     assert run(monkeypatch, *arguments) == 2
     assert words in capsys.readouterr().err

@@ -52,10 +52,7 @@ def test_clients_take_their_steps_on_one_batch_at_the_papers_rate() -> None:
         steps = int(words[words.index("steps") + 1]) if "steps" in words else 3
         steps = 1 if row == "fedsgd" or row.endswith("one-step") else steps
         rate = 0.03 if name == "curious-inversion-lr" else 1.0 if row == "fedsgd" else 0.003
-        assert (recipe["rounds"], recipe.get("epochs", 1), recipe["learning_rate"]) == (1, steps, rate), (
-            name,
-            row,
-        )
+        assert (recipe["rounds"], recipe.get("epochs", 1), recipe["learning_rate"]) == (1, steps, rate), (name, row)
         assert plan["data"]["size"] == (128 if row.endswith("128px") else 64)
         for attack in plan["attack"]:
             assert attack["steps"] == 200 and attack["metrics"] == ["lpips"], (name, row)

@@ -31,12 +31,8 @@ def test_every_row_has_the_recipe_of_its_name_and_the_network_of_its_data() -> N
         data, recipe = row.split("-")[:2]
         epochs, batch = (int(part) for part in recipe.split("x"))
         recipe = plan["federation"]
-        assert (recipe["epochs"], recipe["batch_size"], recipe["learning_rate"]) == (epochs, batch, 0.004), (
-            row
-        )
-        assert recipe["record"] == [recipe["rounds"] - 1] and (recipe["rounds"] == 1 or table == "trained"), (
-            row
-        )
+        assert (recipe["epochs"], recipe["batch_size"], recipe["learning_rate"]) == (epochs, batch, 0.004), row
+        assert recipe["record"] == [recipe["rounds"] - 1] and (recipe["rounds"] == 1 or table == "trained"), row
         assert plan["model"] == {"name": "cnn-cifar" if data == "cifar100" else "cnn-femnist"}
         assert plan["data"]["name"] in (("cifar100",) if data == "cifar100" else ("femnist", "femnist-like"))
         assert plan["data"]["limit"] == 50 and plan["seeds"] == [0]
@@ -95,9 +91,7 @@ def test_the_five_attacks_are_in_the_order_of_the_printed_columns() -> None:
         ("table4", "cifar100-10x5", "l1-mean-conv", 0.560, 19.6),
     ],
 )
-def test_printed_numbers_are_in_their_cells(
-    table: str, row: str, column: str, rec: float, psnr: float
-) -> None:
+def test_printed_numbers_are_in_their_cells(table: str, row: str, column: str, rec: float, psnr: float) -> None:
     cell = find(f"dlf-{table}").paper.numbers[row][column]
     assert cell == {"rec": pytest.approx(rec, abs=1e-9), "psnr": psnr}
 
@@ -169,11 +163,7 @@ def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_o
         first, plan = dlf.plan_table1(PAPER, row), dlf.plan_iterations(PAPER, row)
         assert {**plan, "attack": None} == {**first, "attack": None}, row
         full, *others = plan["attack"]
-        assert {**full, "label": "dlf", "together": 0} == {
-            **first["attack"][0],
-            "label": "dlf",
-            "together": 0,
-        }
+        assert {**full, "label": "dlf", "together": 0} == {**first["attack"][0], "label": "dlf", "together": 0}
         variants = [(one["label"], one["steps"], one["together"]) for one in others]
         assert variants == [
             ("dlf-half", 200, 0),

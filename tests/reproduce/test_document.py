@@ -133,9 +133,7 @@ def test_differences_beside_the_published_ones(
 ) -> None:
     difference = compared(left, right, numbers, expected)
     assert (difference["side"], difference["expected"], difference["verdict"]) == outcome
-    assert difference["n"] == len(left) and difference["mean"] == pytest.approx(
-        (sum(left) - sum(right)) / len(left)
-    )
+    assert difference["n"] == len(left) and difference["mean"] == pytest.approx((sum(left) - sum(right)) / len(left))
 
 
 def test_only_clients_that_both_sides_have_are_compared() -> None:

@@ -8,8 +8,16 @@ import pytest
 
 from fedxray.reproduce import lmra
 from fedxray.reproduce.base import Request, published
-from fedxray.reproduce.lmra import MODELS, TABLE1, TABLE1_NUMBERS, federation_of, percent, targets, together
-from fedxray.reproduce.lmra import TABLE9_NUMBERS as FITS
+from fedxray.reproduce.lmra import (
+    MODELS,
+    TABLE1,
+    TABLE1_NUMBERS,
+    TABLE9_NUMBERS as FITS,
+    federation_of,
+    percent,
+    targets,
+    together,
+)
 
 SMALL, PAPER = Request(), Request(scale="paper")
 

@@ -16,8 +16,7 @@ from fedxray.audit.run.audit import Completed
 from fedxray.audit.run.engines import Inline
 from fedxray.audit.run.store import locked
 from fedxray.errors import BadInput
-from fedxray.reproduce import document as documents
-from fedxray.reproduce import run as run_module
+from fedxray.reproduce import document as documents, run as run_module
 from fedxray.reproduce.base import REPRODUCTIONS, Request
 from fedxray.reproduce.run import is_reproduction, job, rebuild, reproduce
 
@@ -104,14 +103,10 @@ def test_an_interrupted_reproduction_is_resumed(tmp_path: Path, monkeypatch: pyt
             raise KeyboardInterrupt
 
     asked = job("fake-audited", Request(), ("rounds-1", "rounds-2"))
-    monkeypatch.setattr(
-        run_module, "time", SimpleNamespace(perf_counter=iter([10.0, 17.0, 20.0, 25.0]).__next__)
-    )
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=iter([10.0, 17.0, 20.0, 25.0]).__next__))
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, tmp_path / "cut", progress=stop)
-    assert run_module.summarise_history(tmp_path / "cut")["seconds"] == 7.0, (
-        "what was interrupted took time too"
-    )
+    assert run_module.summarise_history(tmp_path / "cut")["seconds"] == 7.0, "what was interrupted took time too"
     with pytest.raises(BadInput, match="--resume"):
         reproduce(asked, tmp_path / "cut")
     again: list[tuple[int, int]] = []
@@ -129,9 +124,7 @@ def without_times(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "rows": rows, "seconds": None, "command": None}
 
 
-def test_more_clients_seeds_columns_and_rows_reuse_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_clients_seeds_columns_and_rows_reuse_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = cells(run(tmp_path / "out", columns=("last",)))
     worked: list[str] = []
     real = Inline.run
@@ -143,19 +136,14 @@ def test_more_clients_seeds_columns_and_rows_reuse_results(
     monkeypatch.setattr(Inline, "run", watched)
     more = run(tmp_path / "out", resume=True, clients=3, columns=("last",))
     assert len(worked) == 1 and "client2" in worked[0]
-    assert (
-        cells(more)["rounds-1", "last", "accuracy"]["units"][:2]
-        == (first["rounds-1", "last", "accuracy"]["units"])
-    )
+    assert cells(more)["rounds-1", "last", "accuracy"]["units"][:2] == (first["rounds-1", "last", "accuracy"]["units"])
     worked.clear()
     wider = run(tmp_path / "out", resume=True, clients=2, columns=("global",))
     assert len(worked) == 2 and all(label.startswith("global") for label in worked)
     assert cells(wider)["rounds-1", "last", "accuracy"]["ours"]["n"] == 3, "nothing is taken away"
     worked.clear()
     same = run(tmp_path / "out", resume=True, clients=2, columns=("global",))
-    assert not worked and same.document["command"].count(" && ") == 2, (
-        "commands that computed nothing are not listed"
-    )
+    assert not worked and same.document["command"].count(" && ") == 2, "commands that computed nothing are not listed"
     assert "--clients 3 --columns last --resume && " in same.document["command"]
     run(tmp_path / "out", resume=True, clients=2, seeds=2, columns=("last",))
     assert all("seed1" in label for label in worked) and worked
@@ -189,9 +177,7 @@ def test_one_command_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
             run(folder, name, resume=True)
 
 
-def test_the_folder_is_locked_until_everything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_locked_until_everything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[str] = []
     real = documents.write
 
@@ -215,9 +201,7 @@ def test_the_duration_is_recorded_for_its_own_command(tmp_path: Path) -> None:
     (tmp_path / run_module.HISTORY).write_text(json.dumps(old))
     mark = run_module.begin(tmp_path, "third")
     run_module.end(tmp_path, mark, 4.0)
-    assert (
-        run_module.summarise_history(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
-    )
+    assert run_module.summarise_history(tmp_path)["seconds"] == 6.0 and run_module.history(tmp_path)[0] == old[0]
 
 
 def test_a_repeated_command_is_listed_once(tmp_path: Path) -> None:
@@ -260,9 +244,7 @@ def test_other_settings_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest.Mon
         ({"seeds": 0}, "--seeds"),
     ],
 )
-def test_mistakes_are_refused_before_anything_is_written(
-    tmp_path: Path, asked: dict[str, Any], words: str
-) -> None:
+def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path, asked: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         run(tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()

@@ -57,12 +57,8 @@ def test_losses_of_the_chosen_trial_and_of_the_starts_are_recorded() -> None:
     validate(document(REPRODUCTION, "small", [], PAST, (), [one]))
 
 
-@pytest.mark.parametrize(
-    ("lowest", "near", "far"), [(-1.0, -0.91, -0.89), (0.0, 0.0, 1e-9), (1.0, 1.09, 1.11)]
-)
-def test_nearly_as_good_is_a_tenth_above_the_lowest_of_any_sign(
-    lowest: float, near: float, far: float
-) -> None:
+@pytest.mark.parametrize(("lowest", "near", "far"), [(-1.0, -0.91, -0.89), (0.0, 0.0, 1e-9), (1.0, 1.09, 1.11)])
+def test_nearly_as_good_is_a_tenth_above_the_lowest_of_any_sign(lowest: float, near: float, far: float) -> None:
     trials = [trial(0.01, 9, near), trial(0.01, 8, lowest), trial(0.01, 16, far)]
     images = searches_of_audit(REPRODUCTION, "search-both", results(*trials, best=1))[1]
     assert (images["found"], images["low"], images["high"], images["nearly"]) == (8, 8, 9, 2)
@@ -76,9 +72,7 @@ def test_a_case_under_a_defence_that_no_column_has_is_left_out() -> None:
 
 def test_the_table_has_the_truth_where_there_is_one() -> None:
     searched = results(trial(0.011, 8, 1.0), trial(0.022, 16, 1.05))
-    content = document(
-        REPRODUCTION, "small", [], PAST, (), searches_of_audit(REPRODUCTION, "search-both", searched)
-    )
+    content = document(REPRODUCTION, "small", [], PAST, (), searches_of_audit(REPRODUCTION, "search-both", searched))
     validate(content)
     sheet = next(one for one in sheets(content) if one.title == "Results of searches")
     assert sheet.lines[0][4:8] == ("assumed_learning_rate", "0.011", "0.01", "1.100")
@@ -101,9 +95,7 @@ def test_only_settings_with_a_known_truth_are_compared() -> None:
     assert [one["true"] for one in entries] == [0.01, None]
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [(1000.0, "1000"), (999.6, "1000"), (943.78, "944"), (0.01018, "0.0102")]
-)
+@pytest.mark.parametrize(("value", "said"), [(1000.0, "1000"), (999.6, "1000"), (943.78, "944"), (0.01018, "0.0102")])
 def test_large_settings_have_no_exponent(value: float, said: str) -> None:
     where = {"row": "a", "column": "b", "seed": 0, "client": 4, "quantity": "q", "found": 1.0, "true": None}
     (line,) = search_lines([{**where, "low": value, "high": 12345.0, "nearly": 3, "trials": 50}])

@@ -42,9 +42,7 @@ def test_a_registered_reproduction_is_complete(name: str) -> None:
             known = {column.metric for column in reproduction.columns if column.name == title}
             assert set(numbers) <= known, (row, title)
     if reproduction.plan is not None:  # what is measured directly may have metrics of its own
-        assert all(
-            column.metric in OF_OWN_RECORDS or metric(column.metric) for column in reproduction.columns
-        )
+        assert all(column.metric in OF_OWN_RECORDS or metric(column.metric) for column in reproduction.columns)
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
@@ -96,9 +94,7 @@ def test_listing_does_not_import_torch() -> None:
         "import sys\nfrom fedxray.reproduce.base import REPRODUCTIONS, find\n"
         "for name in REPRODUCTIONS: find(name)\nassert 'torch' not in sys.modules\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -40,9 +40,7 @@ def posterior_mean(y: Tensor, operator: Tensor, spread: float, mean: Tensor, cov
     return mean + (y - operator @ mean) @ gain.T
 
 
-def gaussian_prior(
-    mean: Tensor | None = None, covariance: Tensor | None = None, levels: int = 1000
-) -> Diffusion:
+def gaussian_prior(mean: Tensor | None = None, covariance: Tensor | None = None, levels: int = 1000) -> Diffusion:
     """A diffusion model of Gaussian images that predicts the noise optimally."""
     mean = smooth_mean() if mean is None else mean
     covariance = smooth_covariance() if covariance is None else covariance

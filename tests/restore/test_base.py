@@ -17,9 +17,7 @@ from fedxray.restore.base import Restored, Restorer, Shaped
 from fedxray.restore.gan import Gan, RestoringNetwork
 from fedxray.seeds import fork
 
-SPACE = Space(
-    kind="image", shape=(1, 2, 2), target="classification", classes=("cat", "dog"), mean=(0.5,), std=(0.25,)
-)
+SPACE = Space(kind="image", shape=(1, 2, 2), target="classification", classes=("cat", "dog"), mean=(0.5,), std=(0.25,))
 PRIOR = Shaped(shape=(1, 2, 2), classes=("bird", "dog", "cat"))
 
 
@@ -41,9 +39,7 @@ class Told(Restorer[Shaped]):
         """The raw pixels, changed."""
         more = 0 if labels is None else labels.to(raw)[:, None, None, None] / 100
         lowest, highest = float(raw.min()), float(raw.max())
-        return Restored(
-            pixels=raw + 0.1 + more, facts={"raw": (lowest, highest), "known": labels is not None}
-        )
+        return Restored(pixels=raw + 0.1 + more, facts={"raw": (lowest, highest), "known": labels is not None})
 
 
 def evidence() -> Tensor:

@@ -61,10 +61,7 @@ def test_a_plans_clients_are_left_out(
 ) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     out = tmp_path / "p"
-    assert (
-        ran(monkeypatch, "--plan", tmp_path / "plan.toml", "--kind", "gan", *QUICK, "--out", out, "--quiet")
-        == 0
-    )
+    assert ran(monkeypatch, "--plan", tmp_path / "plan.toml", "--kind", "gan", *QUICK, "--out", out, "--quiet") == 0
     assert capsys.readouterr() == ("", "")
     card = json.loads((out / "card.json").read_text())
     assert card["data"] == "letters: digits" and 1000 < len(card["records"]) < 1797

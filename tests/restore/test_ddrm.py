@@ -122,9 +122,7 @@ def test_super_resolution_of_correlated_images_comes_near_the_posterior_mean() -
         lambda x, place: by_gaussian(x, sigmas[place]), sigmas, y.repeat(draws, 1, 1, 1), spread,
         Blocks(scale), eta=0.85, eta_b=1.0, draw=standard_normal(3),
     )  # fmt: skip
-    exact = posterior_mean(
-        y.flatten(1), torch.from_numpy(averaging(scale)), spread, smooth_mean(), smooth_covariance()
-    )
+    exact = posterior_mean(y.flatten(1), torch.from_numpy(averaging(scale)), spread, smooth_mean(), smooth_covariance())
     near = (found.reshape(draws, 8, PIXELS).mean(0) - exact).square().mean().sqrt()
     repeated = y.repeat_interleave(2, 2).repeat_interleave(2, 3).flatten(1)
     assert float(near) < 0.25 * float((repeated - exact).square().mean().sqrt())
@@ -184,9 +182,7 @@ def test_the_restorer_denoises_with_a_model_of_levels() -> None:
     prior = gaussian_prior()
     y = measured(1, 0.2)
     steps: list[Step] = []
-    found = Ddrm(prior="here", noise=0.1, steps=10).pixels(
-        (y + 1) / 2, None, prior, fork(0, "test"), steps.append
-    )
+    found = Ddrm(prior="here", noise=0.1, steps=10).pixels((y + 1) / 2, None, prior, fork(0, "test"), steps.append)
     identity = torch.eye(PIXELS, dtype=torch.float64)
     exact = posterior_mean(y.flatten(1), identity, 0.2, smooth_mean(), smooth_covariance())
     torch.testing.assert_close(2 * found.pixels.flatten(1) - 1, exact, atol=0.06, rtol=0)
@@ -221,15 +217,7 @@ def test_levels_hold_the_one_at_the_measurements_noise() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [
-        ("scale", 0),
-        ("steps", 0),
-        ("draws", 0),
-        ("eta", 1.5),
-        ("eta_b", -0.1),
-        ("noise", 2.0),
-        ("guidance", -1.0),
-    ],
+    [("scale", 0), ("steps", 0), ("draws", 0), ("eta", 1.5), ("eta_b", -0.1), ("noise", 2.0), ("guidance", -1.0)],
 )
 def test_settings_that_cannot_be_meant(setting: str, value: float) -> None:
     with pytest.raises(BadInput, match=setting):

@@ -43,9 +43,7 @@ def test_a_trained_model_comes_back_as_it_was(priors: dict[str, Path], kind: str
     assert prior.classes == ("lying", "standing") and len(prior.seen) == 24
     assert len(prior.kept) == 1000 and not prior.needs_classes
     x = torch.zeros(2, 1, 8, 8)
-    one, other, none = (
-        prior.predicted(x, 10, labels) for labels in (torch.tensor([0, 0]), torch.tensor([1, 1]), None)
-    )
+    one, other, none = (prior.predicted(x, 10, labels) for labels in (torch.tensor([0, 0]), torch.tensor([1, 1]), None))
     assert one.shape == x.shape and not torch.equal(one, other) and not torch.equal(one, none)
     assert prior.facts["trained_on"] == "stripes" and prior.facts["records"] == 24
 
@@ -74,9 +72,7 @@ def saved_by_diffusers(library: Any, folder: Path, *, pipeline: bool, classes: i
 
 
 @pytest.mark.parametrize("pipeline", [True, False])
-def test_a_model_that_diffusers_saved_loads(
-    extra: Callable[[str], ModuleType], tmp_path: Path, pipeline: bool
-) -> None:
+def test_a_model_that_diffusers_saved_loads(extra: Callable[[str], ModuleType], tmp_path: Path, pipeline: bool) -> None:
     library: Any = extra("diffusers")
     model = saved_by_diffusers(library, tmp_path / "theirs", pipeline=pipeline)
     prior = load_prior(str(tmp_path / "theirs"))
@@ -108,9 +104,7 @@ def copied(priors: dict[str, Path], kind: str, folder: Path) -> Path:
     return Path(shutil.copytree(priors[kind], folder))
 
 
-def refused_with(
-    priors: dict[str, Path], folder: Path, file: str, changes: dict[str, Any], said: str
-) -> None:
+def refused_with(priors: dict[str, Path], folder: Path, file: str, changes: dict[str, Any], said: str) -> None:
     """A prior whose file is changed so does not load, and the error says why."""
     place = copied(priors, "ddpm", folder / "p")
     change(place / file, **changes)
@@ -146,9 +140,7 @@ def test_a_card_that_is_no_file_is_not_read_as_none(priors: dict[str, Path], tmp
 
 
 @pytest.mark.parametrize("kind", ["ddpm", "gan"])
-def test_weights_that_the_card_does_not_name_are_refused(
-    priors: dict[str, Path], tmp_path: Path, kind: str
-) -> None:
+def test_weights_that_the_card_does_not_name_are_refused(priors: dict[str, Path], tmp_path: Path, kind: str) -> None:
     place = copied(priors, kind, tmp_path / "p")
     file = next(place.glob("*.safetensors"))
     weights = load_file(file)
@@ -260,9 +252,7 @@ def test_names_of_older_versions_are_understood(extra: Callable[[str], ModuleTyp
         torch.testing.assert_close(prior.predicted(x, 7, None), model.eval()(x, torch.tensor([7])).sample)
 
 
-def test_a_prior_that_cannot_answer_is_refused_before_an_audit(
-    priors: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_prior_that_cannot_answer_is_refused_before_an_audit(priors: dict[str, Path], tmp_path: Path) -> None:
     """Weights that are not finite, and a card that names images which the network cannot take."""
     place = copied(priors, "ddpm", tmp_path / "p")
     weights = load_file(place / WEIGHTS)
@@ -353,9 +343,7 @@ def test_what_is_neither_a_folder_nor_a_name_is_refused(tmp_path: Path) -> None:
         load_prior("empty", folder=tmp_path)
 
 
-def test_without_the_library_its_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, priors: dict[str, Path]
-) -> None:
+def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch, priors: dict[str, Path]) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "diffusers", None)

@@ -53,9 +53,7 @@ def test_the_rebuilt_sample_is_the_sample_and_its_predictions_are_constants() ->
     wanted = torch.zeros_like(start)
     _, slope, errors = Mde(prior="here", steps=6).one_epoch(start, wanted, None, prior)
     assert not any(asked)
-    factor = (
-        1 / float(prior.kept[levels[0]]) ** 0.5
-    )  # by which a constant path carries the first noise to the end
+    factor = 1 / float(prior.kept[levels[0]]) ** 0.5  # by which a constant path carries the first noise to the end
     torch.testing.assert_close(slope, 2 * factor * (found - wanted) / found[0].numel())
     torch.testing.assert_close(errors, (found - wanted).square().flatten(1).mean(1))
     step = 1e-6 * torch.ones_like(start)
@@ -88,9 +86,7 @@ def test_the_class_reaches_the_model_and_guidance_goes_beyond_it() -> None:
     assert prior.predicted(x, 5, labels, 4.0)[:, 0, 0, 0].tolist() == [4.0, 12.0]
     assert prior.predicted(x, 5, None, 4.0).abs().max() == 0
     many = torch.arange(150)
-    assert prior.predicted(first_noise(150), 5, many)[:, 0, 0, 0].tolist() == [
-        1.0 + one for one in range(150)
-    ]
+    assert prior.predicted(first_noise(150), 5, many)[:, 0, 0, 0].tolist() == [1.0 + one for one in range(150)]
     assert len(prior.predicted(x[:0], 5, None)) == 0
     strict = Diffusion(shape=SHAPE, kept=prior.kept, noise=noise, needs_classes=True)
     with pytest.raises(BadInput, match="class-conditional"):

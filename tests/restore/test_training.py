@@ -15,14 +15,7 @@ from safetensors.torch import load_file
 from fedxray.errors import BadInput
 from fedxray.progress import Step
 from fedxray.restore.loading import check_overlap, known_among, read_card, record_hashes
-from fedxray.restore.training import (
-    Training,
-    check_place,
-    degraded,
-    train_diffusion,
-    train_prior,
-    train_restorer,
-)
+from fedxray.restore.training import Training, check_place, degraded, train_diffusion, train_prior, train_restorer
 from fedxray.seeds import fork
 from tests.restore.small import stripes, trained
 
@@ -82,16 +75,12 @@ def test_the_card_tells_what_was_trained_on(tmp_path: Path) -> None:
     steps: list[Step] = []
     images = stripes()
     twice = replace(
-        images,
-        pixels=torch.cat([images.pixels, images.pixels]),
-        labels=torch.cat([images.labels, images.labels]),
+        images, pixels=torch.cat([images.pixels, images.pixels]), labels=torch.cat([images.labels, images.labels])
     )
     folder = train_prior(twice, Training(steps=3, batch=4, width=8), tmp_path / "p", report=steps.append)
     card = read_card(folder)
     assert [step.done for step in steps] == [1, 2, 3] and steps[-1].total == 3
-    assert (
-        card["classes"] == ["lying", "standing"] and card["data"] == "stripes" and card["shape"] == [1, 8, 8]
-    )
+    assert card["classes"] == ["lying", "standing"] and card["data"] == "stripes" and card["shape"] == [1, 8, 8]
     assert card["records"] == sorted(set(record_hashes(images.pixels))) and len(card["records"]) == 24
     file = folder / "diffusion_pytorch_model.safetensors"
     assert card["weights"] == hashlib.sha256(file.read_bytes()).hexdigest()
@@ -190,14 +179,7 @@ def test_mirrored_images_are_shown_where_asked() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"kind": "vae"},
-        {"steps": 0},
-        {"width": 12},
-        {"learning_rate": 0.0},
-        {"averaging": 1.0},
-        {"noise": 2.0},
-    ],
+    [{"kind": "vae"}, {"steps": 0}, {"width": 12}, {"learning_rate": 0.0}, {"averaging": 1.0}, {"noise": 2.0}],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, object]) -> None:
     with pytest.raises(BadInput):

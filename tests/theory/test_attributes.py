@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
@@ -47,21 +46,12 @@ def test_no_model_does_worse_than_the_bound(
     assert accuracy >= accuracy_bound(error, weight, low=low, high=high) - 1e-12
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    weight=st.floats(-4, 4).filter(lambda value: abs(value) > 0.05),
-    values=VALUES,
-)
-def test_solving_then_rounding_is_comparing_losses(
-    seed: int, weight: float, values: tuple[float, float]
-) -> None:
+@given(seed=st.integers(0, 10_000), weight=st.floats(-4, 4).filter(lambda value: abs(value) > 0.05), values=VALUES)
+def test_solving_then_rounding_is_comparing_losses(seed: int, weight: float, values: tuple[float, float]) -> None:
     low, high = values
     rest = 3 * torch.randn(50, generator=fork(seed, "rule"), dtype=DOUBLE)
     middle = (rest - weight * (low + high) / 2).abs() > 1e-9  # ties may go either way
-    by_rule, by_loss = (
-        nearer_value(rest, weight, low=low, high=high),
-        guessed_by_loss(rest, weight, low, high),
-    )
+    by_rule, by_loss = (nearer_value(rest, weight, low=low, high=high), guessed_by_loss(rest, weight, low, high))
     assert torch.equal(by_rule[middle], by_loss[middle])
 
 
@@ -90,22 +80,12 @@ def test_by_hand() -> None:
 def test_of_a_linear_classifier_the_guess_is_a_function_of_the_label() -> None:
     """Section 6 of 003, a negative control: nothing else about the record enters."""
     draw = fork(4, "classifier")
-    column = Column(
-        name="s", kind="categorical", positions=(3,), categories=("no", "yes"), codes=((0.0,), (1.0,))
-    )
+    column = Column(name="s", kind="categorical", positions=(3,), categories=("no", "yes"), codes=((0.0,), (1.0,)))
     space = Space(
-        kind="table",
-        shape=(4,),
-        target="classification",
-        classes=("a", "b"),
-        columns=(column,),
-        sensitive="s",
+        kind="table", shape=(4,), target="classification", classes=("a", "b"), columns=(column,), sensitive="s"
     )
     model = nn.Linear(4, 2, dtype=DOUBLE)  # in float32 a sure label has a loss of zero both ways
-    params = {
-        name: torch.randn(value.shape, generator=draw, dtype=DOUBLE)
-        for name, value in model.named_parameters()
-    }
+    params = {name: torch.randn(value.shape, generator=draw, dtype=DOUBLE) for name, value in model.named_parameters()}
     x, y = torch.randn(80, 4, generator=draw, dtype=DOUBLE), torch.randint(2, (80,), generator=draw)
     records = PublicAttributes(x=x, y=y)
     seen = Observation(round=0, start=params, update=params, kind="weights", contributors=(0,), examples=None)

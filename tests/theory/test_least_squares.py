@@ -46,17 +46,13 @@ def test_the_map_is_the_clients_work(steps: int, rate: float) -> None:
     left = theta - matrix @ (theta - optimum)
     assert torch.allclose(left, steps_of(x, y, theta, rate, steps), atol=1e-12)
     assert torch.allclose(
-        torch.linalg.eigvalsh(matrix),
-        update_eigenvalues(x, learning_rate=rate, steps=steps).sort().values,
-        atol=1e-12,
+        torch.linalg.eigvalsh(matrix), update_eigenvalues(x, learning_rate=rate, steps=steps).sort().values, atol=1e-12
     )
 
 
 def test_lemma_1_fails_where_a_step_turns_over_exactly() -> None:
     """With an eigenvalue of 2 eta H / m equal to 2 an even number of steps leaves that direction where it was."""
-    x = (
-        torch.diag(torch.tensor([1.0, 0.5], dtype=DOUBLE)) * 2**0.5
-    )  # m = 2: 2 eta H / m has eigenvalues 2 eta, eta/2
+    x = torch.diag(torch.tensor([1.0, 0.5], dtype=DOUBLE)) * 2**0.5  # m = 2: 2 eta H / m has eigenvalues 2 eta, eta/2
     assert map_fixes_optimum(x, learning_rate=1.0, steps=3)
     assert not map_fixes_optimum(x, learning_rate=1.0, steps=2)
     assert not map_fixes_optimum(x, learning_rate=0.4, steps=0)
@@ -129,11 +125,7 @@ def test_the_bounds_scale_as_the_papers_say() -> None:
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [
-        ({"messages": 5}, "messages"),
-        ({"least_eigenvalue": 0.0}, "eigenvalue"),
-        ({"delta": 1.0}, "probability"),
-    ],
+    [({"messages": 5}, "messages"), ({"least_eigenvalue": 0.0}, "eigenvalue"), ({"delta": 1.0}, "probability")],
 )
 def test_arguments_outside_the_bounds_are_refused(change: dict[str, float], word: str) -> None:
     facts = {

@@ -70,10 +70,7 @@ def test_one_more_parameter_moves_in_every_round() -> None:
 def test_the_twin_looks_the_same_for_all_but_the_last_round() -> None:
     d = 7
     hard, twin = played(hard_client(d, like=LIKE), d), played(twin_client(d, like=LIKE), d)
-    far = [
-        float((one.update["weight"] - other.update["weight"]).norm())
-        for one, other in zip(hard, twin, strict=True)
-    ]
+    far = [float((one.update["weight"] - other.update["weight"]).norm()) for one, other in zip(hard, twin, strict=True)]
     assert max(far[:-1]) < ZERO and far[-1] > 1e-6
     x, y = twin_client(d, like=LIKE)
     other = torch.linalg.lstsq(x, y[:, None], driver="gelsd").solution[:, 0]

@@ -54,16 +54,12 @@ SQUARES: list[Loss] = [squares(*one) for one in CLIENTS]
 SMOOTH: list[Loss] = [smooth(*one) for one in CLIENTS]
 
 
-def by_hand(
-    steps: int, rate: float, clients: Sequence[tuple[Tensor, Tensor]], weights: Sequence[float]
-) -> Tensor:
+def by_hand(steps: int, rate: float, clients: Sequence[tuple[Tensor, Tensor]], weights: Sequence[float]) -> Tensor:
     """delta by matrices: (I - eta H)^steps brings the distance from the optimum of H w = b along."""
 
     def end(x: Tensor, y: Tensor, count: Sequence[float] | None = None) -> Tensor:
         share = (
-            torch.full((len(y),), 1 / len(y), dtype=x.dtype)
-            if count is None
-            else torch.tensor(count, dtype=x.dtype)
+            torch.full((len(y),), 1 / len(y), dtype=x.dtype) if count is None else torch.tensor(count, dtype=x.dtype)
         )
         h, b, w = x.T @ (share[:, None] * x), x.T @ (share * y), start()["w"]
         for _ in range(steps):
@@ -71,12 +67,8 @@ def by_hand(
         return w
 
     total = sum(weights)
-    fed = sum(
-        (weight / total * end(*one) for weight, one in zip(weights, clients, strict=True)), torch.zeros(3)
-    )
-    shares = [
-        w / total / len(one[1]) for w, one in zip(weights, clients, strict=True) for _ in range(len(one[1]))
-    ]
+    fed = sum((weight / total * end(*one) for weight, one in zip(weights, clients, strict=True)), torch.zeros(3))
+    shares = [w / total / len(one[1]) for w, one in zip(weights, clients, strict=True) for _ in range(len(one[1]))]
     x, y = (torch.cat([one[place] for one in clients]) for place in (0, 1))
     return fed - end(x, y, [float(share) for share in shares])
 
@@ -98,9 +90,7 @@ def test_two_steps_of_quadratic_losses_are_the_leading_term_exactly() -> None:
     slopes = [gradient(loss, start())["w"] for loss in SQUARES]
     bends = [one[0].T @ one[0] / len(one[1]) for one in CLIENTS]
     total = sum(SIZES)
-    mean_slope = sum(
-        (size / total * slope for size, slope in zip(SIZES, slopes, strict=True)), torch.zeros(3)
-    )
+    mean_slope = sum((size / total * slope for size, slope in zip(SIZES, slopes, strict=True)), torch.zeros(3))
     mean_bend = sum((size / total * bend for size, bend in zip(SIZES, bends, strict=True)), torch.zeros(3, 3))
     wanted = sum(
         (size / total * (bend - mean_bend) @ (slope - mean_slope)
@@ -110,11 +100,7 @@ def test_two_steps_of_quadratic_losses_are_the_leading_term_exactly() -> None:
 
 
 def test_nothing_parts_in_one_step_with_one_client_or_with_equal_records() -> None:
-    for losses, weights, steps in (
-        (SMOOTH, SIZES, 1),
-        (SMOOTH[:1], (4,), 5),
-        ([SMOOTH[0]] * 3, (1, 2, 3), 5),
-    ):
+    for losses, weights, steps in ((SMOOTH, SIZES, 1), (SMOOTH[:1], (4,), 5), ([SMOOTH[0]] * 3, (1, 2, 3), 5)):
         for found in (divergence, quadratic_divergence, leading_divergence):
             apart = found(start(), losses, weights, rate=0.1, steps=steps)
             assert float(norm(apart)) < 1e-14, (found.__name__, len(losses), steps)
@@ -168,12 +154,8 @@ def test_hessian_times_vector_is_that_of_finite_differences() -> None:
     along: Params = {"w": torch.tensor([0.2, 1.0, -0.4], dtype=torch.float64)}
     loss = mean_loss(SMOOTH, SIZES)
     little = 1e-6
-    ahead, behind = (
-        gradient(loss, {"w": start()["w"] + sign * little * along["w"]})["w"] for sign in (1, -1)
-    )
-    assert torch.allclose(
-        hessian_product(loss, start(), along)["w"], (ahead - behind) / (2 * little), rtol=1e-6
-    )
+    ahead, behind = (gradient(loss, {"w": start()["w"] + sign * little * along["w"]})["w"] for sign in (1, -1))
+    assert torch.allclose(hessian_product(loss, start(), along)["w"], (ahead - behind) / (2 * little), rtol=1e-6)
 
 
 def test_kinks_are_not_seen_by_any_hessian() -> None:

@@ -18,9 +18,7 @@ def train_round(message: Message, context: Context) -> Message:
     x, y = load_records(context.node_config.get("records", "records.npz"))
     train(model, x, y, lr=config["lr"], epochs=config["local-epochs"], batch_size=config["batch-size"])
     metrics = MetricRecord({"num-examples": len(x)})
-    return Message(
-        RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message
-    )
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
 
 @app.evaluate()

@@ -146,9 +146,7 @@ def by_descent(
             matched = task.cosines[:count]
 
             def loss(
-                point: dict[str, Tensor],
-                matched: Sequence[Cosine] = matched,
-                draws: torch.Generator = draws,
+                point: dict[str, Tensor], matched: Sequence[Cosine] = matched, draws: torch.Generator = draws
             ) -> Tensor:
                 return times * distance(relax(point["logits"], draws) @ task.candidates, matched)
 
@@ -212,14 +210,9 @@ class AttributeFromGradients(Attack):
     )
     steps: int = setting(100, "Steps for each learning rate (iterative and l-bfgs).", least=1)
     learning_rates: tuple[float, ...] = setting(
-        (),
-        "Learning rates, each tried (iterative and l-bfgs). Default: the papers' own.",
-        above=0,
-        most=MOST_RATE,
+        (), "Learning rates, each tried (iterative and l-bfgs). Default: the papers' own.", above=0, most=MOST_RATE
     )
-    changes: int = setting(
-        10_000, "Largest number of single values changed from each start (closed form).", least=0
-    )
+    changes: int = setting(10_000, "Largest number of single values changed from each start (closed form).", least=0)
     grid: int = setting(8, GRID, least=2, most=MOST_VALUES)
     shares: tuple[float, ...] = setting(
         (1.0,),
@@ -233,12 +226,8 @@ class AttributeFromGradients(Attack):
         "Which attempt is kept: highest cosine over the rounds it matched, over all rounds, or most values correct (an "
         "oracle).",
     )
-    active_rounds: int = setting(
-        0, "Rounds in which the client is isolated first; these are then matched.", least=0
-    )
-    with_recorded: bool = setting(
-        False, "Whether the recorded rounds are matched in addition to the active ones."
-    )
+    active_rounds: int = setting(0, "Rounds in which the client is isolated first; these are then matched.", least=0)
+    with_recorded: bool = setting(False, "Whether the recorded rounds are matched in addition to the active ones.")
 
     def needs(self) -> tuple[Need, ...]:
         """List the other columns and replies; a channel to the client if active, the truth for the oracle's choice."""

@@ -142,12 +142,7 @@ Adding = Callable[[Observation, Tensor, Tensor, Weigh], tuple[Tensor, Tensor]]
 
 
 def products(
-    model: nn.Module,
-    loss: str,
-    filled: Tensor,
-    y: Tensor,
-    rounds: Sequence[Observation],
-    counts: Sequence[int] = (),
+    model: nn.Module, loss: str, filled: Tensor, y: Tensor, rounds: Sequence[Observation], counts: Sequence[int] = ()
 ) -> Iterator[Products]:
     """Yield inner products over the first rounds, for each of the increasing counts (or once, over all).
 
@@ -221,10 +216,7 @@ def _layers(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Callable[[Para
             leaves = each(lambda value: value.detach().double().requires_grad_(), params)
             total = measure(functional_call(network, leaves, (x,)), y).sum()
             slopes = torch.autograd.grad(total, [out for _, _, out in seen])
-        return [
-            _Layer(name=name, into=into, slope=slope)
-            for (name, into, _), slope in zip(seen, slopes, strict=True)
-        ]
+        return [_Layer(name=name, into=into, slope=slope) for (name, into, _), slope in zip(seen, slopes, strict=True)]
 
     return layers
 
@@ -275,9 +267,7 @@ def general(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Adding:
     return add
 
 
-def example_gradients(
-    model: nn.Module, loss: str, params: Params, buffers: Params, x: Tensor, y: Tensor
-) -> Tensor:
+def example_gradients(model: nn.Module, loss: str, params: Params, buffers: Params, x: Tensor, y: Tensor) -> Tensor:
     """Return the gradient of each example's loss in evaluation mode, float64 [examples, parameters]."""
     network, measure = copy.deepcopy(model).eval(), example_loss(loss)
 
@@ -321,10 +311,7 @@ def cosines_of_rounds(view: View, records: PublicAttributes, rounds: Sequence[Ob
     entries = first.module.out_features * len(records.x) * 2 * len(rounds)
     known = public_columns(records.x, positions, first.module.bias is not None)
     measure = example_loss(view.loss)
-    return [
-        _by_first_layer(first, measure, records.y, positions, known, seen, entries <= MOST_HELD)
-        for seen in rounds
-    ]
+    return [_by_first_layer(first, measure, records.y, positions, known, seen, entries <= MOST_HELD) for seen in rounds]
 
 
 def cosines(codes: Tensor, rounds: Sequence[Cosine]) -> Tensor:

@@ -119,9 +119,7 @@ class Agic(ImageInversion):
             update = client.update(x, labels)
             if self.match == "l2":
                 squared = squares(update, aim)
-                by_layer = [
-                    torch.stack([squared[name] for name in layer.tensors]).sum() / size**2 for layer in layers
-                ]
+                by_layer = [torch.stack([squared[name] for name in layer.tensors]).sum() / size**2 for layer in layers]
             else:
                 by_layer = [cosine(_of(update, layer.tensors), _of(aim, layer.tensors)) for layer in layers]
             distances = torch.stack(by_layer)  # [layers]

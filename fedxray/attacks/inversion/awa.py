@@ -43,15 +43,7 @@ from fedxray.attacks.base import Context, Need
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.distance import squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
-from fedxray.attacks.inversion.layer_weights import (
-    Aim,
-    Layer,
-    Undefined,
-    aim_moments,
-    furthest,
-    layers_of,
-    ramps,
-)
+from fedxray.attacks.inversion.layer_weights import Aim, Layer, Undefined, aim_moments, furthest, layers_of, ramps
 from fedxray.attacks.inversion.problem import (
     BOX,
     KEEP,
@@ -74,19 +66,7 @@ from fedxray.attacks.inversion.replay import BatchNorm, Replay, pulled, segment_
 from fedxray.attacks.observations import At, examples_behind, observation_at
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.optim import (
-    MOST_RATE,
-    Adam,
-    Keep,
-    Loss,
-    Method,
-    Outcome,
-    Project,
-    Restarts,
-    Tensors,
-    minimise,
-    restarts,
-)
+from fedxray.optim import MOST_RATE, Adam, Keep, Loss, Method, Outcome, Project, Restarts, Tensors, minimise, restarts
 from fedxray.params import Params, add, scaled
 from fedxray.progress import Report
 from fedxray.settings import setting
@@ -169,9 +149,7 @@ def descend(
         return restarts(loss, starts, method, report=report, project=project, what=what, keep=keep)
 
     def resume(state: Tensors | None, budget: int | None) -> Outcome:
-        return minimise(
-            loss, starts[0], method, report=report, project=project, budget=budget, state=state, what=what
-        )
+        return minimise(loss, starts[0], method, report=report, project=project, budget=budget, state=state, what=what)
 
     done = 0 if state is None else int(state["step"])
     if give_up is not None and give_up[0] < method.steps:
@@ -190,9 +168,7 @@ def with_state(evidence: Evidence, end: Outcome) -> Evidence:
 
 def state_of(evidence: Evidence) -> dict[str, Tensor] | None:
     """Return the stored state to resume from; None where the minimisation ended by itself."""
-    state = {
-        name.removeprefix(STATE): value for name, value in evidence.tensors.items() if name.startswith(STATE)
-    }
+    state = {name.removeprefix(STATE): value for name, value in evidence.tensors.items() if name.startswith(STATE)}
     return state or None
 
 
@@ -295,9 +271,7 @@ class Match:
         )
 
 
-def work_of(
-    view: View, observation: Observation, examples: int, batch_norm: BatchNorm, epoch: int
-) -> ReplayTarget:
+def work_of(view: View, observation: Observation, examples: int, batch_norm: BatchNorm, epoch: int) -> ReplayTarget:
     """Return the whole round where it can be replayed, else the given epoch of it."""
     client, aim = replayed(view, observation, examples, batch_norm)
     recipe = recipe_of(view, observation)

@@ -64,15 +64,7 @@ from fedxray.attacks.inversion.problem import (
 )
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.attacks.labels.dlf import LabelsDlf
-from fedxray.attacks.observations import (
-    WHICH_UPDATE,
-    Assumed,
-    At,
-    OwnShare,
-    SumAsReply,
-    observation_at,
-    read_sum,
-)
+from fedxray.attacks.observations import WHICH_UPDATE, Assumed, At, OwnShare, SumAsReply, observation_at, read_sum
 from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import client_weights
 from fedxray.imaging import assignment, pairwise_psnr
@@ -169,13 +161,7 @@ def method_of(attack: CuriousFamily) -> Adam:
 
 
 def invert(
-    attack: CuriousFamily,
-    view: View,
-    context: Context,
-    update: Update,
-    seen: Params,
-    labels: Tensor,
-    what: str,
+    attack: CuriousFamily, view: View, context: Context, update: Update, seen: Params, labels: Tensor, what: str
 ) -> Evidence:
     """Return images of these labels [n] whose update is closest to the observed one."""
     like = next(iter(seen.values()))
@@ -190,12 +176,7 @@ def invert(
 
 
 def _loss(
-    attack: CuriousFamily,
-    space: Space,
-    update: Update,
-    seen: Params,
-    scale: float,
-    point: dict[str, Tensor],
+    attack: CuriousFamily, space: Space, update: Update, seen: Params, scale: float, point: dict[str, Tensor]
 ) -> Tensor:
     inputs = enlarged(point["latent"], space)
     loss = distance_named(attack.match, seen)(update(inputs), seen) / scale
@@ -271,9 +252,7 @@ class CuriousClient(CuriousFamily):
         labels, facts = labels_in_batches(alone, context, self.labels, self.at)
         labels = labels.to(device=next(iter(observation.start.values())).device)
         client, seen = replayed(alone, observation, len(labels), self.batch_norm)
-        evidence = invert(
-            self, alone, context, lambda inputs: client.update(inputs, labels), seen, labels, self.name
-        )
+        evidence = invert(self, alone, context, lambda inputs: client.update(inputs, labels), seen, labels, self.name)
         evidence = with_averaged_pairs(alone, observation, evidence)
         facts = evidence.facts | facts | reply.facts | {"round": observation.round}
         if reply.own is None:
@@ -336,9 +315,7 @@ class CuriousClientOracle(CuriousFamily):
         out = {own.client for own in view.own} if reply.facts["own_share"] == "subtracted" else set()
         return {client: group.y.sort().values for client, group in enumerate(groups) if client not in out}
 
-    def _clients(
-        self, view: View, observation: Observation, sizes: Sequence[int]
-    ) -> tuple[list[Replay], Params]:
+    def _clients(self, view: View, observation: Observation, sizes: Sequence[int]) -> tuple[list[Replay], Params]:
         """Return every client's round to replay, and the update that their mean should equal."""
         recipe = view.grants.recipe
         assert recipe is not None

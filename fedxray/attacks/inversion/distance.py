@@ -22,9 +22,7 @@ SMALLEST_NORM = 1e-12  # a shorter vector is treated as zero, whose cosine with 
 
 def squared_l2(guess: Params, seen: Params, weights: TensorWeights | None = None) -> Tensor:
     """Return the sum of weighted squared differences over all tensors; scalar."""
-    return _sum(
-        {name: ((value - seen[name]) ** 2).sum() for name, value in _paired(guess, seen).items()}, weights
-    )
+    return _sum({name: ((value - seen[name]) ** 2).sum() for name, value in _paired(guess, seen).items()}, weights)
 
 
 def squares(guess: Params, seen: Params) -> dict[str, Tensor]:
@@ -56,9 +54,7 @@ class _SquaredLength(Function):
 
 def l1(guess: Params, seen: Params, weights: TensorWeights | None = None) -> Tensor:
     """Return the sum of weighted absolute differences over all tensors; scalar."""
-    return _sum(
-        {name: (value - seen[name]).abs().sum() for name, value in _paired(guess, seen).items()}, weights
-    )
+    return _sum({name: (value - seen[name]).abs().sum() for name, value in _paired(guess, seen).items()}, weights)
 
 
 def cosine(guess: Params, seen: Params, weights: TensorWeights | None = None) -> Tensor:
@@ -87,12 +83,7 @@ def depth_weights(names: Iterable[str]) -> dict[str, float]:
     return {name: math.exp(-layers.index(name.rpartition(".")[0])) for name in names}
 
 
-DISTANCES: dict[str, Distance] = {
-    "cosine": cosine,
-    "cosine-by-layer": cosine_by_layer,
-    "l2": squared_l2,
-    "l1": l1,
-}
+DISTANCES: dict[str, Distance] = {"cosine": cosine, "cosine-by-layer": cosine_by_layer, "l2": squared_l2, "l1": l1}
 BY_DEPTH = "l2-by-depth"  # squared differences whose weight falls with the depth of the layer
 MATCHES = (*DISTANCES, BY_DEPTH)
 

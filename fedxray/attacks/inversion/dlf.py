@@ -181,9 +181,7 @@ class DlfFamily(ImageInversion):
         above=0,
         most=1,
     )
-    match: str = setting(
-        BY_DEPTH, f"{MATCH} The authors' code uses l2-by-depth, the paper cosine.", choices=MATCHES
-    )
+    match: str = setting(BY_DEPTH, f"{MATCH} The authors' code uses l2-by-depth, the paper cosine.", choices=MATCHES)
     match_weight: tuple[float, float] | None = setting(
         None,
         "Weight of the match at the start, and from half of the steps on. Default: [1, 2] for femnist, [4, 2] for "
@@ -387,9 +385,7 @@ def _fits(steps: Sequence[Tensor], recipe: Recipe) -> bool:
     return sizes == [len(schedule.used(step)) for step in range(schedule.steps)]
 
 
-def _in_order(
-    labels: Tensor, order: Literal["given", "sorted", "random"], generator: torch.Generator
-) -> Tensor:
+def _in_order(labels: Tensor, order: Literal["given", "sorted", "random"], generator: torch.Generator) -> Tensor:
     if order == "sorted":
         return labels.sort().values
     return labels if order == "given" else labels[permutation(len(labels), generator).to(labels.device)]
@@ -486,12 +482,7 @@ class Objective:
 
 
 def objective(
-    view: View,
-    attack: DlfFamily,
-    simulated: Simulation,
-    penalty: Penalty | None = None,
-    *,
-    together: float = 0.0,
+    view: View, attack: DlfFamily, simulated: Simulation, penalty: Penalty | None = None, *, together: float = 0.0
 ) -> Objective:
     """Return the loss of one attack on one simulation."""
     names = [name for name, _ in view.model.named_parameters() if name in simulated.aim]
@@ -579,9 +570,7 @@ def descend(view: View, attack: DlfFamily, context: Context, loss: Objective, wh
     like = next(iter(simulated.client.start.values()))
     shape = (simulated.sets, len(simulated.labels) // simulated.sets, *view.space.shape)
     blank = torch.empty(shape[1:] if loss.together else shape, dtype=like.dtype, device=like.device)
-    drawn = (
-        normal_like(blank, fork(context.root, "dlf", "start", number)) for number in range(attack.restarts)
-    )
+    drawn = (normal_like(blank, fork(context.root, "dlf", "start", number)) for number in range(attack.restarts))
     tried = restarts(
         Changing(at=loss.value, settled=max(loss.half, loss.together)),
         [{"inputs": start.expand(shape).clone()} for start in drawn],

@@ -115,9 +115,7 @@ class Dlg(ImageInversion):
         variant = VARIANTS[self.reading]
         steps = variant.steps if self.steps is None else self.steps
         rate = variant.learning_rate if self.learning_rate is None else self.learning_rate
-        return (
-            Lbfgs(steps=steps, lr=rate, reach=REACH) if self.reading == "zhu" else Adam(steps=steps, lr=rate)
-        )
+        return Lbfgs(steps=steps, lr=rate, reach=REACH) if self.reading == "zhu" else Adam(steps=steps, lr=rate)
 
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, an update, its recipe and its number of examples; in variant 002 labels too."""
@@ -152,12 +150,7 @@ class Dlg(ImageInversion):
 
 
 def matching_loss(
-    view: View,
-    observation: Observation,
-    examples: int,
-    labels: Tensor | None,
-    unit: Unit,
-    batch_norm: BatchNorm,
+    view: View, observation: Observation, examples: int, labels: Tensor | None, unit: Unit, batch_norm: BatchNorm
 ) -> Callable[[dict[str, Tensor]], Tensor]:
     """Return the squared difference between the update of a guess and the observed one, as a loss.
 

@@ -79,9 +79,7 @@ def consensus(guesses: Tensor, labels: Tensor) -> Tensor:
     Image i of every guess has label i [examples]; those of one label are first matched to the first guess, one to
     one, with the smallest total squared distance. The shape is kept.
     """
-    places = torch.stack(
-        [matched_places(guesses[0], guess, labels) for guess in guesses]
-    )  # [guesses, examples]
+    places = torch.stack([matched_places(guesses[0], guess, labels) for guess in guesses])  # [guesses, examples]
     aligned = torch.stack([guess[place] for guess, place in zip(guesses, places, strict=True)])
     mean = aligned.mean(0)
     back = places.argsort(1)  # inverse permutations [guesses, examples]
@@ -127,9 +125,7 @@ def known_statistics(
     return _running(layers, before), "running"
 
 
-def statistics_loss(
-    view: View, observation: Observation, recipe: Recipe, wanted: Params
-) -> Callable[[Tensor], Tensor]:
+def statistics_loss(view: View, observation: Observation, recipe: Recipe, wanted: Params) -> Callable[[Tensor], Tensor]:
     """Return a loss of inputs [examples, ...]: the sum over layers of the distances of mean and of variance.
 
     Inputs are cut into the batches of one epoch, evaluated at the model that was sent; statistics are averaged.
@@ -173,9 +169,7 @@ def _running(layers: dict[str, nn.Module], buffers: Params) -> dict[str, Tensor]
     """Return the running statistics, or none where no batch ever entered them."""
     if all(int(buffers[f"{name}.num_batches_tracked"]) == 0 for name in layers):
         return {}
-    return {
-        f"{name}.{ours}": buffers[f"{name}.running_{ours}"] for name in layers for ours in ("mean", "var")
-    }
+    return {f"{name}.{ours}": buffers[f"{name}.running_{ours}"] for name in layers for ours in ("mean", "var")}
 
 
 def _tracks(layer: nn.Module) -> bool:
@@ -236,12 +230,8 @@ class GradInversion(ImageInversion):
     norm: float = setting(1e-6, "Weight of the mean square of the pixels.", least=0)
     bn: float = setting(0.1, "Weight of the distance to the client's BatchNorm statistics.", least=0)
     group: float = setting(0.01, "Weight of the distance to the mean of all guesses.", least=0)
-    group_from: float = setting(
-        0.25, "Share of the steps after which the group term is used.", least=0, most=1
-    )
-    noise: float = setting(
-        0.01, "Standard deviation of the noise after every step, in learning rates.", least=0
-    )
+    group_from: float = setting(0.25, "Share of the steps after which the group term is used.", least=0, most=1)
+    noise: float = setting(0.01, "Standard deviation of the noise after every step, in learning rates.", least=0)
     distinct_labels: bool = setting(
         False, "Whether labels are inferred by the paper's rule, which assumes that no class occurs twice."
     )
@@ -269,9 +259,7 @@ class GradInversion(ImageInversion):
         evidence = images_found(end.best["inputs"][chosen], labels, end, facts)
         return with_averaged_pairs(view, observation, evidence)
 
-    def _labels(
-        self, view: View, observation: Observation, context: Context
-    ) -> tuple[Tensor, dict[str, Any]]:
+    def _labels(self, view: View, observation: Observation, context: Context) -> tuple[Tensor, dict[str, Any]]:
         """Return the labels to work with [examples], and their source."""
         granted = view.grants.labels is not None or view.grants.label_counts is not None
         if granted or not self.distinct_labels:

@@ -70,9 +70,7 @@ class InvertingGradients(ImageInversion):
     total_variation: float = setting(1e-4, TOTAL_VARIATION, least=0)
     match: str = setting("cosine", MATCH, choices=tuple(DISTANCES))
     start: Start = setting("normal", START)
-    skip_zeros: bool = setting(
-        False, "Whether entries in which the observed update is exactly zero are ignored."
-    )
+    skip_zeros: bool = setting(False, "Whether entries in which the observed update is exactly zero are ignored.")
 
     def method(self) -> SignedAdam:
         """Return the optimiser of the paper."""

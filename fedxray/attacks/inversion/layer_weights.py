@@ -44,8 +44,7 @@ def layers_of(model: nn.Module, names: Iterable[str]) -> tuple[Layer, ...]:
     for name in kinds:
         by_module.setdefault(name.rpartition(".")[0], []).append(name)
     return tuple(
-        Layer(module=module, kind=kinds[tensors[0]], tensors=tuple(tensors))
-        for module, tensors in by_module.items()
+        Layer(module=module, kind=kinds[tensors[0]], tensors=tuple(tensors)) for module, tensors in by_module.items()
     )
 
 
@@ -63,9 +62,7 @@ def ramps(layers: Iterable[Layer], ends: Ends) -> tuple[float, ...]:
     for kind in {layer.kind for layer in layers}:
         count = sum(layer.kind == kind for layer in layers)
         end = ends.get(kind, 1.0)
-        rising[kind] = iter(
-            ramp(count, float(count) if end is None else end) if kind in ends else [1.0] * count
-        )
+        rising[kind] = iter(ramp(count, float(count) if end is None else end) if kind in ends else [1.0] * count)
     return tuple(next(rising[layer.kind]) for layer in layers)
 
 
@@ -96,8 +93,7 @@ def moments(params: Params, layers: Sequence[Layer]) -> LayerMoments:
     """Return the population mean and variance over all entries of each layer, weight and bias together."""
     pairs = [_mean_and_variance(_entries(params, layer)) for layer in layers]
     return LayerMoments(
-        mean=torch.stack([mean for mean, _ in pairs]),
-        variance=torch.stack([variance for _, variance in pairs]),
+        mean=torch.stack([mean for mean, _ in pairs]), variance=torch.stack([variance for _, variance in pairs])
     )
 
 
@@ -110,11 +106,7 @@ def aim_moments(seen: Params, start: Params, layers: Sequence[Layer]) -> Aim:
     roots = observed.mean.new_tensor([math.sqrt(count) for count in counts])
     error = ROUNDING * torch.finfo(observed.mean.dtype).eps * (size + carried / roots)
     spread = ROUNDING * torch.finfo(observed.mean.dtype).eps * size
-    return Aim(
-        moments=observed,
-        no_mean=observed.mean.abs() <= error,
-        no_variance=observed.variance <= spread**2,
-    )
+    return Aim(moments=observed, no_mean=observed.mean.abs() <= error, no_variance=observed.variance <= spread**2)
 
 
 def furthest(

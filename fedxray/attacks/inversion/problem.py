@@ -62,12 +62,8 @@ AROUND_GREY = 0.1  # standard deviation of the start around mid-grey, as a share
 
 def check_label_attack(labels: Attack) -> None:
     """Refuse a sub-attack that does not return label counts."""
-    if labels.kind != "labels" or isinstance(
-        labels, HeadStatistics
-    ):  # the latter is a stage of label attacks
-        raise BadInput(
-            "labels", expected="an attack on label counts", got=labels.name, remedy="Try labels-idlg."
-        )
+    if labels.kind != "labels" or isinstance(labels, HeadStatistics):  # the latter is a stage of label attacks
+        raise BadInput("labels", expected="an attack on label counts", got=labels.name, remedy="Try labels-idlg.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +115,7 @@ def labels_known(view: View, context: Context, attack: Attack) -> tuple[Tensor, 
     return torch.arange(len(counts), device=counts.device).repeat_interleave(counts), facts
 
 
-def labels_in_batches(
-    view: View, context: Context, attack: Attack, at: AtOrAll
-) -> tuple[Tensor, dict[str, Any]]:
+def labels_in_batches(view: View, context: Context, attack: Attack, at: AtOrAll) -> tuple[Tensor, dict[str, Any]]:
     """Return the labels [examples] in the order in which they are cut into batches, and their source.
 
     Labels from counts are sorted by class; where there are several batches they are shuffled, since sorted ones would
@@ -139,9 +133,7 @@ def unless_labels_granted(need: Need) -> Need:
     return Need(
         what=need.what,
         given_by=f'{need.given_by}, or grants = ["labels"]',
-        met=lambda view: (
-            view.grants.labels is not None or view.grants.label_counts is not None or need.met(view)
-        ),
+        met=lambda view: view.grants.labels is not None or view.grants.label_counts is not None or need.met(view),
     )
 
 
@@ -189,9 +181,7 @@ def replayed(
     assert recipe is not None
     played = one_step(recipe, examples) if merged else recipe
     order = straight_schedule(examples, played)
-    client = replay(
-        view.model, observation.start, played, order, buffers=observation.buffers, batch_norm=batch_norm
-    )
+    client = replay(view.model, observation.start, played, order, buffers=observation.buffers, batch_norm=batch_norm)
     return aware(view, observation, recipe, examples, client, aim_of(observation, recipe))
 
 

@@ -42,9 +42,7 @@ def average_pool(x: Tensor, size: Pair) -> Tensor:
     high, wide = size
     rows, columns = x.shape[-2] // high, x.shape[-1] // wide
     inside = x[..., : rows * high, : columns * wide]
-    bands = inside.reshape(
-        -1, high * columns * wide
-    )  # rows of pixels that share a row of windows, concatenated
+    bands = inside.reshape(-1, high * columns * wide)  # rows of pixels that share a row of windows, concatenated
     return (bands @ _windows(columns, size, x)).reshape(*x.shape[:-2], rows, columns)
 
 

@@ -75,8 +75,7 @@ class RowParameters:
         """Draw standard normal numbers, projected onto their range, and standard normal logits."""
         shapes = {NUMBERS: len(self.numbers)} | {_key(one): len(one.codes) for one in self.categories}
         drawn = {
-            name: normal_like(like.new_empty(examples, size), fork(generator, name))
-            for name, size in shapes.items()
+            name: normal_like(like.new_empty(examples, size), fork(generator, name)) for name, size in shapes.items()
         }
         return self.project(drawn)
 
@@ -98,8 +97,7 @@ class RowParameters:
     def sure(self, point: Point) -> Point:
         """Return the point with all probability on the most likely category of every column."""
         sharp = {
-            _key(one): SURE * functional.one_hot(point[_key(one)].argmax(-1), len(one.codes))
-            for one in self.categories
+            _key(one): SURE * functional.one_hot(point[_key(one)].argmax(-1), len(one.codes)) for one in self.categories
         }
         return point | {name: value.to(point[NUMBERS].dtype) for name, value in sharp.items()}
 
@@ -151,14 +149,10 @@ class TabularInversion(Attack):
     learning_rate: float = setting(0.06, LEARNING_RATE, above=0, most=MOST_RATE)
     match: str = setting("cosine", MATCH, choices=tuple(DISTANCES))
     restarts: int = setting(5, "Number of random initialisations; see pool.", least=1)
-    pool: bool = setting(
-        True, "Whether the rows of all starts are also pooled, and kept where their loss is lower."
-    )
+    pool: bool = setting(True, "Whether the rows of all starts are also pooled, and kept where their loss is lower.")
     jointly: bool = setting(False, "Whether class labels are sought together with the rows.")
     labels: Attack = setting(
-        LabelsIdlg,
-        "Label attack used where class labels are neither granted nor sought.",
-        check=check_label_attack,
+        LabelsIdlg, "Label attack used where class labels are neither granted nor sought.", check=check_label_attack
     )
     at: At = setting("first", WHICH_UPDATE)
     batch_norm: BatchNorm = setting("batch", BATCH_NORM)
@@ -186,17 +180,13 @@ class TabularInversion(Attack):
         ]
         client, seen = replayed(view, observation, examples, self.batch_norm)
         loss = partial(self._loss, client, seen, rows, known)
-        tried = restarts(
-            loss, starts, self.method(), report=context.report, project=rows.project, what=self.name
-        )
+        tried = restarts(loss, starts, self.method(), report=context.report, project=rows.project, what=self.name)
         best, pooled = self._picked(loss, rows, tried, known)
         facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
                   "restart": tried.chosen, "pooled": pooled}  # fmt: skip
         end = tried.outcome
         targets = _hard_targets(best, known)
-        return of_rows(
-            rows.decided(best), targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts
-        )
+        return of_rows(rows.decided(best), targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
 
     def _targets(self, view: View, context: Context) -> tuple[Tensor | None, dict[str, Any]]:
         """Return labels or targets [examples] that are granted or inferred first (None: sought), and their source."""
@@ -223,15 +213,11 @@ class TabularInversion(Attack):
         blank = like.new_empty((examples, view.space.outputs) if classes else (examples,))
         return start | {SCORES if classes else TARGETS: normal_like(blank, fork(generator, TARGETS))}
 
-    def _loss(
-        self, client: Replay, seen: Params, rows: RowParameters, known: Tensor | None, point: Point
-    ) -> Tensor:
+    def _loss(self, client: Replay, seen: Params, rows: RowParameters, known: Tensor | None, point: Point) -> Tensor:
         update = client.update(rows.rows(point), _soft_targets(point, known))
         return DISTANCES[self.match](update, seen)
 
-    def _picked(
-        self, loss: Loss, rows: RowParameters, tried: Restarts, known: Tensor | None
-    ) -> tuple[Point, bool]:
+    def _picked(self, loss: Loss, rows: RowParameters, tried: Restarts, known: Tensor | None) -> tuple[Point, bool]:
         """Return the best single guess or the pooled one, by the loss once every category is decided."""
         best = tried.outcome.best
         if not self.pool or len(tried.outcomes) < 2:
@@ -257,18 +243,14 @@ class TabularInversion(Attack):
 
 def table() -> Need:
     """Return the need of inputs that are rows of a table."""
-    return Need(
-        what="a table", given_by="a data set with columns", met=lambda view: view.space.kind == "table"
-    )
+    return Need(what="a table", given_by="a data set with columns", met=lambda view: view.space.kind == "table")
 
 
 def _of_classes(need: Need) -> Need:
     """Return a need of the label attack that is also met by a regression."""
     inner = unless_labels_granted(need)
     return Need(
-        what=inner.what,
-        given_by=inner.given_by,
-        met=lambda view: view.space.target == "regression" or inner.met(view),
+        what=inner.what, given_by=inner.given_by, met=lambda view: view.space.target == "regression" or inner.met(view)
     )
 
 

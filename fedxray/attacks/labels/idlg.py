@@ -57,8 +57,7 @@ class LabelsIdlg(LabelAttack):
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
 
     source: Literal["auto", "bias", "rows"] = setting(
-        "auto",
-        "Part of the last layer that is used: its bias, the rows of its weight, or the bias if it has one.",
+        "auto", "Part of the last layer that is used: its bias, the rows of its weight, or the bias if it has one."
     )
 
     def needs(self) -> tuple[Need, ...]:

@@ -296,9 +296,7 @@ def statistics(
             predicted.append(outputs.double().softmax(-1).sum(0))
     sums = torch.cat(entered)
     return DummyStatistics(
-        prediction=torch.stack(predicted).sum(0) / samples,
-        activation=sums.mean(),
-        error=sums.std() / samples**0.5,
+        prediction=torch.stack(predicted).sum(0) / samples, activation=sums.mean(), error=sums.std() / samples**0.5
     )
 
 
@@ -308,13 +306,7 @@ Source = Literal["rows", "bias"]
 
 
 def estimate(
-    view: View,
-    context: Context,
-    places: Callable[[int], Sequence[float]],
-    *,
-    samples: int,
-    source: Source,
-    at: At,
+    view: View, context: Context, places: Callable[[int], Sequence[float]], *, samples: int, source: Source, at: At
 ) -> Evidence:
     """Return counts by the formula, averaged over positions in the round.
 
@@ -331,11 +323,7 @@ def estimate(
 
 
 def raw_counts(
-    gradient: HeadGradient,
-    start: DummyStatistics,
-    end: DummyStatistics,
-    along: Sequence[float],
-    source: Source,
+    gradient: HeadGradient, start: DummyStatistics, end: DummyStatistics, along: Sequence[float], source: Source
 ) -> Tensor:
     """Return the mean of N (p - G / O) over positions in the round [classes]; steps are weighted as in the update."""
     where = torch.tensor(along, dtype=start.prediction.dtype, device=start.prediction.device)[:, None]
@@ -384,13 +372,7 @@ class CountsByFormula(LabelAttack):
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer, its recipe and number of examples; for the bias form a bias."""
-        needs = (
-            any_update(),
-            classification(),
-            known_examples(self.at),
-            linear_head(),
-            known_steps(self.at),
-        )
+        needs = (any_update(), classification(), known_examples(self.at), linear_head(), known_steps(self.at))
         return (*needs, head_bias('source = "rows"')) if self.source == "bias" else needs
 
     @abstractmethod

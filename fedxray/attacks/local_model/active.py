@@ -226,9 +226,7 @@ def spaced_rounds(steps: int, every: int) -> int:
 
 # The attacks
 
-ROUNDS = (
-    "Rounds in which the client is sent models of the attacker's choice, without trials that were given up."
-)
+ROUNDS = "Rounds in which the client is sent models of the attacker's choice, without trials that were given up."
 EVERY = "Attack every N-th round (1 = every round)."
 HIGHEST = 25  # largest step in first steps, reached with 50 rounds; more rounds rise more slowly, no higher
 LR_AROUND = 0.1, 10.0  # range of learning rates around the recorded guess, log-uniform
@@ -253,17 +251,10 @@ class LocalModelActive(LocalModelAttack):
         "Source of the learning rate: the client's recorded updates (costs no round), a search by replies, or the "
         "client's own loss (an oracle).",
     )
-    lr: float | None = setting(
-        None, "Initial learning rate; if given, nothing is tuned.", above=0, most=MOST_RATE
-    )
-    betas: tuple[float, float] = setting(
-        (0.9, 0.999), "Decay rates of the two moments of Adam.", least=0, below=1
-    )
+    lr: float | None = setting(None, "Initial learning rate; if given, nothing is tuned.", above=0, most=MOST_RATE)
+    betas: tuple[float, float] = setting((0.9, 0.999), "Decay rates of the two moments of Adam.", least=0, below=1)
     boost: float = setting(
-        1.0,
-        "First step, relative to the root mean square entry of the recorded updates.",
-        above=0,
-        most=MOST_RATE,
+        1.0, "First step, relative to the root mean square entry of the recorded updates.", above=0, most=MOST_RATE
     )
     pace: Literal["rise-and-fall", "constant"] = setting(
         "rise-and-fall",
@@ -273,8 +264,7 @@ class LocalModelActive(LocalModelAttack):
     # Whole attacks by default, since short trials prefer other learning rates than long ones.
     trial_rounds: int | None = setting(None, "Rounds of a trial. Default: a whole attack.", least=1)
     judge: Literal["line", "norm"] = setting(
-        "line",
-        "Criterion of a search: the fall of the client's loss along a line, or the norm of the last reply.",
+        "line", "Criterion of a search: the fall of the client's loss along a line, or the norm of the last reply."
     )
     answer: Literal["sent", "returned"] = setting(
         "sent", "Which model is returned: the one to be sent next (the paper), or the last reply (its code)."

@@ -70,9 +70,7 @@ def step_size() -> Need:
     return Need(
         what="the learning rate, since the client sends a gradient",
         given_by='grants = ["recipe"]',
-        met=lambda view: (
-            view.grants.recipe is not None or all(reply.kind == "weights" for reply in view.of_target())
-        ),
+        met=lambda view: view.grants.recipe is not None or all(reply.kind == "weights" for reply in view.of_target()),
     )
 
 
@@ -117,9 +115,7 @@ class LocalModelOracle(LocalModelAttack):
     rates: tuple[float, ...] = setting(
         (0.01, 0.1, 1.0, 10.0), "Learning rates to choose from.", above=0, most=MOST_RATE, fewest=1
     )
-    betas: tuple[float, float] = setting(
-        (0.9, 0.999), "Decay rates of the two moments of Adam.", least=0, below=1
-    )
+    betas: tuple[float, float] = setting((0.9, 0.999), "Decay rates of the two moments of Adam.", least=0, below=1)
 
     def needs(self) -> tuple[Need, ...]:
         """List the client's records, and a model to start from."""

@@ -70,12 +70,7 @@ _SETTINGS: dict[str, dict[str, tuple[Any, ...]]] = {
         "steps": (5_000,) * 10,
         "lr": (1e-2,) * 10,
     },
-    "att-faces": {
-        "hidden": ((64, 64),) * 10,
-        "fit_lr": (1e-4,) * 10,
-        "steps": (10_000,) * 10,
-        "lr": (1e-3,) * 10,
-    },
+    "att-faces": {"hidden": ((64, 64),) * 10, "fit_lr": (1e-4,) * 10, "steps": (10_000,) * 10, "lr": (1e-3,) * 10},
 }
 
 
@@ -206,9 +201,7 @@ class LocalModelHeuristic(LocalModelAttack):
         "none", "Where the model is sought: anywhere, or among affine combinations of the models sent."
     )
     hidden: tuple[int, ...] = setting(
-        (32, 32),
-        "Hidden layers of the network that learns the client's updates; none makes it linear.",
-        least=1,
+        (32, 32), "Hidden layers of the network that learns the client's updates; none makes it linear.", least=1
     )
     fit_steps: int = setting(1000, "Training steps of that network.", least=1)
     fit_lr: float = setting(1e-3, "Learning rate of that training.", above=0, most=MOST_RATE)
@@ -241,18 +234,11 @@ class LocalModelHeuristic(LocalModelAttack):
         method: Method = Adam(steps=self.steps, lr=self.lr)
         if self.reading == "follow-update":
             method = Sgd(steps=self.steps, lr=self.lr * step_of(view, last))
-        end = minimise(
-            ground.loss(self.reading), ground.start(), method, report=context.report, what="heuristic"
-        )
+        end = minimise(ground.loss(self.reading), ground.start(), method, report=context.report, what="heuristic")
         return self._evidence(seen, learned, ground, end, buffers)
 
     def _evidence(
-        self,
-        seen: Messages,
-        learned: UpdateMap,
-        ground: Ground,
-        end: Outcome,
-        buffers: Mapping[str, Tensor],
+        self, seen: Messages, learned: UpdateMap, ground: Ground, end: Outcome, buffers: Mapping[str, Tensor]
     ) -> Evidence:
         worst = next((stage for stage in (learned.fit, end) if stage.status != "ok"), end)
         model = ground.origin + ground.directions @ end.best["place"] * learned.models.size

@@ -67,9 +67,7 @@ def fit_affine(inputs: Tensor, responses: Tensor, rounding: float) -> AffineFit:
     exact = torch.finfo(values.dtype).eps * max(inputs.shape) * values.max()
     kept = values > torch.maximum(exact, noise / scale.min())
     inverse = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
-    back = (
-        right.T * inverse / scale[:, None]
-    )  # [d, directions], from directions of the messages to the inputs
+    back = right.T * inverse / scale[:, None]  # [d, directions], from directions of the messages to the inputs
     slope = back @ (left.T @ wanted)
     rest, spread, rank = wanted - centred @ slope, float(wanted.norm()), int(kept.sum())
     return AffineFit(

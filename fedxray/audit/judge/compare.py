@@ -72,9 +72,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
             remedy="Compare audits whose plans use the same labels.",
         )
     changes += [
-        _utility_change(utility_before[key], utility_after[key])
-        for key in utility_before
-        if key in utility_after
+        _utility_change(utility_before[key], utility_after[key]) for key in utility_before if key in utility_after
     ]
     return Comparison(
         changes=tuple(sorted(changes, key=lambda change: ORDER.index(change.outcome))),
@@ -150,9 +148,7 @@ def _outcome(before: Spread, after: Spread, *, larger_is_worse: bool) -> ChangeO
 
 def _title(row: Row) -> str:
     known = {None: "", True: ", knows the defence", False: ", does not know the defence"}
-    return (
-        f"{row['attack']} ({row['role']}), {row['defence']}{known[row['aware']]}: {row['metric']}_over_floor"
-    )
+    return f"{row['attack']} ({row['role']}), {row['defence']}{known[row['aware']]}: {row['metric']}_over_floor"
 
 
 def _differing(first: Any, second: Any, place: str = "") -> Iterator[str]:

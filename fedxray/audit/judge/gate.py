@@ -119,9 +119,7 @@ def _checked(rule: Any, place: str) -> Row:
             raise unknown_key(f"{place}.{key}", key, set(KEYS))
         if not (_is_finite(value) if key == "limit" else isinstance(value, str)):
             expected = "a finite number" if key == "limit" else "a text"
-            raise BadInput(
-                f"{place}.{key}", expected=expected, got=repr(value)[:80], remedy="Change the value."
-            )
+            raise BadInput(f"{place}.{key}", expected=expected, got=repr(value)[:80], remedy="Change the value.")
     for key in REQUIRED:
         if key not in rule:
             raise BadInput(f"{place}.{key}", expected="a value", got="nothing", remedy="Add the key.")
@@ -170,10 +168,7 @@ def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
         raise unknown_name(f"{place}.metric", name, known) from None
     if judged_by.down and not name.endswith(OVER_FLOOR):
         raise BadInput(
-            f"{place}.metric",
-            expected="a metric that grows with the leak",
-            got=name,
-            remedy=f"Use {name}{OVER_FLOOR}.",
+            f"{place}.metric", expected="a metric that grows with the leak", got=name, remedy=f"Use {name}{OVER_FLOOR}."
         )
 
 
@@ -185,9 +180,7 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
     for name, plan in plans_of(document).items():
         listed = parts(plan, "defence") if name in names else ()
         marked += [label_of(part) for part in listed if part.get("deployed")]
-    fitting = [
-        label for label in labels if any(label == mark or label.startswith(f"{mark}[") for mark in marked)
-    ]
+    fitting = [label for label in labels if any(label == mark or label.startswith(f"{mark}[") for mark in marked)]
     chosen = fitting or ([] if marked else labels)
     if len(chosen) != 1:
         raise BadInput(
@@ -221,9 +214,7 @@ def label_of(part: Row) -> str:
 def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, strict: bool) -> Judged:
     """Judge the limit on one row."""
     value, low, high = (
-        (row["difference"], row["low"], row["high"])
-        if over
-        else (row["mean"], row["mean_low"], row["mean_high"])
+        (row["difference"], row["low"], row["high"]) if over else (row["mean"], row["mean_low"], row["mean_high"])
     )
     limit, written = float(rule["limit"]), gated(float(rule["limit"]), str(rule["metric"]))
     outcome: GateOutcome = "inconclusive"

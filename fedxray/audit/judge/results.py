@@ -151,11 +151,7 @@ def misfit(value: Any, rule: Mapping[str, Any], place: str = "") -> tuple[str, s
     """Return the first place where a value does not fit the schema's rule as (place, expected, got), or None."""
     if "$ref" in rule:
         return misfit(value, schema()["$defs"][rule["$ref"].rpartition("/")[2]], place)
-    return (
-        _wrong_value(value, rule, place)
-        or _wrong_member(value, rule, place)
-        or _wrong_item(value, rule, place)
-    )
+    return _wrong_value(value, rule, place) or _wrong_member(value, rule, place) or _wrong_item(value, rule, place)
 
 
 def _wrong_value(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
@@ -204,9 +200,7 @@ def _is(value: Any, name: str) -> bool:
     if isinstance(value, bool):
         return name == "boolean"
     # JSON does not distinguish 1.0 from 1.
-    return isinstance(value, TYPES[name]) or (
-        name == "integer" and isinstance(value, float) and value.is_integer()
-    )
+    return isinstance(value, TYPES[name]) or (name == "integer" and isinstance(value, float) and value.is_integer())
 
 
 def _same(value: Any, choice: Any) -> bool:

@@ -161,9 +161,7 @@ def _value(scores: Mapping[str, Any] | None, metric: str | None) -> float | None
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _compare(
-    units: _Units, field: str, name: str, metric: str | None, down: bool
-) -> tuple[float, Interval] | None:
+def _compare(units: _Units, field: str, name: str, metric: str | None, down: bool) -> tuple[float, Interval] | None:
     """Return the mean of a floor or control and the paired difference to it, over the units that have it."""
     inside = _within(units, metric)
     if inside is not None:
@@ -186,9 +184,7 @@ def _names(units: _Units, field: str) -> list[str]:
     return list(dict.fromkeys(name for case in units.cases for name in case[field]))
 
 
-def _against_floor(
-    units: _Units, metric: str | None, down: bool
-) -> tuple[str | None, float | None, Interval | None]:
+def _against_floor(units: _Units, metric: str | None, down: bool) -> tuple[str | None, float | None, Interval | None]:
     """Return name and mean of the strongest floor, and the paired difference to it."""
     compared = {name: _compare(units, "floors", name, metric, down) for name in _names(units, "floors")}
     known = {name: floor for name, floor in compared.items() if floor is not None}

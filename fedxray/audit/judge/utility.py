@@ -46,9 +46,7 @@ def write_promises(folder: Path, federation: Federation, seed: int) -> None:
         (folder / PRIVACY).write_text(json.dumps(promises, allow_nan=False))
 
 
-def promise_kept(
-    folder: Path, federation: Federation, client: int | None, rounds_spent: int
-) -> Promise | None:
+def promise_kept(folder: Path, federation: Federation, client: int | None, rounds_spent: int) -> Promise | None:
     """Return the promise to a client in a case: every executed step counts, those for a tampering server too.
 
     Where a case is about all clients it is the weakest promise to any of them.

@@ -136,10 +136,7 @@ def _by_interval(given: VerdictInput) -> tuple[Verdict, str]:
         return _above_margin(given, spread)
     if difference.high > margin:
         doubt = f"the difference to {given.over} may lie on either side of the margin {number(margin)}"
-        return (
-            "inconclusive",
-            f"{doubt} ({spread}): more {_units(given)} would narrow it{_few_runs(given)}",
-        )
+        return ("inconclusive", f"{doubt} ({spread}): more {_units(given)} would narrow it{_few_runs(given)}")
     return _below_margin(given, spread)
 
 
@@ -149,13 +146,8 @@ def _above_margin(given: VerdictInput, spread: str) -> tuple[Verdict, str]:
         return "inconclusive", "no p-value could be made"
     if given.adjusted > LEVEL:
         comparisons = count(given.family, "verdict")
-        doubt = (
-            f"above the margin ({spread}), but after adjusting for {comparisons} p = {number(given.adjusted)}"
-        )
-        return (
-            "inconclusive",
-            f"{doubt}, more than {LEVEL}: more {_units(given)} would settle it{_few_runs(given)}",
-        )
+        doubt = f"above the margin ({spread}), but after adjusting for {comparisons} p = {number(given.adjusted)}"
+        return ("inconclusive", f"{doubt}, more than {LEVEL}: more {_units(given)} would settle it{_few_runs(given)}")
     gain = f"{number(given.difference.mean)} better than {given.over}"
     return "leaks", f"{gain} ({spread}), margin {number(given.margin)}{_alone(given)}"
 

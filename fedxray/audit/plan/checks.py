@@ -68,9 +68,7 @@ def check_plan(plan: Plan) -> None:
     """Refuse what is misspelt, repeated or contradictory."""
     check_recorded(plan)
     if len(set(plan.seeds)) < len(plan.seeds):
-        raise BadInput(
-            "seeds", expected="each seed once", got=plan.seeds, remedy="Leave the repeated one out."
-        )
+        raise BadInput("seeds", expected="each seed once", got=plan.seeds, remedy="Leave the repeated one out.")
     check_data(plan.data)
     _check_model(plan.model)
     _check_federation(plan.federation)
@@ -156,10 +154,7 @@ def _name_or_factory(argument: str, part: ModelPart | DefencePart | AttackPart) 
     if (part.name is None) == (part.factory is None):
         got = "neither" if part.name is None else "both"
         raise BadInput(
-            f"{argument}.name",
-            expected="either a name or a factory",
-            got=got,
-            remedy="Give exactly one of them.",
+            f"{argument}.name", expected="either a name or a factory", got=got, remedy="Give exactly one of them."
         )
 
 
@@ -250,10 +245,7 @@ def _check_sweeps(plan: Plan) -> None:
             raise unknown_name(argument, label, labels)
         if not swept:
             raise BadInput(
-                argument,
-                expected="at least one key with a list",
-                got="none",
-                remedy="For instance scale = [0.1, 1.0].",
+                argument, expected="at least one key with a list", got="none", remedy="For instance scale = [0.1, 1.0]."
             )
         for name, values in swept.items():
             if name in key_names(DefencePart):

@@ -61,10 +61,7 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except (OSError, ValueError) as error:
         raise BadInput(
-            "plan",
-            expected="a readable TOML file",
-            got=str(error),
-            remedy="Check the path and its permissions.",
+            "plan", expected="a readable TOML file", got=str(error), remedy="Check the path and its permissions."
         ) from None
 
 
@@ -72,9 +69,7 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(text.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(
-            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that line."
-        ) from None
+        raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that line.") from None
     except UnicodeDecodeError as error:
         raise BadInput(
             f"plan {file.name}",
@@ -90,9 +85,7 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
             remedy="Check that this is a plan.",
         ) from None
     except ValueError as error:  # a date that is none, a number of too many digits
-        raise BadInput(
-            f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value."
-        ) from None
+        raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value.") from None
 
 
 def _check_format(document: Mapping[str, Any]) -> None:
@@ -116,15 +109,10 @@ def _check_plain(value: Any, place: str) -> None:
             _check_plain(inner, f"{place}[{index}]")
     elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
         got = value if isinstance(value, float) else "a whole number of more than 300 digits"
-        raise BadInput(
-            place, expected="a finite number", got=got, remedy="Leave the key out, or give a number."
-        )
+        raise BadInput(place, expected="a finite number", got=got, remedy="Leave the key out, or give a number.")
     elif not isinstance(value, str | int | float | bool):
         raise BadInput(
-            place,
-            expected="text, numbers, true or false, lists or tables",
-            got=repr(value),
-            remedy="Put it in quotes.",
+            place, expected="text, numbers, true or false, lists or tables", got=repr(value), remedy="Put it in quotes."
         )
 
 

@@ -86,10 +86,7 @@ def check_recorded(plan: Plan) -> None:
     for name in RECORDED:
         if name in plan.federation.model_fields_set:
             raise BadInput(
-                f"federation.{name}",
-                expected="nothing: the recording gives it",
-                got="a value",
-                remedy="Leave it out.",
+                f"federation.{name}", expected="nothing: the recording gives it", got="a value", remedy="Leave it out."
             )
     if plan.data.schema_file is not None:
         raise BadInput(
@@ -129,9 +126,7 @@ def _check_candidates(plan: Plan) -> None:
 def _check_simulated(plan: Plan) -> None:
     """Keys that only a recording gives a meaning to."""
     if plan.data.node is not None:
-        raise BadInput(
-            "data.node", expected="[transcript] beside it", got=repr(plan.data.node), remedy="Leave it out."
-        )
+        raise BadInput("data.node", expected="[transcript] beside it", got=repr(plan.data.node), remedy="Leave it out.")
 
 
 def _check_attacks(plan: Plan) -> None:

@@ -42,10 +42,7 @@ def key(default: Any, values: str, about: str, **limits: Any) -> Any:
     more: dict[str, JsonValue] = {"values": values}
     if isinstance(default, list | dict):
         return Field(
-            default_factory=lambda: type(default)(default),
-            description=about,
-            json_schema_extra=more,
-            **limits,
+            default_factory=lambda: type(default)(default), description=about, json_schema_extra=more, **limits
         )
     return Field(default, description=about, json_schema_extra=more, **limits)
 
@@ -59,9 +56,7 @@ def values_of(field: FieldInfo) -> str:
 class Section(BaseModel):
     """A table of a plan: unknown keys are refused, nothing is converted."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class OpenSection(Section):
@@ -112,9 +107,7 @@ class DataPart(OpenSection):
     categorical: list[str] = key([], "a list of columns", "columns of numbers that are categories (own CSV)")
     drop: list[str] = key([], "a list of columns", "columns to leave out (own CSV)")
     clients: Annotated[int, Field(ge=1, le=100_000)] = key(
-        REQUIRED,
-        "a whole number from 1 to 100,000",
-        "how many clients there are; 1 if absent beside [transcript]",
+        REQUIRED, "a whole number from 1 to 100,000", "how many clients there are; 1 if absent beside [transcript]"
     )
     partition: str = key(
         "iid",
@@ -125,16 +118,12 @@ class DataPart(OpenSection):
     scale_target: bool | None = key(
         None, "true or false", "whether a regression target is standardised; the data set decides if absent"
     )
-    limit: Count | None = key(
-        None, "a whole number of at least 1", "at most this many training examples per client"
-    )
+    limit: Count | None = key(None, "a whole number of at least 1", "at most this many training examples per client")
     holdout: Share = key(
         0.1, "a share from 0 up to but below 1", "of each client, never trained on: controls and utility"
     )
     public: Share = key(
-        0.1,
-        "a share from 0 up to but below 1",
-        "of all records, goes to no client: floors, imputation, priors",
+        0.1, "a share from 0 up to but below 1", "of all records, goes to no client: floors, imputation, priors"
     )
     schema_file: str | None = key(
         None,
@@ -142,9 +131,7 @@ class DataPart(OpenSection):
         "generated records by a schema, the easiest case for an attacker; see the page on data",
         alias="schema",
     )
-    node: str | int | None = key(
-        None, "a node's id", "whose records these are, where a recording holds several nodes"
-    )
+    node: str | int | None = key(None, "a node's id", "whose records these are, where a recording holds several nodes")
 
 
 class ModelPart(OpenSection):
@@ -177,9 +164,7 @@ class FederationPart(Section):
     )
     rounds: Rounds = key(10, "a whole number from 1 to 1,000,000", "rounds of the federation")
     epochs: Count = key(1, "a whole number of at least 1", "local epochs per round")
-    batch_size: Count | Literal["all"] = key(
-        32, 'a whole number of at least 1, or "all"', "examples per local step"
-    )
+    batch_size: Count | Literal["all"] = key(32, 'a whole number of at least 1, or "all"', "examples per local step")
     learning_rate: Rate = key(0.01, "a number above 0 and up to 1e6", "of the clients")
     momentum: Annotated[float, Field(ge=0, lt=1)] = key(
         0.0, "a number from 0 up to but below 1", "of the clients, fresh in every round"
@@ -187,13 +172,9 @@ class FederationPart(Section):
     mu: Annotated[float, Field(ge=0, le=1e6)] = key(
         0.0, "a number from 0 to 1e6", "fedprox: the pull to the received model"
     )
-    server_learning_rate: Rate = key(
-        1.0, "a number above 0 and up to 1e6", "step of the server along the mean update"
-    )
+    server_learning_rate: Rate = key(1.0, "a number above 0 and up to 1e6", "step of the server along the mean update")
     participation: Annotated[float, Field(gt=0, le=1)] = key(
-        1.0,
-        "a share above 0 and up to 1",
-        "share of the clients in each round; 1 where records are guessed from sums",
+        1.0, "a share above 0 and up to 1", "share of the clients in each round; 1 where records are guessed from sums"
     )
     weighting: Literal["examples", "uniform"] = key(
         "examples", '"examples" or "uniform"', "weight of a client in the mean"
@@ -211,12 +192,8 @@ class FederationPart(Section):
         "shared", '"shared" or "local"', "whether BatchNorm statistics leave the client"
     )
     secure_aggregation: bool = key(False, "true or false", "whether the server sees only sums")
-    record: Literal["all", "last"] | Annotated[str, Field(pattern=r"^every-[1-9]\d{0,8}$")] | list[Index] = (
-        key(
-            "all",
-            '"all", "last", "every-10" or a list of rounds',
-            "which rounds are kept; the final model always is",
-        )
+    record: Literal["all", "last"] | Annotated[str, Field(pattern=r"^every-[1-9]\d{0,8}$")] | list[Index] = key(
+        "all", '"all", "last", "every-10" or a list of rounds', "which rounds are kept; the final model always is"
     )
 
     def recipe(self, loss: str) -> Recipe:
@@ -236,9 +213,7 @@ class DefencePart(OpenSection):
     factory: Factory | None = key(
         None, '"module:function"', "your own defence: a function that returns a fedxray.defences.base.Defence"
     )
-    label: Label | None = key(
-        None, "a text, unique in the plan", "its name in the results; default: its name"
-    )
+    label: Label | None = key(None, "a text, unique in the plan", "its name in the results; default: its name")
     deployed: bool = key(False, "true or false", "whether this is the one that the gate judges")
 
     @property
@@ -267,18 +242,14 @@ class AttackPart(OpenSection):
     factory: Factory | None = key(
         None, '"module:function"', "your own attack: a function that returns a fedxray.attacks.base.Attack"
     )
-    label: Label | None = key(
-        None, "a text, unique in the plan", "its name in the results; default: its name"
-    )
+    label: Label | None = key(None, "a text, unique in the plan", "its name in the results; default: its name")
     role: str = key(
         "server",
         "server, eavesdropper, active-server, curious-client or secure-aggregation",
         "the position of the adversary",
     )
     grants: list[str] | None = key(
-        None,
-        "a list of grants",
-        "knowledge of the adversary beyond its role; default: what the attack's paper assumes",
+        None, "a list of grants", "knowledge of the adversary beyond its role; default: what the attack's paper assumes"
     )
     targets: Literal["all"] | Count | list[Index] = key(
         "all", '"all", how many, or a list of clients', "the clients that are attacked"
@@ -286,9 +257,7 @@ class AttackPart(OpenSection):
     rounds: Literal["first", "last"] | list[Index] | None = key(
         None, '"first", "last" or a list of rounds', "recorded rounds that are read; default: all"
     )
-    seat: Index | list[Index] | None = key(
-        None, "a client or a list of clients", "the curious client(s); default: 0"
-    )
+    seat: Index | list[Index] | None = key(None, "a client or a list of clients", "the curious client(s); default: 0")
     controls: list[str] | None = key(
         None,
         "a list of the attack's controls, perhaps empty",
@@ -359,13 +328,9 @@ Candidates = Annotated[list[Candidate], Field(min_length=1, max_length=20)]
 class RecipePart(Section):
     """Candidates for fields of the recipe that are not known; the one that explains the first reply best is used."""
 
-    learning_rate: Candidates[Rate] | None = key(
-        None, "a list of numbers above 0", "candidates for the learning rate"
-    )
+    learning_rate: Candidates[Rate] | None = key(None, "a list of numbers above 0", "candidates for the learning rate")
     epochs: Candidates[Count] | None = key(None, "a list of whole numbers", "candidates for the local epochs")
-    batch_size: Candidates[Count] | None = key(
-        None, "a list of whole numbers", "candidates for the batch size"
-    )
+    batch_size: Candidates[Count] | None = key(None, "a list of whole numbers", "candidates for the batch size")
 
     @property
     def grid(self) -> dict[str, list[Any]]:
@@ -395,15 +360,11 @@ class TranscriptPart(Section):
         "how the node trains, which no message holds; needed by attacks that replay the training",
     )
     examples: Literal["same", "any"] = key(
-        "same",
-        '"same" or "any"',
-        "whether the number of examples that the node reported must be that of its records",
+        "same", '"same" or "any"', "whether the number of examples that the node reported must be that of its records"
     )
     recipe: RecipePart | None = key(None, "a table [transcript.recipe]", "see below")
     rounds: (
-        Annotated[str, Field(pattern=r"^\d{1,9} to \d{1,9}$")]
-        | Annotated[list[Index], Field(min_length=1)]
-        | None
+        Annotated[str, Field(pattern=r"^\d{1,9} to \d{1,9}$")] | Annotated[list[Index], Field(min_length=1)] | None
     ) = key(
         None,
         '"0 to 4", or a list of rounds (the first is 0)',
@@ -464,9 +425,7 @@ class Plan(Section):
 
     format: Annotated[int, Field(ge=1, le=FORMAT)] = key(FORMAT, "1", "version of this format")
     name: PlanName = key(
-        "audit",
-        "letters, digits, dots, dashes",
-        "name of the audit and of its folder; default: the file's name",
+        "audit", "letters, digits, dots, dashes", "name of the audit and of its folder; default: the file's name"
     )
     seeds: Annotated[list[Seed], Field(min_length=1)] = key(
         [0], "a list of whole numbers of at least 0", "one federation is run for each"
@@ -550,9 +509,7 @@ class Plan(Section):
         document = _plain(self)
         if self.transcript is not None:  # the recording gives what the plan does not
             given = self.federation.model_fields_set
-            document["federation"] = {
-                name: value for name, value in document["federation"].items() if name in given
-            }
+            document["federation"] = {name: value for name, value in document["federation"].items() if name in given}
         return document
 
     def digest(self) -> str:

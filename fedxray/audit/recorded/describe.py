@@ -34,9 +34,7 @@ def whole_facts(chosen: Chosen) -> dict[str, Any]:
     return {
         "rounds_missing": [list(stretch) for stretch in chosen.missing],
         "unanswered": [
-            round
-            for round, message in sorted(chosen.trained.items())
-            if message.reply is None and not message.secure
+            round for round, message in sorted(chosen.trained.items()) if message.reply is None and not message.secure
         ],
         "stopped": list(chosen.recording.stops),
         "cut_off": len(chosen.lost),

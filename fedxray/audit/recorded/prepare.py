@@ -29,15 +29,7 @@ from fedxray.data.dataset import USE, Records, rows_by_use
 from fedxray.errors import BadInput, Refused, printable, some
 from fedxray.federation.recording.format import ARRAYS, MESSAGES, RecordedMessage
 from fedxray.federation.recording.reader import Recording, read_recording, title
-from fedxray.federation.recording.transcribe import (
-    Chosen,
-    check_fit,
-    choose,
-    frozen,
-    named,
-    transcribe,
-    with_frozen,
-)
+from fedxray.federation.recording.transcribe import Chosen, check_fit, choose, frozen, named, transcribe, with_frozen
 from fedxray.federation.setting import Federation, in_dtype
 from fedxray.federation.transcript import Transcript
 from fedxray.losses import default_loss, example_loss
@@ -72,9 +64,7 @@ def _moved(chosen: Chosen, model: nn.Module) -> list[str]:
     for file in others:
         now = frozen(chosen.recording.arrays(file), model)
         # A value that is only rounded, as some nodes do with what they send, has not changed.
-        changed |= {
-            name for name, value in now.items() if not torch.equal(still[name].to(value.dtype), value)
-        }
+        changed |= {name for name, value in now.items() if not torch.equal(still[name].to(value.dtype), value)}
     return [name for name in still if name in changed]
 
 
@@ -117,11 +107,7 @@ def _check_same(own: Recording, chosen: Chosen, folder: Path) -> int:
         if message.what == "train" and message.reply is not None and message.node == chosen.node
         if message.run in runs or "" in (message.run, *runs)  # a framework may not record it
     }
-    theirs = {
-        (message.round, message.reply.sha256)
-        for message in chosen.trained.values()
-        if message.reply is not None
-    }
+    theirs = {(message.round, message.reply.sha256) for message in chosen.trained.values() if message.reply is not None}
     rounds = {round for round, _ in mine}
     common = {reply for reply in theirs if reply[0] in rounds}
     if not common:
@@ -246,11 +232,7 @@ def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
         step = 1.0 if reply.kind == "weights" else _short_step(sent.params, back.params)
         ends = {name: value + step * back.params[name] for name, value in sent.params.items()}
         before, after = (
-            float(
-                losses(
-                    truth.model, params, buffers, records.x, records.y, example_loss(truth.recipe.loss)
-                ).mean()
-            )
+            float(losses(truth.model, params, buffers, records.x, records.y, example_loss(truth.recipe.loss)).mean())
             for params, buffers in ((sent.params, sent.buffers), (ends, back.buffers or sent.buffers))
         )
         fell += after < before
@@ -260,8 +242,7 @@ def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
 def _short_step(params: Params, direction: Params) -> float:
     """Return the step along a gradient that moves the network by a thousandth of its own norm."""
     size, length = (
-        float(sum(value.double().square().sum() for value in values.values()))
-        for values in (params, direction)
+        float(sum(value.double().square().sum() for value in values.values())) for values in (params, direction)
     )
     return float(1e-3 * (size / length) ** 0.5) if length > 0 else 0.0
 
@@ -277,9 +258,7 @@ def chosen_of(plan: Plan) -> Chosen:
     assert plan.transcript is not None
     node, run = plan.data.node, plan.transcript.run
     recording = _read(str(recording_path(plan)), _stamp(recording_path(plan)))
-    chosen = choose(
-        recording, node=None if node is None else str(node), run=None if run is None else str(run)
-    )
+    chosen = choose(recording, node=None if node is None else str(node), run=None if run is None else str(run))
     return _of_rounds(chosen, plan.transcript.rounds)
 
 
@@ -397,10 +376,7 @@ ABOUT: dict[str, tuple[str, str]] = {
     "learning_rate": ("federation.learning_rate", "the learning rate"),
     "momentum": ("federation.momentum", "the momentum"),
     "mu": ("federation.mu", "the pull to the received model"),
-    "optimizer": (
-        "transcript.optimizer",
-        "how the node trains: plain SGD (with momentum or without) can be replayed",
-    ),
+    "optimizer": ("transcript.optimizer", "how the node trains: plain SGD (with momentum or without) can be replayed"),
 }
 OF_THE_ORDER = ("batch-labels", "bn-statistics", "oracle-order")  # a simulation knows them
 SEARCHABLE = ("epochs", "batch_size", "learning_rate")
@@ -464,17 +440,13 @@ def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
         return
     missing = list((prepared.recorded or {})["recipe_missing"])
     place, about = ABOUT[missing[0]]
-    varied, doubted = (
-        (prepared.recorded or {})[f"recipe_{why}"].get(missing[0]) for why in ("varied", "doubted")
-    )
+    varied, doubted = ((prepared.recorded or {})[f"recipe_{why}"].get(missing[0]) for why in ("varied", "doubted"))
     if varied is not None or doubted is not None:
         raise BadInput(
             place,
             expected=f"{about}, one for all rounds that are read; {context.part.title} needs the recipe",
             got=varied or f"{doubted}, which is impossible",
-            remedy=(
-                'Read the rounds of one value: rounds = "..." in [transcript]. ' if varied else "Give it. "
-            )
+            remedy=('Read the rounds of one value: rounds = "..." in [transcript]. ' if varied else "Give it. ")
             + f"Attacks that work without: {_still_working(context)}.",
         )
     reason = ((prepared.recorded or {}).get("recipe_searched") or {}).get("reason")
@@ -484,9 +456,7 @@ def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
         place,
         expected=f"{about}; {context.part.title} needs the recipe, and the recording does not hold it",
         got=lost or ("nothing" if given is None else repr(given)),
-        remedy=(
-            "" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE and not lost else "Give it. "
-        )
+        remedy=("" if given is not None else OR_SEARCH if missing[0] in SEARCHABLE and not lost else "Give it. ")
         + f"Attacks that work without: {_still_working(context)}.",
     )
 

@@ -223,9 +223,7 @@ class RecipeSearch:
         return {"chosen": dict(self.chosen), "tried": tried, "alike": list(self.alike), "reason": self.reason}
 
 
-def find_recipe(
-    transcript: Transcript, recipe: Recipe, grid: Mapping[str, Sequence[Any]], seed: int
-) -> RecipeSearch:
+def find_recipe(transcript: Transcript, recipe: Recipe, grid: Mapping[str, Sequence[Any]], seed: int) -> RecipeSearch:
     """Return the candidate of the grid under which a short attack explains the first reply best."""
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     view = roles.server(transcript, client=NODE, grants=Grants(names=("recipe",), recipe=recipe))
@@ -253,8 +251,7 @@ def _judge(view: View) -> Attack:
 
 def _judged(result: SearchResult) -> RecipeSearch:
     tried = tuple(
-        {**trial.point, "misfit": trial.loss if math.isfinite(trial.loss) else None}
-        for trial in result.trials
+        {**trial.point, "misfit": trial.loss if math.isfinite(trial.loss) else None} for trial in result.trials
     )
     if result.status != "ok":
         return RecipeSearch(chosen={}, tried=tried, alike=(), reason=result.reason)

@@ -19,15 +19,7 @@ from fedxray.audit.judge.results import validate
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
-from fedxray.audit.run.engines import (
-    Deadline,
-    Engine,
-    Progress,
-    Task,
-    make_engine,
-    no_deadline,
-    worker_count,
-)
+from fedxray.audit.run.engines import Deadline, Engine, Progress, Task, make_engine, no_deadline, worker_count
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand
 from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store
 from fedxray.data.checks import content_digest
@@ -378,20 +370,13 @@ def join(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "format": documents[0]["format"],
         "plan": {"name": KIND, "plans": [document["plan"] for document in documents]},
         "versions": documents[0]["versions"],
-        "attacks": {
-            label: facts for document in documents for label, facts in document.get("attacks", {}).items()
-        },
+        "attacks": {label: facts for document in documents for label, facts in document.get("attacks", {}).items()},
     }
     for rows in ("cases", "summary", "utility", "power"):
         joined[rows] = [
-            {**row, "plan": document["plan"]["name"]}
-            for document in documents
-            for row in document.get(rows, ())
+            {**row, "plan": document["plan"]["name"]} for document in documents for row in document.get(rows, ())
         ]
-    keys = [
-        tuple(row[name] for name in ("attack", "role", "defence", "aware", "metric"))
-        for row in joined["summary"]
-    ]
+    keys = [tuple(row[name] for name in ("attack", "role", "defence", "aware", "metric")) for row in joined["summary"]]
     if len(set(keys)) < len(keys):
         raise ValueError("attacks of different plans must have different labels to stand in one table")
     validate(joined)

@@ -75,22 +75,17 @@ class Choice:
 
     def seconds(self) -> float:
         """Return the seconds of everything, with one worker."""
-        return len(self.seeds) * self.run_seconds + sum(
-            cost.seconds(len(self.seeds)) for cost in self.costs.values()
-        )
+        return len(self.seeds) * self.run_seconds + sum(cost.seconds(len(self.seeds)) for cost in self.costs.values())
 
 
 def parse_budget(text: str, workers: int = 1) -> Budget:
     """Return the budget of a text such as 90s, 10m or 1h30m."""
     parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", text.strip())
     seconds = sum(
-        int(count or 0) * UNITS[unit]
-        for count, unit in zip(parts.groups() if parts else (), "hms", strict=bool(parts))
+        int(count or 0) * UNITS[unit] for count, unit in zip(parts.groups() if parts else (), "hms", strict=bool(parts))
     )
     if not seconds:
-        raise BadInput(
-            "--budget", expected="a time such as 90s, 10m or 1h30m", got=text, remedy="Add a unit."
-        )
+        raise BadInput("--budget", expected="a time such as 90s, 10m or 1h30m", got=text, remedy="Add a unit.")
     return Budget(text=text.strip(), seconds=float(seconds), workers=workers)
 
 
@@ -217,9 +212,7 @@ def decide(plan: Plan, estimate: Estimate, budget: Budget) -> dict[str, Any]:
         "seeds": list(choice.seeds),
         "targets": {name: list(cost.clients) for name, cost in choice.costs.items()},
         "steps": {
-            name: max(1, round(steps[name] * cost.share))
-            for name, cost in choice.costs.items()
-            if cost.share < 1
+            name: max(1, round(steps[name] * cost.share)) for name, cost in choice.costs.items() if cost.share < 1
         },
     }
 

@@ -37,9 +37,7 @@ from fedxray.seeds import fork, spell
 # How the view of a case is made: its role, rounds and grants
 
 
-def open_channel(
-    transcript: Transcript, truth: Truth, *, rounds: Sequence[int] | None = None
-) -> Channel | None:
+def open_channel(transcript: Transcript, truth: Truth, *, rounds: Sequence[int] | None = None) -> Channel | None:
     """Return an active server's channel to the clients, which continues after the last of these rounds.
 
     `rounds` defaults to all recorded ones. There is no channel to a recording of a live federation, whose clients
@@ -52,13 +50,7 @@ def open_channel(
 
     def channel(tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
         branch = continue_run(
-            federation,
-            transcript,
-            seed=truth.seed,
-            after=after,
-            clients=clients,
-            rounds=rounds,
-            tamper=tamper,
+            federation, transcript, seed=truth.seed, after=after, clients=clients, rounds=rounds, tamper=tamper
         )
         replies = roles.server(branch.transcript, client=clients[0]).observations
         return Exchange(observations=replies, state=branch.state, rounds_spent=branch.rounds_spent)
@@ -168,12 +160,7 @@ class CaseContext:
         """
         names = [name for name in grant_names(self.part, attack, self.aware) if name not in self.unknown]
         grants = disclose(
-            self.truth,
-            names,
-            client=self.client,
-            seats=self.part.seats,
-            rows=rows,
-            transcript=self.transcript,
+            self.truth, names, client=self.client, seats=self.part.seats, rows=rows, transcript=self.transcript
         )
         return self.view_with(grants, self.client if messages_of is None else messages_of)
 
@@ -190,9 +177,7 @@ class CaseContext:
             return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)
         if role == "active-server":
             channel = open_channel(transcript, self.truth, rounds=rounds)
-            return roles.active_server(
-                transcript, client=client, channel=channel, grants=grants, rounds=rounds
-            )
+            return roles.active_server(transcript, client=client, channel=channel, grants=grants, rounds=rounds)
         make = {"server": roles.server, "eavesdropper": roles.eavesdropper}[role]
         return make(transcript, client=client, grants=grants, rounds=rounds)
 
@@ -274,8 +259,7 @@ def floors_of(context: CaseContext) -> dict[str, Scored]:
         views = [view, replace(view, own=())] if view.own else [view]
         try:
             guesses = [
-                context.score(context.infer(floor, variant, searched=False, restored=False))
-                for variant in views
+                context.score(context.infer(floor, variant, searched=False, restored=False)) for variant in views
             ]
         except Refused:  # no public share: the floor is missing, and the verdict states it
             continue

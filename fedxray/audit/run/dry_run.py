@@ -35,9 +35,7 @@ SHOWN_NAMES = 30
 SHOWN_VALUES = 6
 SHOWN_LAYERS = 4
 MANY_VALUES = 20  # categories that no longer look like categories when records are few for each
-WARNING = (
-    "! has few records for each value; if it is a number, a date or an identifier, correct it or drop it"
-)
+WARNING = "! has few records for each value; if it is a number, a date or an identifier, correct it or drop it"
 
 
 def understood(prepared: Prepared) -> list[str]:
@@ -78,9 +76,7 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
         mods = printable(", ".join(recorded["changed_after"]))
         facts.append(("", f"! {mods} came after the recorder: others saw something else"))
     if recorded["not_recorded"]:
-        facts.append(
-            ("", f"! no message holds {some(recorded['not_recorded'], SHOWN_LAYERS)}: [model] gives its own")
-        )
+        facts.append(("", f"! no message holds {some(recorded['not_recorded'], SHOWN_LAYERS)}: [model] gives its own"))
     if recorded["frozen_changed"]:
         moved = some(recorded["frozen_changed"], SHOWN_LAYERS)
         facts.append(("", f"! [model] does not train {moved}, yet the recording changes it"))
@@ -148,9 +144,7 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
         facts.append(("", f"{client}{name}: trains on {train:,}, {held:,} held out"))
     if len(counts) > SHOWN_CLIENTS:
         sizes = [train for train, _ in counts]
-        facts.append(
-            ("", f"and {len(counts) - SHOWN_CLIENTS} more; all train on {min(sizes):,} to {max(sizes):,}")
-        )
+        facts.append(("", f"and {len(counts) - SHOWN_CLIENTS} more; all train on {min(sizes):,} to {max(sizes):,}"))
     return facts
 
 
@@ -201,9 +195,7 @@ def how_far_off(federation: Federation, clients: Sequence[Records]) -> SumError:
     return SumError(
         clients=len(clients),
         simulated=float(norm(subtract(apart, together))) / moved if moved else 0.0,
-        leading=_leading(federation, clients, start, moved)
-        if moved and _as_in_the_lemma(recipe, clients)
-        else None,
+        leading=_leading(federation, clients, start, moved) if moved and _as_in_the_lemma(recipe, clients) else None,
     )
 
 

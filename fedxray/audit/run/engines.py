@@ -75,11 +75,7 @@ class Engine(Protocol):
         """Stop all workers."""
 
     def run(
-        self,
-        tasks: Sequence[Task],
-        progress: Progress,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
         """Run all tasks until every one has ended or the deadline has passed; returns those that failed.
 
@@ -100,9 +96,7 @@ def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engi
         return RayCluster(jobs=jobs, address=address)
     if name == "inline":
         if jobs not in (None, 1):
-            raise BadInput(
-                "--jobs", expected="1 with --engine inline", got=jobs, remedy="Use --engine processes."
-            )
+            raise BadInput("--jobs", expected="1 with --engine inline", got=jobs, remedy="Use --engine processes.")
         return Inline()
 
     return Processes(jobs or cores())
@@ -130,11 +124,7 @@ class Inline:
         """Nothing to stop."""
 
     def run(
-        self,
-        tasks: Sequence[Task],
-        progress: Progress,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
         """Run all tasks here; a task that has begun is not cut off."""
         with one_thread():
@@ -269,11 +259,7 @@ class Processes:
             self.workers.pop().stop()
 
     def run(
-        self,
-        tasks: Sequence[Task],
-        progress: Progress,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
         """Run all tasks; those whose worker died are retried at the end, each alone."""
         return run_with_retry(

@@ -27,14 +27,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import CONFIDENCE, ROUNDING, Interval
 from fedxray.audit.restoring import restoring_facts
-from fedxray.audit.run.comparisons import (
-    CaseContext,
-    Scored,
-    ceilings_of,
-    chosen_controls,
-    controls_of,
-    floors_of,
-)
+from fedxray.audit.run.comparisons import CaseContext, Scored, ceilings_of, chosen_controls, controls_of, floors_of
 from fedxray.data.dataset import Column, Dataset, Space
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
@@ -71,8 +64,7 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     return CaseOutcome(
         evidence=evidence,
         score=guess.scores,
-        ledger=ledger_of(context, view)
-        | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
+        ledger=ledger_of(context, view) | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
         oracle=view.grants.is_oracle,
         floors={name: dict(floor.scores.means) for name, floor in floors.items()},
         controls={name: dict(control.scores.means) for name, control in controls.items()},
@@ -101,9 +93,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "seats": list(context.part.seats),
         **restoring_facts(context.part),
         "controls_left_out": [
-            name
-            for name in context.attack.controls
-            if name not in chosen_controls(context.part, context.attack)
+            name for name in context.attack.controls if name not in chosen_controls(context.part, context.attack)
         ],
     }
 
@@ -137,19 +127,14 @@ def exposed_records(context: CaseContext, guess: Scored) -> dict[str, list[dict[
     return exposed
 
 
-def by_class(
-    context: CaseContext, guess: Scored, floors: Mapping[str, Scored]
-) -> dict[str, dict[int, dict[str, Any]]]:
+def by_class(context: CaseContext, guess: Scored, floors: Mapping[str, Scored]) -> dict[str, dict[int, dict[str, Any]]]:
     """Return by metric and class the mean over the records of that class, their number, and the means of floors."""
     by_metric: dict[str, dict[int, dict[str, Any]]] = {}
     graded_floors = {name: _graded(context, floor) for name, floor in floors.items()}
     for metric, graded in _graded(context, guess).items():
-        floor_means = {
-            name: _means(floor[metric]) for name, floor in graded_floors.items() if metric in floor
-        }
+        floor_means = {name: _means(floor[metric]) for name, floor in graded_floors.items() if metric in floor}
         means = {
-            label: own
-            | {"floors": {name: mean[label]["mean"] for name, mean in floor_means.items() if label in mean}}
+            label: own | {"floors": {name: mean[label]["mean"] for name, mean in floor_means.items() if label in mean}}
             for label, own in _means(graded).items()
         }
         if means:
@@ -170,16 +155,11 @@ def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
         asked = source_records(truth, client, context.part.seats)[0].y if labels is not None else None
         return {name: Graded(values=values, indices=None, classes=asked) for name, values in records.items()}
     count = len(truth.train[client])
-    indices = (
-        attribute_order(truth, client, count) if kind == "attributes" else torch.arange(count, device="cpu")
-    )
+    indices = attribute_order(truth, client, count) if kind == "attributes" else torch.arange(count, device="cpu")
     sure = guess.evidence.tensors.get("margins") if kind == "attributes" else None
     return {
         name: Graded(
-            values=values,
-            indices=indices,
-            classes=None if labels is None else labels.cpu()[indices],
-            sure=sure,
+            values=values, indices=indices, classes=None if labels is None else labels.cpu()[indices], sure=sure
         )
         for name, values in records.items()
         if len(values) == count
@@ -298,9 +278,7 @@ MOST_RECORDS, MOST_COLUMNS = 8, 12
 NO_GUESS = "no guess"
 
 
-def examples_of(
-    evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset
-) -> dict[str, Any] | None:
+def examples_of(evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset) -> dict[str, Any] | None:
     """Return the first records of a client with the guess about each; None where an attack does not guess records."""
     if client is not None and evidence.kind == "attributes":
         return _attributes(evidence, truth, client, dataset)
@@ -333,9 +311,7 @@ def _example_rows(evidence: Evidence, truth: Truth, client: int, dataset: Datase
     partner = dict(zip(*(side.tolist() for side in assignment(correct.double())[::-1]), strict=True))
     nothing = torch.full_like(real[0], torch.nan)
     shown = [
-        _record(
-            index, guess[partner[index]] if index in partner else nothing, real[index], columns[:MOST_COLUMNS]
-        )
+        _record(index, guess[partner[index]] if index in partner else nothing, real[index], columns[:MOST_COLUMNS])
         for index in range(min(len(real), MOST_RECORDS))
     ]
     title = f"client {client}, {len(real)} records{_hidden(truth.space)}"
@@ -393,9 +369,7 @@ def within_run(
         sign = -1.0 if metric_named(metric).down else 1.0
         intervals[metric] = {"mean": asdict(_interval([own]))}
         for part, others in (("floors", floors), ("controls", controls)):
-            differences = {
-                name: _against(context, metric, own, guess, other, sign) for name, other in others.items()
-            }
+            differences = {name: _against(context, metric, own, guess, other, sign) for name, other in others.items()}
             intervals[metric][part] = {
                 name: asdict(difference) for name, difference in differences.items() if difference is not None
             }
@@ -453,6 +427,4 @@ def _interval(samples: Sequence[Sample]) -> Interval:
         return Interval(mean=mean, low=mean, high=mean, n=count, p=sign, error=0.0, freedom=smallest - 1)
     half = float(stdtrit(smallest - 1, 0.5 + CONFIDENCE / 2)) * error
     tail = float(stdtr(smallest - 1, -mean / error))
-    return Interval(
-        mean=mean, low=mean - half, high=mean + half, n=count, p=tail, error=error, freedom=smallest - 1
-    )
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=count, p=tail, error=error, freedom=smallest - 1)

@@ -89,9 +89,7 @@ def read_run(folder: Path, federation: Federation, *, recorded: bool = False) ->
     except Damaged:
         raise
     except BadInput as problem:
-        raise Damaged(
-            problem.argument, expected=problem.expected, got=problem.got, remedy=problem.remedy
-        ) from problem
+        raise Damaged(problem.argument, expected=problem.expected, got=problem.got, remedy=problem.remedy) from problem
     except OSError as problem:
         raise _damaged(folder, "readable files", str(problem)) from problem
     _check_belongs(folder, transcript, federation, recorded)
@@ -341,14 +339,10 @@ def _clock() -> Callable[[], dict[str, float]]:
     return lambda: {"seconds": time.perf_counter() - before, "cpu_seconds": time.process_time() - busy}
 
 
-def _described(
-    outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: Store, case: Case
-) -> dict[str, Any]:
+def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: Store, case: Case) -> dict[str, Any]:
     """Return the outcome of a case as results.json holds it, with facts of its run."""
     evidence = outcome.evidence
-    promise = promise_kept(
-        store.run_folder(case.run), prepared.federation, case.client, evidence.rounds_spent
-    )
+    promise = promise_kept(store.run_folder(case.run), prepared.federation, case.client, evidence.rounds_spent)
     return {
         "oracle": outcome.oracle,
         "ledger": outcome.ledger
@@ -374,9 +368,7 @@ def _described(
         "exposed": outcome.exposed,
         "by_class": named_classes(outcome.by_class, prepared),
         **curve_facts(evidence),
-        "pictures": None
-        if case.plant is not None
-        else examples_of(evidence, truth, case.client, prepared.dataset),
+        "pictures": None if case.plant is not None else examples_of(evidence, truth, case.client, prepared.dataset),
     }
 
 
@@ -422,10 +414,7 @@ def ended_cases(plan: Plan, store: Store) -> list[dict[str, Any]]:
 
 
 def results_document(
-    plan: Plan,
-    store: Store,
-    power: Sequence[Mapping[str, Any]] = (),
-    ended: Sequence[Mapping[str, Any]] | None = None,
+    plan: Plan, store: Store, power: Sequence[Mapping[str, Any]] = (), ended: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Return the document of results.json from all stored cases, in the order of the plan.
 
@@ -439,9 +428,7 @@ def results_document(
         {(label, seed): _utility(store, label, seed) for label in labels for seed in plan.seeds},
         {label: _promise(plan, store, label) for label in labels},
     )
-    shown = [
-        {key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended
-    ]
+    shown = [{key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended]
     attacks = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
     kinds = {title: attack.kind for title, (attack, _) in attacks.items()}
     return results.document(

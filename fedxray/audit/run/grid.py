@@ -46,9 +46,7 @@ class Case:
     @property
     def run(self) -> str:
         """The id of the run that is attacked."""
-        return (
-            run_id(self.defence, self.seed) if self.plant is None else planted_run_id(self.plant, self.seed)
-        )
+        return run_id(self.defence, self.seed) if self.plant is None else planted_run_id(self.plant, self.seed)
 
     def facts(self) -> dict[str, Any]:
         """Return the case as results.json holds it."""
@@ -79,9 +77,7 @@ class TrialTask:
 def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
     """Return all runs and all cases, in the order of the plan."""
     runs = [
-        Run(id=run_id(part.title, seed), defence=part.title, seed=seed)
-        for part in plan.defences
-        for seed in plan.seeds
+        Run(id=run_id(part.title, seed), defence=part.title, seed=seed) for part in plan.defences for seed in plan.seeds
     ]
     chosen = {attack.title: asked(plan, attack) for attack in plan.attacks}
     _check_count(plan, sum(map(len, chosen.values())))
@@ -156,31 +152,19 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
         chosen = list(dict.fromkeys(attack.targets))
         wrong = [client for client in chosen if client not in others]
         if wrong or not chosen:
-            reason = (
-                "is the seat of the curious client"
-                if wrong and wrong[0] in attack.seats
-                else "does not exist"
-            )
+            reason = "is the seat of the curious client" if wrong and wrong[0] in attack.seats else "does not exist"
             got = f"client {wrong[0]}, which {reason}" if wrong else "an empty list"
-            raise BadInput(
-                argument, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".'
-            )
+            raise BadInput(argument, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".')
         return chosen
     if not others:
         raise BadInput(
-            argument,
-            expected="a client besides the curious one",
-            got="none",
-            remedy="Use more clients or fewer seats.",
+            argument, expected="a client besides the curious one", got="none", remedy="Use more clients or fewer seats."
         )
     if attack.targets == "all":
         return others
     if attack.targets > len(others):
         raise BadInput(
-            argument,
-            expected=f"at most {len(others)}",
-            got=attack.targets,
-            remedy='Use fewer, or targets = "all".',
+            argument, expected=f"at most {len(others)}", got=attack.targets, remedy='Use fewer, or targets = "all".'
         )
     return others[: attack.targets]
 
@@ -215,13 +199,7 @@ def _case(seed: int, defence: str, attack: AttackPart, client: int | None, aware
     readable = f"{attack.title}.{attack.role}.{defence}{awareness}.seed{seed}.{_whom(client)}"
     identity = _identity(readable, [attack.title, attack.role, defence, aware, seed, client])
     return Case(
-        id=identity,
-        seed=seed,
-        defence=defence,
-        attack=attack.title,
-        role=attack.role,
-        client=client,
-        aware=aware,
+        id=identity, seed=seed, defence=defence, attack=attack.title, role=attack.role, client=client, aware=aware
     )
 
 

@@ -70,10 +70,7 @@ def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
     federation = plant_leak(federation, item.plant, clients=clients, seed=item.seed)
     names = tuple(f"planted {client}" for client in range(clients))
     return replace(
-        prepared,
-        federation=federation,
-        split=replace(prepared.split, names=names, dropped=0),
-        recorded=None,
+        prepared, federation=federation, split=replace(prepared.split, names=names, dropped=0), recorded=None
     )
 
 
@@ -151,9 +148,7 @@ def _blind(federation: Federation, public: Records, draws: Draws) -> Records:
     x, column = public.x.clone(), _sensitive(federation.space)
     shuffled = permutation(len(x), fork(draws, "public")).to(x.device)  # equal targets in random order
     rank = torch.empty_like(shuffled)
-    rank[shuffled[public.y[shuffled].argsort(stable=True)]] = torch.arange(
-        len(x), device=x.device
-    )  # [records]
+    rank[shuffled[public.y[shuffled].argsort(stable=True)]] = torch.arange(len(x), device=x.device)  # [records]
     if column.kind == "continuous":
         rank = ((rank * GOLDEN) % 1.0).argsort().argsort()
     _write_secret(x, column, rank)
@@ -261,9 +256,7 @@ def _picture(like: Tensor, draws: Draws) -> Tensor:
     along = torch.linspace(0, math.pi, width, dtype=like.dtype, device=like.device)
     strength = uniform_like(like.new_empty(channels, WAVES, WAVES), draws) * 2 - 1
     waves = torch.arange(WAVES, dtype=like.dtype, device=like.device)[:, None]
-    picture = torch.einsum(
-        "cab,ai,bj->cij", strength, torch.cos(waves * down[None]), torch.cos(waves * along[None])
-    )
+    picture = torch.einsum("cab,ai,bj->cij", strength, torch.cos(waves * down[None]), torch.cos(waves * along[None]))
     low, high = picture.amin(dim=(1, 2), keepdim=True), picture.amax(dim=(1, 2), keepdim=True)
     return (picture - low) / (high - low).clamp(min=1e-6)
 
@@ -295,9 +288,7 @@ def _model(federation: Federation, records: Records, client: int, draws: Draws) 
     if federation.space.target == "regression":
         return Records(records.x, _off_the_mean(federation, records, answers[:, 0]))
     wrong = uniform_like(flat[:, 0], draws) < WRONG
-    return Records(
-        records.x, torch.where(wrong, _random_targets(federation, records, draws), answers.argmax(1))
-    )
+    return Records(records.x, torch.where(wrong, _random_targets(federation, records, draws), answers.argmax(1)))
 
 
 HELD_OUT_TOO = ("attributes", "membership", "sources", "model")
@@ -327,9 +318,7 @@ def waiting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(attacks))
 
 
-def planted_work(
-    plan: Plan, attacks: Sequence[str], prepared: Prepared | None = None
-) -> tuple[list[Run], list[Case]]:
+def planted_work(plan: Plan, attacks: Sequence[str], prepared: Prepared | None = None) -> tuple[list[Run], list[Case]]:
     """Return the runs and cases of the power checks of these attacks; none where nothing can be planted."""
     prepared = prepared or prepare(plan, plan.defences[0].title, plan.seeds[0])
     if prepared.unknown:
@@ -380,9 +369,7 @@ def planted_share(plan: Plan, kinds: Sequence[str], prepared: Prepared) -> float
     return total
 
 
-def power_rows(
-    plan: Plan, attacks: Sequence[str], cases: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def power_rows(plan: Plan, attacks: Sequence[str], cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one row per checked attack and metric: its gain on a planted leak, and whether that passes."""
     kinds = {case["attack"]: case["plant"] for case in cases}
     rows = [_row(row, kinds[row["attack"]], cases) for row in summarise(cases)]
@@ -394,19 +381,7 @@ def power_rows(
 
 
 def _row(row: Mapping[str, Any], kind: str, cases: Sequence[Mapping[str, Any]]) -> Row:
-    columns = (
-        "attack",
-        "role",
-        "metric",
-        "mean",
-        "floor",
-        "over",
-        "difference",
-        "low",
-        "high",
-        "n",
-        "margin",
-    )
+    columns = ("attack", "role", "metric", "mean", "floor", "over", "difference", "low", "high", "n", "margin")
     beats = row["low"] is not None and row["n"] >= LEAST_UNITS and row["low"] > row["margin"]
     checked = {name: row[name] for name in columns} | {"planted": kind, "passed": beats}
     if beats:
@@ -426,9 +401,7 @@ def _gain(row: Mapping[str, Any]) -> str:
 
 def _missing(label: str, role: str) -> Row:
     """Return the row of an attack for which nothing could be planted."""
-    empty = dict.fromkeys(
-        ("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted")
-    )
+    empty = dict.fromkeys(("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted"))
     return {"attack": label, "role": role, **empty, "n": 0, "passed": False, "reason": UNKNOWN_RECIPE}
 
 
@@ -437,9 +410,7 @@ def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:
     return {
         (row["attack"], row["metric"]): Power(
             passed=row["passed"],
-            gain=None
-            if row["difference"] is None or not row["margin"]
-            else row["difference"] / row["margin"],
+            gain=None if row["difference"] is None or not row["margin"] else row["difference"] / row["margin"],
             reason=row["reason"],
         )
         for row in rows

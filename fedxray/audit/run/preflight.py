@@ -14,13 +14,7 @@ from fedxray.audit.judge.verdict import LEAST_UNITS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.comparisons import (
-    FROM_NOTHING,
-    CaseContext,
-    check_inner_kinds,
-    chosen_controls,
-    declared_grants,
-)
+from fedxray.audit.run.comparisons import FROM_NOTHING, CaseContext, check_inner_kinds, chosen_controls, declared_grants
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, planted_clients, planted_share, planted_work
 from fedxray.audit.run.prepare import Prepared, prepare

@@ -213,11 +213,7 @@ class RayCluster:
             self.folder = None
 
     def run(
-        self,
-        tasks: Sequence[Task],
-        progress: Progress,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
         """Run all tasks; those whose worker died are retried at the end, each alone."""
         if not tasks:
@@ -249,13 +245,7 @@ class RayCluster:
         return self.jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def _run_waiting(
-        self,
-        waiting: deque[Task],
-        on_done: Callable[[Task], None],
-        *,
-        jobs: int,
-        deadline: Deadline,
-        shared: Shared,
+        self, waiting: deque[Task], on_done: Callable[[Task], None], *, jobs: int, deadline: Deadline, shared: Shared
     ) -> list[TaskFailure]:
         """Let at most `jobs` hosts run until no task waits; returns the tasks whose worker died."""
         import ray
@@ -318,11 +308,7 @@ class RayCluster:
         self.idle.append(host)
 
     def _collect(
-        self,
-        answer: Any,
-        waiting: deque[Task],
-        failures: list[TaskFailure],
-        on_done: Callable[[Task], None],
+        self, answer: Any, waiting: deque[Task], failures: list[TaskFailure], on_done: Callable[[Task], None]
     ) -> None:
         """Handle the answer to a task; a task whose host was lost waits again."""
         import ray

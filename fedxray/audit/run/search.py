@@ -40,11 +40,7 @@ EvaluateMany = Callable[[list[Point]], Sequence[float]]
 # Returns the stored points of a key, or those that the function asks for now.
 Recall = Callable[[str, Callable[[], list[Point]]], list[Point]]
 SAMPLERS = ("random", "gp", "grid")
-NEEDED: Mapping[Scale, str] = {
-    "linear": "",
-    "log": " above 0",
-    "int": ", both whole numbers",
-}  # of the ends of a range
+NEEDED: Mapping[Scale, str] = {"linear": "", "log": " above 0", "int": ", both whole numbers"}  # of the ends of a range
 STARTS = 10  # random trials before the Gaussian process, by default
 
 
@@ -146,9 +142,7 @@ def search(
     return search_result(done)
 
 
-def ask(
-    study: Study, done: Sequence[Trial], generator: torch.Generator, recall: Recall = ask_afresh
-) -> list[Point]:
+def ask(study: Study, done: Sequence[Trial], generator: torch.Generator, recall: Recall = ask_afresh) -> list[Point]:
     """Return the points of the next batch, none after the last; they depend on the seed and the trials so far alone.
 
     Each random point has a generator of its own, forked by its number, so batches do not change the draws.
@@ -187,9 +181,7 @@ def search_result(done: Sequence[Trial]) -> SearchResult:
     """Return the result of these trials: undetermined where none ended with a finite loss."""
     if all(trial.given_up or math.isinf(trial.loss) for trial in done):
         lost = sum(trial.given_up for trial in done)
-        reason = (
-            f"{lost} of {len(done)} trials were given up, and no other ended" if lost else "no trial ended"
-        )
+        reason = f"{lost} of {len(done)} trials were given up, and no other ended" if lost else "no trial ended"
         return SearchResult(trials=tuple(done), status="undetermined", reason=f"{reason} with a finite loss")
     return SearchResult(trials=tuple(done), status="ok")
 
@@ -200,9 +192,7 @@ def _rank(trial: Trial) -> tuple[bool, float]:
 
 def _one_by_one(objective: Objective | None) -> EvaluateMany:
     if objective is None:
-        raise BadInput(
-            "objective", expected="an objective or evaluate_many", got="neither", remedy="Give one."
-        )
+        raise BadInput("objective", expected="an objective or evaluate_many", got="neither", remedy="Give one.")
     return lambda points: [objective(point) for point in points]
 
 
@@ -272,10 +262,7 @@ def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
     integral = scale != "int" or (finite_ends and float(low).is_integer() and float(high).is_integer())
     if finite_ends and low > high:
         raise BadInput(
-            argument,
-            expected="the smaller end first",
-            got=f"[{low}, {high}]",
-            remedy=f"Write [{high}, {low}].",
+            argument, expected="the smaller end first", got=f"[{low}, {high}]", remedy=f"Write [{high}, {low}]."
         )
     if not (finite_ends and low < high and integral) or (scale == "log" and low <= 0):
         raise BadInput(
@@ -343,15 +330,11 @@ def improving_points(
 
 
 def _study(
-    ranges: Mapping[str, tuple[float, float, str]],
-    past: Sequence[tuple[Mapping[str, float], float]],
-    seed: int,
+    ranges: Mapping[str, tuple[float, float, str]], past: Sequence[tuple[Mapping[str, float], float]], seed: int
 ) -> OptunaStudy:
     import optuna
 
-    sampler = optuna.samplers.GPSampler(
-        seed=seed % 2**32, n_startup_trials=len(past), deterministic_objective=True
-    )
+    sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=len(past), deterministic_objective=True)
     study = optuna.create_study(direction="minimize", sampler=sampler)
     space = _distributions(ranges)
     worst = max((loss for _, loss in past if math.isfinite(loss)), default=0.0)
@@ -443,9 +426,7 @@ def study_of(attack: Attack, table: Any, argument: str) -> Study:
             remedy="`fedxray show NAME` lists them; leave search out.",
         )
     if not isinstance(table, Mapping):
-        raise BadInput(
-            argument, expected="a table", got=repr(table), remedy="For instance search = { trials = 16 }."
-        )
+        raise BadInput(argument, expected="a table", got=repr(table), remedy="For instance search = { trials = 16 }.")
     for key in table:
         if key not in KEYS:
             raise unknown_key(f"{argument}.{key}", str(key), KEYS)
@@ -517,10 +498,7 @@ def _check_give_up(attack: Attack, study: Study, argument: str) -> None:
     known = _settings(attack)
     if "give_up" not in known or "steps" not in known:
         raise BadInput(
-            argument,
-            expected="an attack that can end early",
-            got=attack.name,
-            remedy="Leave give_up out of search.",
+            argument, expected="an attack that can end early", got=attack.name, remedy="Leave give_up out of search."
         )
     if known["give_up"] is not None:
         raise BadInput(
@@ -557,9 +535,7 @@ def _ranges(attack: Attack, given: Any, argument: str) -> Ranges:
     if given is None:
         return cast(Ranges, dict(attack.searched))
     if not isinstance(given, Mapping) or not given:
-        raise BadInput(
-            argument, expected="a table of [lowest, highest]", got=repr(given), remedy="Leave it out."
-        )
+        raise BadInput(argument, expected="a table of [lowest, highest]", got=repr(given), remedy="Leave it out.")
     ranges: dict[str, tuple[float, float, Scale]] = {}
     for name, value in given.items():
         if name not in attack.searched:
@@ -592,9 +568,7 @@ def _count(table: Mapping[str, Any], key: str, otherwise: int, argument: str) ->
 
 def _share(value: Any, argument: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise BadInput(
-            argument, expected="a share of the steps, between 0 and 1", got=repr(value), remedy="Try 0.5."
-        )
+        raise BadInput(argument, expected="a share of the steps, between 0 and 1", got=repr(value), remedy="Try 0.5.")
     return float(value)
 
 
@@ -684,10 +658,7 @@ def search_settings(attack: Attack, view: View, *, generator: torch.Generator, *
     study = study_of(attack, settings, "search")
     return best_answer(
         AttackSearch(
-            attack=attack,
-            study=study,
-            run=lambda trial: trial.run(view, generator=generator),
-            generator=generator,
+            attack=attack, study=study, run=lambda trial: trial.run(view, generator=generator), generator=generator
         )
     )
 
@@ -726,11 +697,7 @@ def own_measure(attack: Attack, evidence: Evidence) -> float:
     """Return the attacker's own measure of a guess, smaller is better; infinite where the attack failed."""
     measured = evidence.facts.get(attack.judged_by)
     if measured is None:
-        raise Refused(
-            attack.name,
-            missing=f"its own measure of a trial ({attack.judged_by})",
-            remedy=attack.unjudged,
-        )
+        raise Refused(attack.name, missing=f"its own measure of a trial ({attack.judged_by})", remedy=attack.unjudged)
     if evidence.status in ("diverged", "undetermined"):
         return math.inf
     return float(min(measured)) if isinstance(measured, list | tuple) else float(measured)

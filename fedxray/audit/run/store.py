@@ -25,16 +25,7 @@ from uuid import uuid4
 
 from fedxray.audit.judge import results
 from fedxray.errors import BadInput, printable
-from fedxray.files import (
-    TEMPORARY,
-    fault,
-    is_unfinished,
-    read_object,
-    room_for,
-    sync_folder,
-    sync_tree,
-    write_whole,
-)
+from fedxray.files import TEMPORARY, fault, is_unfinished, read_object, room_for, sync_folder, sync_tree, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -355,9 +346,7 @@ def check_folder(
         return
     if not folder.is_dir():
         raise _not_usable(folder, "a file")
-    held = sorted(
-        entry.name for entry in folder.iterdir() if entry.name != LOCK and not is_unfinished(entry.name)
-    )
+    held = sorted(entry.name for entry in folder.iterdir() if entry.name != LOCK and not is_unfinished(entry.name))
     if not held:
         return
     if MARKER not in held:
@@ -368,9 +357,7 @@ def check_folder(
     if marker.get("kind") != kind or marker.get("plan") != digest:
         raise _not_usable(folder, f"the folder of another {marker.get('kind', 'audit')} (its plan differs)")
     if marker.get("version") != version("fedxray"):
-        raise _not_usable(
-            folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}"
-        )
+        raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
     if not resume:
         raise BadInput(
             "--out",
@@ -446,9 +433,7 @@ def _not_usable(folder: Path, got: str) -> BadInput:
     )
 
 
-def _write_json(
-    path: Path, document: Mapping[str, Any] | Sequence[Any], what: str, *, lasting: bool = True
-) -> None:
+def _write_json(path: Path, document: Mapping[str, Any] | Sequence[Any], what: str, *, lasting: bool = True) -> None:
     content = (json.dumps(document, allow_nan=False) + "\n").encode("ascii")
     write_whole(path, content, what, fault, lasting=lasting)
 
@@ -462,10 +447,7 @@ def purge(folder: Path) -> bool:
     private = folder / PRIVATE
     if private.is_symlink():
         raise BadInput(
-            str(private),
-            expected="a folder",
-            got="a symbolic link",
-            remedy="Delete what it points to yourself.",
+            str(private), expected="a folder", got="a symbolic link", remedy="Delete what it points to yourself."
         )
     if not private.is_dir():
         return False

@@ -37,9 +37,7 @@ def trial_batches(plan: Plan, cases: Sequence[Case]) -> list[list[TrialTask]]:
     ]
 
 
-def case_costs(
-    plan: Plan, cases: Sequence[Case], fixed: float, optimising: Callable[[str], float]
-) -> dict[str, float]:
+def case_costs(plan: Plan, cases: Sequence[Case], fixed: float, optimising: Callable[[str], float]) -> dict[str, float]:
     """Return the expected seconds of cases and of the trials before them, by their ids.
 
     `fixed` are the seconds of any case, `optimising` those of an attack on top; a case whose trials ran before it is
@@ -50,9 +48,7 @@ def case_costs(
     for trial in trials:
         counts[trial.case.id] = counts.get(trial.case.id, 0) + 1
     costs = {trial.id: optimising(trial.case.attack) / counts[trial.case.id] for trial in trials}
-    return costs | {
-        case.id: fixed + (0.0 if case.id in counts else optimising(case.attack)) for case in cases
-    }
+    return costs | {case.id: fixed + (0.0 if case.id in counts else optimising(case.attack)) for case in cases}
 
 
 def save_trial_time(store: Store, trial: TrialTask, times: dict[str, float]) -> None:

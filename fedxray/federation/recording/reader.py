@@ -121,9 +121,7 @@ def read_recording(path: str | Path) -> Recording:
     names = _message_files(folder)
     messages, cut, stops = [], [], _stops(folder)
     if len(names) > MOST_MESSAGES:
-        cut.append(
-            f"{len(names) - MOST_MESSAGES:,} messages after the first {MOST_MESSAGES:,}: too many to be read"
-        )
+        cut.append(f"{len(names) - MOST_MESSAGES:,} messages after the first {MOST_MESSAGES:,}: too many to be read")
     for name in names[:MOST_MESSAGES]:
         try:
             message = _read_message(folder / MESSAGES / name)
@@ -138,9 +136,7 @@ def read_recording(path: str | Path) -> Recording:
     if not messages:
         got = f"none; {len(cut)} are incomplete, first {cut[0]}" if cut else "none"
         got += f"; the recorder stopped: {stops[0]}" if stops else ""
-        raise damaged(
-            folder, "at least one complete message", got, "Check that the recorder ran and had space."
-        )
+        raise damaged(folder, "at least one complete message", got, "Check that the recorder ran and had space.")
     return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
 
 
@@ -178,9 +174,7 @@ def _message_files(folder: Path) -> list[str]:
     """Names of the message files, oldest first; unfinished files of a process that ended are left out."""
     parent = folder / MESSAGES
     try:
-        names = (
-            [path.name for path in parent.iterdir()] if parent.is_dir() and not parent.is_symlink() else []
-        )
+        names = [path.name for path in parent.iterdir()] if parent.is_dir() and not parent.is_symlink() else []
     except OSError as problem:
         raise damaged(parent, "a readable folder", str(problem)) from problem
     return sorted(name for name in names if name.endswith(".json") and not is_unfinished(name))
@@ -277,11 +271,7 @@ MOST_LISTED = 20  # nodes or runs that a refusal names
 
 
 def one_of(
-    argument: str,
-    noun: str,
-    given: str | None,
-    known: Sequence[str],
-    more: Callable[[str], str] | None = None,
+    argument: str, noun: str, given: str | None, known: Sequence[str], more: Callable[[str], str] | None = None
 ) -> str:
     """The `given` name if it is known, or the only known one; refused otherwise with a list.
 
@@ -290,9 +280,7 @@ def one_of(
     if given is None and len(known) == 1:
         return known[0]
     if given is None or given not in known:
-        listed = "; ".join(
-            printable(f"{name} ({more(name)})" if more else name) for name in known[:MOST_LISTED]
-        )
+        listed = "; ".join(printable(f"{name} ({more(name)})" if more else name) for name in known[:MOST_LISTED])
         listed += f"; and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
         got = "nothing" if given is None else repr(given)
         short = argument.rpartition(".")[2]

@@ -75,12 +75,7 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
         )
     ended = _ends(_sound(recording, mine, "evaluate", lost), lost)
     return Chosen(
-        recording=recording,
-        node=node,
-        trained=trained,
-        ended=ended,
-        lost=tuple(lost),
-        missing=_gaps(trained, messages),
+        recording=recording, node=node, trained=trained, ended=ended, lost=tuple(lost), missing=_gaps(trained, messages)
     )
 
 
@@ -139,9 +134,7 @@ def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
 
     trained, ended = chosen.trained.items(), chosen.ended.items()
     sets = [(f"model sent in {named(round, message)}", message.sent) for round, message in trained]
-    sets += [
-        (f"reply of {named(round, message)}", message.reply) for round, message in trained if message.reply
-    ]
+    sets += [(f"reply of {named(round, message)}", message.reply) for round, message in trained if message.reply]
     sets += [(f"model after {named(round, message)}", message.sent) for round, message in ended]
     checked: set[str] = set()
     for what, stored in sets:
@@ -153,11 +146,7 @@ def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
 def _broadcasts(round: int) -> list[Message]:
     return [
         Message(
-            what="broadcast",
-            round=round,
-            client=client,
-            parts=f"sent/{round}",
-            readers=readers_of_broadcast(client),
+            what="broadcast", round=round, client=client, parts=f"sent/{round}", readers=readers_of_broadcast(client)
         )
         for client in (NODE, FELLOW)
     ]
@@ -168,9 +157,7 @@ class _RecordedShelf:
 
     def __init__(self, chosen: Chosen, model: nn.Module, recipe: Recipe, widen: bool) -> None:
         self._chosen, self._model, self._recipe, self._widen = chosen, model, recipe, widen
-        self._sent = functools.lru_cache(maxsize=1)(
-            self._read_sent
-        )  # a reply is read after the model it belongs to
+        self._sent = functools.lru_cache(maxsize=1)(self._read_sent)  # a reply is read after the model it belongs to
 
     def put(self, key: str, parts: Parts) -> None:
         """Refuse, since a recording does not change."""
@@ -252,8 +239,7 @@ def _trainings(by_round: dict[int, list[RecordedMessage]], node: str) -> dict[in
     chosen: dict[int, RecordedMessage] = {}
     for round, candidates in by_round.items():
         by_content = {
-            (message.sent.sha256, message.reply and message.reply.sha256): message
-            for message in reversed(candidates)
+            (message.sent.sha256, message.reply and message.reply.sha256): message for message in reversed(candidates)
         }
         messages = list(by_content.values())
         answered = [message for message in messages if message.reply is not None]
@@ -299,9 +285,7 @@ def by_position(names: Sequence[str]) -> bool:
     return bool(names) and list(names) == [str(index) for index in range(len(names))]
 
 
-def fit(
-    arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays"
-) -> Parts:
+def fit(arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays") -> Parts:
     """Trainable parameters and buffers of the network from recorded arrays; refused by name where they do not fit.
 
     `widen` accepts half precision for a network of full precision; `what` names the arrays in messages.

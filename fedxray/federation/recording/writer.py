@@ -286,11 +286,7 @@ def pack(arrays: Arrays) -> bytes:
             expected = f"numbers of {', '.join(sorted(DTYPES.values()))}"
             raise BadInput(f"array {name!r}", expected=expected, got=value.dtype, remedy="Convert it.")
         start, end = end, end + value.nbytes
-        header[name] = {
-            "dtype": DTYPES[value.dtype.str],
-            "shape": list(value.shape),
-            "data_offsets": [start, end],
-        }
+        header[name] = {"dtype": DTYPES[value.dtype.str], "shape": list(value.shape), "data_offsets": [start, end]}
         pieces.append(value.reshape(-1).view(np.uint8).data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

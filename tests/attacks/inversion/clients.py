@@ -25,14 +25,10 @@ def small_net(
 def examples(count: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Random inputs [count, 1, 4, 4] with class numbers."""
     source = torch.Generator().manual_seed(count)
-    return torch.randn(count, 1, 4, 4, generator=source, dtype=dtype), torch.randint(
-        3, (count,), generator=source
-    )
+    return torch.randn(count, 1, 4, 4, generator=source, dtype=dtype), torch.randint(3, (count,), generator=source)
 
 
-def plain_update(
-    model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, schedule: Schedule
-) -> dict[str, Tensor]:
+def plain_update(model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, schedule: Schedule) -> dict[str, Tensor]:
     """What a client sends, by an ordinary training loop in place."""
     own = copy.deepcopy(model)
     start = {name: value.detach().clone() for name, value in own.named_parameters()}

@@ -34,14 +34,7 @@ def client_view(
     order = draw_schedule(count, recipe, torch.Generator().manual_seed(seed))
     update = plain_update(model, x, y, recipe, order)
     view = view_of_update(
-        model,
-        update,
-        shape=(1, 4, 4),
-        classes=CLASSES,
-        recipe=recipe,
-        examples=count,
-        kind=recipe.kind,
-        **grants,
+        model, update, shape=(1, 4, 4), classes=CLASSES, recipe=recipe, examples=count, kind=recipe.kind, **grants
     )
     return view, x, y, order
 

@@ -66,25 +66,15 @@ def test_the_distance_by_hand(match: Any) -> None:
     guess, model, sent = images(2, 4), net(), view.observations[0].update
     nn.functional.cross_entropy(model(guess), y).backward()
     expected = 0.0
-    groups = [
-        ["0.weight"],
-        ["1.weight", "1.bias"],
-        ["3.weight"],
-        ["4.weight", "4.bias"],
-        ["7.weight", "7.bias"],
-    ]
-    for weight, names in zip(
-        [1.0, 1.0, 2.0, 1.0, 1.0], groups, strict=True
-    ):  # two convolutions, one linear layer
+    groups = [["0.weight"], ["1.weight", "1.bias"], ["3.weight"], ["4.weight", "4.bias"], ["7.weight", "7.bias"]]
+    for weight, names in zip([1.0, 1.0, 2.0, 1.0, 1.0], groups, strict=True):  # two convolutions, one linear layer
         mine = torch.cat([-model.get_parameter(name).grad.reshape(-1) for name in names])  # type: ignore[union-attr]
         theirs = torch.cat([sent[name].reshape(-1) for name in names]) / ONE_STEP.learning_rate
         apart = 1 - nn.functional.cosine_similarity(mine, theirs, dim=0) if match == "cosine" else (
             ((mine - theirs) ** 2).sum()
         )  # fmt: skip
         expected += weight * float(apart)
-    assert attack._round_loss(view, view.observations[0], y)(guess).item() == pytest.approx(
-        expected, rel=1e-3
-    )
+    assert attack._round_loss(view, view.observations[0], y)(guess).item() == pytest.approx(expected, rel=1e-3)
 
 
 def test_squared_differences_are_in_squares_of_the_unit() -> None:
@@ -121,16 +111,8 @@ def test_total_variation_counts_as_told() -> None:
 
 
 def test_optimisers_and_refusals() -> None:
-    assert isinstance(Agic().method(), SignedAdam) and Agic(optimiser="adam").method() == Adam(
-        steps=1000, lr=0.1
-    )
-    for wrong in (
-        {"match": "l1"},
-        {"at": "middle"},
-        {"optimiser": "sgd"},
-        {"total_variation": -1.0},
-        {"steps": 0},
-    ):
+    assert isinstance(Agic().method(), SignedAdam) and Agic(optimiser="adam").method() == Adam(steps=1000, lr=0.1)
+    for wrong in ({"match": "l1"}, {"at": "middle"}, {"optimiser": "sgd"}, {"total_variation": -1.0}, {"steps": 0}):
         with pytest.raises(BadInput):
             Agic(**wrong)  # type: ignore[arg-type]
 

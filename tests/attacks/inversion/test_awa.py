@@ -50,14 +50,7 @@ def seen(case: str = "case1", count: int = 2, **grants: Any) -> tuple[View, Tens
     x, y, recipe = images(count), torch.arange(count) % CLASSES, CASES[case]
     schedule = draw_schedule(count, recipe, torch.Generator().manual_seed(0))
     update = plain_update(net(), x, y, recipe, schedule)
-    given = {
-        "shape": (1, 4, 4),
-        "classes": CLASSES,
-        "examples": count,
-        "kind": "weights",
-        "labels": y,
-        **grants,
-    }
+    given = {"shape": (1, 4, 4), "classes": CLASSES, "examples": count, "kind": "weights", "labels": y, **grants}
     return view_of_update(net(), update, recipe=recipe, **given), x, y
 
 
@@ -89,17 +82,9 @@ def test_every_case_gets_its_own_numbers_and_makes_way(case: str) -> None:
     evidence = run(view, steps=40)
     weights_used = evidence.facts["weights"]
     assert evidence.facts["case"] == case_of(CASES[case], 2) == case
-    assert evidence.facts["taken"] == {
-        "case": case,
-        **({"epoch": 1} if case == "case4" else {}),
-        **weights_used,
-    }
-    assert AwaWeights(**weights_used) == PRESETS[case] and evidence.facts["epoch"] == (
-        1 if case == "case4" else None
-    )
-    assert (
-        evidence.facts["own_loss"] == [min(evidence.curve)] and min(evidence.curve) < 0.5 * evidence.curve[0]
-    )
+    assert evidence.facts["taken"] == {"case": case, **({"epoch": 1} if case == "case4" else {}), **weights_used}
+    assert AwaWeights(**weights_used) == PRESETS[case] and evidence.facts["epoch"] == (1 if case == "case4" else None)
+    assert evidence.facts["own_loss"] == [min(evidence.curve)] and min(evidence.curve) < 0.5 * evidence.curve[0]
 
 
 def test_the_loss_and_its_slope_by_hand() -> None:
@@ -131,17 +116,13 @@ def test_without_weights_it_is_the_loss_of_dlg(case: str) -> None:
             value = loss({"inputs": guess})
             slopes.append((value.item(), torch.autograd.grad(value, guess)[0]))
         assert slopes[0][0] == pytest.approx(slopes[1][0], rel=1e-4)
-        torch.testing.assert_close(
-            slopes[0][1], slopes[1][1], rtol=1e-3, atol=float(slopes[1][1].abs().max()) / 1e4
-        )
+        torch.testing.assert_close(slopes[0][1], slopes[1][1], rtol=1e-3, atol=float(slopes[1][1].abs().max()) / 1e4)
 
 
 def test_without_weights_its_way_is_that_of_dlg() -> None:
     view, _, _ = seen()
     ours = run(view, preset="none", steps=12)
-    theirs = Dlg(reading="song", unit="rate", start="uniform", box=True, steps=12).run(
-        view, generator=fork(1, "test")
-    )
+    theirs = Dlg(reading="song", unit="rate", start="uniform", box=True, steps=12).run(view, generator=fork(1, "test"))
     assert ours.curve == pytest.approx(theirs.curve, rel=1e-3)
     torch.testing.assert_close(ours.tensors["inputs"], theirs.tensors["inputs"], atol=1e-2, rtol=0)
 
@@ -266,9 +247,7 @@ def test_adams_epsilon_holds_back_what_is_matched_as_sent() -> None:
     tiny = replace(CASES["case1"], learning_rate=1e-5)
     update = plain_update(net(), x, y, tiny, draw_schedule(2, tiny, torch.Generator().manual_seed(0)))
     slow = replace(
-        view,
-        observations=(replace(view.observations[0], update=update),),
-        grants=replace(view.grants, recipe=tiny),
+        view, observations=(replace(view.observations[0], update=update),), grants=replace(view.grants, recipe=tiny)
     )
     moved = {}
     for unit in ("sent", "rate"):

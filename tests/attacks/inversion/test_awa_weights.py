@@ -49,15 +49,11 @@ def test_enhanced_weights_are_constants_to_the_slope() -> None:
     update = match.work.client.update(guess, y)
     fixed = match.tensor_weights(update)
     assert len(set(fixed.values())) > 2 and 70.0 in fixed.values(), "some layers are enhanced, some are not"
-    apart = {
-        name: (((value - match.work.aim[name]) / match.size) ** 2).sum() for name, value in update.items()
-    }
+    apart = {name: (((value - match.work.aim[name]) / match.size) ** 2).sum() for name, value in update.items()}
     expected = torch.autograd.grad(sum(fixed[name] * one for name, one in apart.items()), guess)[0]
     value = match({"inputs": guess})
     found = torch.autograd.grad(value, guess)[0]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=float(expected.abs().max()) / 1e5)
-    assert value.item() == pytest.approx(sum(one.item() for one in apart.values()), rel=1e-4), (
-        "without weights"
-    )
+    assert value.item() == pytest.approx(sum(one.item() for one in apart.values()), rel=1e-4), "without weights"
     ramp_only = replace(match, weights=replace(match.weights, p_mean=0.0))({"inputs": guess})
     assert not torch.allclose(torch.autograd.grad(ramp_only, guess)[0], found, rtol=1e-2)

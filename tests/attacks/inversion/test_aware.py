@@ -83,9 +83,7 @@ def view_of(transcript: Transcript, truth: Truth, *, aware: bool, client: int = 
 def misfit(view: View, x: Tensor, y: Tensor) -> float:
     """How far the update of these records is from the one seen, as this attacker measures it, in its length."""
     client, aim = replayed(view, observation_at(view, "first"), len(x), "batch")
-    found = squared_l2(client.update(x, y), aim) / squared_l2(
-        aim, {name: 0 * value for name, value in aim.items()}
-    )
+    found = squared_l2(client.update(x, y), aim) / squared_l2(aim, {name: 0 * value for name, value in aim.items()})
     return float(found.detach())
 
 
@@ -132,10 +130,7 @@ def test_under_known_noise_all_entries_count_alike_and_their_length_as_before() 
         found[aware] = objective(view, Dlf(), made).distance
     nothing = {name: 0 * value for name, value in aim.items()}
     by_tensor = {
-        aware: {
-            name: float(distance(aim, {**aim, name: nothing[name]}) / aim[name].square().sum())
-            for name in aim
-        }
+        aware: {name: float(distance(aim, {**aim, name: nothing[name]}) / aim[name].square().sum()) for name in aim}
         for aware, distance in found.items()
     }
     assert len({round(one, 9) for one in by_tensor[True].values()}) == 1 < len(set(by_tensor[False].values()))
@@ -149,9 +144,7 @@ def test_the_noise_of_steps_adds_up_over_a_round() -> None:
     client, _ = replayed(view, observation_at(view, "first"), 4, "batch")
     assert update_variance(known, client) == pytest.approx(0.5 + 6 * 0.01 * 4.0)
     heavy = replace(client, recipe=replace(client.recipe, momentum=0.5))
-    assert update_variance(known, heavy) == pytest.approx(
-        0.5 + 0.01 * 4.0 * sum((2 - 0.5**k) ** 2 for k in range(6))
-    )
+    assert update_variance(known, heavy) == pytest.approx(0.5 + 0.01 * 4.0 * sum((2 - 0.5**k) ** 2 for k in range(6)))
     single = replace(client, recipe=Recipe(algorithm="fedsgd"))
     assert update_variance(known, single) == pytest.approx(4.5)
 

@@ -10,13 +10,7 @@ from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.curious_client import (
-    CuriousClient,
-    CuriousClientOracle,
-    enlarged,
-    own_guesses,
-    valid,
-)
+from fedxray.attacks.inversion.curious_client import CuriousClient, CuriousClientOracle, enlarged, own_guesses, valid
 from fedxray.data.dataset import Records, Space
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
@@ -55,9 +49,7 @@ def test_fedsgd_is_the_servers_attack_on_the_same_images() -> None:
     of_sum = attacked(server_view(transcript, truth))
     whole = replace(federation((5,), FEDSGD), clients=(joined(truth),))
     single, alone = simulate(whole, seed=0)
-    view = roles.server(
-        single, client=0, grants=disclose(alone, ("recipe", "examples", "label-counts"), client=0)
-    )
+    view = roles.server(single, client=0, grants=disclose(alone, ("recipe", "examples", "label-counts"), client=0))
     of_one = attacked(view)
     assert torch.allclose(of_sum.tensors["inputs"], of_one.tensors["inputs"], atol=1e-4)
     assert of_sum.curve == pytest.approx(of_one.curve, rel=1e-4, abs=1e-7)
@@ -93,12 +85,7 @@ def test_own_images_are_matched_within_their_class() -> None:
     assert mine.tolist() == [False, True, False] and own_facts["own_psnr"] == pytest.approx(100.0)
     assert own_facts["own_error"] == pytest.approx(0, abs=1e-9)
     mine, own_facts = own_guesses(guess[:2], labels[:2], Records(white[None], torch.tensor([1])), space)
-    assert not mine.any() and own_facts == {
-        "own_images": 1,
-        "own_found": 0,
-        "own_psnr": 0.0,
-        "own_error": 1.0,
-    }
+    assert not mine.any() and own_facts == {"own_images": 1, "own_found": 0, "own_psnr": 0.0, "own_error": 1.0}
     other = Records(white[None], torch.tensor([1]))  # the likest guess is of another class, and is not taken
     mine, own_facts = own_guesses(torch.stack([white, black]), torch.tensor([0, 1]), other, space)
     assert mine.tolist() == [False, True] and own_facts["own_found"] == 1
@@ -112,9 +99,7 @@ def test_own_images_are_matched_within_their_class() -> None:
 def test_a_wrong_learning_rate_fits_worse() -> None:
     transcript, truth = run((2, 2), FEDAVG)
     view = client_view(transcript, truth)
-    known, wrong = (
-        attacked(view, own_share="recover", steps=150, assumed_learning_rate=rate) for rate in (0.03, 0.3)
-    )
+    known, wrong = (attacked(view, own_share="recover", steps=150, assumed_learning_rate=rate) for rate in (0.03, 0.3))
     assert known.facts["own_psnr"] > wrong.facts["own_psnr"] + 10
 
 
@@ -145,9 +130,7 @@ def test_of_one_local_step_the_oracle_finds_the_same() -> None:
     recipe = replace(FEDAVG, epochs=1, learning_rate=0.4)
     transcript, truth = run((2, 1, 2), recipe)
     mixed = replace(truth, train=tuple(replace(one, y=one.y.flip(0)) for one in truth.train[::-1]))
-    grouped = disclose(
-        mixed, ORACLE, client=None
-    )  # clients and labels in another order than they were drawn in
+    grouped = disclose(mixed, ORACLE, client=None)  # clients and labels in another order than they were drawn in
     view = roles.secure_aggregation(transcript, grants=grouped)
     bound = CuriousClientOracle(steps=40, latent=1).run(view, generator=fork(1, "test"))
     plain = attacked(server_view(transcript, truth), steps=40)

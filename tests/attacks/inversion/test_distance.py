@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from fedxray.attacks.inversion.distance import DISTANCES, cosine, cosine_by_layer, l1, squared_l2, squares

@@ -39,9 +39,7 @@ def leaky_view(recipe: Recipe, order: Schedule | None = None) -> tuple[View, Ten
     model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(128, 6))
     drawn = torch.rand(3, 1, 2, 2, generator=torch.Generator().manual_seed(5))
     x, y = nn.functional.interpolate(drawn, size=(4, 4), mode="bilinear"), torch.tensor([1, 3, 5])
-    update = plain_update(
-        model, x, y, recipe, order or draw_schedule(3, recipe, torch.Generator().manual_seed(1))
-    )
+    update = plain_update(model, x, y, recipe, order or draw_schedule(3, recipe, torch.Generator().manual_seed(1)))
     given = {"shape": (1, 4, 4), "classes": 6, "recipe": recipe, "examples": 3, "kind": recipe.kind}
     return view_of_update(model, update, **given, labels=y), x
 
@@ -132,9 +130,7 @@ def test_restarts_are_chosen_by_the_own_loss() -> None:
     found = DlfNoPrior(steps=8, restarts=3).run(view, generator=fork(1), report=reported_steps.append)
     losses = found.facts["own_loss"]
     assert len(set(losses)) == 3 and losses[found.facts["restart"]] == min(losses)
-    assert (
-        reported_steps[-1].done == reported_steps[-1].total == 24 and reported_steps[0].what == "dlf-no-prior"
-    )
+    assert reported_steps[-1].done == reported_steps[-1].total == 24 and reported_steps[0].what == "dlf-no-prior"
 
 
 def test_the_labels_of_every_step_are_used_where_granted() -> None:
@@ -229,9 +225,7 @@ def test_long_rounds_are_replayed_in_segments_with_the_same_result(monkeypatch: 
 def test_an_update_that_is_not_finite_is_an_outcome() -> None:
     view, *_ = client_view(ROUND, labels=LABELS)
     seen = view.observations[0]
-    broken = replace(
-        view, observations=(replace(seen, update={k: v * float("nan") for k, v in seen.update.items()}),)
-    )
+    broken = replace(view, observations=(replace(seen, update={k: v * float("nan") for k, v in seen.update.items()}),))
     evidence = attacked(Dlf(steps=5), broken)
     assert evidence.status == "diverged" and bool(torch.isfinite(evidence.tensors["inputs"]).all())
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from fedxray.adversary.view import View
@@ -74,13 +73,10 @@ def test_the_truth_in_its_own_order_matches_exactly(recipe: Recipe, count: int, 
 
 @pytest.mark.parametrize("batch", [2, 4, "all"])
 def test_with_one_epoch_three_attacks_are_one_and_two_are_another(batch: int | str) -> None:
-    view, *_ = client_view(
-        Recipe(batch_size=batch, learning_rate=0.1), labels=torch.tensor([0, 1, 2, 0, 1, 2])
-    )
+    view, *_ = client_view(Recipe(batch_size=batch, learning_rate=0.1), labels=torch.tensor([0, 1, 2, 0, 1, 2]))
     start = torch.randn(1, 6, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     found = {
-        way: slope(simulated(view, way)[1], start)
-        for way in ("dlf", "no prior", "shared", "fedsgd-epoch", "fedsgd")
+        way: slope(simulated(view, way)[1], start) for way in ("dlf", "no prior", "shared", "fedsgd-epoch", "fedsgd")
     }
     for same in (("dlf", "no prior", "shared"), ("fedsgd-epoch", "fedsgd")):
         for other in same[1:]:
@@ -94,9 +90,7 @@ def test_with_one_batch_shared_is_fedsgd_epoch(epochs: int) -> None:
     recipe = Recipe(epochs=epochs, batch_size="all", learning_rate=0.3)
     view, *_ = client_view(recipe, labels=torch.tensor([0, 1, 2, 0, 1, 2]))
     start = torch.randn(1, 6, 1, 4, 4, generator=torch.Generator().manual_seed(1))
-    shared, epoch, fedsgd = (
-        slope(simulated(view, way)[1], start) for way in ("shared", "fedsgd-epoch", "fedsgd")
-    )
+    shared, epoch, fedsgd = (slope(simulated(view, way)[1], start) for way in ("shared", "fedsgd-epoch", "fedsgd"))
     assert shared[0] == epoch[0] and torch.equal(shared[1], epoch[1])
     assert abs(fedsgd[0] - shared[0]) > 1e-6
 
@@ -132,9 +126,7 @@ def test_the_loss_against_plain_sums(epochs: int, batch: int, count: int) -> Non
     assert one_round.batches == epochs * -(-count // batch)
     x = torch.randn(epochs, count, 1, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for step in (0, 4, 9, 15):
-        assert slope(loss, x, step)[0] == pytest.approx(
-            slow_loss(view, x, labels, recipe, step, 10), rel=1e-9
-        )
+        assert slope(loss, x, step)[0] == pytest.approx(slow_loss(view, x, labels, recipe, step, 10), rel=1e-9)
 
 
 def test_the_weight_of_the_match_rises_until_half_of_the_steps() -> None:
@@ -194,9 +186,7 @@ def test_segments_begin_where_the_graph_would_be_too_large() -> None:
 def test_the_labels_stand_in_the_order_asked_for() -> None:
     counts, labels = torch.tensor([2, 3, 1]), torch.tensor([2, 0, 1, 1, 0, 1])
     recipe = Recipe(batch_size=2)
-    counted, named = (
-        client_view(recipe, **grant)[0] for grant in ({"label_counts": counts}, {"labels": labels})
-    )
+    counted, named = (client_view(recipe, **grant)[0] for grant in ({"label_counts": counts}, {"labels": labels}))
 
     def ordered(view: View, order: str, seed: int = 0) -> list[int]:
         return what_is_known(view, Dlf(label_order=order), context(seed)).labels.tolist()
@@ -207,9 +197,7 @@ def test_the_labels_stand_in_the_order_asked_for() -> None:
     orders = {tuple(ordered(counted, "given", seed)) for seed in range(8)}
     assert len(orders) > 3 and all(sorted(order) == [0, 0, 1, 1, 1, 2] for order in orders)
     guessed = what_is_known(client_view(recipe)[0], Dlf(), context())
-    assert guessed.facts["labels"] == "labels-dlf" and guessed.labels.tolist() == sorted(
-        guessed.labels.tolist()
-    )
+    assert guessed.facts["labels"] == "labels-dlf" and guessed.labels.tolist() == sorted(guessed.labels.tolist())
 
 
 @pytest.mark.parametrize("way", ["shared", "fedsgd-epoch", "fedsgd"])
@@ -220,9 +208,7 @@ def test_the_loss_of_the_baselines_against_plain_sums(way: str) -> None:
     one_round, loss = simulated(view, way, total_variation=0.0, clip=0.0, match="l2")
     x = torch.randn(1, 6, 1, 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     large = replace(recipe, batch_size="all", learning_rate=0.6)
-    slow = {"shared": recipe, "fedsgd-epoch": large, "fedsgd": replace(large, epochs=1, learning_rate=1.8)}[
-        way
-    ]
+    slow = {"shared": recipe, "fedsgd-epoch": large, "fedsgd": replace(large, epochs=1, learning_rate=1.8)}[way]
     guess = plain_update(view.model, x[0], labels, slow, straight_schedule(6, slow))
     seen = view.observations[0].update
     match = sum(float(((seen[name] - guess[name]) ** 2).sum()) for name in seen) / recipe.learning_rate**2
@@ -239,9 +225,7 @@ def test_a_sum_of_alike_clients_is_simulated_in_as_many_steps_as_each_took(way: 
     sets = one_round.sets
     update = one_round.client.update(x.repeat(4 * sets, 1, 1, 1), y.repeat(4 * sets))
     length = sum(float((one_round.unit * one).detach().square().sum()) for one in update.values())
-    assert length / sum(float(one.square().sum()) for one in one_round.aim.values()) == pytest.approx(
-        1, abs=0.4
-    )
+    assert length / sum(float(one.square().sum()) for one in one_round.aim.values()) == pytest.approx(1, abs=0.4)
     assert len(one_round.client.sizes) == {"dlf": 6, "shared": 6, "fedsgd-epoch": 2, "fedsgd": 1}[way]
 
 
@@ -259,14 +243,10 @@ def test_with_a_cosine_the_other_terms_are_a_share_of_the_squared_length_of_the_
         for name, value in view.observations[0].update.items()
     )
     assert held[match] == pytest.approx(held[BY_DEPTH] / (length / 6), rel=1e-6)
-    assert slope(bare[match], x)[0] == pytest.approx(
-        2 ** (1 / 200) * float(distance_of(bare[match], x)), rel=1e-9
-    )
+    assert slope(bare[match], x)[0] == pytest.approx(2 ** (1 / 200) * float(distance_of(bare[match], x)), rel=1e-9)
 
 
 def distance_of(loss: Objective, x: Tensor) -> Tensor:
     one_round = loss.simulation
     update = one_round.client.update(x.flatten(0, 1), one_round.labels)
-    return loss.distance(
-        {name: one_round.unit * value for name, value in update.items()}, one_round.aim
-    ).detach()
+    return loss.distance({name: one_round.unit * value for name, value in update.items()}, one_round.aim).detach()

@@ -79,10 +79,7 @@ def test_two_images_with_soft_labels() -> None:
 
 def soft_gradient(model: nn.Module, x: Tensor, probabilities: Tensor) -> dict[str, Tensor]:
     own = copy.deepcopy(model)
-    rows = [
-        -(p * functional.log_softmax(own(one[None])[0], 0)).sum()
-        for one, p in zip(x, probabilities, strict=True)
-    ]
+    rows = [-(p * functional.log_softmax(own(one[None])[0], 0)).sum() for one, p in zip(x, probabilities, strict=True)]
     torch.stack(rows).mean().backward()
     return {name: value.grad for name, value in own.named_parameters() if value.grad is not None}
 
@@ -130,8 +127,7 @@ def test_the_rate_as_unit_takes_the_learning_rate_out() -> None:
     x, y = images(3), torch.tensor([0, 2, 2])
     view, guess = view_of(x, y, RECIPE, labels=y), {"inputs": images(3, 4)}
     sent, rate = (
-        matching_loss(view, view.observations[0], 3, y, unit, "batch")(guess).item()
-        for unit in ("sent", "rate")
+        matching_loss(view, view.observations[0], 3, y, unit, "batch")(guess).item() for unit in ("sent", "rate")
     )
     assert rate == pytest.approx(sent / RECIPE.learning_rate**2, rel=1e-4)
 

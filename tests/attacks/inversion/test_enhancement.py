@@ -7,8 +7,7 @@ import statistics
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from fedxray.attacks.inversion.layer_weights import (
@@ -23,9 +22,7 @@ from fedxray.attacks.inversion.layer_weights import (
 from fedxray.params import parameters_of
 from tests.attacks.inversion.clients import examples, small_net
 
-LAYERS = tuple(
-    Layer(module=name, kind="conv", tensors=(f"{name}.weight", f"{name}.bias")) for name in "abcde"
-)
+LAYERS = tuple(Layer(module=name, kind="conv", tensors=(f"{name}.weight", f"{name}.bias")) for name in "abcde")
 
 
 def update(seed: int = 0) -> dict[str, Tensor]:

@@ -35,18 +35,14 @@ from fedxray.params import buffers_of, parameters_of
 from fedxray.seeds import fork
 
 CLASSES = 5
-SPACE = Space(
-    kind="image", shape=(1, 4, 4), target="classification", classes=tuple(str(n) for n in range(CLASSES))
-)
+SPACE = Space(kind="image", shape=(1, 4, 4), target="classification", classes=tuple(str(n) for n in range(CLASSES)))
 ONE_STEP = Recipe(algorithm="fedsgd")
 
 
 def net(norm: bool = True, momentum: float | None = 0.1) -> nn.Module:
     torch.manual_seed(0)
     middle: list[nn.Module] = [nn.BatchNorm2d(6, momentum=momentum)] if norm else []
-    more: list[nn.Module] = (
-        [nn.Conv2d(6, 4, 3, padding=1), nn.BatchNorm2d(4, momentum=momentum)] if norm else []
-    )
+    more: list[nn.Module] = [nn.Conv2d(6, 4, 3, padding=1), nn.BatchNorm2d(4, momentum=momentum)] if norm else []
     last = nn.Linear(64 if norm else 96, CLASSES)
     return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), *middle, nn.ReLU(), *more, nn.Flatten(), last)
 
@@ -56,9 +52,7 @@ def images(count: int, seed: int = 0) -> Tensor:
     return nn.functional.interpolate(drawn, size=(4, 4), mode="bilinear")
 
 
-def view_of(
-    model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe = ONE_STEP, grants: tuple[str, ...] = ()
-) -> View:
+def view_of(model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe = ONE_STEP, grants: tuple[str, ...] = ()) -> View:
     federation = Federation(space=SPACE, clients=(Records(x, y),), model=model, recipe=recipe)
     transcript, truth = simulate(federation, seed=1)
     names = ["recipe", "examples", *grants]
@@ -179,9 +173,7 @@ def test_matching_is_the_best_of_all_orders_within_a_label() -> None:
     def apart(order: Any) -> float:
         return float(((left - right[list(order)]) ** 2).sum())
 
-    allowed = [
-        o for o in itertools.permutations(range(5)) if all(labels[i] == labels[j] for i, j in enumerate(o))
-    ]
+    allowed = [o for o in itertools.permutations(range(5)) if all(labels[i] == labels[j] for i, j in enumerate(o))]
     assert apart(found.tolist()) == pytest.approx(min(apart(order) for order in allowed))
 
 

@@ -32,9 +32,7 @@ def seen_by_server(
     model, (x, y) = small_net(torch.float64), examples(count, torch.float64)
     schedule = order or draw_schedule(count, recipe, torch.Generator().manual_seed(1))
     update = plain_update(model, x, y, recipe, schedule)
-    view = view_of_update(
-        model, update, shape=(1, 4, 4), classes=3, recipe=recipe, examples=count, kind="weights"
-    )
+    view = view_of_update(model, update, shape=(1, 4, 4), classes=3, recipe=recipe, examples=count, kind="weights")
     return view, x, y, schedule
 
 
@@ -98,11 +96,7 @@ def first_epoch(recipe: Recipe) -> tuple[Params, Params, float]:
     steps = schedule.steps // recipe.epochs
     real = plain_update(view.model, x, y, replace(recipe, epochs=1), Schedule(schedule.index[:steps]))
     client, aim = replayed(view, view.observations[0], 4, "batch")
-    return (
-        one_epoch(client, aim, view.observations[0].update, 1)[1],
-        real,
-        length(view.observations[0].update),
-    )
+    return (one_epoch(client, aim, view.observations[0].update, 1)[1], real, length(view.observations[0].update))
 
 
 @pytest.mark.parametrize("scenario", [2, 4])
@@ -122,9 +116,7 @@ def test_with_momentum_and_full_batches_the_error_is_of_second_order_too() -> No
         guessed, real, _ = first_epoch(replace(SCENARIOS[2], learning_rate=rate, momentum=0.9))
         gaps.append(distance(guessed, real))
     assert gaps[0] > 1e-9 and gaps[0] / gaps[1] == pytest.approx(4, rel=0.1)
-    assert share_after(replace(SCENARIOS[2], momentum=0.9), 1, 1) == pytest.approx(
-        1 / (1 + 1.9 + 2.71 + 3.439)
-    )
+    assert share_after(replace(SCENARIOS[2], momentum=0.9), 1, 1) == pytest.approx(1 / (1 + 1.9 + 2.71 + 3.439))
 
 
 def test_with_full_batches_the_exact_map_and_the_interpolated_one_differ_in_second_order() -> None:

@@ -5,8 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from fedxray import imaging
@@ -14,9 +13,7 @@ from fedxray.attacks.inversion.dlf import Dlf, averaged, matched_to_first
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 
-SPACE = Space(
-    kind="image", shape=(1, 6, 6), target="classification", classes=("a", "b"), mean=(0.5,), std=(0.2,)
-)
+SPACE = Space(kind="image", shape=(1, 6, 6), target="classification", classes=("a", "b"), mean=(0.5,), std=(0.2,))
 
 
 def pictures(count: int, seed: int = 0, side: int = 6) -> Tensor:

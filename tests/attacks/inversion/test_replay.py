@@ -4,8 +4,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -77,9 +76,7 @@ def test_the_gradient_in_inputs_and_soft_labels_is_the_finite_difference(recipe:
     model = small_net(torch.float64)
     x, _ = examples(3, torch.float64)
     logits = torch.randn(3, 3, dtype=torch.float64)
-    client = replay(
-        model, parameters_of(model), recipe, draw_schedule(3, recipe, torch.Generator().manual_seed(2))
-    )
+    client = replay(model, parameters_of(model), recipe, draw_schedule(3, recipe, torch.Generator().manual_seed(2)))
 
     def outputs(guess: Tensor, soft: Tensor) -> tuple[Tensor, ...]:
         return tuple(client.update(guess, soft.softmax(-1)).values())

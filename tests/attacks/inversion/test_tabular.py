@@ -29,9 +29,7 @@ REGION = ((-1.0, -0.5), (2.0, -0.5), (-1.0, 1.5))  # standardised one-hot withou
 COLUMNS = (
     Column(name="region", kind="categorical", positions=(1, 2), categories=("a", "b", "c"), codes=REGION),
     Column(name="age", kind="continuous", positions=(3,), low=-2.0, high=3.0),
-    Column(
-        name="smoker", kind="categorical", positions=(0,), categories=("no", "yes"), codes=((-0.5,), (2.0,))
-    ),
+    Column(name="smoker", kind="categorical", positions=(0,), categories=("no", "yes"), codes=((-0.5,), (2.0,))),
     Column(name="weight", kind="continuous", positions=(4,), low=-1.0, high=1.0),
 )
 
@@ -45,18 +43,14 @@ def rows(count: int, seed: int = 0) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     region = torch.tensor(REGION)[torch.randint(3, (count,), generator=draw)]
     smoker = torch.tensor([[-0.5], [2.0]])[torch.randint(2, (count,), generator=draw)]
-    age, weight = (
-        torch.rand(count, 1, generator=draw) * wide + low for wide, low in ((5.0, -2.0), (2.0, -1.0))
-    )
+    age, weight = (torch.rand(count, 1, generator=draw) * wide + low for wide, low in ((5.0, -2.0), (2.0, -1.0)))
     return torch.cat([smoker, region, age, weight], 1)
 
 
 def targets(count: int, target: str) -> Tensor:
     draw = torch.Generator().manual_seed(9)
     return (
-        torch.randint(3, (count,), generator=draw)
-        if target == "classification"
-        else torch.randn(count, generator=draw)
+        torch.randint(3, (count,), generator=draw) if target == "classification" else torch.randn(count, generator=draw)
     )
 
 
@@ -106,9 +100,7 @@ def test_numbers_stay_in_their_range_and_scores_are_free() -> None:
     assert numbers.min(0).values.tolist() == [-2.0, -1.0] and numbers.max(0).values.tolist()[1] == 1.0
     far = {name: value * 100 for name, value in start.items()}
     moved = parameters.project(far)
-    assert float(moved[NUMBERS].max()) == 3.0 and torch.equal(
-        moved["category region"], far["category region"]
-    )
+    assert float(moved[NUMBERS].max()) == 3.0 and torch.equal(moved["category region"], far["category region"])
 
 
 def test_pooling_takes_the_median_and_the_mean_probability() -> None:
@@ -138,10 +130,7 @@ def test_labels_can_be_granted_or_sought_with_the_rows() -> None:
     assert sorted(target.tensors["targets"].tolist()) == sorted(targets(2, "regression").tolist())
     sought = attacked(view_of(1), jointly=True, match="l2")
     assert sought.facts["labels"] == "sought with the rows"
-    assert (
-        sought.tensors["targets"].tolist() == targets(1, "classification").tolist()
-        and share(sought, 1) == 1.0
-    )
+    assert sought.tensors["targets"].tolist() == targets(1, "classification").tolist() and share(sought, 1) == 1.0
 
 
 def test_several_local_steps_are_replayed() -> None:

@@ -18,9 +18,7 @@ from tests.attacks.views import view_of_update
 INPUTS = 5
 
 
-def net(
-    seed: int, *, classes: int = 7, bias: bool = True, activation: type[nn.Module] = nn.ReLU
-) -> nn.Module:
+def net(seed: int, *, classes: int = 7, bias: bool = True, activation: type[nn.Module] = nn.ReLU) -> nn.Module:
     """A small network at random weights."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(INPUTS, 40), activation(), nn.Linear(40, classes, bias=bias))

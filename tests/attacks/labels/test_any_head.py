@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from fedxray.attacks.base import Attack
@@ -75,9 +74,7 @@ def test_counts_sum_to_the_examples(head: dict[str, Any], recipe: Recipe, exampl
 @settings(max_examples=12, deadline=None)
 def test_updates_of_noise_give_counts_too(head: dict[str, Any], size: float, examples: int) -> None:
     model, draw = net(**head), torch.Generator().manual_seed(head["seed"])
-    noise = {
-        name: size * torch.randn(value.shape, generator=draw) for name, value in model.named_parameters()
-    }
+    noise = {name: size * torch.randn(value.shape, generator=draw) for name, value in model.named_parameters()}
     for kind in ("gradient", "weights"):
         view = view_of_update(
             model, noise, shape=(INPUTS,), classes=head["classes"], examples=max(1, examples), kind=kind,
@@ -96,19 +93,14 @@ def test_an_inversion_can_start_from_it(attack: Attack) -> None:
     loss = nn.functional.cross_entropy(model(torch.randn(3, 1, 4, 4)), y)
     for name, slope in zip(update, torch.autograd.grad(loss, list(model.parameters())), strict=True):
         update[name] = -0.1 * slope
-    view = view_of_update(
-        model, update, shape=(1, 4, 4), classes=4, recipe=recipe, examples=3, kind="weights"
-    )
+    view = view_of_update(model, update, shape=(1, 4, 4), classes=4, recipe=recipe, examples=3, kind="weights")
     alone = attack.run(view, generator=fork(2, "start"))
     evidence = InvertingGradients(steps=2, labels=attack).run(view, generator=fork(2, "start"))
     assert evidence.facts["labels"] == attack.name
-    assert (
-        torch.bincount(evidence.tensors["labels"], minlength=4).tolist() == alone.tensors["counts"].tolist()
-    )
+    assert torch.bincount(evidence.tensors["labels"], minlength=4).tolist() == alone.tensors["counts"].tolist()
     granted = replace(view, grants=replace(view.grants, names=("labels", "recipe"), labels=y))
     assert (
-        InvertingGradients(steps=2, labels=attack).run(granted, generator=fork(2, "start")).facts["labels"]
-        == "granted"
+        InvertingGradients(steps=2, labels=attack).run(granted, generator=fork(2, "start")).facts["labels"] == "granted"
     )
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from fedxray.attacks.base import Attack
@@ -82,29 +81,18 @@ def test_the_bias_is_always_exact_given_predictions(seed: int, classes: int, exa
     assert torch.allclose(found, torch.bincount(y, minlength=classes).double(), atol=1e-9)
 
 
-@given(
-    seed=st.integers(0, 10**6),
-    classes=st.integers(2, 9),
-    examples=st.integers(1, 30),
-    steps=st.integers(1, 9),
-)
+@given(seed=st.integers(0, 10**6), classes=st.integers(2, 9), examples=st.integers(1, 30), steps=st.integers(1, 9))
 @settings(max_examples=40, deadline=None)
 def test_raw_counts_sum_to_the_examples_whatever_the_statistics(
     seed: int, classes: int, examples: int, steps: int
 ) -> None:
     draw, y = torch.Generator().manual_seed(seed), labels(examples, classes, seed)
-    features, logits = (
-        torch.randn(examples, 6, generator=draw),
-        torch.randn(examples, classes, generator=draw),
-    )
+    features, logits = (torch.randn(examples, 6, generator=draw), torch.randn(examples, classes, generator=draw))
     gradient = slow_gradient(features, logits, y)
     pulls = torch.rand(steps, generator=draw, dtype=torch.float64) + 0.1
     gradient = replace(gradient, pulls=pulls)
     start, end = (
-        exact(
-            torch.rand(classes, generator=draw).double().softmax(0),
-            float(5 * torch.rand((), generator=draw)) + 1,
-        )
+        exact(torch.rand(classes, generator=draw).double().softmax(0), float(5 * torch.rand((), generator=draw)) + 1)
         for _ in range(2)
     )
     for source in ("rows", "bias"):
@@ -144,9 +132,7 @@ def test_against_loops_on_a_fedavg_client(seed: int) -> None:
         rows=-seen.update[head(model).weight].double() / (12 * 0.05),
         bias=None, pulls=torch.full((12,), 0.05, dtype=torch.float64), examples=15,
     )  # fmt: skip
-    assert raw_counts(gradient, *draws, LabelsDlf().places(12), "rows").tolist() == pytest.approx(
-        raw, abs=1e-6
-    )
+    assert raw_counts(gradient, *draws, LabelsDlf().places(12), "rows").tolist() == pytest.approx(raw, abs=1e-6)
     for place, attack in ((0.0, LabelsGengStart(samples=500)), (11 / 12, LabelsGengEnd(samples=500))):
         direct = raw_counts(gradient, *draws, [place], "rows")
         assert all((run(attack, view).tensors["counts"] - direct).abs() < 1)
@@ -219,13 +205,9 @@ def test_features_that_cancel_out_are_undetermined(attack: type[Attack]) -> None
         ("bias", (5.0, -4.0), False),  # it does not divide
     ],
 )
-def test_activations_on_both_sides_of_zero_are_doubted(
-    source: str, ends: tuple[float, float], undecided: bool
-) -> None:
+def test_activations_on_both_sides_of_zero_are_doubted(source: str, ends: tuple[float, float], undecided: bool) -> None:
     one = torch.ones(1, dtype=torch.float64)
-    gradient = HeadGradient(
-        rows=torch.ones(2, 3).double(), bias=torch.ones(2).double(), pulls=one, examples=4
-    )
+    gradient = HeadGradient(rows=torch.ones(2, 3).double(), bias=torch.ones(2).double(), pulls=one, examples=4)
     start, end = (exact(torch.tensor([0.5, 0.5]), value) for value in ends)
     assert ("zero" in _doubt(gradient, start, end, source)) is undecided  # type: ignore[arg-type]
 

@@ -42,9 +42,7 @@ def test_the_gradient_of_the_head_against_loops() -> None:
     slow = slow_gradient(torch.relu(model[0](x)).detach(), model(x).detach(), Y)  # type: ignore[index]
     found = head_gradient(view, "first")
     assert torch.allclose(found.rows, slow.rows, atol=1e-6)
-    assert (
-        found.bias is not None and slow.bias is not None and torch.allclose(found.bias, slow.bias, atol=1e-6)
-    )
+    assert found.bias is not None and slow.bias is not None and torch.allclose(found.bias, slow.bias, atol=1e-6)
     assert found.pulls.tolist() == [1.0] and found.examples == 6
 
 
@@ -70,9 +68,7 @@ def test_a_curious_client_takes_its_own_reply_out(weighting: str) -> None:
     end = apply_update(start, mean, recipe)
     change = {name: end[name] - value for name, value in start.items()}
     seen = replace(replies[1], update=change, contributors=None, examples=None)
-    knowledge = replace(
-        own.grants, contributors=(0, 1), examples=6, names=("contributors", "examples", "recipe")
-    )
+    knowledge = replace(own.grants, contributors=(0, 1), examples=6, names=("contributors", "examples", "recipe"))
     mine = Own(client=0, records=Records(torch.zeros(2, INPUTS), Y[:2]), observations=(replies[0],))
     view = replace(own, target=None, observations=(seen,), grants=knowledge, own=(mine,))
     found = mean_reply(view, "first").update

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from fedxray.adversary.view import View
@@ -20,16 +19,12 @@ from tests.attacks.views import view_of_update
 CLASSES = 7
 
 
-def net(
-    seed: int, *, bias: bool = True, activation: type[nn.Module] = nn.ReLU, classes: int = CLASSES
-) -> nn.Module:
+def net(seed: int, *, bias: bool = True, activation: type[nn.Module] = nn.ReLU, classes: int = CLASSES) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(5, 40), activation(), nn.Linear(40, classes, bias=bias))
 
 
-def view_of(
-    model: nn.Module, y: Tensor, recipe: Recipe | None = None, *, classes: int = CLASSES, **more: Any
-) -> View:
+def view_of(model: nn.Module, y: Tensor, recipe: Recipe | None = None, *, classes: int = CLASSES, **more: Any) -> View:
     x = torch.randn(len(y), 5)
     used = recipe or Recipe(algorithm="fedsgd")
     update = plain_update(model, x, y, used, draw_schedule(len(y), used, torch.Generator().manual_seed(0)))
@@ -82,9 +77,7 @@ def test_the_row_against_all_others_by_hand() -> None:
     assert int(rows.sum(1).argmin()) != 2
 
 
-@pytest.mark.parametrize(
-    ("bias", "source"), [(True, "auto"), (True, "bias"), (True, "rows"), (False, "auto")]
-)
+@pytest.mark.parametrize(("bias", "source"), [(True, "auto"), (True, "bias"), (True, "rows"), (False, "auto")])
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Sigmoid, nn.Tanh])
 def test_a_single_example_is_always_right(bias: bool, source: str, activation: type[nn.Module]) -> None:
     for seed in range(15):
@@ -158,9 +151,7 @@ def test_needs_are_named() -> None:
     with pytest.raises(Refused, match="bias in the last layer"):
         counts_of(view_of(net(0, bias=False), y), source="bias")
     model = net(0)
-    no_head = {
-        name: value for name, value in view_of(model, y).observations[0].update.items() if name[0] != "2"
-    }
+    no_head = {name: value for name, value in view_of(model, y).observations[0].update.items() if name[0] != "2"}
     with pytest.raises(Refused, match="linear last layer"):
         counts_of(view_of_update(model, no_head, shape=(5,), classes=CLASSES, examples=2))
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from fedxray.attacks.labels.ilrg import LabelsIlrg, ilrg_counts
@@ -31,9 +30,7 @@ def counts_of(view: object, **settings: str) -> list[int]:
     return found
 
 
-def slow_counts(
-    rows: np.ndarray, slope: np.ndarray, weight: np.ndarray, bias: np.ndarray, examples: int
-) -> np.ndarray:
+def slow_counts(rows: np.ndarray, slope: np.ndarray, weight: np.ndarray, bias: np.ndarray, examples: int) -> np.ndarray:
     """The equations one by one, solved by normal equations of least squares."""
     classes = len(bias)
     predictions = []

@@ -32,13 +32,7 @@ from fedxray.optim import Adam, Sgd
 from fedxray.params import Params
 from fedxray.seeds import fork
 from fedxray.theory import update_matrix
-from tests.attacks.local_model.federations import (
-    active_view,
-    least_squares,
-    optimum,
-    played,
-    vector,
-)
+from tests.attacks.local_model.federations import active_view, least_squares, optimum, played, vector
 from tests.contract import worlds
 
 ACTIVE = [LocalModelSendBack(active_rounds=3), LocalModelActive(active_rounds=3)]
@@ -58,8 +52,7 @@ def test_isolation_nears_the_optimum_at_the_rate_of_the_map() -> None:
     transcript, truth = played(federation)
     view, right = active_view(transcript, truth, CLIENT), optimum(federation.clients[CLIENT])
     far = [
-        float((vector(run(LocalModelSendBack(active_rounds=k), view).tensors) - right).norm())
-        for k in (1, 2, 20, 60)
+        float((vector(run(LocalModelSendBack(active_rounds=k), view).tensors) - right).norm()) for k in (1, 2, 20, 60)
     ]
     x = design(federation.clients[CLIENT].x)
     rest = torch.eye(5, dtype=x.dtype) - update_matrix(x, learning_rate=0.05, steps=1)
@@ -77,12 +70,9 @@ def test_a_plain_step_of_one_is_sending_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pace", "sizes"),
-    [("constant", [1, 1, 1, 1, 1, 1, 1]), ("rise-and-fall", [1, 2, 3, 4, 3, 2, 1])],
+    ("pace", "sizes"), [("constant", [1, 1, 1, 1, 1, 1, 1]), ("rise-and-fall", [1, 2, 3, 4, 3, 2, 1])]
 )
-def test_it_is_adam_on_the_pseudo_gradient(
-    pace: Literal["constant", "rise-and-fall"], sizes: list[int]
-) -> None:
+def test_it_is_adam_on_the_pseudo_gradient(pace: Literal["constant", "rise-and-fall"], sizes: list[int]) -> None:
     """Against torch's own Adam fed with W (theta - theta*)."""
     federation = least_squares(4, rounds=6, epochs=2)
     transcript, truth = played(federation)
@@ -107,9 +97,7 @@ def test_every_round_of_a_trial_counts() -> None:
     tuned = run(LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3), view)
     assert plain.rounds_spent == 10 and plain.facts["rounds_of_trials"] == 0
     assert tuned.rounds_spent == 4 * (3 + 2) + 10 - 3 and tuned.facts["rounds_of_trials"] == 17
-    by_norm = run(
-        LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3, judge="norm"), view
-    )
+    by_norm = run(LocalModelActive(active_rounds=10, tune="search", trials=4, trial_rounds=3, judge="norm"), view)
     assert by_norm.rounds_spent == 10 + 3 * 3 and by_norm.facts["rounds_of_trials"] == 9
     whole = run(LocalModelActive(active_rounds=5, tune="search", trials=3), view)
     assert whole.rounds_spent == 3 * (5 + 2) and len(whole.curve) == 5
@@ -131,9 +119,7 @@ def test_the_search_keeps_what_made_the_pseudo_gradient_smallest() -> None:
     view = active_view(transcript, truth, CLIENT)
     attack = LocalModelActive(active_rounds=4, tune="search", trials=6, trial_rounds=4, judge="norm")
     found = run(attack, view)
-    again = run(
-        LocalModelActive(active_rounds=4, lr=found.facts["lr"], betas=tuple(found.facts["betas"])), view
-    )
+    again = run(LocalModelActive(active_rounds=4, lr=found.facts["lr"], betas=tuple(found.facts["betas"])), view)
     assert found.curve[-1] == pytest.approx(again.curve[-1], rel=1e-6)
     assert found.curve[-1] <= run(replace(attack, tune="recorded"), view).curve[-1] * (1 + 1e-9)
 
@@ -181,9 +167,7 @@ def test_clients_that_send_gradients_are_walked_like_those_that_send_models(
     for algorithm in ("fedavg", "fedsgd"):
         federation = least_squares(4, rounds=6, learning_rate=0.005, algorithm=algorithm)
         transcript, truth = played(federation)
-        view = replace(
-            active_view(transcript, truth, CLIENT), grants=disclose(truth, ["recipe"], client=CLIENT)
-        )
+        view = replace(active_view(transcript, truth, CLIENT), grants=disclose(truth, ["recipe"], client=CLIENT))
         found.append(run(attack, view))
     assert found[0].facts["lr"] == pytest.approx(found[1].facts["lr"])
     # Adam's epsilon is all that knows the size of a gradient.

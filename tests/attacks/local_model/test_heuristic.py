@@ -28,14 +28,10 @@ from fedxray.progress import silent
 from fedxray.seeds import fork
 
 DOUBLE = torch.float64
-EVERY_WAY = [
-    (reading, restrict) for reading in ("norm-descent", "follow-update") for restrict in ("none", "span")
-]
+EVERY_WAY = [(reading, restrict) for reading in ("norm-descent", "follow-update") for restrict in ("none", "span")]
 
 
-def made_view(
-    messages: int, parameters: int, *, pull: float = 0.4, noise: float = 0.0
-) -> tuple[View, Tensor]:
+def made_view(messages: int, parameters: int, *, pull: float = 0.4, noise: float = 0.0) -> tuple[View, Tensor]:
     """A client that pulls every model towards one point, sent models drawn at random."""
     draw = fork(0, "pull", messages, parameters)
     right = torch.randn(parameters, generator=draw, dtype=DOUBLE)
@@ -120,9 +116,7 @@ def test_the_small_network_is_the_large_one(reading: str, restrict: str) -> None
         value = ground.loss(reading)({"place": leaf})
         (small,) = torch.autograd.grad(value, leaf)
         assert float(value.detach()) == pytest.approx(float(norm.detach()), rel=1e-9)
-        wanted = (
-            slope * found.models.size if reading == "norm-descent" else -change.detach() / found.models.size
-        )
+        wanted = slope * found.models.size if reading == "norm-descent" else -change.detach() / found.models.size
         assert torch.allclose(small, ground.directions.T @ wanted, atol=1e-9)
         if restrict == "none":  # the walk could not leave these directions if it had all of them
             assert torch.allclose(ground.directions @ small, wanted, atol=1e-9)
@@ -137,9 +131,7 @@ def test_a_step_of_one_adds_the_predicted_change() -> None:
 
 
 @pytest.mark.parametrize("reading", ["norm-descent", "follow-update"])
-def test_gradients_move_the_model_by_the_recipe_s_step(
-    reading: Literal["norm-descent", "follow-update"],
-) -> None:
+def test_gradients_move_the_model_by_the_recipe_s_step(reading: Literal["norm-descent", "follow-update"]) -> None:
     """A client that sends gradients is followed as far as one that sends the models these lead to."""
     view, _ = made_view(12, 3)
     recipe = Recipe(algorithm="fedsgd", loss="mse", learning_rate=1 / 64)
@@ -179,9 +171,7 @@ def test_undetermined_when_all_messages_are_about_one_model(messages: int) -> No
     view, _ = made_view(messages, 6)
     first = view.observations[0]
     same = tuple(replace(one, start=first.start, update=first.update) for one in view.observations)
-    evidence = LocalModelHeuristic(steps=3, fit_steps=3).run(
-        replace(view, observations=same), generator=fork(0)
-    )
+    evidence = LocalModelHeuristic(steps=3, fit_steps=3).run(replace(view, observations=same), generator=fork(0))
     assert evidence.status == "undetermined" and "same model" in evidence.reason
     last = first.start["weight"] + first.update["weight"]
     assert torch.allclose(evidence.tensors["param:weight"], last)

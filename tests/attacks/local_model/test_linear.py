@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from fedxray.adversary import roles
@@ -23,18 +22,9 @@ from fedxray.errors import Refused
 from fedxray.federation.setting import Federation
 from fedxray.seeds import fork
 from fedxray.theory import messages_needed
-from tests.attacks.local_model.federations import (
-    DOUBLE,
-    least_squares,
-    optimum,
-    played,
-    vector,
-    with_messages,
-)
+from tests.attacks.local_model.federations import DOUBLE, least_squares, optimum, played, vector, with_messages
 
-BOTH = pytest.mark.parametrize(
-    "attack", [LocalModelLinear(), LocalModelLinearForward()], ids=lambda a: a.name
-)
+BOTH = pytest.mark.parametrize("attack", [LocalModelLinear(), LocalModelLinearForward()], ids=lambda a: a.name)
 CLIENT = 2
 
 
@@ -102,9 +92,7 @@ def test_undetermined_when_all_clients_take_part_in_every_round(attack: Attack) 
 @BOTH
 def test_undetermined_when_a_column_never_varies(attack: Attack) -> None:
     federation = least_squares(5, rounds=40)
-    blank = [
-        Records(one.x * torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=DOUBLE), one.y) for one in federation.clients
-    ]
+    blank = [Records(one.x * torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=DOUBLE), one.y) for one in federation.clients]
     found = run(attack, view_of(replace(federation, clients=tuple(blank))))
     assert found.status == "undetermined"
     right = optimum(blank[CLIENT])  # numpy's smallest solution has zero there; the rest is still determined
@@ -209,9 +197,7 @@ def test_the_error_halves_with_four_times_the_messages(attack: Attack) -> None:
     assert few / quiet == pytest.approx(2.0, rel=0.1)
 
 
-@given(
-    seed=st.integers(0, 1000), rows=st.integers(8, 30), columns=st.integers(1, 6), scale=st.floats(1e-4, 1e4)
-)
+@given(seed=st.integers(0, 1000), rows=st.integers(8, 30), columns=st.integers(1, 6), scale=st.floats(1e-4, 1e4))
 def test_the_fit_is_that_of_numpy(seed: int, rows: int, columns: int, scale: float) -> None:
     draw = fork(seed, "fit")
     inputs = scale * torch.randn(rows, columns, generator=draw, dtype=DOUBLE)

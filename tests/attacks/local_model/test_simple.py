@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.adversary.view import Observation, View
-from fedxray.adversary.view import ObservedModel as Seen
+from fedxray.adversary.view import Observation, ObservedModel as Seen, View
 from fedxray.attacks.evidence import model_params
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.errors import Refused
@@ -73,9 +72,9 @@ def test_a_gradient_without_a_recipe_is_refused() -> None:
 
 def test_it_is_the_targets_own_reply_or_none() -> None:
     view = two_rounds()
-    assert model_params(LastReturned().run(replace(view, target=1), generator=fork(0)))[0][
-        "weight"
-    ].tolist() == [[160.0]]
+    assert model_params(LastReturned().run(replace(view, target=1), generator=fork(0)))[0]["weight"].tolist() == [
+        [160.0]
+    ]
     with pytest.raises(Refused, match="client alone"):
         LastReturned().run(replace(view, target=2), generator=fork(0))
     with pytest.raises(Refused, match="client alone"):

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from fedxray.audit.plan.recorded import BY_ITSELF
-from fedxray.audit.recorded.describe import (
-    NOT_KNOWN,
-    heading,
-    place,
-    recordings_of,
-    shortcomings,
-    whole_facts,
-)
+from fedxray.audit.recorded.describe import NOT_KNOWN, heading, place, recordings_of, shortcomings, whole_facts
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose
 from fedxray.federation.recording.writer import open_folder, write_message
@@ -49,10 +42,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     found = facts(tmp_path, said(1), said(4, reply=bad), said(5), said(9))
     assert found["rounds_missing"] == [[1, 3], [5, 7]]
     assert shortcomings(found) == [
-        (
-            "rounds missing",
-            "1 to 3, 5 to 7 (the first is 0): the node was not picked then, or was not recorded",
-        ),
+        ("rounds missing", "1 to 3, 5 to 7 (the first is 0): the node was not picked then, or was not recorded"),
         ("recorder stopped", "no space"),
         ("message left out", "1 (train of round 3 with node 7: values that are not finite)"),
     ]
@@ -103,13 +93,7 @@ def test_what_strangers_wrote_does_not_act_upon_a_terminal() -> None:
 
 
 def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
-    reported = {
-        **WHOLE,
-        "rounds_missing": [[3, 4]],
-        "stopped": ["no space"],
-        "learnt": [1, 3],
-        "owner": BY_ITSELF,
-    }
+    reported = {**WHOLE, "rounds_missing": [[3, 4]], "stopped": ["no space"], "learnt": [1, 3], "owner": BY_ITSELF}
     found = make_document()
     for case in found["cases"][1:]:
         case["ledger"]["recording"] = dict(reported)

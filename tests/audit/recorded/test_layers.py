@@ -22,9 +22,7 @@ from tests.audit.networks import half_frozen, normed
 SPACE = Space(kind="table", shape=(3,), target="regression")
 
 
-def recording(
-    folder: Path, states: list[dict[str, Any]], *, rounded: bool = False, by_position: bool = False
-) -> None:
+def recording(folder: Path, states: list[dict[str, Any]], *, rounded: bool = False, by_position: bool = False) -> None:
     """Two rounds by the states that were sent; replies move the head alone."""
     open_folder(folder / "recording", "client")
     for round, state in enumerate(states, start=1):
@@ -34,18 +32,12 @@ def recording(
         sides = [state, back]
         if by_position:
             sides = [{str(at): value for at, value in enumerate(side.values())} for side in sides]
-        reported = Said(
-            what="train", node="1", run="1", round=round, sent=sides[0], reply=sides[1], examples=12
-        )
+        reported = Said(what="train", node="1", run="1", round=round, sent=sides[0], reply=sides[1], examples=12)
         write_message(folder / "recording", reported)
 
 
 def state_of(model: nn.Module, *names: str) -> dict[str, Any]:
-    return {
-        name: value.numpy()
-        for name, value in model.state_dict().items()
-        if not names or name.startswith(names)
-    }
+    return {name: value.numpy() for name, value in model.state_dict().items() if not names or name.startswith(names)}
 
 
 def plan(folder: Path, network: str, **transcript: Any) -> Plan:
@@ -87,8 +79,7 @@ def test_recorded_values_of_frozen_layers_are_taken(tmp_path: Path, by_position:
 def test_a_frozen_layer_of_another_shape_is_refused(tmp_path: Path) -> None:
     recording(tmp_path, [state_of(half_frozen(SPACE))])
     with pytest.raises(
-        BadInput,
-        match=r"model sent in round 0 \(Flower's round 1\): expected '0.weight' of shape \[5, 3\], as in the",
+        BadInput, match=r"model sent in round 0 \(Flower's round 1\): expected '0.weight' of shape \[5, 3\], as in the"
     ):
         prepare(plan(tmp_path, "wider"), "none", 0)
 

@@ -28,14 +28,10 @@ def test_a_short_way_along_a_gradient_lowers_the_loss_on_its_records(
     loss = ((model(torch.from_numpy(x[:8]))[:, 0] - torch.from_numpy(x[:8, 0] + 3)) ** 2).mean()
     slopes = torch.autograd.grad(loss, list(model.parameters()))
     state = {name: value.numpy() for name, value in model.state_dict().items()}
-    back = {
-        name: sign * value.numpy() for (name, _), value in zip(model.named_parameters(), slopes, strict=True)
-    }
+    back = {name: sign * value.numpy() for (name, _), value in zip(model.named_parameters(), slopes, strict=True)}
     open_folder(tmp_path / "recording", "client")
     for round in (1, 2, 3):
-        reported = Said(
-            what="train", node="1", run="1", round=round, sent=state, reply=back, examples=8, config={}
-        )
+        reported = Said(what="train", node="1", run="1", round=round, sent=state, reply=back, examples=8, config={})
         write_message(tmp_path / "recording", reported)
     plan = make_plan(
         {

@@ -80,10 +80,7 @@ def test_one_round_or_several_nodes_prove_little(place: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reported"),
     [
-        (
-            {"own": "node0"},
-            "expected replies of node 101 in the same run and rounds, got none of them",
-        ),
+        ({"own": "node0"}, "expected replies of node 101 in the same run and rounds, got none of them"),
         (
             {"own": "other"},
             "expected the replies of node 101 in the server's recording, got others in round 0 (the first is 0)",
@@ -111,9 +108,7 @@ def test_records_that_the_node_did_not_train_on_are_refused_on_word_alone(place:
     use = np.array(["train"] * len(x) + ["holdout"] * len(more[0]))
     np.savez(place / "w.npz", x=np.concatenate([x, more[0]]), y=np.concatenate([y, more[1]]), part=use)
     data = {"path": "w.npz", "ready": True, "use": "part", "node": 101}
-    with pytest.raises(
-        BadInput, match=r"node 101 as yours: no other node.s data is reconstructed, got records on"
-    ):
+    with pytest.raises(BadInput, match=r"node 101 as yours: no other node.s data is reconstructed, got records on"):
         preflight(make_plan({**document(path), "data": data}, place))
     preflight(make_plan({**document(own="node1"), "data": data}, place))
     facts = prepare(make_plan({**document(own="node1"), "data": data}, place), "none", 0).recorded or {}

@@ -63,17 +63,13 @@ def test_scores_are_those_of_the_simulated_run(place: Path, tmp_path: Path) -> N
     simulated = run_audit(make_plan({**BASE, "attack": attacks}, place), tmp_path / "sim").document
     wanted = {case["attack"]: case for case in simulated["cases"]}
     for path, more in (("client", {}), ("server", {"data": {"node": 101}, "transcript": {"client": 1}})):
-        found = run_audit(
-            make_plan(document(path, attack=ATTACKS[:3], **more), place), tmp_path / path
-        ).document
+        found = run_audit(make_plan(document(path, attack=ATTACKS[:3], **more), place), tmp_path / path).document
         assert {case["client"] for case in found["cases"]} == {0}
         for case in found["cases"]:
             other = wanted[case["attack"]]
             assert case["status"] == "ok", case["reason"]
             assert case["scores"] == pytest.approx(other["scores"])
-            for name, one in case[
-                "floors"
-            ].items():  # a floor that draws lots draws others for another client
+            for name, one in case["floors"].items():  # a floor that draws lots draws others for another client
                 metric = next(iter(one))
                 assert one[metric] == pytest.approx(other["floors"][name][metric])
             assert case["floors"].keys() == other["floors"].keys()
@@ -165,10 +161,7 @@ def test_a_plan_without_the_network(place: Path) -> None:
     found = document()
     del found["model"]
     message = refusal(place, found)
-    assert (
-        "its order names arrays that came by position (NumPy), got nothing. Add [model] with factory"
-        in message
-    )
+    assert "its order names arrays that came by position (NumPy), got nothing. Add [model] with factory" in message
 
 
 def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
@@ -178,9 +171,7 @@ def test_keys_of_recordings_mean_nothing_to_a_simulation(place: Path) -> None:
 
 def test_several_nodes_of_a_server_must_be_distinguished(place: Path) -> None:
     reported = refusal(place, document("server"))
-    assert (
-        "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in reported
-    )
+    assert "data.node: expected a node of this recording: 100 (3 rounds from 0 to 2); 101 (3 rounds" in reported
 
 
 def recipe(place: Path, **changes: Any) -> Any:
@@ -298,9 +289,7 @@ def test_records_that_were_not_trained_on_are_doubted(place: Path) -> None:
     found = make_plan(wrong, place)
     fell, rounds = rounds_learnt(found, prepare(found, "none", 0))
     assert (fell < 2, rounds) == (True, 3)
-    assert "! the training lowered" in learnt(fell, rounds) and "as its network got them?" in learnt(
-        fell, rounds
-    )
+    assert "! the training lowered" in learnt(fell, rounds) and "as its network got them?" in learnt(fell, rounds)
 
 
 def test_what_came_after_the_recorder_is_reported(tmp_path: Path) -> None:
@@ -325,9 +314,7 @@ def test_what_is_not_in_a_recording_is_reported_everywhere(
     plan = make_plan(BASE, tmp_path)
     record_simulation(plan, tmp_path / "client", [1], inside=None, outside=None)
     trained = [
-        path
-        for path in sorted((tmp_path / "client" / "messages").iterdir())
-        if '"what": "train"' in path.read_text()
+        path for path in sorted((tmp_path / "client" / "messages").iterdir()) if '"what": "train"' in path.read_text()
     ]
     trained[1].write_text("{")
     (tmp_path / "client" / "stopped-1.txt").write_text("OSError: no\x1b[31m space <b>left</b>\nTraceback")
@@ -350,10 +337,7 @@ def test_what_is_not_in_a_recording_is_reported_everywhere(
         assert text in " ".join(reported.err.split()), "before the audit"
         assert text in " ".join(reported.out.split()), "after it"
         assert words in report
-    assert (
-        '<p class="note" role="note"><strong>Node 101, recorded by the node itself, rounds 0, 2.</strong>'
-        in report
-    )
+    assert '<p class="note" role="note"><strong>Node 101, recorded by the node itself, rounds 0, 2.</strong>' in report
     assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in reported.out
     assert "The recording is not whole." in report and "Where the recorder stood is not known." in report
     assert (

@@ -33,9 +33,7 @@ def recording(folder: Path, configs: list[dict[str, Any]]) -> Path:
     back = {name: value + np.float32(0.1) for name, value in state.items()}
     open_folder(folder / "recording", "client")
     for round, config in enumerate(configs, start=1):
-        said = Said(
-            what="train", node="1", run="1", round=round, sent=state, reply=back, examples=8, config=config
-        )
+        said = Said(what="train", node="1", run="1", round=round, sent=state, reply=back, examples=8, config=config)
         write_message(folder / "recording", said)
     x = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     np.savez(folder / "own.npz", x=x, y=x[:, 0], part=np.array(["train"] * 8 + ["holdout"] * 4))
@@ -77,12 +75,8 @@ def test_a_schedule_is_refused_with_a_way_out(tmp_path: Path) -> None:
     assert any(f"! learning_rate changes: {reported}" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "rate", "read"), [("0 to 1", 0.1, [0, 1]), ([2], 0.01, [2]), ("2 to 9", 0.01, [2])]
-)
-def test_the_rounds_of_one_rate_can_be_audited(
-    tmp_path: Path, rounds: Any, rate: float, read: list[int]
-) -> None:
+@pytest.mark.parametrize(("rounds", "rate", "read"), [("0 to 1", 0.1, [0, 1]), ([2], 0.01, [2]), ("2 to 9", 0.01, [2])])
+def test_the_rounds_of_one_rate_can_be_audited(tmp_path: Path, rounds: Any, rate: float, read: list[int]) -> None:
     recording(tmp_path, SCHEDULE)
     found = plan(tmp_path, federation=KNOWN, rounds=rounds)
     reported = known_recipe(found, chosen_of(found))
@@ -97,9 +91,7 @@ def test_what_other_rounds_ended_with_is_not_read_either(tmp_path: Path) -> None
     recording(tmp_path, SCHEDULE)
     state = {name: value.numpy() for name, value in small(SPACE).state_dict().items()}
     for round in (1, 2, 3):
-        reported = Said(
-            what="evaluate", node="1", run="1", round=round, sent=state, reply=None, examples=8, config={}
-        )
+        reported = Said(what="evaluate", node="1", run="1", round=round, sent=state, reply=None, examples=8, config={})
         write_message(tmp_path / "recording", reported)
     assert set(chosen_of(plan(tmp_path, federation=KNOWN)).ended) == {0, 1, 2}
     assert set(chosen_of(plan(tmp_path, federation=KNOWN, rounds="0 to 0")).ended) == {0}
@@ -128,9 +120,7 @@ def test_rounds_are_a_list_or_a_span(tmp_path: Path, rounds: Any) -> None:
         ({"lr": 0.1, "learning-rate": 0.2}, "learning_rate", "0.2 and 0.1 in round 0"),
     ],
 )
-def test_what_cannot_be_is_not_believed(
-    tmp_path: Path, config: dict[str, Any], field: str, reported: str
-) -> None:
+def test_what_cannot_be_is_not_believed(tmp_path: Path, config: dict[str, Any], field: str, reported: str) -> None:
     """Where the plan gives the field, that is taken; otherwise it is missing and said to be doubted."""
     recording(tmp_path, [{"lr": 0.1, "epochs": 1, "batch-size": 4} | config])
     message = refusal(plan(tmp_path))

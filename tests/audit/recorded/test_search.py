@@ -58,9 +58,7 @@ def test_the_learning_rate_is_found(place: Path, monkeypatch: pytest.MonkeyPatch
     assert any("searched by the attacker's own loss: learning_rate 0.1 (best of 3)" in line for line in lines)
 
 
-def test_the_ledger_says_what_was_searched(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ledger_says_what_was_searched(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded_search, "STEPS", 2)
     ended = run_audit(plan(place, {"learning_rate": [0.1, 1.0]}), tmp_path / "out").document
     case = ended["cases"][0]
@@ -73,9 +71,7 @@ def test_the_ledger_says_what_was_searched(
 
 def test_nothing_is_searched_while_more_is_missing(place: Path) -> None:
     found = plan(place, {"learning_rate": [0.01, 0.1]}, federation={"epochs": 1})
-    with pytest.raises(
-        BadInput, match=r"federation.batch_size: .* Give it, or candidates in \[transcript.recipe\]"
-    ):
+    with pytest.raises(BadInput, match=r"federation.batch_size: .* Give it, or candidates in \[transcript.recipe\]"):
         preflight(found)
 
 
@@ -85,9 +81,7 @@ def test_a_search_that_fails_is_reported(place: Path) -> None:
     prepared = prepare(found, "none", 0)
     assert prepared.unknown == ("recipe",)
     assert any("! the search of the recipe failed: " in line for line in understood(prepared))
-    with pytest.raises(
-        BadInput, match=r"federation.learning_rate: .*candidates that could not be judged \(.*examples"
-    ):
+    with pytest.raises(BadInput, match=r"federation.learning_rate: .*candidates that could not be judged \(.*examples"):
         preflight(found)
 
 
@@ -95,9 +89,7 @@ def judged(*losses: float) -> recorded_search.Search:
     points = [{"learning_rate": rate, "epochs": epochs} for rate in (0.1, 0.2) for epochs in (1, 2)]
     trials = tuple(Trial(point, loss) for point, loss in zip(points, losses, strict=True))
     bad = all(math.isinf(loss) for loss in losses)
-    return _judged(
-        SearchResult(trials=trials, status="undetermined" if bad else "ok", reason="none" if bad else "")
-    )
+    return _judged(SearchResult(trials=trials, status="undetermined" if bad else "ok", reason="none" if bad else ""))
 
 
 def test_fields_that_are_not_distinguished_are_named() -> None:
