@@ -149,7 +149,8 @@ def _is_allowed(rule: Setting, hint: Any, value: Any) -> bool:
 def _is_within(rule: Setting, value: float) -> bool:
     """Return whether a number is finite, unless it need not be, and inside all bounds that are set."""
     return (
-        (math.isfinite(value) if rule.finite else not math.isnan(value))
+        # By comparison: math.isfinite overflows on whole numbers beyond the range of floats.
+        (-math.inf < value < math.inf if rule.finite else value == value)
         and (rule.least is None or value >= rule.least)
         and (rule.most is None or value <= rule.most)
         and (rule.above is None or value > rule.above)

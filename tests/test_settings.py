@@ -66,6 +66,7 @@ def test_allowed_values_pass(values: dict[str, Any]) -> None:
         ({"steps": 2.0}, "a whole number"),
         ({"steps": True}, "a whole number"),
         ({"rate": 0}, "a number above 0 and up to 1e+06"),
+        ({"rate": 10**400}, "a number above 0 and up to 1e+06"),
         ({"rate": "fast"}, "got 'fast'"),
         ({"share": 1.0}, "a number of at least 0 and below 1, got 1.0. Leave it out."),
         ({"betas": (0.9,)}, "betas"),
