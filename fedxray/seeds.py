@@ -35,9 +35,12 @@ def spell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(spell(item) for item in value) + "]"
     if is_dataclass(value) and not isinstance(value, type):
-        # Catalogue entries go by their name, so that a class can be renamed without changing any draw.
-        inside = {field.name: getattr(value, field.name) for field in fields(value)}
-        return f"{getattr(type(value), 'name', type(value).__name__)}{spell(inside)}"
+        # Catalogue entries go by name and kind, so that a class can be renamed without changing any draw; a floor of
+        # one name has a class for each kind of guess.
+        entry = type(value)
+        labels = (getattr(entry, "name", entry.__name__), getattr(entry, "kind", None))
+        label = ":".join(label for label in labels if isinstance(label, str))
+        return f"{label}{spell({field.name: getattr(value, field.name) for field in fields(value)})}"
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()

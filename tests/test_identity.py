@@ -22,3 +22,14 @@ def test_identities_and_texts_of_settings_are_the_stored_ones() -> None:
         "others. If that is meant, rewrite them deliberately: python scripts/golden.py identities\n"
         + "\n".join(changed)
     )
+
+
+def test_no_two_entries_share_an_identity() -> None:
+    """Answers are stored by identity: floors of one name have a class for each kind of guess."""
+    shared = {
+        (first, second)
+        for first, one in GOLDEN["identities"]().items()
+        for second, other in GOLDEN["identities"]().items()
+        if first < second and one == other and not (first.split(",")[0] == second.split(",")[0])
+    }
+    assert not shared

@@ -23,28 +23,28 @@ class Role:
 
     reader: str  # as messages list their readers
     sees: str  # a sentence for the docs and the ledger
-    single_replies: bool  # whether it reads replies of single clients
-    knows_contributors: bool
-    knows_examples: bool
-    active: bool = False
+    single_replies: bool = False  # whether it reads replies of single clients
+    knows_examples: bool = False  # whether it knows their numbers of examples
 
 
 ROLES: dict[str, Role] = {
     "server": Role(
-        SERVER, "every model sent, every reply, the participants and their example counts", True, True, True
+        SERVER,
+        "every model sent, every reply, the participants and their example counts",
+        single_replies=True,
+        knows_examples=True,
     ),
     "eavesdropper": Role(
-        WIRE, "every model sent and every reply on the network, and to which client a link belongs", True, True, False
+        WIRE, "every model sent and every reply on the network, and to which client a link belongs", single_replies=True
     ),
     "active-server": Role(
-        SERVER, "everything a server sees; it may also change the models that it sends", True, True, True, active=True
+        SERVER,
+        "everything a server sees; it may also change the models that it sends",
+        single_replies=True,
+        knows_examples=True,
     ),
-    "curious-client": Role(
-        "client", "the global models it is sent, its own records and its own updates", False, False, False
-    ),
-    "secure-aggregation": Role(
-        SERVER, "the models sent and the sum of all replies, never a single reply", False, False, False
-    ),
+    "curious-client": Role("client", "the global models it is sent, its own records and its own updates"),
+    "secure-aggregation": Role(SERVER, "the models sent and the sum of all replies, never a single reply"),
 }
 
 

@@ -19,7 +19,7 @@ SHARES = frozenset(
 # Metrics within 0 and 1: charts and intervals stay within.
 BOUNDED = SHARES - {"mape", "training_mape"} | {"auc", "ssim", "class_ssim"}
 # Metrics without an upper end that are never negative.
-NOT_NEGATIVE = frozenset({"mape", "training_mape", "lpips", "mse", "label_error", "zest", "parameter_distance"})
+NOT_NEGATIVE = frozenset({"mape", "training_mape", "lpips", "mse", "label_error", "parameter_distance"})
 # Decimals of the others, fixed so that numbers of one column can be compared at sight.
 DECIMALS: Mapping[str, int] = {
     "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,

@@ -13,7 +13,7 @@ place of pooling.
 `resnet9` and `resnet18` are residual networks of basic blocks. The defaults are the BatchNorm-free networks of
 "Federated Learning Nodes Can Reconstruct Peers' Image Data". The stem decides how an image enters and how the last
 feature maps are pooled:
-    004       7x7 convolution with stride 2; pooled to 8x8 (smaller maps are repeated), so the head is wide
+    curious   7x7 convolution with stride 2; pooled to 8x8 (smaller maps are repeated), so the head is wide
     imagenet  7x7 convolution with stride 2, 3x3 max pooling with stride 2; pooled to one value per channel
     cifar     3x3 convolution with stride 1; pooled to one value per channel
 The norm decides what follows every convolution:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from fedxray.audit.judge.results import document, read_results
+from fedxray.audit.judge.summary import powers
 from fedxray.audit.judge.verdict import NO_POWER_CHECK
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_case, execute_run
-from fedxray.audit.run.power import planted_seeds, planted_work, power_rows, powers, waiting
+from fedxray.audit.run.power import planted_seeds, planted_work, power_rows, waiting
 from fedxray.audit.run.store import open_store
 from tests.audit.plans import tiny
 from tests.audit.recordings import record_simulation

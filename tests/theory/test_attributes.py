@@ -78,7 +78,7 @@ def test_by_hand() -> None:
 
 
 def test_of_a_linear_classifier_the_guess_is_a_function_of_the_label() -> None:
-    """Section 6 of 003, a negative control: nothing else about the record enters."""
+    """Diana et al. 2025, section 6, a negative control: nothing else about the record enters."""
     draw = fork(4, "classifier")
     column = Column(name="s", kind="categorical", positions=(3,), categories=("no", "yes"), codes=((0.0,), (1.0,)))
     space = Space(

@@ -13,8 +13,8 @@ Inputs are sought whose replayed update equals the observed one, with different 
        at the last.
     4. At every step, layers that are both among the share p_mean of layers with the largest relative errors of the
        mean of their entries, and among the share p_var with the largest of the variance, get q_enhance instead.
-    5. Minimise by Adam the sum over layers of weight times squared difference; weights are constants. 6. The six
-    numbers come from a Bayesian search for the smallest unweighted sum (`search` in a plan); without a search
+    5. Minimise by Adam the sum over layers of weight times squared difference; weights are constants.
+    6. The six numbers come from a Bayesian search for the smallest unweighted sum (`search` in a plan); without it
        they are those that the paper found for the case at hand (`preset`).
 
 Where we differ, or where the paper does not say:

@@ -19,7 +19,7 @@ where sigmoids are flat; several images may be sought; the best iterate is kept,
 `unit` is the scale of the differences. It changes only the magnitude of the loss, and so only the thresholds of L-BFGS
 and the epsilon of Adam: "length" (a thousandth of the norm of the observed update; default of the original: at larger
 scales L-BFGS treats the first gradient as zero on networks with small gradients), "sent" (as it was sent; default of
-reading 002) or "rate" (the client's learning rate). A sum of replies is read as the update of one client.
+reading "song") or "rate" (the client's learning rate). A sum of replies is read as the update of one client.
 """
 
 from __future__ import annotations
@@ -97,16 +97,16 @@ class Dlg(ImageInversion):
         'Variant: the original, which also seeks the labels and uses L-BFGS ("zhu"), or that of Song et al. 2023, with '
         'known labels and Adam ("song").',
     )
-    steps: int | None = setting(None, f"{STEPS} Default: 1,200, or 1,000 in variant 002.", least=1)
+    steps: int | None = setting(None, f"{STEPS} Default: 1,200, or 1,000 with reading song.", least=1)
     learning_rate: float | None = setting(
-        None, f"{LEARNING_RATE} Default: 1, or 0.1 in variant 002.", above=0, most=MOST_RATE
+        None, f"{LEARNING_RATE} Default: 1, or 0.1 with reading song.", above=0, most=MOST_RATE
     )
-    unit: Unit | None = setting(None, f'{UNIT}. Default: "length", or "sent" in variant 002.')
+    unit: Unit | None = setting(None, f'{UNIT}. Default: "length", or "sent" with reading song.')
     start: Start = setting("normal", START)
     box: bool = setting(False, BOX)
     labels: Attack = setting(
         LabelsIdlg,
-        "Variant 002: label attack used where neither labels nor label counts are granted.",
+        "Reading song: label attack used where neither labels nor label counts are granted.",
         check=check_label_attack,
     )
 
@@ -118,7 +118,7 @@ class Dlg(ImageInversion):
         return Lbfgs(steps=steps, lr=rate, reach=REACH) if self.reading == "zhu" else Adam(steps=steps, lr=rate)
 
     def needs(self) -> tuple[Need, ...]:
-        """List images with classes, an update, its recipe and its number of examples; in variant 002 labels too."""
+        """List images with classes, an update, its recipe and its number of examples; in reading "song" labels too."""
         if VARIANTS[self.reading].known_labels:
             return image_needs(self.at, self.labels)
         return (images(), classification(), any_update(), known_examples(self.at), replayable(self.at))

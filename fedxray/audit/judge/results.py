@@ -53,8 +53,7 @@ def document(
     `power` holds the rows of its power checks, `attacks` by label what a report states about each attack,
     `third_party` the plug-ins that the plan uses; `ceilings` and `expected` are the summary's.
     """
-    from fedxray.audit.judge.summary import summarise
-    from fedxray.audit.run.power import powers
+    from fedxray.audit.judge.summary import powers, summarise
 
     rows = summarise(cases, ceilings=ceilings, expected=expected, power=powers(power))
     parts = {"plan": plan, "versions": versions, "cases": cases, "summary": rows, "utility": utility}

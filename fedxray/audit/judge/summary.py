@@ -293,3 +293,15 @@ def _is_down(metric: str | None) -> bool:
 def _about_records(metric: str | None) -> bool:
     """Return whether a metric itself compares training rows with held-out rows of the same client."""
     return metric is not None and "membership" in metric_named(metric).kinds
+
+
+def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:
+    """Return the checks as verdicts read them; None for a metric stands for all metrics of the attack."""
+    return {
+        (row["attack"], row["metric"]): Power(
+            passed=row["passed"],
+            gain=None if row["difference"] is None or not row["margin"] else row["difference"] / row["margin"],
+            reason=row["reason"],
+        )
+        for row in rows
+    }

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.audit.judge.summary import PowerKey, summarise
-from fedxray.audit.judge.verdict import LEAST_UNITS, NO_POWER_CHECK, Power, number
+from fedxray.audit.judge.summary import summarise
+from fedxray.audit.judge.verdict import LEAST_UNITS, NO_POWER_CHECK, number
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, Case, Run, is_about_everyone, planted_case
 from fedxray.audit.run.prepare import Prepared, prepare
@@ -403,15 +403,3 @@ def _missing(label: str, role: str) -> Row:
     """Return the row of an attack for which nothing could be planted."""
     empty = dict.fromkeys(("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted"))
     return {"attack": label, "role": role, **empty, "n": 0, "passed": False, "reason": UNKNOWN_RECIPE}
-
-
-def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:
-    """Return the checks as verdicts read them; None for a metric stands for all metrics of the attack."""
-    return {
-        (row["attack"], row["metric"]): Power(
-            passed=row["passed"],
-            gain=None if row["difference"] is None or not row["margin"] else row["difference"] / row["margin"],
-            reason=row["reason"],
-        )
-        for row in rows
-    }

@@ -304,10 +304,6 @@ class Store:
         with room_for("the log"), (self.folder / LOG).open("a", encoding="utf-8") as stream:
             stream.write(f"{now}Z {printable(line)}\n")
 
-    def free_bytes(self) -> int:
-        """Return the free space on the disk in bytes."""
-        return shutil.disk_usage(self.folder).free
-
     def _lost(self, run: str) -> Path:
         return self.private / "runs" / f"{run}.lost.json"
 

@@ -74,9 +74,7 @@ def test_the_distance_by_hand(match: Any) -> None:
             ((mine - theirs) ** 2).sum()
         )  # fmt: skip
         expected += weight * float(apart)
-    assert attack._round_loss(view, view.observations[0], y)(guess).item() == pytest.approx(
-        expected, rel=1e-3
-    )
+    assert attack._round_loss(view, view.observations[0], y)(guess).item() == pytest.approx(expected, rel=1e-3)
 
 
 def test_squared_differences_are_in_squares_of_the_unit() -> None:
