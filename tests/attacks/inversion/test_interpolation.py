@@ -1,4 +1,4 @@
-"""The four scenarios of Song et al. 2023 (AWA): what a replay of the true data comes to, exactly or by interpolation."""
+"""The four scenarios of Song et al. 2023 (AWA): what a replay of the true data gives, exactly or by interpolation."""
 
 from __future__ import annotations
 
