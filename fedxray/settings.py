@@ -70,11 +70,11 @@ def setting(default: Any, sentence: str, **allowed: Any) -> Any:
 def settings_of(entry: Any) -> list[Listed]:
     """Return the settings of a dataclass (its fields) or of a function (its keyword-only arguments), in order."""
     if isinstance(entry, type) and is_dataclass(entry):
-        hints = get_type_hints(entry)
+        hints = _hints(entry)
         return [
             Listed(
                 name=one.name,
-                hint=hints[one.name],
+                hint=hints.get(one.name, type(one.default)),
                 default=one.default if one.default_factory is MISSING else one.default_factory(),
                 setting=one.metadata.get("setting", UNEXPLAINED),
             )
@@ -85,6 +85,14 @@ def settings_of(entry: Any) -> list[Listed]:
     annotated = get_type_hints(entry, include_extras=True)
     arguments = inspect.signature(entry).parameters.values()
     return [_argument(one, annotated[one.name]) for one in arguments if one.kind is one.KEYWORD_ONLY]
+
+
+def _hints(entry: type[Any]) -> dict[str, Any]:
+    """Return the annotations of a class; none where they name something that only its author's function knows."""
+    try:
+        return get_type_hints(entry)
+    except NameError:
+        return {}
 
 
 def _argument(parameter: inspect.Parameter, annotated: Any) -> Listed:

@@ -151,7 +151,7 @@ def test_no_data(tmp_path: Path) -> None:
     mean, floor = means(document, "accuracy")["attribute-from-model", "none"]
     assert mean > floor + 0.1
     report = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
-    assert "The records were made up by a schema." in report
+    assert "The records are synthetic, generated from a schema." in report
     assert "No leak here does not prove that your data is safe." in report
 
 
@@ -201,7 +201,7 @@ def test_own_attack_reports_a_missing_grant() -> None:
     world = worlds.table_world()
     with pytest.raises(Refused, match="the grant target-records"):
         attack().check(roles.server(world.transcript, client=1))
-    with pytest.raises(BadInput, match="window: expected at least 1, got 0"):
+    with pytest.raises(BadInput, match="window: expected a whole number of at least 1, got 0"):
         attack(window=0)
 
 

@@ -102,3 +102,19 @@ def test_arguments_of_a_function_are_listed_and_checked() -> None:
         check_arguments(function, {"width": 0})
     with pytest.raises(BadInput, match="a list, each a whole number"):
         check_arguments(function, {"sizes": [1.5]})
+
+
+def test_a_class_inside_a_function_is_checked_by_its_defaults() -> None:
+    """Its annotations may name types that nothing outside the function knows."""
+
+    class Unknown:
+        pass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Local:
+        steps: int = setting(3, "Steps.", least=1)
+        other: Unknown | None = None
+
+    check_fields(Local(steps=2))
+    with pytest.raises(BadInput, match="steps: expected a whole number of at least 1, got 0"):
+        check_fields(Local(steps=0))

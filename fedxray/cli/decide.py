@@ -179,7 +179,7 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
         lines += [f"  {'':<{width}}{'':<8}{reason}" for reason in setting.broken]
         lines += [f"  {'':<{width}}{'':<8}doubt: {reason}" for reason in setting.doubts if setting.holds]
     if recommendation.chosen is None:
-        return [*lines, "Recommended: none; no setting keeps every limit."]
+        return [*lines, "No recommendation: no setting keeps every limit."]
     doubtful = [DOUBT] if recommendation.chosen.doubts else []
     return [*lines, f"Recommended: {recommendation.chosen.defence}", *doubtful, CAUTION]
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedxray.audit import catalog
-from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.errors import BadInput, unknown_name
 from fedxray.settings import REQUIRED, allowed_values, settings_of as listed_settings
 
@@ -148,6 +147,8 @@ def settings_of(kind: str, name: str) -> list[SettingRow]:
     for one in listed_settings(catalog.resolve(kind, name)) if kind in WITH_SETTINGS else ():
         sentence = one.setting.sentence
         if kind == "datasets":
+            from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
+
             sentence = DATA_SETTINGS.get(f"{name}.{one.name}") or DATA_SETTINGS.get(one.name, "")
         accepts = allowed_values(one.setting, one.hint) or _type(one.hint)
         rows.append(SettingRow(one.name, accepts, _default(one.default), sentence))

@@ -35,7 +35,10 @@ DOUBTS: Mapping[str, tuple[str, str]] = {
         "is above the margin, but not after the correction for all comparisons",
         "are above the margin, but not after the correction for all comparisons",
     ),
-    "either": ("has an interval that contains the margin", "have an interval that contains the margin"),
+    "either": (
+        "is inconclusive: the interval contains the margin",
+        "are inconclusive: their intervals contain the margin",
+    ),
     "power": (
         "is below the margin, without proof that the attack would detect a leak",
         "are below the margin, without proof that the attack would detect a leak",
@@ -184,7 +187,7 @@ def _finding(row: Row, secret: str | None) -> WorstFinding:
     spread = units.between(row["low"], row["high"], metric, sign=True).replace("+", "").partition(units.GLUE)[0]
     sentence = (
         f"{words.finding_words(row['role'], metric, score, secret)} "
-        f"Without any message {units.value(row['floor'], metric)} is possible "
+        f"Without any message {units.value(row['floor'], metric)} would be possible "
         f"(floor: {words.floor_words(row['over'])}). "
         f"Gain: {gain} (95 % interval {spread})."
     )

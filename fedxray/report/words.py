@@ -52,7 +52,7 @@ ROLES: Mapping[str, str] = {
 LEVELS: Mapping[str, str] = {"record": "record-level", "client": "client-level", "population": "population-level"}
 LEVEL_MEANINGS: Mapping[str, str] = {
     "record": "Level: record. Training records are exposed more than held-out records.",
-    "client": "Level: client. This client's messages reveal more than other messages; leakage of single records was "
+    "client": "Level: client. A client's own messages reveal more than another client's; leakage of single records was "
     "not demonstrated.",
     "population": "Level: population. Other clients' messages and held-out records give as much, so the attack also "
     "works for people outside the training data; hiding this client's updates does not help.",

@@ -59,7 +59,7 @@ def test_inconclusive_never_sounds_safe(made: dict[str, Any]) -> None:
         ({"floor": None}, "no floor to compare with"),
         ({"n": 4}, "too few client-runs"),
         ({"low": 0.2, "high": 0.3, "margin": 0.1}, "not after the correction"),
-        ({"low": 0.0, "high": 0.3, "margin": 0.1}, "contains the margin"),
+        ({"low": 0.0, "high": 0.3, "margin": 0.1}, "contain the margin"),
         ({"low": 0.0, "high": 0.05, "margin": 0.1}, "without proof"),
     ],
 )

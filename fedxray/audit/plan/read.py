@@ -50,7 +50,8 @@ def make_plan(document: dict[str, Any], folder: Path, text: bytes | None = None)
 def _read(file: Path) -> bytes:
     try:
         if not file.is_file():
-            raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy="Check the path.")
+            remedy = "Give the path of the plan itself, such as plan.toml."
+            raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy=remedy)
         if file.stat().st_size > LARGEST:
             raise BadInput(
                 "plan",
@@ -128,6 +129,8 @@ def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadIn
     expected = values_of(field) if field is not None else "a valid value"
     got = repr(value) if there else "nothing"
     remedy = "Add the key." if not there else "Change the value."
+    if isinstance(value, str) and "number" in expected and '"' not in expected and "text" not in expected:
+        got, remedy = f"the text {value!r}", "Write a number, without quotes."
     if there and isinstance(value, str):
         near = difflib.get_close_matches(value, re.findall(r"[\w-]+", expected), n=1)
         remedy = f"Did you mean {near[0]}?" if near else remedy

@@ -338,8 +338,8 @@ def test_what_is_not_in_a_recording_is_reported_everywhere(
         assert text in " ".join(reported.out.split()), "after it"
         assert words in report
     assert '<p class="note" role="note"><strong>Node 101, recorded by the node itself, rounds 0, 2.</strong>' in report
-    assert "Whose node" in report and "whose node: node 101, recorded by the node itself" in reported.out
-    assert "The recording is not whole." in report and "Where the recorder stood is not known." in report
+    assert "Owner of the node" in report and "owner of the node: node 101, recorded by the node itself" in reported.out
+    assert "The recording is incomplete." in report and "The position of the recorder is unknown." in report
     assert (
         "\x1b" not in reported.err + reported.out + report
         and "<b>left" not in (tmp_path / "out" / "report.html").read_text()
