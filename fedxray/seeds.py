@@ -1,6 +1,7 @@
 """Random generators forked by name, so that a draw depends on its purpose and not on earlier draws.
 
-`spell` turns settings into canonical text; names of classes and fields go into it, so they are part of every seed.
+`spell` turns settings into canonical text, which is part of every seed: catalogue names and settings, no names of our
+classes.
 """
 
 from __future__ import annotations
@@ -35,17 +36,23 @@ def spell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(spell(item) for item in value) + "]"
     if is_dataclass(value) and not isinstance(value, type):
-        # Catalogue entries go by name and kind, so that a class can be renamed without changing any draw; a floor of
-        # one name has a class for each kind of guess.
-        entry = type(value)
-        labels = (getattr(entry, "name", entry.__name__), getattr(entry, "kind", None))
-        label = ":".join(label for label in labels if isinstance(label, str))
-        return f"{label}{spell({field.name: getattr(value, field.name) for field in fields(value)})}"
+        return f"{_label(type(value))}{spell({field.name: getattr(value, field.name) for field in fields(value)})}"
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
         return f"tensor({tuple(plain.shape)},{plain.dtype},{digest})"
     raise TypeError(f"a setting must be made of plain values, got {type(value).__name__}")
+
+
+def _label(entry: type[Any]) -> str:
+    """Name and kind of a catalogue entry, so that its class may be renamed; a floor has a class for each kind of guess.
+
+    A user's own class goes by its full name: it may have the name of one of ours and do something else.
+    """
+    if not entry.__module__.startswith("fedxray."):
+        return f"{entry.__module__}:{entry.__qualname__}"
+    labels = (getattr(entry, "name", entry.__name__), getattr(entry, "kind", None))
+    return ":".join(label for label in labels if isinstance(label, str))
 
 
 def normal_like(tensor: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,18 +8,20 @@ that are not allowed; `settings_of` lists all settings of a class or function fo
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, is_dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from fedxray.errors import BadInput, unknown_name
+from fedxray.errors import BadInput
 
 REQUIRED = MISSING  # as the default of a setting: it has none
 NOTHING = type(None)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,17 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
             _check(listed, values[listed.name])
 
 
+def checked(function: F) -> F:
+    """Decorate a function so that its keyword arguments are checked whenever it is called."""
+
+    @functools.wraps(function)
+    def call(*positional: Any, **values: Any) -> Any:
+        check_arguments(function, values)
+        return function(*positional, **values)
+
+    return cast(F, call)
+
+
 def _check(listed: Listed, value: Any) -> None:
     rule = listed.setting
     if rule is UNEXPLAINED:
@@ -202,11 +215,13 @@ def _number(value: float) -> str:
 def _remedy(listed: Listed, value: Any) -> str:
     choices = listed.setting.choices or _literals(listed.hint)
     if choices and isinstance(value, str):
-        return unknown_name(listed.name, value, choices).remedy
-    if listed.default is None:
+        near = difflib.get_close_matches(value, choices, n=1, cutoff=0.5)
+        if near:
+            return f"Did you mean {near[0]}?"
+    usual = listed.default if listed.setting.example is None else listed.setting.example
+    if usual is None:
         return "Leave it out."
-    usual = listed.setting.example if listed.default is REQUIRED else listed.default
-    return f"Try {listed.name} = {_shown(usual)}."
+    return "Give it a value." if usual is REQUIRED else f"Try {listed.name} = {_shown(usual)}."
 
 
 def _literals(hint: Any) -> tuple[str, ...]:
@@ -220,5 +235,5 @@ def _literals(hint: Any) -> tuple[str, ...]:
 
 def _shown(value: Any) -> str:
     """Return a value as a plan would write it, cut where it is long."""
-    text = repr(list(value) if isinstance(value, tuple) else value)
+    text = str(value).lower() if isinstance(value, bool) else repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -205,13 +205,18 @@ class DpSgd(Defence):
     name: ClassVar[str] = "dp-sgd"
 
     epsilon: float | None = setting(
-        None, "Privacy budget epsilon that the noise is calibrated to; give it or noise_multiplier.", above=0, most=MOST
+        None,
+        "Privacy budget epsilon that the noise is calibrated to; give it or noise_multiplier.",
+        above=0,
+        most=MOST,
+        example=1.0,
     )
     noise_multiplier: float | None = setting(
         None,
         "Noise multiplier (standard deviation of the noise / clipping norm); give it or epsilon.",
         least=0,
         most=MOST,
+        example=1.0,
     )
     delta: float = setting(1e-5, "Delta of (epsilon, delta)-DP.", above=0, below=1)
     clip: float = setting(1.0, "Clipping norm of per-example gradients.", above=0, most=MOST)

@@ -42,7 +42,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
-from fedxray.settings import Setting
+from fedxray.settings import Setting, checked
 
 WIDEST = 65_536  # units or channels of a layer
 DEEPEST = 64  # hidden layers
@@ -62,11 +62,13 @@ Stem = Annotated[
 ]
 
 
+@checked
 def cnn_femnist(space: Space, *, width: Width = 32, hidden: Hidden = 100, init: Init = "lecun") -> nn.Module:
     """Two convolutions (32, 64), a dense layer of 100 and the head."""
     return initialised(_cnn(space, "cnn-femnist", width, hidden), init)
 
 
+@checked
 def cnn_cifar(space: Space, *, width: Width = 64, hidden: Hidden = 200, init: Init = "lecun") -> nn.Module:
     """Two convolutions (64, 128), a dense layer of 200 and the head."""
     return initialised(_cnn(space, "cnn-cifar", width, hidden), init)
@@ -96,6 +98,7 @@ def linear(space: Space) -> nn.Module:
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=head))
 
 
+@checked
 def mlp(
     space: Space,
     *,
@@ -123,6 +126,7 @@ def mlp(
     return nn.Sequential(layers)
 
 
+@checked
 def lenet(
     space: Space,
     *,
@@ -150,6 +154,7 @@ def lenet(
     return initialised(nn.Sequential(layers), init)
 
 
+@checked
 def lenet_sigmoid(
     space: Space,
     *,
@@ -173,6 +178,7 @@ def lenet_sigmoid(
     return initialised(nn.Sequential(layers), init)
 
 
+@checked
 def resnet9(
     space: Space,
     *,
@@ -187,6 +193,7 @@ def resnet9(
     return initialised(network, init)
 
 
+@checked
 def resnet18(
     space: Space,
     *,

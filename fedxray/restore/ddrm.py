@@ -102,7 +102,7 @@ class Ddrm(Restorer[Diffusion]):
     name: ClassVar[str] = "ddrm"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
 
-    prior: str = setting(REQUIRED, PRIOR)
+    prior: str = setting(REQUIRED, PRIOR, example="prior-folder")
     revision: str | None = setting(None, REVISION)
     scale: int = setting(1, "Side in pixels of the blocks whose means are used; 1 is denoising only.", least=1)
     noise: float = setting(

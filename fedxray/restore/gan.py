@@ -34,7 +34,7 @@ class Gan(Restorer[RestoringNetwork]):
     name: ClassVar[str] = "gan"
     needs: ClassVar[tuple[str, ...]] = ("network",)
 
-    prior: str = setting(REQUIRED, PRIOR)
+    prior: str = setting(REQUIRED, PRIOR, example="prior-folder")
     revision: str | None = setting(None, REVISION)
 
     def check(self, prior: RestoringNetwork) -> None:

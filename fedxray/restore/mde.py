@@ -35,7 +35,7 @@ class Mde(Restorer[Diffusion]):
     name: ClassVar[str] = "mde"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
 
-    prior: str = setting(REQUIRED, PRIOR)
+    prior: str = setting(REQUIRED, PRIOR, example="prior-folder")
     revision: str | None = setting(None, REVISION)
     epochs: int = setting(50, "Steps of Adam on the initial noise.", least=1)
     learning_rate: float = setting(1e-2, "Learning rate of Adam.", above=0, most=MOST_RATE)

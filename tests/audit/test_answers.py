@@ -146,3 +146,26 @@ def test_a_model_of_a_client_is_made_once_and_the_same_for_any_order_of_cases(tm
     assert [len(one) for one in forwards] == [3] * 5  # sources need all; attributes, controls and models no other
     backwards = kept_models(tmp_path / "backwards", backwards=True)
     assert [len(one) for one in backwards] == [2, 3, 3, 3, 3] and backwards[-1] == forwards[-1]
+
+
+def test_an_own_attack_with_the_name_of_ours_has_its_own_answers(store: Store) -> None:
+    class Flipped(MembershipLoss):
+        pass
+
+    assert Flipped.name == MembershipLoss.name and Flipped().identity() != MembershipLoss().identity()
+
+
+def test_an_attack_is_handed_a_plain_function_to_run_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the store nor the seed of the case stands on it."""
+    handed: list[Any] = []
+    real = MembershipLoss.attack
+
+    def spy(self: MembershipLoss, view: View, context: Any) -> Evidence:
+        handed.append(context.memo)
+        return real(self, view, context)
+
+    monkeypatch.setattr(MembershipLoss, "attack", spy)
+    plan, runs, cases = planned(attack=[{"name": "membership-loss"}])
+    execute_run(plan, store, runs[0])
+    execute_case(plan, store, cases[0])
+    assert handed and all(not hasattr(memo, name) for memo in handed for name in ("store", "case", "save", "view"))

@@ -174,7 +174,7 @@ class StoredAnswers(Answers):
                 evidence = run()
             else:
                 root = root_for(self.case.seed, view.target)
-                evidence = attack.run(view, generator=root, memo=self)
+                evidence = attack.run(view, generator=root, memo=lambda *asked: self(*asked))
             self.save(attack, view, evidence)
         return evidence
 

@@ -159,7 +159,7 @@ def _odd(path: Path) -> BadInput:
 # The files of an audit
 
 
-FORMAT = 1
+FORMAT = 2  # raised whenever draws or identities change, so that no audit mixes two of them
 MARKER = "audit.json"  # marks the folder of an audit, and names its plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
@@ -352,6 +352,8 @@ def check_folder(
     marker = read_marker(folder)
     if marker.get("kind") != kind or marker.get("plan") != digest:
         raise _not_usable(folder, f"the folder of another {marker.get('kind', 'audit')} (its plan differs)")
+    if marker.get("format") != FORMAT:
+        raise _not_usable(folder, f"an audit of format {marker.get('format')}, this is {FORMAT}: draws have changed")
     if marker.get("version") != version("fedxray"):
         raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
     if not resume:
