@@ -123,56 +123,70 @@ def _numbers(values: Tensor) -> Any:
     return values.detach().cpu().double().numpy()
 
 
-class Floor(Attack):
-    """Base of floors, which any role can compute."""
-
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
-
+# The floors
 
 MOST_PUBLIC_IMAGES = 1000
 
 
+class Floor(Attack):
+    """Base of floors, which any role can compute: they need their grants, besides what they name in `requires`."""
+
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
+    requires: ClassVar[tuple[Need, ...]] = ()
+
+    def needs(self) -> tuple[Need, ...]:
+        """List a kind of task, then the grants."""
+        known = (public_records() if name == "public-records" else granted(name) for name in self.grants)
+        return (*self.requires, *known)
+
+
+class AttributeFloor(Floor):
+    """Base of floors of the sensitive column."""
+
+    kind: ClassVar[Kind] = "attributes"
+    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
+    requires: ClassVar[tuple[Need, ...]] = (sensitive_column(),)
+
+
+class SourceFloor(Floor):
+    """Base of floors of the owners of records."""
+
+    kind: ClassVar[Kind] = "sources"
+    grants: ClassVar[tuple[str, ...]] = ("source-records",)
+
+
+class ImageFloor(Floor):
+    """Base of floors of images."""
+
+    kind: ClassVar[Kind] = "images"
+    requires: ClassVar[tuple[Need, ...]] = (images(),)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Majority(Floor):
+class Majority(AttributeFloor):
     """The most frequent value of the sensitive column among the public records.
 
     Of a continuous one, the value with most public records within the tolerance that counts as a hit.
     """
 
     name: ClassVar[str] = "majority"
-    kind: ClassVar[Kind] = "attributes"
-    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records, and the number of records in question."""
-        return (sensitive_column(), granted("public-attributes"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one value for all records."""
         records, public, column = _in_question(view)
-        if column.kind == "continuous":
-            values = public[:, list(column.positions)]
-            near = (values - values.T).abs() <= column.tolerance
-            code = values[near.sum(1).argmax()]
-        else:
-            code = column.candidates(public)[torch.bincount(categories_of(public, column)).argmax()]
+        code = _likeliest(public, column)
         return of_attributes(code.expand(len(records), -1).clone(), facts={"public_records": len(public)})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imputation(Floor):
+class Imputation(AttributeFloor):
     """A classifier trained on the public records guesses the sensitive column from all others and the target.
 
     The better of two usual models by cross-validation on the public records themselves.
     """
 
     name: ClassVar[str] = "imputation"
-    kind: ClassVar[Kind] = "attributes"
-    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records to learn from, and the other columns of the records in question."""
-        return (sensitive_column(), granted("public-attributes"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Learn from the public records, predict for the records in question."""
@@ -199,10 +213,6 @@ class Chance(Floor):
     kind: ClassVar[Kind] = "membership"
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
 
-    def needs(self) -> tuple[Need, ...]:
-        """List the records in question."""
-        return (granted("target-records"),)
-
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the same score for all records."""
         records = view.grants.target_records
@@ -211,16 +221,10 @@ class Chance(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChanceOfSources(Floor):
+class ChanceOfSources(SourceFloor):
     """The same probability for every client, scored by its expected accuracy."""
 
     name: ClassVar[str] = "chance"
-    kind: ClassVar[Kind] = "sources"
-    grants: ClassVar[tuple[str, ...]] = ("source-records",)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the records in question, with the number of clients."""
-        return (granted("source-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return 1 / clients for every record and client [records, clients]."""
@@ -232,16 +236,10 @@ class ChanceOfSources(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnerShare(Floor):
+class OwnerShare(SourceFloor):
     """Assigns every record to the client that holds most of the records in question."""
 
     name: ClassVar[str] = "owner-share"
-    kind: ClassVar[Kind] = "sources"
-    grants: ClassVar[tuple[str, ...]] = ("source-records",)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the records in question, with the number of records of each client."""
-        return (granted("source-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one client for all records."""
@@ -252,16 +250,10 @@ class OwnerShare(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanImage(Floor):
+class MeanImage(ImageFloor):
     """The mean of the public images for every image in question."""
 
     name: ClassVar[str] = "mean-image"
-    kind: ClassVar[Kind] = "images"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public images, and the number of images in question."""
-        return (images(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one image, repeated."""
@@ -271,19 +263,13 @@ class MeanImage(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestPublicImage(Floor):
+class NearestPublicImage(ImageFloor):
     """All public images (up to 1,000) as guesses, matched by the scoring: the best that public images offer.
 
     The matching selects the nearest public image for every original, which no attacker could: a generous floor.
     """
 
     name: ClassVar[str] = "nearest-public-image"
-    kind: ClassVar[Kind] = "images"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public images, and the number of images in question."""
-        return (images(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return every public image, repeated only where there are fewer than images in question."""
@@ -300,10 +286,7 @@ class ClassMean(Floor):
     name: ClassVar[str] = "class-mean"
     kind: ClassVar[Kind] = "class-images"
     grants: ClassVar[tuple[str, ...]] = ("public-records",)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public images with classes."""
-        return (images(), classification(), public_records())
+    requires: ClassVar[tuple[Need, ...]] = (images(), classification())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one image per class."""
@@ -321,11 +304,7 @@ class Marginals(Floor):
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "labels"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records with classes, and the number of labels in question."""
-        return (classification(), granted("examples"), public_records())
+    requires: ClassVar[tuple[Need, ...]] = (classification(),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return public shares times the number of records, rounded so that they sum to it."""
@@ -372,11 +351,6 @@ class MajorityRow(Floor):
 
     name: ClassVar[str] = "majority"
     kind: ClassVar[Kind] = "rows"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records, and the number of rows in question."""
-        return (granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one row, repeated."""
@@ -394,11 +368,6 @@ class MarginalRows(Floor):
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "rows"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records, and the number of rows in question."""
-        return (granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Fill each column separately, in random order."""

@@ -64,13 +64,7 @@ def rdp_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
 
 def rdp_epsilon_of_pairs(noise: float, rate: float, steps: int, delta: float) -> float:
     """Return an upper bound of epsilon for a record that enters one of the averaged pairs."""
-    curve = _curve(noise, rate, steps, ORDERS)
-    return _spent_by_pairs(curve, ORDERS, delta)
-
-
-def prv_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """Return a tight upper bound of epsilon by numerical composition, or the RDP bound if that fails."""
-    return best_epsilon(noise, rate, steps, delta)[0]
+    return _spent_by_pairs(_curve(noise, rate, steps, ORDERS), ORDERS, delta)
 
 
 @functools.lru_cache(maxsize=4096)

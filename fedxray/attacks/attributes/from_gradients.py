@@ -61,7 +61,7 @@ from fedxray.attacks.base import (
 )
 from fedxray.attacks.evidence import Evidence, Kind, Status, of_attributes
 from fedxray.attacks.local_model.active import isolate
-from fedxray.attacks.local_model.baselines import step_size
+from fedxray.attacks.local_model.messages import step_size
 from fedxray.data.dataset import Records
 from fedxray.optim import MOST_RATE, Lbfgs, Method, Sgd, minimise
 from fedxray.params import is_finite, norm

@@ -87,9 +87,9 @@ def descend(inner: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[fl
     change [records, values].
     """
     chosen, curve = chosen.clone(), []
-    across, whole = _pull(inner.across, inner, chosen), _pull(inner.whole, inner, chosen)
+    across, whole = pull_of(inner.across, inner, chosen), pull_of(inner.whole, inner, chosen)
     while True:
-        ratios, now = _ratios(inner, chosen, across, whole)
+        ratios, now = ratios_of_changes(inner, chosen, across, whole)
         curve.append(float(now))
         best = int(ratios.argmin())
         if len(curve) > most or not float(ratios.flatten()[best]) < curve[-1] - ROUNDING:
@@ -101,12 +101,7 @@ def descend(inner: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[fl
         chosen[record] = value
 
 
-def ratios_of_changes(inner: Products, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ratio after each single change [records, values], and without any."""
-    return _ratios(inner, chosen, _pull(inner.across, inner, chosen), _pull(inner.whole, inner, chosen))
-
-
-def _ratios(inner: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+def ratios_of_changes(inner: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ratio after each single change and without any, given the products of both matrices with p."""
     part, part_now = _after_change(inner.across, across, inner, chosen)
     total, total_now = _after_change(inner.whole, whole, inner, chosen)
@@ -114,7 +109,7 @@ def _ratios(inner: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> t
     return part / total.clamp(min=tiny), part_now / total_now.clamp(min=tiny)
 
 
-def _pull(matrix: Tensor, inner: Products, chosen: Tensor) -> Tensor:
+def pull_of(matrix: Tensor, inner: Products, chosen: Tensor) -> Tensor:
     """Return matrix times p [records * values]."""
     first = torch.arange(inner.records, device=chosen.device) * inner.values
     return matrix[first + chosen].sum(0)

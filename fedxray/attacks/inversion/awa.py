@@ -41,27 +41,11 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Context, Need
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import Aim, Layer, Undefined, aim_moments, furthest, layers_of, ramps
-from fedxray.attacks.inversion.problem import (
-    BOX,
-    KEEP,
-    LEARNING_RATE,
-    START,
-    STEPS,
-    ImageInversion,
-    Start,
-    aim_of,
-    image_needs,
-    images_found,
-    into_the_box,
-    labels_in_batches,
-    recipe_of,
-    replayed,
-    shared_starts,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, pulled, segment_length
 from fedxray.attacks.observations import At, examples_behind, observation_at
 from fedxray.errors import BadInput
@@ -273,12 +257,12 @@ class Match:
 
 def work_of(view: View, observation: Observation, examples: int, batch_norm: BatchNorm, epoch: int) -> ReplayTarget:
     """Return the whole round where it can be replayed, else the given epoch of it."""
-    client, aim = replayed(view, observation, examples, batch_norm)
-    recipe = recipe_of(view, observation)
+    client, aim = problem.replayed(view, observation, examples, batch_norm)
+    recipe = problem.recipe_of(view, observation)
     assert recipe is not None
     if not order_is_unknown(recipe, examples):
         return ReplayTarget(client=client, aim=aim, epoch=None)
-    client, aim = one_epoch(client, aim, aim_of(observation, recipe), epoch)
+    client, aim = one_epoch(client, aim, problem.aim_of(observation, recipe), epoch)
     return ReplayTarget(client=client, aim=aim, epoch=epoch)
 
 
@@ -288,7 +272,7 @@ def epoch_there(at: At, epoch: int) -> Need:
     def met(view: View) -> bool:
         if not view.of_target():  # another need covers that
             return True
-        recipe, examples = recipe_of(view, observation_at(view, at)), examples_behind(view, at)
+        recipe, examples = problem.recipe_of(view, observation_at(view, at)), examples_behind(view, at)
         if recipe is None or examples is None or not order_is_unknown(recipe, examples):
             return True
         return epoch <= recipe.epochs
@@ -353,12 +337,12 @@ class Awa(ImageInversion):
     p_var: float | None = setting(
         None, f"Share of layers with the largest relative error of the variance {SHARE}", least=0, most=1
     )
-    steps: int = setting(1000, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    steps: int = setting(1000, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
     unit: Unit = setting("rate", f"{UNIT}.")
-    start: Start = setting("uniform", START)
-    box: bool = setting(True, BOX)
-    keep: Literal["best", "last"] = setting("best", KEEP)
+    start: Start = setting("uniform", problem.START)
+    box: bool = setting(True, problem.BOX)
+    keep: Literal["best", "last"] = setting("best", problem.KEEP)
     epoch: int = setting(
         1,
         "Epoch that is replayed where the round has several epochs of reshuffled batches; no effect otherwise.",
@@ -403,28 +387,27 @@ class Awa(ImageInversion):
 
     def needs(self) -> tuple[Need, ...]:
         """List the needs of an image inversion, and the epoch that is replayed."""
-        needs = image_needs(self.at, self.labels)
+        needs = problem.image_needs(self.at, self.labels)
         return needs if self.epoch == 1 else (*needs, epoch_there(self.at, self.epoch))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
         like = first_tensor(observation)
-        labels, facts = labels_in_batches(view, context, self.labels, self.at)
-        loss, basis = self._loss(view, observation, labels.to(like.device))
+        labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
+        loss, basis = self._loss(view, observation, labels)
         earlier = self._earlier(view, context)
         tried = descend(
-            loss, shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
-            report=context.report, project=into_the_box(view, like) if self.box else None, what=self.name,
+            loss, problem.shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
+            report=context.report, project=problem.into_the_box(view, like) if self.box else None, what=self.name,
             keep=self.keep, give_up=self.give_up, state=None if earlier is None else state_of(earlier),
         )  # fmt: skip
-        evidence = self._evidence(tried, loss.labels, facts | basis | {"round": observation.round})
-        evidence = with_averaged_pairs(view, observation, evidence)
+        evidence = problem.reconstruction(view, observation, tried, labels, facts | basis, self.keep)
         return evidence if self.kept_every is None else with_state(evidence, tried.outcome)
 
     def weights(self, view: View, observation: Observation, examples: int) -> AwaWeights:
         """Return the six numbers: those given, else the preset's."""
-        recipe = recipe_of(view, observation)
+        recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         given = {name: getattr(self, name) for name in RANGES if getattr(self, name) is not None}
         return replace(weights_of(self.preset, recipe, examples), **given)
@@ -434,7 +417,7 @@ class Awa(ImageInversion):
         work = work_of(view, observation, len(labels), self.batch_norm, self.epoch)
         weights = self.weights(view, observation, len(labels))
         size = unit_size(self.unit, work.aim, view, observation)
-        recipe = recipe_of(view, observation)
+        recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         facts = {"case": case_of(recipe, len(labels)), "epoch": work.epoch, "weights": asdict(weights)}
         match = match_of(view, work, labels, weights, size, self.undefined)
@@ -449,8 +432,3 @@ class Awa(ImageInversion):
             return None
         before = (self.steps - 1) // self.kept_every * self.kept_every
         return context.run(replace(self, steps=before), view)
-
-    def _evidence(self, tried: Restarts, labels: Tensor, facts: dict[str, Any]) -> Evidence:
-        losses = [outcome.loss_of(self.keep) for outcome in tried.outcomes]
-        facts |= {"own_loss": losses, "restart": tried.chosen}
-        return images_found(tried.outcome.kept(self.keep)["inputs"], labels, tried.outcome, facts)

@@ -43,25 +43,8 @@ from torch.nn import functional
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context, Need, any_update, granted, images
 from fedxray.attacks.evidence import Evidence, Kind
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, distance_named
-from fedxray.attacks.inversion.problem import (
-    BATCH_NORM,
-    LABELS,
-    LEARNING_RATE,
-    MATCH,
-    RESTARTS,
-    STEPS,
-    TOTAL_VARIATION,
-    aim_of,
-    aware,
-    check_label_attack,
-    image_needs,
-    images_found,
-    labels_in_batches,
-    replayable,
-    replayed,
-    with_averaged_pairs,
-)
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.observations import WHICH_UPDATE, Assumed, At, OwnShare, SumAsReply, observation_at, read_sum
@@ -134,8 +117,8 @@ class CuriousFamily(Attack):
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "latent": 1}
     adapts: ClassVar[bool] = True
 
-    steps: int = setting(200, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    steps: int = setting(200, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
     latent: int = setting(
         2,
         "The guess is an image smaller by this factor, enlarged inside the optimisation; 1 is full size, 4 suits "
@@ -143,16 +126,16 @@ class CuriousFamily(Attack):
         least=1,
         most=LARGEST_FACTOR,
     )
-    match: str = setting("l2", f"{MATCH} The paper uses l2.", choices=MATCHES)
-    total_variation: float = setting(0.0, TOTAL_VARIATION, least=0)
-    restarts: int = setting(1, RESTARTS, least=1)
+    match: str = setting("l2", f"{problem.MATCH} The paper uses l2.", choices=MATCHES)
+    total_variation: float = setting(0.0, problem.TOTAL_VARIATION, least=0)
+    restarts: int = setting(1, problem.RESTARTS, least=1)
     own_share: OwnShare = setting(
         "subtract",
         'Treatment of the own contribution to the sum: subtract it, or ("recover") reconstruct the own images too and '
         "score them separately.",
     )
     at: At = setting("first", WHICH_UPDATE)
-    batch_norm: BatchNorm = setting("batch", BATCH_NORM)
+    batch_norm: BatchNorm = setting("batch", problem.BATCH_NORM)
 
 
 def method_of(attack: CuriousFamily) -> Adam:
@@ -172,7 +155,7 @@ def invert(
     )  # fmt: skip
     losses = [outcome.best_loss for outcome in tried.outcomes]
     inputs = valid(tried.outcome.best["latent"], view.space)
-    return images_found(inputs, labels, tried.outcome, {"own_loss": losses, "restart": tried.chosen})
+    return problem.images_found(inputs, labels, tried.outcome, {"own_loss": losses, "restart": tried.chosen})
 
 
 def _loss(
@@ -228,7 +211,7 @@ class CuriousClient(CuriousFamily):
         'It needs own images among the reconstructed ones: own_share = "recover" with role curious-client.'
     )
 
-    labels: Attack = setting(LabelsDlf, LABELS, check=check_label_attack)
+    labels: Attack = setting(LabelsDlf, problem.LABELS, check=problem.check_label_attack)
     assumed_learning_rate: float | None = setting(
         None, "The clients' learning rate, in place of the recipe's.", above=0
     )
@@ -242,18 +225,17 @@ class CuriousClient(CuriousFamily):
 
     def needs(self) -> tuple[Need, ...]:
         """List the needs of an image inversion, on the reply that the sum is read as."""
-        return tuple(self._as_read(need) for need in image_needs(self.at, self.labels))
+        return tuple(self._as_read(need) for need in problem.image_needs(self.at, self.labels))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         reply = self._read(view)
         alone = reply.view
         observation = observation_at(alone, self.at)
-        labels, facts = labels_in_batches(alone, context, self.labels, self.at)
-        labels = labels.to(device=next(iter(observation.start.values())).device)
-        client, seen = replayed(alone, observation, len(labels), self.batch_norm)
+        labels, facts = problem.labels_in_batches(alone, context, self.labels, self.at)
+        client, seen = problem.replayed(alone, observation, len(labels), self.batch_norm)
         evidence = invert(self, alone, context, lambda inputs: client.update(inputs, labels), seen, labels, self.name)
-        evidence = with_averaged_pairs(alone, observation, evidence)
+        evidence = problem.with_averaged_pairs(alone, observation, evidence)
         facts = evidence.facts | facts | reply.facts | {"round": observation.round}
         if reply.own is None:
             return replace(evidence, facts=facts)
@@ -279,7 +261,7 @@ class CuriousClientOracle(CuriousFamily):
 
     def needs(self) -> tuple[Need, ...]:
         """List images, an update, its recipe, and the labels of every client."""
-        return (images(), any_update(), replayable(self.at), granted("oracle-groups"))
+        return (images(), any_update(), problem.replayable(self.at), granted("oracle-groups"))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header with every client replayed separately."""
@@ -319,11 +301,11 @@ class CuriousClientOracle(CuriousFamily):
         """Return every client's round to replay, and the update that their mean should equal."""
         recipe = view.grants.recipe
         assert recipe is not None
-        aim, clients = aim_of(observation, recipe), []
+        aim, clients = problem.aim_of(observation, recipe), []
         for size in sizes:
             client = replay(
                 view.model, observation.start, recipe, straight_schedule(size, recipe),
                 buffers=observation.buffers, batch_norm=self.batch_norm,
             )  # fmt: skip
-            clients.append(aware(view, observation, recipe, size, client, aim)[0])
+            clients.append(problem.aware(view, observation, recipe, size, client, aim)[0])
         return clients, aim

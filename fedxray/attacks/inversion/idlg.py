@@ -22,14 +22,14 @@ from typing import Any, ClassVar
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss, reconstruction
+from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss
 from fedxray.attacks.inversion.problem import (
     LEARNING_RATE,
     STEPS,
     ImageInversion,
     drawn_starts,
     labels_in_batches,
-    with_averaged_pairs,
+    reconstruction,
 )
 from fedxray.attacks.observations import observation_at
 from fedxray.optim import MOST_RATE, Lbfgs, restarts
@@ -58,5 +58,4 @@ class Idlg(ImageInversion):
         starts = drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
         loss = matching_loss(view, observation, len(labels), labels, "length", self.batch_norm)
         tried = restarts(loss, starts, self.method(), report=context.report, what=self.name)
-        evidence = reconstruction(tried, labels, facts | {"round": observation.round})
-        return with_averaged_pairs(view, observation, evidence)
+        return reconstruction(view, observation, tried, labels, facts)

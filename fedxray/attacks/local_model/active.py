@@ -35,8 +35,7 @@ from torch import Tensor
 from fedxray.adversary.view import Exchange, View
 from fedxray.attacks.base import Context, Need, granted, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, of_model
-from fedxray.attacks.local_model.baselines import step_size
-from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned, step_of
+from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned, step_of, step_size
 from fedxray.federation.tamper import Tamper
 from fedxray.optim import MOST_RATE, Adam, Constant, Method, RiseAndFall, Sgd
 from fedxray.params import Params, add, dot, flatten, is_finite, norm, scaled, subtract
@@ -374,14 +373,11 @@ class LocalModelSendBack(LocalModelAttack):
     name: ClassVar[str] = "local-model-send-back"
     paper: ClassVar[str] = "diana-2025"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
+    requires: ClassVar[tuple[Need, ...]] = (single_replies(), line_to_the_client(), step_size())
     small: ClassVar[Mapping[str, Any]] = {"active_rounds": 5}
 
     active_rounds: int = setting(50, "Rounds in which the client is sent its own model back.", least=1)
     every: int = setting(1, EVERY, least=1)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, a channel to it, and its learning rate where it sends gradients."""
-        return (single_replies(), line_to_the_client(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Send every returned model back."""

@@ -89,18 +89,20 @@ def undetermined(fit: AffineFit, messages: int, parameters: int) -> str:
     return ""
 
 
+class LeastSquares(LocalModelAttack):
+    """Base of both directions of the regression."""
+
+    grants: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...] | None] = ()
+    requires: ClassVar[tuple[Need, ...]] = (single_replies(), least_squares_model())
+
+
 @dataclass(frozen=True, kw_only=True)
-class LocalModelLinear(LocalModelAttack):
+class LocalModelLinear(LeastSquares):
     """The intercept of the regression of the models sent on the changes made."""
 
     name: ClassVar[str] = "local-model-linear"
     paper: ClassVar[str] = "diana-2025"
-    grants: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[str, ...] | None] = ()
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, about a least squares model."""
-        return (single_replies(), least_squares_model())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run lines 1 to 4 of Alg. 2."""
@@ -111,17 +113,11 @@ class LocalModelLinear(LocalModelAttack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalModelLinearForward(LocalModelAttack):
+class LocalModelLinearForward(LeastSquares):
     """The model that the fitted update map leaves unchanged."""
 
     name: ClassVar[str] = "local-model-linear-forward"
     paper: ClassVar[str] = "driouich-2022"
-    grants: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[str, ...] | None] = ()
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, about a least squares model."""
-        return (single_replies(), least_squares_model())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Solve Eq. 31, then theta* = W^-1 v."""
