@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedxray.adversary.view import Channel, Grants, Observation, ObservedModel, Own, View
@@ -111,9 +111,8 @@ def secure_aggregation(
     transcript: Transcript, *, grants: Grants | None = None, rounds: Sequence[int] | None = None
 ) -> View:
     """The view of a server that learns only the sum of all replies."""
-    readable = [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")]
-    models = _globals(transcript, readable, rounds)
-    return _view(transcript, "secure-aggregation", None, _sums(transcript, rounds), models, grants)
+    models = _globals(transcript, transcript.readable_by(SERVER), rounds)
+    return _view(transcript, "secure-aggregation", None, _differences(models), models, grants)
 
 
 def _link_view(
@@ -158,35 +157,27 @@ def _replies(
 ) -> tuple[Observation, ...]:
     """Single replies that this reader can see, each with the model that the client was sent."""
     sent = {(m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers}
-    messages, observations = _Fetching(transcript), []
+    fetched, observations = _fetching(transcript), []
     for message in transcript.readable_by(reader):
-        if message.what != "reply" or message.client is None or message.client not in clients:
+        if message.what != "reply" or message.client not in clients or not _wanted(message, rounds):
             continue
-        if not _wanted(message, rounds):
-            continue
-        start, reply = sent[message.round, message.client].parts, message.parts
+        assert message.client is not None
+        start, buffers = fetched(sent[message.round, message.client].parts)
+        update, buffers_after = fetched(message.parts)
         observations.append(
             Observation(
                 round=message.round,
-                start=messages.params(start),
-                update=messages.params(reply),
+                start=start,
+                update=update,
                 kind=message.kind,
                 contributors=(message.client,),
                 examples=message.examples if examples else None,
-                buffers=messages.buffers(start),
-                buffers_after=messages.buffers(reply),
+                buffers=buffers,
+                buffers_after=buffers_after,
                 tampered=message.tampered,
             )
         )
     return tuple(observations)
-
-
-def _sums(transcript: Transcript, rounds: Sequence[int] | None) -> tuple[Observation, ...]:
-    """The change of the global model in every round: all that a server under secure aggregation learns."""
-    models = _globals(
-        transcript, [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")], rounds
-    )
-    return _differences(models)
 
 
 def _globals(
@@ -198,32 +189,19 @@ def _globals(
         if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
             continue
         keys[message.round + (message.what == "outcome")] = message.parts
-    messages = _Fetching(transcript)
-    return tuple(
-        ObservedModel(round, messages.params(key), messages.buffers(key)) for round, key in sorted(keys.items())
-    )
+    fetched = _fetching(transcript)
+    return tuple(ObservedModel(round, *fetched(key)) for round, key in sorted(keys.items()))
 
 
-class _Fetching:
-    """The messages of one view, each fetched at most once, when it is first used."""
+def _fetching(transcript: Transcript) -> Callable[[str], tuple[Late, Late]]:
+    """Parameters and buffers of a message by its key, each message fetched at most once, when it is first used."""
 
-    def __init__(self, transcript: Transcript) -> None:
-        self._shelf = transcript.shelf
-        self._fetched: dict[str, tuple[Late, Late]] = {}
+    @functools.cache
+    def parts(key: str) -> tuple[Late, Late]:
+        read = functools.cache(transcript.shelf.reader(key))
+        return Late(lambda: read().params), Late(lambda: read().buffers)
 
-    def params(self, key: str) -> Late:
-        """The parameters of one message."""
-        return self._both(key)[0]
-
-    def buffers(self, key: str) -> Late:
-        """The buffers of one message."""
-        return self._both(key)[1]
-
-    def _both(self, key: str) -> tuple[Late, Late]:
-        if key not in self._fetched:
-            read = functools.cache(self._shelf.reader(key))
-            self._fetched[key] = Late(lambda: read().params), Late(lambda: read().buffers)
-        return self._fetched[key]
+    return parts
 
 
 def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
@@ -259,9 +237,5 @@ def _check_clients(argument: str, clients: Sequence[int], count: int) -> None:
     for client in clients:
         # The own update of a client must not be subtracted twice.
         if not 0 <= client < count or clients.count(client) > 1:
-            raise BadInput(
-                argument,
-                expected=f"clients from 0 to {count - 1}, each once",
-                got=client,
-                remedy="Clients count from 0; name none twice.",
-            )
+            remedy = "Clients count from 0; name none twice."
+            raise BadInput(argument, expected=f"clients from 0 to {count - 1}, each once", got=client, remedy=remedy)

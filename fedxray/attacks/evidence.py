@@ -44,12 +44,8 @@ def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evid
 def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return parameters and buffers of a guessed local model."""
     if evidence.kind != "model":
-        raise BadInput(
-            "model",
-            expected="an attack that gives a model",
-            got=f"one that gives {evidence.kind}",
-            remedy='For instance model = "last-returned".',
-        )
+        got, remedy = f"one that gives {evidence.kind}", 'For instance model = "last-returned".'
+        raise BadInput("model", expected="an attack that gives a model", got=got, remedy=remedy)
     params, buffers = (
         {name.removeprefix(prefix): value for name, value in evidence.tensors.items() if name.startswith(prefix)}
         for prefix in ("param:", "buffer:")

@@ -206,10 +206,6 @@ class FedInverse(ClassImages):
         if self.guesses % 2:
             raise BadInput("guesses", expected="an even number", got=self.guesses, remedy="Try 4.")
 
-    def method(self) -> Sgd:
-        """Return SGD with momentum."""
-        return Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9)
-
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, public images, and the needs of the attack on the model."""
         return (images(), classification(), public_images(), *needs_of_model(self.model))
@@ -238,7 +234,7 @@ class FedInverse(ClassImages):
         end = minimise(
             cost,
             {"codes": start.clamp(-self.box, self.box)},
-            self.method(),
+            Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9),
             report=context.report,
             project=lambda point: {"codes": point["codes"].clamp(-self.box, self.box)},
             what=self.name,

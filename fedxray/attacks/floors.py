@@ -67,7 +67,7 @@ def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
     key = derive_seed(0, "imputation", learn, wanted, goal)
     if key not in _fitted:
         x, y, seed = _numbers(learn), wanted.detach().cpu().numpy(), key % 2**31
-        models = _regressors(seed) if goal == "values" else _classifiers(seed, balanced=goal == "balanced")
+        models = _models(goal, seed)
         scores = [_cross_validated(model, x, y, seed, SCORING[goal]) for model in models]
         chosen = models[scores.index(max(scores))]
         with warnings.catch_warnings():
@@ -79,29 +79,19 @@ def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
     return _fitted[key]
 
 
-def _classifiers(seed: int, *, balanced: bool) -> list[Any]:
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
+def _models(goal: Goal, seed: int) -> list[Any]:
+    """Return a linear model and a random forest for this goal."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    from sklearn.linear_model import LogisticRegression, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    weight = "balanced" if balanced else None
-    return [
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, class_weight=weight)),
-        RandomForestClassifier(n_estimators=50, min_samples_leaf=2, class_weight=weight, random_state=seed, n_jobs=1),
-    ]
-
-
-def _regressors(seed: int) -> list[Any]:
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return [
-        make_pipeline(StandardScaler(), RidgeCV()),
-        RandomForestRegressor(n_estimators=50, min_samples_leaf=2, random_state=seed, n_jobs=1),
-    ]
+    forest: dict[str, Any] = {"n_estimators": 50, "min_samples_leaf": 2, "random_state": seed, "n_jobs": 1}
+    if goal == "values":
+        return [make_pipeline(StandardScaler(), RidgeCV()), RandomForestRegressor(**forest)]
+    weight = "balanced" if goal == "balanced" else None
+    logistic = LogisticRegression(max_iter=2000, class_weight=weight)
+    return [make_pipeline(StandardScaler(), logistic), RandomForestClassifier(class_weight=weight, **forest)]
 
 
 def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str) -> float:

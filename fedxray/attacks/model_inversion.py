@@ -65,10 +65,6 @@ class ModelInversion(ClassImages):
     )
     shade: float = setting(0.5, "Grey of the initial image: 0 is black, 1 white.", least=0, most=1)
 
-    def method(self) -> Sgd:
-        """Return plain gradient descent."""
-        return Sgd(steps=self.steps, lr=self.learning_rate)
-
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, and the needs of the attack on the model."""
         return (images(), classification(), *needs_of_model(self.model))
@@ -91,7 +87,7 @@ class ModelInversion(ClassImages):
         end = minimise(
             cost,
             {"inputs": start},
-            self.method(),
+            Sgd(steps=self.steps, lr=self.learning_rate),
             report=context.report,
             project=lambda point: {"inputs": clip(point["inputs"], low, high)},
             what=self.name,

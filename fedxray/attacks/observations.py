@@ -146,13 +146,8 @@ def _own_replies(view: View, round: int) -> list[tuple[Own, Observation]]:
 def _others(view: View, held: Records | None, assumed: Assumed) -> int | None:
     """Return how many images of others are behind the sum, where that is granted, seen or assumed."""
     if assumed.examples is None:
-        return view.grants.examples if view.grants.examples is not None else _seen(view)
+        return view.grants.examples if view.grants.examples is not None else view.of_target()[0].examples
     return max(1, assumed.examples - (0 if held is None else len(held)))
-
-
-def _seen(view: View) -> int | None:
-    """Return the number of examples that a server sees beside single replies; None for a sum."""
-    return view.of_target()[0].examples
 
 
 def _subtracted(view: View, seen: Observation, mine: Sequence[tuple[Own, Observation]], others: int) -> SumAsReply:

@@ -97,12 +97,9 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int, *, pairs: b
     # Integer orders are fast and overestimate the noise, never underestimate it; all orders then refine it.
     rough = _least(lambda noise: enough(noise, WHOLE_ORDERS), SMALLEST_NOISE, LARGEST_NOISE)
     if rough is None:
-        raise BadInput(
-            "epsilon",
-            expected="a privacy budget that some noise achieves",
-            got=f"epsilon {epsilon:g} at delta {delta:g} over {steps} steps",
-            remedy="Allow a larger epsilon, or fewer rounds.",
-        )
+        got = f"epsilon {epsilon:g} at delta {delta:g} over {steps} steps"
+        remedy = "Allow a larger epsilon, or fewer rounds."
+        raise BadInput("epsilon", expected="a privacy budget that some noise achieves", got=got, remedy=remedy)
     fine = _least(lambda noise: enough(noise, ORDERS), max(SMALLEST_NOISE, rough / 2), rough)
     return rough if fine is None else fine
 
@@ -170,12 +167,9 @@ def _quiet_opacus() -> Iterator[None]:
         try:
             import opacus.accountants  # noqa: F401
         except ModuleNotFoundError as error:
-            raise BadInput(
-                "defence",
-                expected="Opacus to be installed, which computes privacy budgets",
-                got=str(error),
-                remedy=f"In the folder of fedxray: {sys.executable} -m pip install -c constraints.txt -e '.[dp]'",
-            ) from error
+            expected = "Opacus to be installed, which computes privacy budgets"
+            remedy = f"In the folder of fedxray: {sys.executable} -m pip install -c constraints.txt -e '.[dp]'"
+            raise BadInput("defence", expected=expected, got=str(error), remedy=remedy) from error
         yield
 
 

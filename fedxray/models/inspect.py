@@ -45,12 +45,8 @@ def head(model: nn.Module) -> Head:
     """Return the linear layer that was registered last."""
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not names:
-        raise BadInput(
-            "model",
-            expected="a network whose last layer is an nn.Linear",
-            got="no nn.Linear at all",
-            remedy="End the network in an nn.Linear, or use an attack that needs no head.",
-        )
+        got, remedy = "no nn.Linear at all", "End the network in an nn.Linear, or use an attack that needs no head."
+        raise BadInput("model", expected="a network whose last layer is an nn.Linear", got=got, remedy=remedy)
     start = f"{names[-1]}." if names[-1] else ""
     layer = model.get_submodule(names[-1])
     bias = None if layer.bias is None else f"{start}bias"

@@ -283,20 +283,12 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 def image_shape(space: Space, model: str, least: int) -> tuple[int, int, int]:
     """Return channels, height and width of the space's images, at least `least` pixels each way."""
     if space.kind != "image" or len(space.shape) != 3:
-        raise BadInput(
-            "model",
-            expected=f"images (channels, height, width) for {model}",
-            got=f"{space.kind} inputs of shape {tuple(space.shape)}",
-            remedy="Use linear or mlp for tables.",
-        )
+        got, remedy = f"{space.kind} inputs of shape {tuple(space.shape)}", "Use linear or mlp for tables."
+        raise BadInput("model", expected=f"images (channels, height, width) for {model}", got=got, remedy=remedy)
     channels, height, width = space.shape
     if min(height, width) < least:
-        raise BadInput(
-            "model",
-            expected=f"images of at least {least} x {least} pixels for {model}",
-            got=f"{height} x {width}",
-            remedy="Use mlp, or enlarge the images.",
-        )
+        expected = f"images of at least {least} x {least} pixels for {model}"
+        raise BadInput("model", expected=expected, got=f"{height} x {width}", remedy="Use mlp, or enlarge the images.")
     return channels, height, width
 
 

@@ -114,12 +114,9 @@ def load_prior(prior: str, revision: str | None = None, *, folder: Path | None =
         return from_folder(place)
     if HUB.fullmatch(prior) and not os.path.exists(place):
         return from_folder(_fetched(prior, revision), hub=f"{prior} at {revision}")
-    raise BadInput(
-        "prior",
-        expected="the folder of a prior, or a name of the hub such as google/ddpm-cifar10-32",
-        got=repr(prior),
-        remedy="Make one with `fedxray train-prior`, or check the path.",
-    )
+    expected = "the folder of a prior, or a name of the hub such as google/ddpm-cifar10-32"
+    remedy = "Make one with `fedxray train-prior`, or check the path."
+    raise BadInput("prior", expected=expected, got=repr(prior), remedy=remedy)
 
 
 def from_folder(folder: Path, *, hub: str = "") -> Shaped:

@@ -376,7 +376,6 @@ class PublicColumns:
     places: Tensor  # [columns]
     rows: Tensor  # [records, columns (+ 1)]
     turned: Tensor  # [columns (+ 1), records], contiguous
-    bias: bool
 
     def weights(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return the weights [units, columns (+ 1)] of these columns, with the bias."""
@@ -390,7 +389,7 @@ def public_columns(x: Tensor, positions: tuple[int, ...], bias: bool) -> PublicC
     used[list(positions)] = False
     places = used.nonzero()[:, 0]
     rows = torch.cat([x[:, places], torch.ones_like(x[:, :1])], 1) if bias else x[:, places]
-    return PublicColumns(places=places, rows=rows, turned=rows.T.contiguous(), bias=bias)
+    return PublicColumns(places=places, rows=rows, turned=rows.T.contiguous())
 
 
 def _by_first_layer(

@@ -106,11 +106,6 @@ def case_of(recipe: Recipe, examples: int) -> str:
     ]
 
 
-def weights_of(preset: str, recipe: Recipe, examples: int) -> AwaWeights:
-    """Return the parameters of a preset for a round of this client."""
-    return PRESETS[case_of(recipe, examples) if preset == BY_CASE else preset]
-
-
 # Minimisation that can stop early or resume from the stored state of a shorter one
 
 STATE = "state/"  # prefix of the names of stored tensors
@@ -280,24 +275,6 @@ def epoch_there(at: At, epoch: int) -> Need:
     return Need(what=f"a client of at least {epoch} epochs", given_by="a smaller epoch", met=met)
 
 
-def match_of(
-    view: View, work: ReplayTarget, labels: Tensor, weights: AwaWeights, size: float, undefined: Undefined
-) -> Match:
-    """Return the loss with these weights."""
-    layers = layers_of(view.model, work.aim)
-    ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
-    return Match(
-        work=work,
-        labels=labels,
-        layers=layers,
-        ramp=ramp,
-        seen=aim_moments(work.aim, work.client.start, layers),
-        weights=weights,
-        size=size,
-        undefined=undefined,
-    )
-
-
 LEAST_WEIGHT = 1e-6  # with less, or 0, a guess may stay at its start and look like a result
 MOST_WEIGHT = 1e12  # beyond it the squared gradients that Adam keeps are infinite, and nothing moves
 MOST_STAGES = 60  # each stage runs inside the next one
@@ -374,12 +351,8 @@ class Awa(ImageInversion):
                 remedy="Store the state less often.",
             )
         if self.restarts > 1 and (self.kept_every is not None or self.give_up is not None):
-            raise BadInput(
-                "restarts",
-                expected="1, with kept_every or give_up",
-                got=self.restarts,
-                remedy="Leave kept_every and give_up out.",
-            )
+            remedy = "Leave kept_every and give_up out."
+            raise BadInput("restarts", expected="1, with kept_every or give_up", got=self.restarts, remedy=remedy)
 
     def method(self) -> Adam:
         """Return the optimiser of the paper."""
@@ -410,7 +383,8 @@ class Awa(ImageInversion):
         recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         given = {name: getattr(self, name) for name in RANGES if getattr(self, name) is not None}
-        return replace(weights_of(self.preset, recipe, examples), **given)
+        preset = case_of(recipe, examples) if self.preset == BY_CASE else self.preset
+        return replace(PRESETS[preset], **given)
 
     def _loss(self, view: View, observation: Observation, labels: Tensor) -> tuple[Match, dict[str, Any]]:
         """Return the loss, and the facts it is based on."""
@@ -420,7 +394,11 @@ class Awa(ImageInversion):
         recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         facts = {"case": case_of(recipe, len(labels)), "epoch": work.epoch, "weights": asdict(weights)}
-        match = match_of(view, work, labels, weights, size, self.undefined)
+        layers = layers_of(view.model, work.aim)
+        ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
+        seen = aim_moments(work.aim, work.client.start, layers)
+        match = Match(work=work, labels=labels, layers=layers, ramp=ramp, seen=seen,
+                      weights=weights, size=size, undefined=self.undefined)  # fmt: skip
         taken = {"case": facts["case"], "epoch": work.epoch, **match.ends(), "q_enhance": weights.q_enhance}
         taken |= {"p_mean": weights.p_mean, "p_var": weights.p_var}
         facts["taken"] = {name: value for name, value in taken.items() if value is not None}

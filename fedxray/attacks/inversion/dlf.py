@@ -196,10 +196,10 @@ class DlfFamily(ImageInversion):
         known = what_is_known(view, self, context)
         played = self.played(known.recipe, len(known.labels))
         simulated = simulation(view, self, known, played, by_epoch=self.by_epoch)
-        descent = descend(view, self, context, self.loss(view, context, simulated), self.name)
-        images = self.one_set(descent.images, view.space)
+        sets, end, facts = descend(view, self, context, self.loss(view, context, simulated), self.name)
+        images = self.one_set(sets, view.space)
         labels = known.labels if known.step_labels is None else known.step_labels[: len(images)]
-        return problem.images_found(images, labels, descent.outcome, known.facts | descent.facts)
+        return problem.images_found(images, labels, end, known.facts | facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -499,15 +499,6 @@ def _length(simulated: Simulation, names: list[str], match: str) -> float:
 # Step 4: minimisation
 
 
-@dataclass(frozen=True, kw_only=True)
-class Descent:
-    """The result of a minimisation."""
-
-    images: Tensor  # [sets, n, c, h, w]
-    outcome: Outcome
-    facts: dict[str, Any]
-
-
 def method_of(attack: DlfFamily) -> Adam:
     """Return Adam with a smoothly falling learning rate."""
     preset = PRESETS[attack.preset]
@@ -518,8 +509,13 @@ def method_of(attack: DlfFamily) -> Adam:
     )
 
 
-def descend(view: View, attack: DlfFamily, context: Context, loss: Objective, what: str) -> Descent:
-    """Minimise the loss over images that start from N(0, 1), equal in all epochs if they begin together."""
+def descend(
+    view: View, attack: DlfFamily, context: Context, loss: Objective, what: str
+) -> tuple[Tensor, Outcome, dict[str, Any]]:
+    """Minimise the loss over images that start from N(0, 1), equal in all epochs if they begin together.
+
+    Returns the images [sets, n, c, h, w], how the minimisation ended, and facts.
+    """
     simulated = loss.simulation
     like = next(iter(simulated.client.start.values()))
     shape = (simulated.sets, len(simulated.labels) // simulated.sets, *view.space.shape)
@@ -536,7 +532,7 @@ def descend(view: View, attack: DlfFamily, context: Context, loss: Objective, wh
     end = tried.outcome
     losses = [outcome.loss_of(attack.keep) for outcome in tried.outcomes]
     images = simulated.client.shown(end.kept(attack.keep)["inputs"].flatten(0, 1)).reshape(shape)
-    return Descent(images=images, outcome=end, facts={"own_loss": losses, "restart": tried.chosen})
+    return images, end, {"own_loss": losses, "restart": tried.chosen}
 
 
 # Step 5: the images of all epochs become one set (MatchEpoch, section 4.4)

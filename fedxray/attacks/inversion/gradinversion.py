@@ -25,13 +25,14 @@ learning rate, as in a public implementation (0.2 in the paper).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedxray import optim
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
@@ -42,20 +43,7 @@ from fedxray.attacks.observations import examples_behind, observation_at
 from fedxray.federation.recipe import Recipe
 from fedxray.imaging import assignment
 from fedxray.models.inspect import batch_norm_layers, batch_statistics, head
-from fedxray.optim import (
-    MOST_RATE,
-    Adam,
-    Changing,
-    Constant,
-    Cosine,
-    Decay,
-    Loss,
-    Method,
-    Moved,
-    Tensors,
-    WarmUp,
-    minimise,
-)
+from fedxray.optim import MOST_RATE, Changing, Cosine, Loss, WarmUp, minimise
 from fedxray.params import Params, buffers_of
 from fedxray.priors import l2, total_variation
 from fedxray.seeds import derive_seed, fork, normal_like
@@ -171,30 +159,15 @@ def _tracks(layer: nn.Module) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Langevin(Method):
+class Langevin(optim.Adam):
     """Adam with normal noise after each step, of standard deviation `noise` times the current learning rate."""
 
-    steps: int
-    lr: float
     noise: float
     seed: int
-    decay: Decay = field(default_factory=Constant)
 
-    def __post_init__(self) -> None:
-        """Check the settings that Adam has."""
-        self.adam()
-
-    def adam(self) -> Adam:
-        """Return the optimiser without noise."""
-        return Adam(steps=self.steps, lr=self.lr, decay=self.decay)
-
-    def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """Return the initial state of Adam."""
-        return self.adam().fresh(point)
-
-    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+    def move(self, point: optim.Tensors, gradient: optim.Tensors, memory: optim.Tensors, step: int) -> optim.Moved:
         """Make a step of Adam, then add the noise."""
-        moved, kept = self.adam().move(point, gradient, memory, step)
+        moved, kept = self._moved(point, gradient, memory, step)
         size = self.noise * self.lr * self.decay.factor(step, self.steps)
         noisy = {
             name: value + size * normal_like(value, fork(self.seed, "step", step, name))

@@ -59,21 +59,17 @@ class InvertingGradients(ImageInversion):
     start: Start = setting("normal", problem.START)
     skip_zeros: bool = setting(False, "Whether entries in which the observed update is exactly zero are ignored.")
 
-    def method(self) -> SignedAdam:
-        """Return the optimiser of the paper."""
-        return SignedAdam(steps=self.steps, lr=self.learning_rate, decay=Stairs())
-
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
         labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
         like = next(iter(observation.start.values()))
         client, seen = problem.replayed(view, observation, len(labels), self.batch_norm)
-        tried = restarts(
-            partial(self._loss, client, seen, labels),
-            problem.drawn_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
-            report=context.report, project=problem.into_the_box(view, like), what=self.name,
-        )  # fmt: skip
+        loss = partial(self._loss, client, seen, labels)
+        starts = problem.drawn_starts(view, like, len(labels), context, self.restarts, self.start)
+        method = SignedAdam(steps=self.steps, lr=self.learning_rate, decay=Stairs())
+        project = problem.into_the_box(view, like)
+        tried = restarts(loss, starts, method, report=context.report, project=project, what=self.name)
         return problem.reconstruction(view, observation, tried, labels, facts)
 
     def _loss(self, client: Replay, seen: Params, labels: Tensor, point: dict[str, Tensor]) -> Tensor:

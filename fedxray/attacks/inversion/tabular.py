@@ -149,10 +149,6 @@ class TabularInversion(Attack):
     at: At = setting("first", WHICH_UPDATE)
     batch_norm: BatchNorm = setting("batch", problem.BATCH_NORM)
 
-    def method(self) -> Adam:
-        """Return the optimiser."""
-        return Adam(steps=self.steps, lr=self.learning_rate, decay=Cosine())
-
     def needs(self) -> tuple[Need, ...]:
         """List a table, an update, its recipe, its number of examples; for classes labels or a way to infer them."""
         inner = () if self.jointly else tuple(_of_classes(need) for need in self.labels.needs())
@@ -171,7 +167,8 @@ class TabularInversion(Attack):
         ]
         client, seen = problem.replayed(view, observation, examples, self.batch_norm)
         loss = partial(self._loss, client, seen, rows, known)
-        tried = restarts(loss, starts, self.method(), report=context.report, project=rows.project, what=self.name)
+        method = Adam(steps=self.steps, lr=self.learning_rate, decay=Cosine())
+        tried = restarts(loss, starts, method, report=context.report, project=rows.project, what=self.name)
         best, pooled = self._picked(loss, rows, tried, known)
         facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
                   "restart": tried.chosen, "pooled": pooled}  # fmt: skip

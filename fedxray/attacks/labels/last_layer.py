@@ -42,7 +42,7 @@ from fedxray.attacks.observations import (
 )
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
-from fedxray.params import Params, add, scaled
+from fedxray.params import Params, add, each, scaled
 from fedxray.seeds import fork, normal_like
 from fedxray.settings import REQUIRED, setting
 
@@ -138,6 +138,11 @@ def linear_head() -> Need:
         met=lambda view: view.loss == "cross-entropy" and _ends_linear(view.model, view.space.outputs)
         and all(head(view.model).weight in reply.update for reply in view.of_target()),
     )  # fmt: skip
+
+
+def needs_of_head(at: At) -> tuple[Need, ...]:
+    """Return what every attack on the last layer needs."""
+    return (any_update(), classification(), known_examples(at), linear_head())
 
 
 def head_bias(instead: str) -> Need:
@@ -244,7 +249,7 @@ class HeadStatistics(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer."""
-        return (any_update(), classification(), known_examples(self.at), linear_head())
+        return needs_of_head(self.at)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return prediction, activation and its error, of the model sent or of the one returned."""
@@ -256,12 +261,7 @@ class HeadStatistics(Attack):
         # From the root, so that both models of the round get the same dummies.
         generator = fork(context.root, "dummies of labels", self.samples)
         measured = statistics(view.model, params, buffers, blank, self.samples, generator)
-        tensors = {
-            "prediction": measured.prediction.to(like.dtype),
-            "activation": measured.activation.to(like.dtype),
-            "error": measured.error.to(like.dtype),
-        }
-        return Evidence(kind="labels", tensors=tensors)
+        return Evidence(kind="labels", tensors=each(lambda value: value.to(like.dtype), vars(measured)))
 
 
 def statistics_of(
@@ -269,11 +269,7 @@ def statistics_of(
 ) -> DummyStatistics:
     """Return the statistics of the model sent or returned, computed once for all label attacks on this view."""
     tensors = context.run(HeadStatistics(place=place, samples=samples, at=at), view).tensors
-    return DummyStatistics(
-        prediction=tensors["prediction"].double(),
-        activation=tensors["activation"].double(),
-        error=tensors["error"].double(),
-    )
+    return DummyStatistics(**each(Tensor.double, tensors))
 
 
 def statistics(
@@ -360,6 +356,10 @@ class LabelAttack(Attack):
 
     at: At = setting("first", WHICH_UPDATE)
 
+    def needs(self) -> tuple[Need, ...]:
+        """List an update with a linear last layer trained with cross-entropy, and its number of examples."""
+        return needs_of_head(self.at)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CountsByFormula(LabelAttack):
@@ -372,7 +372,7 @@ class CountsByFormula(LabelAttack):
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer, its recipe and number of examples; for the bias form a bias."""
-        needs = (any_update(), classification(), known_examples(self.at), linear_head(), known_steps(self.at))
+        needs = (*needs_of_head(self.at), known_steps(self.at))
         return (*needs, head_bias('source = "rows"')) if self.source == "bias" else needs
 
     @abstractmethod

@@ -79,27 +79,6 @@ def walk_from(point: dict[str, Tensor], method: Method, rate: float = 1.0) -> Ac
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steer:
-    """A tamper that sends the current point of a descent and moves it by every reply."""
-
-    begin: ActiveDescent
-
-    def start(self) -> ActiveDescent:
-        """Return the initial state."""
-        return self.begin
-
-    def send(
-        self, state: ActiveDescent, round: int, client: int, broadcast: Params
-    ) -> tuple[dict[str, Tensor], ActiveDescent]:
-        """Send the current point."""
-        return state.point, state
-
-    def receive(self, state: ActiveDescent, round: int, client: int, update: Params) -> ActiveDescent:
-        """Make one step."""
-        return state.after(update)
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepTrial:
     """A trial descent, and the replies on the straight line from its start to its end."""
 
@@ -292,7 +271,11 @@ class LocalModelActive(LocalModelAttack):
             rounds=spaced_rounds(inner.rounds_of_trials + more, self.every),
             clients=[view.target],
         )
-        return self._evidence(view, spent, inner.rounds_of_trials + more)
+        rounds, walk = inner.rounds_of_trials + more, spent.state[1].walk
+        model = walk.point if self.answer == "sent" else walk.returned or walk.point
+        facts = {"lr": walk.method.lr, "betas": list(walk.method.betas), "rounds_of_trials": rounds - walk.steps}
+        not_finite = "the client's model is not finite: lower the learning rate"
+        return _evidence(view, spent, model, rounds, not_finite, **facts)
 
     @property
     def _rounds_of_a_trial(self) -> int:
@@ -333,25 +316,19 @@ class LocalModelActive(LocalModelAttack):
             return lambda trial: _finite(trial.walk.sizes[-1])
         return lambda trial: _finite(trial.rise)
 
-    def _evidence(self, view: View, spent: Exchange, rounds: int) -> Evidence:
-        last, walk = last_of(view.of_target()), spent.state[1].walk
-        model: dict[str, Tensor] = walk.point if self.answer == "sent" else walk.returned or walk.point
-        finite, method = is_finite(model), walk.method
-        assert isinstance(method, Adam)
-        return of_model(
-            model,
-            last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
-            status="ok" if finite else "diverged",
-            reason="" if finite else "the client's model is not finite: lower the learning rate",
-            curve=walk.sizes,
-            rounds_spent=rounds,
-            facts={
-                "lr": method.lr,
-                "betas": list(method.betas),
-                "rounds_passed": spent.rounds_spent,
-                "rounds_of_trials": rounds - walk.steps,
-            },
-        )
+
+def _evidence(view: View, spent: Exchange, model: Params, rounds: int, not_finite: str, **facts: Any) -> Evidence:
+    """Return the model at the end of a descent as evidence; `not_finite` is the reason where it has diverged."""
+    last, finite = last_of(view.of_target()), is_finite(model)
+    return of_model(
+        model,
+        last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
+        status="ok" if finite else "diverged",
+        reason="" if finite else not_finite,
+        curve=spent.state[1].walk.sizes,
+        rounds_spent=rounds,
+        facts={"rounds_passed": spent.rounds_spent, **facts},
+    )
 
 
 def _finite(badness: float) -> float:
@@ -381,18 +358,9 @@ class LocalModelSendBack(LocalModelAttack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Send every returned model back."""
-        last, spent = last_of(view.of_target()), isolate(view, self.active_rounds, self.every)
-        walk: ActiveDescent = spent.state[1]
-        finite = is_finite(walk.point)
-        return of_model(
-            walk.point,
-            last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
-            status="ok" if finite else "diverged",
-            reason="" if finite else "the client's model is not finite",
-            curve=walk.sizes,
-            rounds_spent=walk.steps,
-            facts={"rounds_passed": spent.rounds_spent},
-        )
+        spent = isolate(view, self.active_rounds, self.every)
+        walk: ActiveDescent = spent.state[1].walk
+        return _evidence(view, spent, walk.point, walk.steps, "the client's model is not finite")
 
 
 def isolate(view: View, steps: int, every: int = 1) -> Exchange:
@@ -401,5 +369,7 @@ def isolate(view: View, steps: int, every: int = 1) -> Exchange:
     last = last_of(view.of_target())
     rate = step_of(view, last)
     method = Sgd(steps=steps, lr=rate)  # sent - (sent - returned) is what was returned
-    tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method, rate)), every=every)
+    walk = walk_from(returned(view, last), method, rate)
+    inner = TryThenSteer(trials=(walk,), trial_steps=steps, judge=lambda trial: 0.0)  # nothing to choose
+    tamper = Spaced(inner=inner, every=every)
     return view.channel(tamper, rounds=spaced_rounds(steps, every), clients=[view.target])
