@@ -9,12 +9,13 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fedxray.adversary.view import Channel, Grants, Observation, ObservedModel, Own, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_reader
-from fedxray.params import Late
+from fedxray.params import Late, subtract
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
                 Observation(
                     round=before.round,
                     start=before.params,
-                    update=_change(before, after),
+                    update=Late(partial(subtract, after.params, before.params)),
                     kind="weights",
                     contributors=None,
                     examples=None,
@@ -222,10 +223,6 @@ def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
                 )
             )
     return tuple(observations)
-
-
-def _change(before: ObservedModel, after: ObservedModel) -> Late:
-    return Late(lambda: {name: after.params[name] - value for name, value in before.params.items()})
 
 
 def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:

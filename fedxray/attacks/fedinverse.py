@@ -39,7 +39,7 @@ from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.attacks.model_inversion import ClassImages, log_probabilities
 from fedxray.errors import BadInput
 from fedxray.models.factory import own_surroundings
-from fedxray.optim import MOST_RATE, Adam, Sgd, minimise
+from fedxray.optim import MOST_RATE, Adam, Sgd, Tensors, minimise
 from fedxray.params import Params, parameters_of
 from fedxray.priors import hsic
 from fedxray.progress import Report, Step
@@ -230,15 +230,12 @@ class FedInverse(ClassImages):
             first, second = pixels.chunk(2)
             return each.mean() + self.independence * hsic(first, second, self.sigma)
 
-        start = normal_like(like.new_zeros((len(labels), generator.entries)), context.generator)
-        end = minimise(
-            cost,
-            {"codes": start.clamp(-self.box, self.box)},
-            Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9),
-            report=context.report,
-            project=lambda point: {"codes": point["codes"].clamp(-self.box, self.box)},
-            what=self.name,
-        )
+        def project(point: Tensors) -> dict[str, Tensor]:
+            return {"codes": point["codes"].clamp(-self.box, self.box)}
+
+        drawn = normal_like(like.new_zeros((len(labels), generator.entries)), context.generator)
+        method = Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9)
+        end = minimise(cost, project({"codes": drawn}), method, report=context.report, project=project, what=self.name)
         with torch.no_grad():
             each, pixels = costs(end.best["codes"])
         chosen = each.reshape(self.guesses, classes).argmin(0)

@@ -166,11 +166,6 @@ def soft_shares(logits: Tensor, generator: torch.Generator) -> Tensor:
     return torch.softmax(logits, dim=1)
 
 
-def better(left: float, right: float) -> bool:
-    """Return whether one score is above another; one that is not finite is below all."""
-    return math.isfinite(left) and (not math.isfinite(right) or left > right)
-
-
 # The attack
 
 NO_DIRECTION = "no update has a direction, so that no gradient can be matched with it"
@@ -282,11 +277,10 @@ class AttributeFromGradients(Attack):
 
     def _picked(self, attempts: Sequence[MatchedValues], task: GradientMatching) -> MatchedValues | None:
         """Return the best attempt by `pick`; the first wins a tie, and one without a finite cosine never wins."""
-        best, highest = None, math.nan
-        for attempt in attempts:
-            if math.isfinite(attempt.cosine_all) and better(score := self._score(attempt, task), highest):
-                best, highest = attempt, score
-        return best
+        finite = [attempt for attempt in attempts if math.isfinite(attempt.cosine_all)]
+        scores = [self._score(attempt, task) for attempt in finite]
+        ranked = [(score, attempt) for score, attempt in zip(scores, finite, strict=True) if math.isfinite(score)]
+        return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
     def _score(self, attempt: MatchedValues, task: GradientMatching) -> float:
         if self.pick == "own-objective":

@@ -45,7 +45,7 @@ one client that holds everyone's images.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, final
 
@@ -368,16 +368,10 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
     epochs = recipe.epochs if recipe.kind == "weights" else 1
     sets = epochs if by_epoch else 1
     order = schedule_of_epochs(count, recipe) if by_epoch else straight_schedule(count, recipe)
-    client = replay(
-        view.model,
-        known.observation.start,
-        recipe,
-        order,
-        buffers=known.observation.buffers,
-        batch_norm=attack.batch_norm,
-    )
-    aim = problem.aim_of(known.observation, known.recipe)
-    client, aim = problem.aware(view, known.observation, known.recipe, count, client, aim)
+    seen = known.observation
+    client = replay(view.model, seen.start, recipe, order, buffers=seen.buffers, batch_norm=attack.batch_norm)
+    aim = problem.aim_of(seen, known.recipe)
+    client, aim = problem.aware(view, seen, known.recipe, count, client, aim)
     labels = known.labels.repeat(sets) if known.step_labels is None else known.step_labels[: sets * count]
     unit = 1.0 if known.recipe.kind == "gradient" else 1 / known.recipe.learning_rate
     return Simulation(
@@ -391,15 +385,6 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossWeights:
-    """Weights of the terms of the loss."""
-
-    match_weight: tuple[float, float]
-    total_variation: float
-    clip: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Objective:
     """The loss: weighted match / batches + total variation + range of pixels (+ a prior over epochs).
 
@@ -409,7 +394,7 @@ class Objective:
 
     simulation: Simulation
     distance: Distance
-    numbers: LossWeights
+    numbers: Preset
     space: Space
     half: int  # steps over which the weight of the match changes
     penalty: Penalty | None = None
@@ -452,25 +437,20 @@ def objective(
     )
 
 
-def numbers_of(attack: DlfFamily) -> LossWeights:
-    """Return the weights of the loss, the preset's where none was given."""
-    preset = PRESETS[attack.preset]
-    return LossWeights(
-        match_weight=preset.match_weight if attack.match_weight is None else attack.match_weight,
-        total_variation=_or(attack.total_variation, preset.total_variation),
-        clip=_or(attack.clip, preset.clip),
-    )
+GIVEN = ("learning_rate", "decay", "match_weight", "total_variation", "clip")  # settings that go before the preset's
+
+
+def numbers_of(attack: DlfFamily) -> Preset:
+    """Return the hyper-parameters: those that are given, else the preset's."""
+    given = {name: getattr(attack, name) for name in GIVEN if getattr(attack, name) is not None}
+    return replace(PRESETS[attack.preset], **given)
 
 
 def prior_of(attack: Dlf) -> tuple[str, float]:
     """Return name and weight of the prior, the preset's where none was given."""
     preset = PRESETS[attack.preset]
     name = attack.prior or preset.prior
-    return name, _or(attack.prior_weight, preset.prior_weights[name])
-
-
-def _or(given: float | None, otherwise: float) -> float:
-    return otherwise if given is None else given
+    return name, preset.prior_weights[name] if attack.prior_weight is None else attack.prior_weight
 
 
 def _distance(match: str, names: list[str], simulated: Simulation) -> Distance:
@@ -501,12 +481,9 @@ def _length(simulated: Simulation, names: list[str], match: str) -> float:
 
 def method_of(attack: DlfFamily) -> Adam:
     """Return Adam with a smoothly falling learning rate."""
-    preset = PRESETS[attack.preset]
-    return Adam(
-        steps=attack.steps,
-        lr=_or(attack.learning_rate, preset.learning_rate),
-        decay=Exponential(by=_or(attack.decay, preset.decay), every=preset.decay_every),
-    )
+    numbers = numbers_of(attack)
+    decay = Exponential(by=numbers.decay, every=numbers.decay_every)
+    return Adam(steps=attack.steps, lr=numbers.learning_rate, decay=decay)
 
 
 def descend(
@@ -521,14 +498,9 @@ def descend(
     shape = (simulated.sets, len(simulated.labels) // simulated.sets, *view.space.shape)
     blank = torch.empty(shape[1:] if loss.together else shape, dtype=like.dtype, device=like.device)
     drawn = (normal_like(blank, fork(context.root, "dlf", "start", number)) for number in range(attack.restarts))
-    tried = restarts(
-        Changing(at=loss.value, settled=max(loss.half, loss.together)),
-        [{"inputs": start.expand(shape).clone()} for start in drawn],
-        method_of(attack),
-        report=context.report,
-        what=what,
-        keep=attack.keep,
-    )
+    starts = [{"inputs": start.expand(shape).clone()} for start in drawn]
+    changing = Changing(at=loss.value, settled=max(loss.half, loss.together))
+    tried = restarts(changing, starts, method_of(attack), report=context.report, what=what, keep=attack.keep)
     end = tried.outcome
     losses = [outcome.loss_of(attack.keep) for outcome in tried.outcomes]
     images = simulated.client.shown(end.kept(attack.keep)["inputs"].flatten(0, 1)).reshape(shape)

@@ -211,7 +211,8 @@ def aware(
     if is_sum(observation):
         return replace(client, hooks=replace(known.replay, incoming=None, outgoing=None)), aim
     counts, noise = weights(aim, known, hooks), update_variance(known, client)
-    return replace(client, hooks=known.replay, weights=counts, noise=noise), weighted(aim, counts)
+    counted = {name: value * counts[name] for name, value in aim.items()}
+    return replace(client, hooks=known.replay, weights=counts, noise=noise), counted
 
 
 def _work(view: View, recipe: Recipe, examples: int, client: Replay) -> Work:
@@ -247,11 +248,6 @@ def weights(aim: Params, known: KnownDefence, hooks: Hooks) -> dict[str, Tensor]
         count = value.new_zeros(()) if name in hidden else value.new_ones(())
         by_name[name] = count * (value != 0).to(value.dtype) if known.cut else count
     return by_name
-
-
-def weighted(params: Params, counts: Params) -> dict[str, Tensor]:
-    """Return every tensor times its weight."""
-    return {name: value * counts[name] for name, value in params.items()}
 
 
 def with_averaged_pairs(view: View, observation: Observation, evidence: Evidence) -> Evidence:

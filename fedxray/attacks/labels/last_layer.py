@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
@@ -301,23 +301,6 @@ def statistics(
 Source = Literal["rows", "bias"]
 
 
-def estimate(
-    view: View, context: Context, places: Callable[[int], Sequence[float]], *, samples: int, source: Source, at: At
-) -> Evidence:
-    """Return counts by the formula, averaged over positions in the round.
-
-    `places` gives these positions from the number of local steps; 0 is the start of the round, 1 its end.
-    """
-    gradient = head_gradient(view, at)
-    along = places(gradient.steps)
-    start = statistics_of(context, view, "start", samples, at)
-    end = statistics_of(context, view, "end", samples, at) if any(along) else start
-    raw = raw_counts(gradient, start, end, along, source)
-    facts = {"source": source, "steps": gradient.steps, "round": observation_at(view, at).round,
-             "examples": gradient.examples, "activation": [float(start.activation), float(end.activation)]}  # fmt: skip
-    return evidence_of(raw, gradient.examples, facts, _doubt(gradient, start, end, source))
-
-
 def raw_counts(
     gradient: HeadGradient, start: DummyStatistics, end: DummyStatistics, along: Sequence[float], source: Source
 ) -> Tensor:
@@ -381,5 +364,13 @@ class CountsByFormula(LabelAttack):
 
     @final
     def attack(self, view: View, context: Context) -> Evidence:
-        """Return the counts by the formula at these positions."""
-        return estimate(view, context, self.places, samples=self.samples, source=self.source, at=self.at)
+        """Return the counts by the formula, averaged over these positions."""
+        gradient = head_gradient(view, self.at)
+        along = self.places(gradient.steps)
+        start = statistics_of(context, view, "start", self.samples, self.at)
+        end = statistics_of(context, view, "end", self.samples, self.at) if any(along) else start
+        raw = raw_counts(gradient, start, end, along, self.source)
+        activation = [float(start.activation), float(end.activation)]
+        facts = {"source": self.source, "steps": gradient.steps, "round": observation_at(view, self.at).round,
+                 "examples": gradient.examples, "activation": activation}  # fmt: skip
+        return evidence_of(raw, gradient.examples, facts, _doubt(gradient, start, end, self.source))
