@@ -181,10 +181,6 @@ def _oracle_loss(truth: Truth, client: int | None, seats: tuple[int, ...], rows:
     return LossOracle(records=records_in_question(truth, client, seats, rows), loss=truth.recipe.loss)
 
 
-def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
-    return tuple(range(len(truth.train))) if client is None else (client,)
-
-
 def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Records:
     """The records of the colluding clients together."""
     if not seats:
@@ -255,7 +251,7 @@ _Give = Callable[[Truth, int | None, tuple[int, ...], Rows], Any]
 _GIVE: dict[str, _Give] = {
     "recipe": lambda truth, client, seats, rows: truth.recipe,
     "examples": lambda truth, client, seats, rows: len(records_in_question(truth, client, seats)),
-    "contributors": _contributors,
+    "contributors": lambda truth, client, seats, rows: tuple(range(len(truth.train))) if client is None else (client,),
     "defence": lambda truth, client, seats, rows: truth.defence,
     "labels": _labels,
     "label-counts": _label_counts,

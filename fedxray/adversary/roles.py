@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from fedxray.adversary.view import Channel, Grants, Observation, ObservedModel, Own, View
 from fedxray.data.dataset import Records
@@ -105,7 +106,10 @@ def curious_client(
         )
         for client, records in zip(colluding, own, strict=False)
     )
-    return _view(transcript, "curious-client", None, _differences(models), models, grants, own_parts)
+    seen = _differences(models)
+    return _view(
+        transcript, grants, role="curious-client", target=None, observations=seen, globals=models, own=own_parts
+    )
 
 
 def secure_aggregation(
@@ -113,7 +117,8 @@ def secure_aggregation(
 ) -> View:
     """The view of a server that learns only the sum of all replies."""
     models = _globals(transcript, transcript.readable_by(SERVER), rounds)
-    return _view(transcript, "secure-aggregation", None, _differences(models), models, grants)
+    seen = _differences(models)
+    return _view(transcript, grants, role="secure-aggregation", target=None, observations=seen, globals=models)
 
 
 def _link_view(
@@ -126,31 +131,13 @@ def _link_view(
     replies = _replies(transcript, facts.reader, everyone, rounds, examples=facts.knows_examples)
     models = _globals(transcript, transcript.readable_by(facts.reader), rounds)
     hidden = transcript.secure_aggregation
-    observations = _differences(models) if hidden else replies
-    return _view(transcript, role, None if hidden else client, observations, models, grants)
+    seen, target = (_differences(models), None) if hidden else (replies, client)
+    return _view(transcript, grants, role=role, target=target, observations=seen, globals=models)
 
 
-def _view(
-    transcript: Transcript,
-    role: str,
-    target: int | None,
-    observations: tuple[Observation, ...],
-    models: tuple[ObservedModel, ...],
-    grants: Grants | None,
-    own: tuple[Own, ...] = (),
-) -> View:
-    """A view with the common knowledge of the transcript."""
-    return View(
-        role=role,
-        target=target,
-        observations=observations,
-        globals=models,
-        model=transcript.model,
-        space=transcript.space,
-        loss=transcript.loss,
-        grants=grants or Grants(),
-        own=own,
-    )
+def _view(transcript: Transcript, grants: Grants | None, **seen: Any) -> View:
+    """A view with the common knowledge of the transcript, and what this role has seen."""
+    return View(model=transcript.model, space=transcript.space, loss=transcript.loss, grants=grants or Grants(), **seen)
 
 
 def _replies(

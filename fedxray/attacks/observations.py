@@ -87,7 +87,8 @@ def read_sum(
     if not view.of_target():
         return SumAsReply(view=view, own=None, facts={})
     seen = observation_at(view, at)
-    mine = _own_replies(view, seen.round) if is_sum(seen) else []
+    colluding = view.own if is_sum(seen) else ()
+    mine = [(own, reply) for own in colluding for reply in own.observations if reply.round == seen.round]
     held = union(tuple(own.records for own, _ in mine)) if mine else None
     others = _others(view, held, examples)
     if own_share == "subtract" and mine and can_subtract(view, others):
@@ -130,11 +131,6 @@ def _with_assumed_rate(view: View, assumed: float | None) -> View:
     if assumed is None or recipe is None:
         return view
     return replace(view, grants=replace(view.grants, recipe=replace(recipe, learning_rate=assumed)))
-
-
-def _own_replies(view: View, round: int) -> list[tuple[Own, Observation]]:
-    """Return the colluding clients that replied in this round, each with its reply."""
-    return [(own, reply) for own in view.own for reply in own.observations if reply.round == round]
 
 
 def _others(view: View, held: Records | None, assumed: int | None) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -47,18 +46,16 @@ class GaussianNoise(Defence):
 
 def noise_hooks(draw: Draw, scale: float, variance: float, at: Place, work: Work) -> Hooks:
     """Return hooks that add scaled draws of that variance at the chosen place."""
-    noisy = partial(with_noise, draw, scale)
+
+    def noisy(params: Params, generator: torch.Generator) -> dict[str, Tensor]:
+        return {name: value + scale * draw(value, generator) for name, value in params.items()}
+
     if at == "update":
         return Hooks(outgoing=stateless(noisy), known=KnownDefence(update_variance=variance))
     # The mean of a step averages as many draws as it has examples, or pairs of them.
     mixed = -(-work.batch_size // 2) if work.mixing == "pairs" else work.batch_size
     each = stateless(lambda value, generator: replace(value, each=noisy(value.each, generator)))
     return Hooks(gradients=each, known=KnownDefence(step_variance=variance / mixed))
-
-
-def with_noise(draw: Draw, scale: float, params: Params, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return every entry plus its own draw times `scale`."""
-    return {name: value + scale * draw(value, generator) for name, value in params.items()}
 
 
 def place_words(at: Place) -> str:

@@ -272,12 +272,7 @@ def _conv(inside: int, outside: int, kernel: int, stride: int, norm: str) -> lis
 
 # Shared by several networks
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "softplus": nn.Softplus,
-}
+ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "softplus": nn.Softplus}
 
 
 def image_shape(space: Space, model: str, least: int) -> tuple[int, int, int]:

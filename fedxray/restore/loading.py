@@ -30,14 +30,7 @@ from fedxray.seeds import fork
 
 CARD, FORMAT = "card.json", 1
 HASH_LENGTH = 32
-NEEDED: Mapping[str, type] = {
-    "format": int,
-    "kind": str,
-    "shape": list,
-    "classes": list,
-    "records": list,
-    "weights": str,
-}
+NEEDED = {"format": int, "kind": str, "shape": list, "classes": list, "records": list, "weights": str}
 REMEDY = "Train the prior anew with `fedxray train-prior`."
 
 

@@ -57,7 +57,9 @@ def relaxed(inner: Products) -> list[Tensor]:
     With p = 1/values + z this is least squares for z, in which the ridge favours equally likely values.
     """
     size, free = inner.records * inner.values, inner.values - 1
-    contrasts = _contrasts(inner)  # directions that keep the sum of shares
+    # Directions that keep the sum of shares: an orthonormal basis of the vectors that sum to zero [values, values - 1].
+    rows = torch.eye(inner.values, dtype=inner.across.dtype, device=inner.across.device)
+    contrasts = torch.linalg.qr(rows[:, 1:] - 1.0 / inner.values)[0]
     split = inner.across.reshape(inner.records, inner.values, inner.records, inner.values)
     half = torch.einsum("iajb,bd->iajd", split, contrasts)
     projected = torch.einsum("iajd,ac->icjd", half, contrasts).reshape(inner.records * free, -1)
@@ -71,13 +73,6 @@ def relaxed(inner: Products) -> list[Tensor]:
         moved = torch.linalg.solve(softened, -slope).reshape(inner.records, free) @ contrasts.T
         starts.append(moved.argmax(1))
     return starts
-
-
-def _contrasts(inner: Products) -> Tensor:
-    """Return an orthonormal basis of the vectors that sum to zero [values, values - 1]."""
-    rows = torch.eye(inner.values, dtype=inner.across.dtype, device=inner.across.device)
-    basis: Tensor = torch.linalg.qr(rows[:, 1:] - 1.0 / inner.values)[0]
-    return basis
 
 
 def descend(inner: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[float], Tensor]:
@@ -155,7 +150,7 @@ def products(
         vector, weight = add(seen, _direction(seen), whole, lambda total: size**2 / total.clamp(min=tiny))
         along.append(vector * weight.sqrt())
         if place in wanted:
-            full, lines = _mirrored(whole), torch.stack(along)
+            full, lines = whole.triu() + whole.triu(1).T, torch.stack(along)  # only upper blocks were added
             yield Products(whole=full, across=full - lines.T @ lines, records=records, values=values)
 
 
@@ -283,11 +278,6 @@ def _direction(seen: Observation) -> Tensor:
 
 def _blocks(size: int, rows: int = ROWS_AT_ONCE) -> Iterator[slice]:
     return (slice(start, min(size, start + rows)) for start in range(0, size, rows))
-
-
-def _mirrored(upper: Tensor) -> Tensor:
-    """Return the symmetric matrix whose part above the diagonal is given."""
-    return upper.triu() + upper.triu(1).T
 
 
 # Cosines of the data-set gradient with the updates, round by round

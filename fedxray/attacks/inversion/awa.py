@@ -87,14 +87,8 @@ PRESETS: dict[str, AwaWeights] = {
     "none": _tuned(1.0, 1.0, 1.0, 1.0, 0.0, 0.0),
 }
 BY_CASE = "by-case"  # those tuned for the case at hand
-RANGES: Mapping[str, tuple[float, float, str]] = {
-    "q_conv": (1.0, 1000.0, "linear"),
-    "q_norm": (1.0, 1000.0, "linear"),
-    "q_linear": (1.0, 1000.0, "linear"),
-    "q_enhance": (1.0, 1000.0, "linear"),
-    "p_mean": (0.0, 0.5, "linear"),
-    "p_var": (0.0, 0.5, "linear"),
-}  # Table 2
+WEIGHTS, SHARES = ("q_conv", "q_norm", "q_linear", "q_enhance"), ("p_mean", "p_var")
+RANGES = dict.fromkeys(WEIGHTS, (1.0, 1000.0, "linear")) | dict.fromkeys(SHARES, (0.0, 0.5, "linear"))  # Table 2
 
 
 def case_of(recipe: Recipe, examples: int) -> str:
@@ -137,12 +131,6 @@ def descend(
             return Restarts(outcomes=(first,), chosen=0)
         state = first.state
     return Restarts(outcomes=(resume(state, None),), chosen=0)
-
-
-def with_state(evidence: Evidence, end: Outcome) -> Evidence:
-    """Return the evidence with the state to resume from, copied: files hold no two tensors of one memory."""
-    state = {f"{STATE}{name}": value.clone() for name, value in end.state.items()}
-    return replace(evidence, tensors={**evidence.tensors, **state})
 
 
 def state_of(evidence: Evidence) -> dict[str, Tensor] | None:
@@ -344,12 +332,8 @@ class Awa(ImageInversion):
             raise BadInput("give_up", expected=expected, got=list(self.give_up), remedy="Leave it out.")
         if self.kept_every is not None and self.steps > MOST_STAGES * self.kept_every:
             least = -(-self.steps // MOST_STAGES)
-            raise BadInput(
-                "kept_every",
-                expected=f"at least {least} (at most {MOST_STAGES} stages of {self.steps} steps)",
-                got=self.kept_every,
-                remedy="Store the state less often.",
-            )
+            expected = f"at least {least} (at most {MOST_STAGES} stages of {self.steps} steps)"
+            raise BadInput("kept_every", expected=expected, got=self.kept_every, remedy="Store the state less often.")
         if self.restarts > 1 and (self.kept_every is not None or self.give_up is not None):
             remedy = "Leave kept_every and give_up out."
             raise BadInput("restarts", expected="1, with kept_every or give_up", got=self.restarts, remedy=remedy)
@@ -376,7 +360,11 @@ class Awa(ImageInversion):
             keep=self.keep, give_up=self.give_up, state=None if earlier is None else state_of(earlier),
         )  # fmt: skip
         evidence = problem.reconstruction(view, observation, tried, labels, facts | basis, self.keep)
-        return evidence if self.kept_every is None else with_state(evidence, tried.outcome)
+        if self.kept_every is None:
+            return evidence
+        # Copied, since files hold no two tensors of one memory.
+        state = {f"{STATE}{name}": value.clone() for name, value in tried.outcome.state.items()}
+        return replace(evidence, tensors={**evidence.tensors, **state})
 
     def weights(self, view: View, observation: Observation, examples: int) -> AwaWeights:
         """Return the six numbers: those given, else the preset's."""

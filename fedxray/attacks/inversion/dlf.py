@@ -517,7 +517,9 @@ def averaged(x: Tensor, space: Space, average: Average = "matched") -> Tensor:
     """
     if average == "none" or len(x) == 1:
         return x[0]
-    return (reordered(x, matched_to_first(space.to_pixels(x))) if average == "matched" else x).mean(0)
+    if average == "matched":
+        x = torch.stack([epoch[order] for epoch, order in zip(x, matched_to_first(space.to_pixels(x)), strict=True)])
+    return x.mean(0)
 
 
 def matched_to_first(pixels: Tensor) -> Tensor:
@@ -526,8 +528,3 @@ def matched_to_first(pixels: Tensor) -> Tensor:
     One to one, with the largest total PSNR.
     """
     return torch.stack([imaging.match(epoch, pixels[0]) for epoch in pixels])
-
-
-def reordered(x: Tensor, places: Tensor) -> Tensor:
-    """Return each epoch of x [epochs, n, ...] in the order given by places [epochs, n]; shape kept."""
-    return torch.stack([epoch[order] for epoch, order in zip(x, places, strict=True)])

@@ -117,19 +117,15 @@ class Dlg(ImageInversion):
         draw = problem.drawn_starts if labels is None else problem.shared_starts
         starts = draw(view, like, examples, context, self.restarts, self.start)
         if labels is None:
-            starts = [start | {"scores": self._scores(view, start["inputs"], context, number)}
-                      for number, start in enumerate(starts)]  # fmt: skip
+            blank = like.new_empty(examples, view.space.outputs)  # class logits
+            draws = [fork(context.generator, "labels", number) for number in range(self.restarts)]
+            starts = [start | {"scores": normal_like(blank, draw)} for start, draw in zip(starts, draws, strict=True)]
         unit = self.unit or VARIANTS[self.reading].unit
         loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm)
         project = _inputs_only(problem.into_the_box(view, like)) if self.box else None
         tried = restarts(loss, starts, self.method(), report=context.report, project=project, what=self.name)
         most_likely = tried.outcome.best["scores"].argmax(-1) if labels is None else labels
         return problem.reconstruction(view, observation, tried, most_likely, facts)
-
-    def _scores(self, view: View, inputs: Tensor, context: Context, number: int) -> Tensor:
-        """Draw class logits [examples, classes] for one restart."""
-        blank = inputs.new_empty(len(inputs), view.space.outputs)
-        return normal_like(blank, fork(context.generator, "labels", number))
 
 
 def matching_loss(

@@ -91,7 +91,7 @@ def known_statistics(
     the same: they moved towards those of its batches by a known share. Otherwise the running statistics of the model
     that was sent are used.
     """
-    layers = {name: layer for name, layer in batch_norm_layers(view.model).items() if _tracks(layer)}
+    layers = {name: layer for name, layer in batch_norm_layers(view.model).items() if layer.running_mean is not None}
     granted = (view.grants.bn_statistics or {}).get(observation.round)
     if granted is not None:
         return {name: value.mean(0) for name, value in granted.items()}, "granted"
@@ -149,10 +149,6 @@ def _running(layers: dict[str, nn.Module], buffers: Params) -> dict[str, Tensor]
     if all(int(buffers[f"{name}.num_batches_tracked"]) == 0 for name in layers):
         return {}
     return {f"{name}.{ours}": buffers[f"{name}.running_{ours}"] for name in layers for ours in ("mean", "var")}
-
-
-def _tracks(layer: nn.Module) -> bool:
-    return isinstance(layer, _BatchNorm) and layer.running_mean is not None
 
 
 # Adam with noise after every step, which depends on the seed and the step only

@@ -75,10 +75,11 @@ class RowParameters:
 
     def rows(self, point: Point) -> Tensor:
         """Return encoded rows [examples, width]: numbers unchanged, category codes mixed by their probabilities."""
-        return self._put_together(
-            point[NUMBERS],
-            [torch.softmax(point[_key(one)], -1) @ one.candidates(point[NUMBERS]) for one in self.categories],
-        )
+        numbers = point[NUMBERS]
+        codes = [torch.softmax(point[_key(one)], -1) @ one.candidates(numbers) for one in self.categories]
+        places = [*self.numbers, *(place for one in self.categories for place in one.positions)]
+        back = torch.tensor(places, dtype=torch.int64, device=numbers.device).argsort()
+        return torch.cat([numbers, *codes], 1)[:, back]
 
     def decided(self, point: Point) -> Tensor:
         """Return encoded rows [examples, width] with the most likely category of every column."""
@@ -98,11 +99,6 @@ class RowParameters:
             chances = torch.stack([torch.softmax(point[_key(column)], -1) for point in points]).mean(0)
             mixed[_key(column)] = chances.log()
         return mixed
-
-    def _put_together(self, numbers: Tensor, codes: list[Tensor]) -> Tensor:
-        places = [*self.numbers, *(place for one in self.categories for place in one.positions)]
-        back = torch.tensor(places, dtype=torch.int64, device=numbers.device).argsort()
-        return torch.cat([numbers, *codes], 1)[:, back]
 
 
 def row_parameters(space: Space, like: Tensor) -> RowParameters:

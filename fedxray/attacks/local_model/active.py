@@ -261,7 +261,7 @@ class LocalModelActive(LocalModelAttack):
         walks = tuple(walk_from(start, method, rate) for method in self._methods(view, context.generator))
         inner = TryThenSteer(
             trials=walks,
-            trial_steps=self._rounds_of_a_trial,
+            trial_steps=min(self.trial_rounds or self.active_rounds, self.active_rounds),
             judge=self._judge(view),
             asked=GAUSS if self.tune == "search" and self.judge == "line" else (),
         )
@@ -276,10 +276,6 @@ class LocalModelActive(LocalModelAttack):
         facts = {"lr": walk.method.lr, "betas": list(walk.method.betas), "rounds_of_trials": rounds - walk.steps}
         not_finite = "the client's model is not finite: lower the learning rate"
         return _evidence(view, spent, model, rounds, not_finite, **facts)
-
-    @property
-    def _rounds_of_a_trial(self) -> int:
-        return self.active_rounds if self.trial_rounds is None else min(self.trial_rounds, self.active_rounds)
 
     @property
     def _slowed(self) -> float:
