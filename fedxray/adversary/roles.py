@@ -98,17 +98,13 @@ def curious_client(
     _check_clients("seat", colluding, transcript.clients)
     readers = [client_reader(client) for client in colluding]
     models = _globals(transcript, [m for m in transcript.messages if m.readers.intersection(readers)], rounds)
-    own_parts = tuple(
-        Own(
-            client=client,
-            records=records,
-            observations=_replies(transcript, client_reader(client), (client,), rounds, examples=True),
-        )
-        for client, records in zip(colluding, own, strict=False)
-    )
+    own_parts = []
+    for client, records in zip(colluding, own, strict=False):
+        replies = _replies(transcript, client_reader(client), (client,), rounds, examples=True)
+        own_parts.append(Own(client=client, records=records, observations=replies))
     seen = _differences(models)
     return _view(
-        transcript, grants, role="curious-client", target=None, observations=seen, globals=models, own=own_parts
+        transcript, grants, role="curious-client", target=None, observations=seen, globals=models, own=tuple(own_parts)
     )
 
 

@@ -115,12 +115,9 @@ class Attack(ABC):
         own = fork(generator, "attack", self.name, spell(self))
         context = Context(generator=own, root=generator, memo=memo, report=report)
         evidence = with_doubts(self.attack(view, context), context.stages)
-        return replace(
-            evidence,
-            target=view.target,
-            seats=tuple(own.client for own in view.own),
-            rounds_spent=evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages),
-        )
+        spent = evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages)
+        seats = tuple(client.client for client in view.own)
+        return replace(evidence, target=view.target, seats=seats, rounds_spent=spent)
 
     @final
     def identity(self) -> str:

@@ -239,10 +239,9 @@ class DpSgd(Defence):
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
-        target = f"epsilon {self.epsilon:g}" if self.epsilon is not None else ""
-        level = target or f"noise multiplier {self.noise_multiplier:g}"
+        noise = f"noise multiplier {self.noise_multiplier:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
         batches = "Poisson batches" if self.sampling == "poisson" else "shuffled batches"
-        return f"DP-SGD with {level}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
+        return f"DP-SGD with {noise}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
 
     def _on_gradients(
         self, deviation: float, expected: float, value: ExampleGradients, state: State, generator: torch.Generator

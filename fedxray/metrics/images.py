@@ -37,7 +37,22 @@ def image_scores(
         remedy = "Match by content where the order or the number of originals is unknown."
         raise BadInput("guess", expected=f"{len(truth)} images", got=len(guess), remedy=remedy)
     places = torch.arange(len(truth), device=truth.device) if by_index else imaging.match(guess, truth)
-    records = image_records(guess, truth, places, recognised_above, others, papers, lpips)
+    given = places >= 0  # places [t] are the indices of their guesses, -1 for none
+    chosen, wanted = guess[places[given]], truth[given]
+    psnr = imaging.psnr(chosen, wanted)
+    records = {
+        "psnr": _spread(psnr, given, float("nan")),
+        "ssim": _spread(imaging.ssim(chosen, wanted), given, float("nan")),
+        "mse": _spread(imaging.mse(chosen, wanted), given, float("nan")),
+        "rec": _spread((psnr > recognised_above).to(psnr.dtype), given, 0.0),
+    }
+    if others is not None and len(others):
+        records["retrieval"] = _spread(imaging.retrieved(chosen, wanted, others).to(psnr.dtype), given, 0.0)
+    if lpips is not None:
+        records["lpips"] = _spread(lpips.distance(chosen, wanted), given, float("nan"))
+    for paper in papers:
+        for name, measure in variants(paper).items():
+            records[name] = _spread(measure(chosen, wanted), given, float("nan"))
     return from_records({f"{name}_by_index" if by_index else name: values for name, values in records.items()})
 
 
@@ -58,39 +73,6 @@ def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Te
         return Scores(means={}, records={})
     means = {"class_ssim": float(torch.stack(ssims).mean()), "class_psnr": float(torch.stack(psnrs).mean())}
     return Scores(means=means, records={})
-
-
-def image_records(
-    guess: Tensor,
-    truth: Tensor,
-    places: Tensor,
-    recognised_above: float,
-    others: Tensor | None,
-    papers: Sequence[str] = (),
-    lpips: Lpips | None = None,
-) -> dict[str, Tensor]:
-    """Every metric for each truth [t]; places [t] are the indices of their guesses, -1 for none.
-
-    `retrieval` is there only if there are others.
-    """
-    given = places >= 0
-    chosen, wanted = guess[places[given]], truth[given]
-    psnr = imaging.psnr(chosen, wanted)
-    records = {
-        "psnr": _spread(psnr, given, float("nan")),
-        "ssim": _spread(imaging.ssim(chosen, wanted), given, float("nan")),
-        "mse": _spread(imaging.mse(chosen, wanted), given, float("nan")),
-        "rec": _spread((psnr > recognised_above).to(psnr.dtype), given, 0.0),
-    }
-    if others is not None and len(others):
-        hits = imaging.retrieved(chosen, wanted, others)
-        records["retrieval"] = _spread(hits.to(psnr.dtype), given, 0.0)
-    if lpips is not None:
-        records["lpips"] = _spread(lpips.distance(chosen, wanted), given, float("nan"))
-    for paper in papers:
-        for name, measure in variants(paper).items():
-            records[name] = _spread(measure(chosen, wanted), given, float("nan"))
-    return records
 
 
 def _spread(values: Tensor, given: Tensor, missing: float) -> Tensor:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from torch import Tensor, nn
@@ -330,9 +330,4 @@ def as_built(layer: Layer) -> None:
     """Keep the weights that torch drew when it made the layer."""
 
 
-INITS: dict[str, Callable[[Layer], None]] = {
-    "torch": as_built,
-    "lecun": lecun_normal,
-    "he": he_normal,
-    "uniform": uniform,
-}
+INITS = {"torch": as_built, "lecun": lecun_normal, "he": he_normal, "uniform": uniform}

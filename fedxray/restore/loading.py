@@ -226,14 +226,8 @@ def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str,
             found: Tensor = model(x, times, class_labels=chosen).sample
         return found[:, : x.shape[1]]  # some also predict a variance
 
-    return Diffusion(
-        shape=shape,
-        classes=classes,
-        facts=facts,
-        kept=kept,
-        noise=noise,
-        needs_classes=embedded is not None and none is None,
-    )
+    needs_classes = embedded is not None and none is None
+    return Diffusion(shape=shape, classes=classes, facts=facts, kept=kept, noise=noise, needs_classes=needs_classes)
 
 
 def _kept(folder: Path) -> Tensor:

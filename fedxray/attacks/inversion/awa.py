@@ -228,13 +228,9 @@ class Match:
 
     def enhanced(self, update: Params) -> frozenset[int]:
         """Return the indices of the layers with the largest errors."""
+        mean, variance = self.weights.p_mean, self.weights.p_var
         return furthest(
-            update,
-            self.seen,
-            self.layers,
-            mean_share=self.weights.p_mean,
-            variance_share=self.weights.p_var,
-            undefined=self.undefined,
+            update, self.seen, self.layers, mean_share=mean, variance_share=variance, undefined=self.undefined
         )
 
 

@@ -320,13 +320,9 @@ def what_is_known(view: View, attack: DlfFamily, context: Context) -> Known:
         order = "random"  # counts have no order, and a data loader's reveals nothing of the client's batches
     # From the root, so that the whole family works on the same split of the same labels.
     labels = _in_order(labels, order, fork(context.root, "dlf", "label order"))
-    return Known(
-        observation=observation,
-        recipe=recipe,
-        labels=labels.to(device),
-        step_labels=None if steps is None else torch.cat(steps).to(device),
-        facts=facts | {"round": observation.round, "label_order": order},
-    )
+    step_labels = None if steps is None else torch.cat(steps).to(device)
+    facts |= {"round": observation.round, "label_order": order}
+    return Known(observation=observation, recipe=recipe, labels=labels.to(device), step_labels=step_labels, facts=facts)
 
 
 def _fits(steps: Sequence[Tensor], recipe: Recipe) -> bool:
@@ -374,14 +370,8 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
     client, aim = problem.aware(view, seen, known.recipe, count, client, aim)
     labels = known.labels.repeat(sets) if known.step_labels is None else known.step_labels[: sets * count]
     unit = 1.0 if known.recipe.kind == "gradient" else 1 / known.recipe.learning_rate
-    return Simulation(
-        client=client,
-        aim=scaled(aim, unit),
-        unit=unit,
-        labels=labels,
-        sets=sets,
-        batches=sets * -(-count // known.recipe.batch_length(count)),
-    )
+    batches = sets * -(-count // known.recipe.batch_length(count))
+    return Simulation(client=client, aim=scaled(aim, unit), unit=unit, labels=labels, sets=sets, batches=batches)
 
 
 @dataclass(frozen=True, kw_only=True)

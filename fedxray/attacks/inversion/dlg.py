@@ -40,7 +40,7 @@ from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.inversion.replay import BatchNorm
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.observations import examples_behind, known_examples, observation_at
-from fedxray.optim import MOST_RATE, Adam, Lbfgs, Method, Project, restarts
+from fedxray.optim import MOST_RATE, Adam, Lbfgs, Method, restarts
 from fedxray.params import Params, scaled
 from fedxray.seeds import fork, normal_like
 from fedxray.settings import setting
@@ -122,7 +122,8 @@ class Dlg(ImageInversion):
             starts = [start | {"scores": normal_like(blank, draw)} for start, draw in zip(starts, draws, strict=True)]
         unit = self.unit or VARIANTS[self.reading].unit
         loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm)
-        project = _inputs_only(problem.into_the_box(view, like)) if self.box else None
+        box = problem.into_the_box(view, like)  # of the inputs only: logits have no range
+        project = (lambda point: {**point, **box({"inputs": point["inputs"]})}) if self.box else None
         tried = restarts(loss, starts, self.method(), report=context.report, project=project, what=self.name)
         most_likely = tried.outcome.best["scores"].argmax(-1) if labels is None else labels
         return problem.reconstruction(view, observation, tried, most_likely, facts)
@@ -154,11 +155,6 @@ def unit_size(unit: Unit, aim: Params, view: View, observation: Observation) -> 
         return recipe.learning_rate if recipe.kind == "weights" else 1.0
     length = float(squared_l2(aim, scaled(aim, 0.0))) ** 0.5
     return PART_OF_LENGTH * length if unit == "length" and 0 < length < float("inf") else 1.0
-
-
-def _inputs_only(project: Project) -> Project:
-    """Return the projection applied to the inputs only: logits have no range."""
-    return lambda point: {**point, **project({"inputs": point["inputs"]})}
 
 
 def first_tensor(observation: Observation) -> Tensor:

@@ -20,7 +20,7 @@ the rows in the order of the guess, the same in every epoch. A sum of replies is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -80,10 +80,6 @@ class RowParameters:
         places = [*self.numbers, *(place for one in self.categories for place in one.positions)]
         back = torch.tensor(places, dtype=torch.int64, device=numbers.device).argsort()
         return torch.cat([numbers, *codes], 1)[:, back]
-
-    def decided(self, point: Point) -> Tensor:
-        """Return encoded rows [examples, width] with the most likely category of every column."""
-        return self.rows(self.sure(point))
 
     def sure(self, point: Point) -> Point:
         """Return the point with all probability on the most likely category of every column."""
@@ -169,8 +165,8 @@ class TabularInversion(Attack):
         facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
                   "restart": tried.chosen, "pooled": pooled}  # fmt: skip
         end = tried.outcome
-        targets = _hard_targets(best, known)
-        return of_rows(rows.decided(best), targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
+        guess, targets = rows.rows(rows.sure(best)), _hard_targets(best, known)
+        return of_rows(guess, targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
 
     def _targets(self, view: View, context: Context) -> tuple[Tensor | None, dict[str, Any]]:
         """Return labels or targets [examples] that are granted or inferred first (None: sought), and their source."""
@@ -234,9 +230,7 @@ def table() -> Need:
 def _of_classes(need: Need) -> Need:
     """Return a need of the label attack that is also met by a regression."""
     inner = problem.unless_labels_granted(need)
-    return Need(
-        what=inner.what, given_by=inner.given_by, met=lambda view: view.space.target == "regression" or inner.met(view)
-    )
+    return replace(inner, met=lambda view: view.space.target == "regression" or inner.met(view))
 
 
 def _soft_targets(point: Point, known: Tensor | None) -> Tensor:

@@ -64,13 +64,8 @@ class ActiveDescent:
     def after(self, update: Params) -> ActiveDescent:
         """Return the state after a reply; the pseudo-gradient is sent minus returned, or the gradient itself."""
         point, memory = self.method.move(self.point, scaled(update, -1.0), self.memory, self.steps)
-        return replace(
-            self,
-            point=point,
-            memory=memory,
-            sizes=(*self.sizes, float(norm(update))),
-            returned=add(self.point, update, self.rate),
-        )
+        sizes, answer = (*self.sizes, float(norm(update))), add(self.point, update, self.rate)
+        return replace(self, point=point, memory=memory, sizes=sizes, returned=answer)
 
 
 def walk_from(point: dict[str, Tensor], method: Method, rate: float = 1.0) -> ActiveDescent:

@@ -115,11 +115,5 @@ class LocalModelOracle(LocalModelAttack):
             report=context.report,
         )
         end = alone.outcome
-        return of_model(
-            end.best,
-            alone.buffers,
-            status=end.status,
-            reason=end.reason,
-            curve=end.curve,
-            facts={"loss": end.best_loss, "lr": alone.rate},
-        )
+        facts = {"loss": end.best_loss, "lr": alone.rate}
+        return of_model(end.best, alone.buffers, status=end.status, reason=end.reason, curve=end.curve, facts=facts)

@@ -81,13 +81,7 @@ def span_of(vectors: Tensor, rounding: float) -> Span:
 
 
 def fit_update_map(
-    seen: Messages,
-    hidden: tuple[int, ...],
-    method: Method,
-    generator: torch.Generator,
-    report: Report,
-    *,
-    outside: bool,
+    seen: Messages, hidden: tuple[int, ...], method: Method, generator: torch.Generator, report: Report, outside: bool
 ) -> UpdateMap:
     """Fit the regressor of the changes on the models sent by the mean squared error over the messages (Eq. 7)."""
     models, changes = span_of(seen.starts, seen.rounding), span_of(seen.updates, seen.rounding)
@@ -198,20 +192,15 @@ class LocalModelHeuristic(LocalModelAttack):
     ) -> Evidence:
         worst = next((stage for stage in (learned.fit, end) if stage.status != "ok"), end)
         model = ground.origin + ground.directions @ end.best["place"] * learned.models.size
-        return of_model(
-            seen.model(model),
-            buffers,
-            status=worst.status,
-            reason=worst.reason,
-            curve=end.curve,
-            facts={
-                "messages": len(seen.starts),
-                "directions": learned.models.basis.shape[1],
-                "unexplained": learned.fit.best_loss,  # share of the variance of the changes
-                "predicted_change": end.best_loss,  # relative to the mean squared change
-                "moved": float(end.best["place"].norm()),  # in spreads of the models sent
-            },
-        )
+        facts = {
+            "messages": len(seen.starts),
+            "directions": learned.models.basis.shape[1],
+            "unexplained": learned.fit.best_loss,  # share of the variance of the changes
+            "predicted_change": end.best_loss,  # relative to the mean squared change
+            "moved": float(end.best["place"].norm()),  # in spreads of the models sent
+        }
+        ended = {"status": worst.status, "reason": worst.reason, "curve": end.curve}
+        return of_model(seen.model(model), buffers, facts=facts, **ended)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context, Need, single_replies
-from fedxray.attacks.evidence import Evidence, of_model
+from fedxray.attacks.evidence import Evidence, Status, of_model
 from fedxray.attacks.local_model.messages import (
     LocalModelAttack,
     Messages,
@@ -136,20 +136,12 @@ def _evidence(
 ) -> Evidence:
     """Return a model [parameters] as evidence, with the conditioning of the fit it comes from."""
     messages, parameters = seen.starts.shape
+    conditioning = {"rank": fit.rank, "condition": fit.condition, "residual": fit.residual}
+    status: Status = "undetermined" if reason else "ok"
     return of_model(
-        seen.model(model),
-        last_of(view.of_target()).buffers,
-        status="undetermined" if reason else "ok",
-        reason=reason,
-        facts={
-            "messages": messages,
-            "parameters": parameters,
-            "rank": fit.rank,
-            "condition": fit.condition,
-            "residual": fit.residual,
-            **facts,
-        },
-    )
+        seen.model(model), last_of(view.of_target()).buffers, status=status, reason=reason,
+        facts={"messages": messages, "parameters": parameters, **conditioning, **facts},
+    )  # fmt: skip
 
 
 def fixed_point(fit: AffineFit, around: Tensor) -> tuple[Tensor, int, float | None]:
