@@ -92,12 +92,8 @@ def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] 
     members = records_in_question(truth, client, seats, "train")
     others = records_in_question(truth, client, seats, "holdout")
     if not len(others):
-        raise BadInput(
-            "data.holdout",
-            expected="held-out records as non-members",
-            got="none",
-            remedy="Set holdout = 0.1 in [data].",
-        )
+        remedy = "Set holdout = 0.1 in [data]."
+        raise BadInput("data.holdout", expected="held-out records as non-members", got="none", remedy=remedy)
     mixed = membership_order(truth, client, len(members) + len(others))
     return union((members, others)).take(mixed.to(members.x.device)), mixed < len(members)
 
@@ -131,12 +127,8 @@ def source_records(
 def _spread(indices: torch.Tensor, count: int) -> torch.Tensor:
     """At most `count` of these indices, evenly spread."""
     if not len(indices):
-        raise BadInput(
-            "clients",
-            expected="records of another client beside the target's",
-            got="none",
-            remedy="Use two clients or more.",
-        )
+        remedy = "Use two clients or more."
+        raise BadInput("clients", expected="records of another client beside the target's", got="none", remedy=remedy)
     count = min(count, len(indices))
     return indices[torch.arange(count, device="cpu") * len(indices) // max(count, 1)]
 
@@ -163,12 +155,8 @@ def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "
 def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> PublicAttributes:
     """The records asked about, with the sensitive column set to zero."""
     if truth.space.sensitive is None:
-        raise BadInput(
-            "data.sensitive",
-            expected="the name of the sensitive column",
-            got="nothing",
-            remedy='Name it in [data], for example sensitive = "smoker".',
-        )
+        remedy = 'Name it in [data], for example sensitive = "smoker".'
+        raise BadInput("data.sensitive", expected="the name of the sensitive column", got="nothing", remedy=remedy)
     records = attribute_rows(truth, client, seats, rows)
     x = records.x.clone()
     x[:, list(truth.space.column(truth.space.sensitive).positions)] = 0.0
@@ -184,12 +172,8 @@ def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows
     """Number of records of each class, [classes]."""
     y = records_in_question(truth, client, seats, rows).y
     if y.is_floating_point():
-        raise BadInput(
-            "grants",
-            expected="a classification task for label-counts",
-            got="a regression target",
-            remedy="Leave label-counts out.",
-        )
+        expected = "a classification task for label-counts"
+        raise BadInput("grants", expected=expected, got="a regression target", remedy="Leave label-counts out.")
     return torch.bincount(y, minlength=len(truth.space.classes))
 
 
@@ -197,31 +181,19 @@ def _oracle_loss(truth: Truth, client: int | None, seats: tuple[int, ...], rows:
     return LossOracle(records=records_in_question(truth, client, seats, rows), loss=truth.recipe.loss)
 
 
-def _contributors(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
-    return tuple(range(len(truth.train))) if client is None else (client,)
-
-
 def _own_data(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> Records:
     """The records of the colluding clients together."""
     if not seats:
-        raise BadInput(
-            "grants",
-            expected="the role curious-client for own-data",
-            got="another role",
-            remedy='Use role = "curious-client", or leave own-data out.',
-        )
+        remedy = 'Use role = "curious-client", or leave own-data out.'
+        raise BadInput("grants", expected="the role curious-client for own-data", got="another role", remedy=remedy)
     return union(tuple(truth.train[seat] for seat in seats))
 
 
 def _single(grant: str, client: int | None) -> int:
     """The target client, refused where the role has none."""
     if client is None:
-        raise BadInput(
-            "grants",
-            expected=f"one target client for {grant}",
-            got="a role that sees only sums",
-            remedy=f"Leave {grant} out, or choose a role that sees single replies.",
-        )
+        got, remedy = "a role that sees only sums", f"Leave {grant} out, or choose a role that sees single replies."
+        raise BadInput("grants", expected=f"one target client for {grant}", got=got, remedy=remedy)
     return client
 
 
@@ -279,7 +251,7 @@ _Give = Callable[[Truth, int | None, tuple[int, ...], Rows], Any]
 _GIVE: dict[str, _Give] = {
     "recipe": lambda truth, client, seats, rows: truth.recipe,
     "examples": lambda truth, client, seats, rows: len(records_in_question(truth, client, seats)),
-    "contributors": _contributors,
+    "contributors": lambda truth, client, seats, rows: tuple(range(len(truth.train))) if client is None else (client,),
     "defence": lambda truth, client, seats, rows: truth.defence,
     "labels": _labels,
     "label-counts": _label_counts,

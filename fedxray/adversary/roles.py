@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from fedxray.adversary.view import Channel, Grants, Observation, ObservedModel, Own, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_reader
-from fedxray.params import Late
+from fedxray.params import Late, subtract
 
 
 @dataclass(frozen=True)
@@ -96,24 +98,23 @@ def curious_client(
     _check_clients("seat", colluding, transcript.clients)
     readers = [client_reader(client) for client in colluding]
     models = _globals(transcript, [m for m in transcript.messages if m.readers.intersection(readers)], rounds)
-    own_parts = tuple(
-        Own(
-            client=client,
-            records=records,
-            observations=_replies(transcript, client_reader(client), (client,), rounds, examples=True),
-        )
-        for client, records in zip(colluding, own, strict=False)
+    own_parts = []
+    for client, records in zip(colluding, own, strict=False):
+        replies = _replies(transcript, client_reader(client), (client,), rounds, examples=True)
+        own_parts.append(Own(client=client, records=records, observations=replies))
+    seen = _differences(models)
+    return _view(
+        transcript, grants, role="curious-client", target=None, observations=seen, globals=models, own=tuple(own_parts)
     )
-    return _view(transcript, "curious-client", None, _differences(models), models, grants, own_parts)
 
 
 def secure_aggregation(
     transcript: Transcript, *, grants: Grants | None = None, rounds: Sequence[int] | None = None
 ) -> View:
     """The view of a server that learns only the sum of all replies."""
-    readable = [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")]
-    models = _globals(transcript, readable, rounds)
-    return _view(transcript, "secure-aggregation", None, _sums(transcript, rounds), models, grants)
+    models = _globals(transcript, transcript.readable_by(SERVER), rounds)
+    seen = _differences(models)
+    return _view(transcript, grants, role="secure-aggregation", target=None, observations=seen, globals=models)
 
 
 def _link_view(
@@ -126,31 +127,13 @@ def _link_view(
     replies = _replies(transcript, facts.reader, everyone, rounds, examples=facts.knows_examples)
     models = _globals(transcript, transcript.readable_by(facts.reader), rounds)
     hidden = transcript.secure_aggregation
-    observations = _differences(models) if hidden else replies
-    return _view(transcript, role, None if hidden else client, observations, models, grants)
+    seen, target = (_differences(models), None) if hidden else (replies, client)
+    return _view(transcript, grants, role=role, target=target, observations=seen, globals=models)
 
 
-def _view(
-    transcript: Transcript,
-    role: str,
-    target: int | None,
-    observations: tuple[Observation, ...],
-    models: tuple[ObservedModel, ...],
-    grants: Grants | None,
-    own: tuple[Own, ...] = (),
-) -> View:
-    """A view with the common knowledge of the transcript."""
-    return View(
-        role=role,
-        target=target,
-        observations=observations,
-        globals=models,
-        model=transcript.model,
-        space=transcript.space,
-        loss=transcript.loss,
-        grants=grants or Grants(),
-        own=own,
-    )
+def _view(transcript: Transcript, grants: Grants | None, **seen: Any) -> View:
+    """A view with the common knowledge of the transcript, and what this role has seen."""
+    return View(model=transcript.model, space=transcript.space, loss=transcript.loss, grants=grants or Grants(), **seen)
 
 
 def _replies(
@@ -158,35 +141,27 @@ def _replies(
 ) -> tuple[Observation, ...]:
     """Single replies that this reader can see, each with the model that the client was sent."""
     sent = {(m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers}
-    messages, observations = _Fetching(transcript), []
+    fetched, observations = _fetching(transcript), []
     for message in transcript.readable_by(reader):
-        if message.what != "reply" or message.client is None or message.client not in clients:
+        if message.what != "reply" or message.client not in clients or not _wanted(message, rounds):
             continue
-        if not _wanted(message, rounds):
-            continue
-        start, reply = sent[message.round, message.client].parts, message.parts
+        assert message.client is not None
+        start, buffers = fetched(sent[message.round, message.client].parts)
+        update, buffers_after = fetched(message.parts)
         observations.append(
             Observation(
                 round=message.round,
-                start=messages.params(start),
-                update=messages.params(reply),
+                start=start,
+                update=update,
                 kind=message.kind,
                 contributors=(message.client,),
                 examples=message.examples if examples else None,
-                buffers=messages.buffers(start),
-                buffers_after=messages.buffers(reply),
+                buffers=buffers,
+                buffers_after=buffers_after,
                 tampered=message.tampered,
             )
         )
     return tuple(observations)
-
-
-def _sums(transcript: Transcript, rounds: Sequence[int] | None) -> tuple[Observation, ...]:
-    """The change of the global model in every round: all that a server under secure aggregation learns."""
-    models = _globals(
-        transcript, [m for m in transcript.readable_by(SERVER) if m.what in ("broadcast", "outcome")], rounds
-    )
-    return _differences(models)
 
 
 def _globals(
@@ -198,32 +173,19 @@ def _globals(
         if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
             continue
         keys[message.round + (message.what == "outcome")] = message.parts
-    messages = _Fetching(transcript)
-    return tuple(
-        ObservedModel(round, messages.params(key), messages.buffers(key)) for round, key in sorted(keys.items())
-    )
+    fetched = _fetching(transcript)
+    return tuple(ObservedModel(round, *fetched(key)) for round, key in sorted(keys.items()))
 
 
-class _Fetching:
-    """The messages of one view, each fetched at most once, when it is first used."""
+def _fetching(transcript: Transcript) -> Callable[[str], tuple[Late, Late]]:
+    """Parameters and buffers of a message by its key, each message fetched at most once, when it is first used."""
 
-    def __init__(self, transcript: Transcript) -> None:
-        self._shelf = transcript.shelf
-        self._fetched: dict[str, tuple[Late, Late]] = {}
+    @functools.cache
+    def parts(key: str) -> tuple[Late, Late]:
+        read = functools.cache(transcript.shelf.reader(key))
+        return Late(lambda: read().params), Late(lambda: read().buffers)
 
-    def params(self, key: str) -> Late:
-        """The parameters of one message."""
-        return self._both(key)[0]
-
-    def buffers(self, key: str) -> Late:
-        """The buffers of one message."""
-        return self._both(key)[1]
-
-    def _both(self, key: str) -> tuple[Late, Late]:
-        if key not in self._fetched:
-            read = functools.cache(self._shelf.reader(key))
-            self._fetched[key] = Late(lambda: read().params), Late(lambda: read().buffers)
-        return self._fetched[key]
+    return parts
 
 
 def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
@@ -235,7 +197,7 @@ def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
                 Observation(
                     round=before.round,
                     start=before.params,
-                    update=_change(before, after),
+                    update=Late(partial(subtract, after.params, before.params)),
                     kind="weights",
                     contributors=None,
                     examples=None,
@@ -244,10 +206,6 @@ def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
                 )
             )
     return tuple(observations)
-
-
-def _change(before: ObservedModel, after: ObservedModel) -> Late:
-    return Late(lambda: {name: after.params[name] - value for name, value in before.params.items()})
 
 
 def _wanted(message: Message, rounds: Sequence[int] | None) -> bool:
@@ -259,9 +217,5 @@ def _check_clients(argument: str, clients: Sequence[int], count: int) -> None:
     for client in clients:
         # The own update of a client must not be subtracted twice.
         if not 0 <= client < count or clients.count(client) > 1:
-            raise BadInput(
-                argument,
-                expected=f"clients from 0 to {count - 1}, each once",
-                got=client,
-                remedy="Clients count from 0; name none twice.",
-            )
+            remedy = "Clients count from 0; name none twice."
+            raise BadInput(argument, expected=f"clients from 0 to {count - 1}, each once", got=client, remedy=remedy)

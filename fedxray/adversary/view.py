@@ -220,14 +220,8 @@ class View:
 
     def without_messages(self) -> View:
         """A copy without any message: the view of a floor."""
-        return replace(
-            self,
-            observations=(),
-            globals=(),
-            own=tuple(replace(client, observations=()) for client in self.own),
-            channel=None,
-            messages=False,
-        )
+        own = tuple(replace(client, observations=()) for client in self.own)
+        return replace(self, observations=(), globals=(), own=own, channel=None, messages=False)
 
     def ledger(self) -> dict[str, Any]:
         """The attacker knowledge in plain values: role, what was seen and what was granted."""

@@ -21,7 +21,7 @@ def _classes() -> dict[str, type[Attack]]:
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
             own = inspect.isclass(value) and issubclass(value, Attack) and value.__module__ == module.name
-            if own and not inspect.isabstract(value):
+            if own and "name" in vars(value):  # a base of a family has none
                 classes[name] = value
     return classes
 

@@ -73,6 +73,7 @@ class Attack(ABC):
     paper: ClassVar[str] = ""
     roles: ClassVar[tuple[str, ...]]
     grants: ClassVar[tuple[str, ...]]
+    requires: ClassVar[tuple[Need, ...]]  # its needs, where they do not depend on its settings
     # The grants that its answer can depend on: views that differ in other grants share one answer. None: any may
     # matter.
     reads: ClassVar[tuple[str, ...] | None] = None
@@ -92,9 +93,9 @@ class Attack(ABC):
     def check_settings(self) -> None:  # noqa: B027
         """Refuse settings that do not fit together; a hook for attacks whose settings depend on each other."""
 
-    @abstractmethod
     def needs(self) -> tuple[Need, ...]:
-        """List what the view must hold."""
+        """List what the view must hold; overridden where that depends on the settings."""
+        return self.requires
 
     @abstractmethod
     def attack(self, view: View, context: Context) -> Evidence:
@@ -114,12 +115,9 @@ class Attack(ABC):
         own = fork(generator, "attack", self.name, spell(self))
         context = Context(generator=own, root=generator, memo=memo, report=report)
         evidence = with_doubts(self.attack(view, context), context.stages)
-        return replace(
-            evidence,
-            target=view.target,
-            seats=tuple(own.client for own in view.own),
-            rounds_spent=evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages),
-        )
+        spent = evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages)
+        seats = tuple(client.client for client in view.own)
+        return replace(evidence, target=view.target, seats=seats, rounds_spent=spent)
 
     @final
     def identity(self) -> str:

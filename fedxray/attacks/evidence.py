@@ -44,60 +44,51 @@ def of_model(params: Params, buffers: Params | None = None, **more: Any) -> Evid
 def model_params(evidence: Evidence) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return parameters and buffers of a guessed local model."""
     if evidence.kind != "model":
-        raise BadInput(
-            "model",
-            expected="an attack that gives a model",
-            got=f"one that gives {evidence.kind}",
-            remedy='For instance model = "last-returned".',
-        )
-    params = {
-        name.removeprefix("param:"): value for name, value in evidence.tensors.items() if name.startswith("param:")
-    }
-    buffers = {
-        name.removeprefix("buffer:"): value for name, value in evidence.tensors.items() if name.startswith("buffer:")
-    }
+        got, remedy = f"one that gives {evidence.kind}", 'For instance model = "last-returned".'
+        raise BadInput("model", expected="an attack that gives a model", got=got, remedy=remedy)
+    params, buffers = (
+        {name.removeprefix(prefix): value for name, value in evidence.tensors.items() if name.startswith(prefix)}
+        for prefix in ("param:", "buffer:")
+    )
     return params, buffers
+
+
+def _guess(kind: Kind, more: dict[str, Any], **tensors: Tensor | None) -> Evidence:
+    """Return evidence with those of these tensors that are given."""
+    given = {name: value.detach() for name, value in tensors.items() if value is not None}
+    return Evidence(kind=kind, tensors=given, **more)
 
 
 def of_attributes(codes: Tensor, margins: Tensor | None = None, **more: Any) -> Evidence:
     """Return guessed codes of the sensitive column [records, positions] as evidence, with margins [records]."""
-    tensors = {"codes": codes.detach()}
-    if margins is not None:
-        tensors["margins"] = margins.detach()
-    return Evidence(kind="attributes", tensors=tensors, **more)
+    return _guess("attributes", more, codes=codes, margins=margins)
 
 
 def of_membership(scores: Tensor, **more: Any) -> Evidence:
     """Return membership scores of the granted records [records] as evidence; larger means more likely a member."""
-    return Evidence(kind="membership", tensors={"scores": scores.detach()}, **more)
+    return _guess("membership", more, scores=scores)
 
 
 def of_sources(owners: Tensor, **more: Any) -> Evidence:
     """Return the guessed owner of each granted record [records] as evidence."""
-    return Evidence(kind="sources", tensors={"owners": owners.detach()}, **more)
+    return _guess("sources", more, owners=owners)
 
 
 def of_label_counts(counts: Tensor, **more: Any) -> Evidence:
     """Return guessed numbers of records per class [classes] as evidence."""
-    return Evidence(kind="labels", tensors={"counts": counts.detach()}, **more)
+    return _guess("labels", more, counts=counts)
 
 
 def of_images(inputs: Tensor, labels: Tensor | None = None, **more: Any) -> Evidence:
     """Return guessed model inputs [records, channels, height, width] with labels [records] as evidence."""
-    tensors = {"inputs": inputs.detach()}
-    if labels is not None:
-        tensors["labels"] = labels.detach()
-    return Evidence(kind="images", tensors=tensors, **more)
+    return _guess("images", more, inputs=inputs, labels=labels)
 
 
 def of_class_images(inputs: Tensor, labels: Tensor, **more: Any) -> Evidence:
     """Return one guessed input per class [classes, channels, height, width] with its class [classes] as evidence."""
-    return Evidence(kind="class-images", tensors={"inputs": inputs.detach(), "labels": labels.detach()}, **more)
+    return _guess("class-images", more, inputs=inputs, labels=labels)
 
 
 def of_rows(inputs: Tensor, targets: Tensor | None = None, **more: Any) -> Evidence:
     """Return guessed encoded rows [records, width] with classes or targets [records] as evidence."""
-    tensors = {"inputs": inputs.detach()}
-    if targets is not None:
-        tensors["targets"] = targets.detach()
-    return Evidence(kind="rows", tensors=tensors, **more)
+    return _guess("rows", more, inputs=inputs, targets=targets)

@@ -39,7 +39,7 @@ from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.attacks.model_inversion import ClassImages, log_probabilities
 from fedxray.errors import BadInput
 from fedxray.models.factory import own_surroundings
-from fedxray.optim import MOST_RATE, Adam, Sgd, minimise
+from fedxray.optim import MOST_RATE, Adam, Sgd, Tensors, minimise
 from fedxray.params import Params, parameters_of
 from fedxray.priors import hsic
 from fedxray.progress import Report, Step
@@ -206,10 +206,6 @@ class FedInverse(ClassImages):
         if self.guesses % 2:
             raise BadInput("guesses", expected="an even number", got=self.guesses, remedy="Try 4.")
 
-    def method(self) -> Sgd:
-        """Return SGD with momentum."""
-        return Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9)
-
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, public images, and the needs of the attack on the model."""
         return (images(), classification(), public_images(), *needs_of_model(self.model))
@@ -234,15 +230,12 @@ class FedInverse(ClassImages):
             first, second = pixels.chunk(2)
             return each.mean() + self.independence * hsic(first, second, self.sigma)
 
-        start = normal_like(like.new_zeros((len(labels), generator.entries)), context.generator)
-        end = minimise(
-            cost,
-            {"codes": start.clamp(-self.box, self.box)},
-            self.method(),
-            report=context.report,
-            project=lambda point: {"codes": point["codes"].clamp(-self.box, self.box)},
-            what=self.name,
-        )
+        def project(point: Tensors) -> dict[str, Tensor]:
+            return {"codes": point["codes"].clamp(-self.box, self.box)}
+
+        drawn = normal_like(like.new_zeros((len(labels), generator.entries)), context.generator)
+        method = Sgd(steps=self.steps, lr=self.learning_rate, momentum=0.9)
+        end = minimise(cost, project({"codes": drawn}), method, report=context.report, project=project, what=self.name)
         with torch.no_grad():
             each, pixels = costs(end.best["codes"])
         chosen = each.reshape(self.guesses, classes).argmin(0)

@@ -67,7 +67,7 @@ def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
     key = derive_seed(0, "imputation", learn, wanted, goal)
     if key not in _fitted:
         x, y, seed = _numbers(learn), wanted.detach().cpu().numpy(), key % 2**31
-        models = _regressors(seed) if goal == "values" else _classifiers(seed, balanced=goal == "balanced")
+        models = _models(goal, seed)
         scores = [_cross_validated(model, x, y, seed, SCORING[goal]) for model in models]
         chosen = models[scores.index(max(scores))]
         with warnings.catch_warnings():
@@ -79,29 +79,19 @@ def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
     return _fitted[key]
 
 
-def _classifiers(seed: int, *, balanced: bool) -> list[Any]:
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
+def _models(goal: Goal, seed: int) -> list[Any]:
+    """Return a linear model and a random forest for this goal."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    from sklearn.linear_model import LogisticRegression, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    weight = "balanced" if balanced else None
-    return [
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, class_weight=weight)),
-        RandomForestClassifier(n_estimators=50, min_samples_leaf=2, class_weight=weight, random_state=seed, n_jobs=1),
-    ]
-
-
-def _regressors(seed: int) -> list[Any]:
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return [
-        make_pipeline(StandardScaler(), RidgeCV()),
-        RandomForestRegressor(n_estimators=50, min_samples_leaf=2, random_state=seed, n_jobs=1),
-    ]
+    forest: dict[str, Any] = {"n_estimators": 50, "min_samples_leaf": 2, "random_state": seed, "n_jobs": 1}
+    if goal == "values":
+        return [make_pipeline(StandardScaler(), RidgeCV()), RandomForestRegressor(**forest)]
+    weight = "balanced" if goal == "balanced" else None
+    logistic = LogisticRegression(max_iter=2000, class_weight=weight)
+    return [make_pipeline(StandardScaler(), logistic), RandomForestClassifier(class_weight=weight, **forest)]
 
 
 def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str) -> float:
@@ -123,56 +113,70 @@ def _numbers(values: Tensor) -> Any:
     return values.detach().cpu().double().numpy()
 
 
-class Floor(Attack):
-    """Base of floors, which any role can compute."""
-
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
-
+# The floors
 
 MOST_PUBLIC_IMAGES = 1000
 
 
+class Floor(Attack):
+    """Base of floors, which any role can compute: they need their grants, besides what they name in `requires`."""
+
+    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
+    requires: ClassVar[tuple[Need, ...]] = ()
+
+    def needs(self) -> tuple[Need, ...]:
+        """List a kind of task, then the grants."""
+        known = (public_records() if name == "public-records" else granted(name) for name in self.grants)
+        return (*self.requires, *known)
+
+
+class AttributeFloor(Floor):
+    """Base of floors of the sensitive column."""
+
+    kind: ClassVar[Kind] = "attributes"
+    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
+    requires: ClassVar[tuple[Need, ...]] = (sensitive_column(),)
+
+
+class SourceFloor(Floor):
+    """Base of floors of the owners of records."""
+
+    kind: ClassVar[Kind] = "sources"
+    grants: ClassVar[tuple[str, ...]] = ("source-records",)
+
+
+class ImageFloor(Floor):
+    """Base of floors of images."""
+
+    kind: ClassVar[Kind] = "images"
+    requires: ClassVar[tuple[Need, ...]] = (images(),)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Majority(Floor):
+class Majority(AttributeFloor):
     """The most frequent value of the sensitive column among the public records.
 
     Of a continuous one, the value with most public records within the tolerance that counts as a hit.
     """
 
     name: ClassVar[str] = "majority"
-    kind: ClassVar[Kind] = "attributes"
-    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records, and the number of records in question."""
-        return (sensitive_column(), granted("public-attributes"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one value for all records."""
         records, public, column = _in_question(view)
-        if column.kind == "continuous":
-            values = public[:, list(column.positions)]
-            near = (values - values.T).abs() <= column.tolerance
-            code = values[near.sum(1).argmax()]
-        else:
-            code = column.candidates(public)[torch.bincount(categories_of(public, column)).argmax()]
+        code = _likeliest(public, column)
         return of_attributes(code.expand(len(records), -1).clone(), facts={"public_records": len(public)})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imputation(Floor):
+class Imputation(AttributeFloor):
     """A classifier trained on the public records guesses the sensitive column from all others and the target.
 
     The better of two usual models by cross-validation on the public records themselves.
     """
 
     name: ClassVar[str] = "imputation"
-    kind: ClassVar[Kind] = "attributes"
-    grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records to learn from, and the other columns of the records in question."""
-        return (sensitive_column(), granted("public-attributes"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Learn from the public records, predict for the records in question."""
@@ -199,10 +203,6 @@ class Chance(Floor):
     kind: ClassVar[Kind] = "membership"
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
 
-    def needs(self) -> tuple[Need, ...]:
-        """List the records in question."""
-        return (granted("target-records"),)
-
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the same score for all records."""
         records = view.grants.target_records
@@ -211,16 +211,10 @@ class Chance(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChanceOfSources(Floor):
+class ChanceOfSources(SourceFloor):
     """The same probability for every client, scored by its expected accuracy."""
 
     name: ClassVar[str] = "chance"
-    kind: ClassVar[Kind] = "sources"
-    grants: ClassVar[tuple[str, ...]] = ("source-records",)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the records in question, with the number of clients."""
-        return (granted("source-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return 1 / clients for every record and client [records, clients]."""
@@ -232,16 +226,10 @@ class ChanceOfSources(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnerShare(Floor):
+class OwnerShare(SourceFloor):
     """Assigns every record to the client that holds most of the records in question."""
 
     name: ClassVar[str] = "owner-share"
-    kind: ClassVar[Kind] = "sources"
-    grants: ClassVar[tuple[str, ...]] = ("source-records",)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the records in question, with the number of records of each client."""
-        return (granted("source-records"),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one client for all records."""
@@ -252,16 +240,10 @@ class OwnerShare(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanImage(Floor):
+class MeanImage(ImageFloor):
     """The mean of the public images for every image in question."""
 
     name: ClassVar[str] = "mean-image"
-    kind: ClassVar[Kind] = "images"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public images, and the number of images in question."""
-        return (images(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one image, repeated."""
@@ -271,19 +253,13 @@ class MeanImage(Floor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestPublicImage(Floor):
+class NearestPublicImage(ImageFloor):
     """All public images (up to 1,000) as guesses, matched by the scoring: the best that public images offer.
 
     The matching selects the nearest public image for every original, which no attacker could: a generous floor.
     """
 
     name: ClassVar[str] = "nearest-public-image"
-    kind: ClassVar[Kind] = "images"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public images, and the number of images in question."""
-        return (images(), granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return every public image, repeated only where there are fewer than images in question."""
@@ -300,10 +276,7 @@ class ClassMean(Floor):
     name: ClassVar[str] = "class-mean"
     kind: ClassVar[Kind] = "class-images"
     grants: ClassVar[tuple[str, ...]] = ("public-records",)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public images with classes."""
-        return (images(), classification(), public_records())
+    requires: ClassVar[tuple[Need, ...]] = (images(), classification())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one image per class."""
@@ -321,11 +294,7 @@ class Marginals(Floor):
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "labels"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records with classes, and the number of labels in question."""
-        return (classification(), granted("examples"), public_records())
+    requires: ClassVar[tuple[Need, ...]] = (classification(),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return public shares times the number of records, rounded so that they sum to it."""
@@ -372,11 +341,6 @@ class MajorityRow(Floor):
 
     name: ClassVar[str] = "majority"
     kind: ClassVar[Kind] = "rows"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records, and the number of rows in question."""
-        return (granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return one row, repeated."""
@@ -394,11 +358,6 @@ class MarginalRows(Floor):
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "rows"
-    grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-
-    def needs(self) -> tuple[Need, ...]:
-        """List public records, and the number of rows in question."""
-        return (granted("examples"), public_records())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Fill each column separately, in random order."""

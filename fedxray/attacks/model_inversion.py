@@ -29,10 +29,11 @@ from torch.func import functional_call
 from fedxray.adversary.view import View
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, classification, images, needs_of_model
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_class_images
+from fedxray.attacks.inversion.problem import into_the_box
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.optim import MOST_RATE, Sgd, minimise
 from fedxray.params import Params
-from fedxray.priors import clip, total_variation
+from fedxray.priors import total_variation
 from fedxray.settings import setting
 
 
@@ -65,10 +66,6 @@ class ModelInversion(ClassImages):
     )
     shade: float = setting(0.5, "Grey of the initial image: 0 is black, 1 white.", least=0, most=1)
 
-    def method(self) -> Sgd:
-        """Return plain gradient descent."""
-        return Sgd(steps=self.steps, lr=self.learning_rate)
-
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, and the needs of the attack on the model."""
         return (images(), classification(), *needs_of_model(self.model))
@@ -88,14 +85,8 @@ class ModelInversion(ClassImages):
             # A sum, so that every image takes its own steps whatever the number of classes.
             return each.sum() + classes * self.total_variation * total_variation(point["inputs"])
 
-        end = minimise(
-            cost,
-            {"inputs": start},
-            self.method(),
-            report=context.report,
-            project=lambda point: {"inputs": clip(point["inputs"], low, high)},
-            what=self.name,
-        )
+        method, project = Sgd(steps=self.steps, lr=self.learning_rate), into_the_box(view, like)
+        end = minimise(cost, {"inputs": start}, method, report=context.report, project=project, what=self.name)
         best = end.best["inputs"]
         with torch.no_grad():
             sure = log_probabilities(network, params, buffers, best, labels).exp()

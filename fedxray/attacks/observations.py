@@ -67,14 +67,6 @@ OwnShare = Literal["subtract", "recover"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assumed:
-    """Values that the attacker assumes in place of granted ones; None where it uses the granted one."""
-
-    learning_rate: float | None = None
-    examples: int | None = None  # behind the sum, including its own
-
-
-@dataclass(frozen=True, kw_only=True)
 class SumAsReply:
     """A sum read as the reply of one client: a view of that reply alone, and the own images that are still in it."""
 
@@ -83,18 +75,22 @@ class SumAsReply:
     facts: dict[str, Any]
 
 
-def read_sum(view: View, at: At, own_share: OwnShare, assumed: Assumed) -> SumAsReply:
+def read_sum(
+    view: View, at: At, own_share: OwnShare, *, learning_rate: float | None = None, examples: int | None = None
+) -> SumAsReply:
     """Return the chosen update as one client's reply, with the examples and label counts behind it.
 
-    Label counts are by class, so that the order of granted labels does not matter. A single reply stays unchanged.
+    `learning_rate` and `examples` (behind the sum, own ones included) are assumed in place of granted ones. Label
+    counts are by class, so that the order of granted labels does not matter. A single reply stays unchanged.
     """
-    view = _with_assumed_rate(view, assumed)
+    view = _with_assumed_rate(view, learning_rate)
     if not view.of_target():
         return SumAsReply(view=view, own=None, facts={})
     seen = observation_at(view, at)
-    mine = _own_replies(view, seen.round) if is_sum(seen) else []
+    colluding = view.own if is_sum(seen) else ()
+    mine = [(own, reply) for own in colluding for reply in own.observations if reply.round == seen.round]
     held = union(tuple(own.records for own, _ in mine)) if mine else None
-    others = _others(view, held, assumed)
+    others = _others(view, held, examples)
     if own_share == "subtract" and mine and can_subtract(view, others):
         assert others is not None
         return _subtracted(view, seen, mine, others)
@@ -129,30 +125,19 @@ def server_step(recipe: Recipe) -> float:
     return recipe.server_learning_rate * (recipe.learning_rate if recipe.kind == "gradient" else 1.0)
 
 
-def _with_assumed_rate(view: View, assumed: Assumed) -> View:
+def _with_assumed_rate(view: View, assumed: float | None) -> View:
     """Return the view with the assumed learning rate, if any, in place of the granted one."""
     recipe = view.grants.recipe
-    if assumed.learning_rate is None or recipe is None:
+    if assumed is None or recipe is None:
         return view
-    guess = replace(recipe, learning_rate=assumed.learning_rate)
-    return replace(view, grants=replace(view.grants, recipe=guess))
+    return replace(view, grants=replace(view.grants, recipe=replace(recipe, learning_rate=assumed)))
 
 
-def _own_replies(view: View, round: int) -> list[tuple[Own, Observation]]:
-    """Return the colluding clients that replied in this round, each with its reply."""
-    return [(own, reply) for own in view.own for reply in own.observations if reply.round == round]
-
-
-def _others(view: View, held: Records | None, assumed: Assumed) -> int | None:
+def _others(view: View, held: Records | None, assumed: int | None) -> int | None:
     """Return how many images of others are behind the sum, where that is granted, seen or assumed."""
-    if assumed.examples is None:
-        return view.grants.examples if view.grants.examples is not None else _seen(view)
-    return max(1, assumed.examples - (0 if held is None else len(held)))
-
-
-def _seen(view: View) -> int | None:
-    """Return the number of examples that a server sees beside single replies; None for a sum."""
-    return view.of_target()[0].examples
+    if assumed is None:
+        return view.grants.examples if view.grants.examples is not None else view.of_target()[0].examples
+    return max(1, assumed - (0 if held is None else len(held)))
 
 
 def _subtracted(view: View, seen: Observation, mine: Sequence[tuple[Own, Observation]], others: int) -> SumAsReply:

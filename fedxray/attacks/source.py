@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Grants, Observation, View
-from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted
+from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_sources
-from fedxray.attacks.local_model.baselines import LastReturned, step_size
-from fedxray.attacks.local_model.messages import returned
+from fedxray.attacks.local_model.baselines import LastReturned
+from fedxray.attacks.local_model.messages import returned, step_size
 from fedxray.attacks.predict import losses
 from fedxray.losses import example_loss
 from fedxray.params import Params
@@ -97,20 +97,14 @@ def rounds_of_rivals(view: View) -> list[list[Observation]]:
 
 def several_clients() -> Need:
     """Return the need of single replies of two clients or more."""
-    return Need(
-        what="replies of two clients or more, each alone",
-        given_by="role server, eavesdropper or active-server without secure aggregation",
-        met=lambda view: len(view.clients) > 1,
-    )
+    what = "replies of two clients or more, each alone"
+    return replace(single_replies(), what=what, met=lambda view: len(view.clients) > 1)
 
 
 def rivals() -> Need:
     """Return the need of single replies of two clients or more in one round."""
-    return Need(
-        what="replies of two clients or more in one round, each alone",
-        given_by="role server, eavesdropper or active-server without secure aggregation",
-        met=lambda view: bool(rounds_of_rivals(view)),
-    )
+    what = "replies of two clients or more in one round, each alone"
+    return replace(single_replies(), what=what, met=lambda view: bool(rounds_of_rivals(view)))
 
 
 def about(view: View, client: int) -> View:

@@ -105,6 +105,11 @@ class Hooks:
 IDENTITY = Hooks()
 
 
+def stateless(change: Callable[[Any, torch.Generator], Any]) -> Callable[[Any, State, torch.Generator], Any]:
+    """Return a hook that carries no state: it only replaces its value."""
+    return lambda value, state, generator: (change(value, generator), state)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KnownDefence:
     """What an attacker that knows the defence can use: its deterministic parts, and the variance of its noise.

@@ -64,13 +64,7 @@ def rdp_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
 
 def rdp_epsilon_of_pairs(noise: float, rate: float, steps: int, delta: float) -> float:
     """Return an upper bound of epsilon for a record that enters one of the averaged pairs."""
-    curve = _curve(noise, rate, steps, ORDERS)
-    return _spent_by_pairs(curve, ORDERS, delta)
-
-
-def prv_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """Return a tight upper bound of epsilon by numerical composition, or the RDP bound if that fails."""
-    return best_epsilon(noise, rate, steps, delta)[0]
+    return _spent_by_pairs(_curve(noise, rate, steps, ORDERS), ORDERS, delta)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,12 +97,9 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int, *, pairs: b
     # Integer orders are fast and overestimate the noise, never underestimate it; all orders then refine it.
     rough = _least(lambda noise: enough(noise, WHOLE_ORDERS), SMALLEST_NOISE, LARGEST_NOISE)
     if rough is None:
-        raise BadInput(
-            "epsilon",
-            expected="a privacy budget that some noise achieves",
-            got=f"epsilon {epsilon:g} at delta {delta:g} over {steps} steps",
-            remedy="Allow a larger epsilon, or fewer rounds.",
-        )
+        got = f"epsilon {epsilon:g} at delta {delta:g} over {steps} steps"
+        remedy = "Allow a larger epsilon, or fewer rounds."
+        raise BadInput("epsilon", expected="a privacy budget that some noise achieves", got=got, remedy=remedy)
     fine = _least(lambda noise: enough(noise, ORDERS), max(SMALLEST_NOISE, rough / 2), rough)
     return rough if fine is None else fine
 
@@ -176,12 +167,9 @@ def _quiet_opacus() -> Iterator[None]:
         try:
             import opacus.accountants  # noqa: F401
         except ModuleNotFoundError as error:
-            raise BadInput(
-                "defence",
-                expected="Opacus to be installed, which computes privacy budgets",
-                got=str(error),
-                remedy=f"In the folder of fedxray: {sys.executable} -m pip install -c constraints.txt -e '.[dp]'",
-            ) from error
+            expected = "Opacus to be installed, which computes privacy budgets"
+            remedy = f"In the folder of fedxray: {sys.executable} -m pip install -c constraints.txt -e '.[dp]'"
+            raise BadInput("defence", expected=expected, got=str(error), remedy=remedy) from error
         yield
 
 
@@ -256,10 +244,9 @@ class DpSgd(Defence):
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
-        target = f"epsilon {self.epsilon:g}" if self.epsilon is not None else ""
-        level = target or f"noise multiplier {self.noise_multiplier:g}"
+        noise = f"noise multiplier {self.noise_multiplier:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"
         batches = "Poisson batches" if self.sampling == "poisson" else "shuffled batches"
-        return f"DP-SGD with {level}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
+        return f"DP-SGD with {noise}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
 
     def _on_gradients(
         self, deviation: float, expected: float, value: ExampleGradients, state: State, generator: torch.Generator

@@ -83,12 +83,8 @@ def _only(inner: list[Hooks], what: str) -> Any:
 def _check_together(inner: list[Hooks]) -> None:
     """Refuse two that sample batches, and a change of gradients after the one with a privacy guarantee."""
     if sum(one.sampling is not None or one.privacy is not None for one in inner) > 1:
-        raise BadInput(
-            "defence",
-            expected="one defence that samples batches and guarantees privacy",
-            got="several",
-            remedy="Leave one out.",
-        )
+        expected = "one defence that samples batches and guarantees privacy"
+        raise BadInput("defence", expected=expected, got="several", remedy="Leave one out.")
     claiming = [place for place, one in enumerate(inner) if one.privacy is not None]
     if claiming and any(one.gradients is not None for one in inner[claiming[0] + 1 :]):
         raise BadInput(

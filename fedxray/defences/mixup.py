@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedxray.defences.base import Defence, Examples, Hooks, KnownDefence, State, Work
+from fedxray.defences.base import Defence, Examples, Hooks, KnownDefence, Work, stateless
 from fedxray.defences.noise import MOST
 from fedxray.seeds import permutation
 from fedxray.settings import setting
@@ -36,11 +36,10 @@ class Mixup(Defence):
     def hooks(self, work: Work) -> Hooks:
         """Mix every batch; an attacker that knows the defence replays averages of pairs, the best possible guess."""
         if self.mix == "pairs":
-            in_halves = Hooks(batch=partial(_average, work.classes, halves), mixing="pairs")
-            return Hooks(
-                batch=partial(_average, work.classes, neighbours), mixing="pairs", known=KnownDefence(replay=in_halves)
-            )
-        return Hooks(batch=partial(_drawn, work.classes, self.alpha), mixing="several")
+            in_halves = Hooks(batch=stateless(partial(_average, work.classes, halves)), mixing="pairs")
+            averaged = stateless(partial(_average, work.classes, neighbours))
+            return Hooks(batch=averaged, mixing="pairs", known=KnownDefence(replay=in_halves))
+        return Hooks(batch=stateless(partial(_drawn, work.classes, self.alpha)), mixing="several")
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
@@ -50,10 +49,10 @@ class Mixup(Defence):
 
 
 def _average(
-    classes: int | None, pair: Callable[[Tensor], Tensor], batch: Examples, state: State, generator: torch.Generator
-) -> tuple[Examples, State]:
+    classes: int | None, pair: Callable[[Tensor], Tensor], batch: Examples, generator: torch.Generator
+) -> Examples:
     x, y = batch
-    return (pair(x), pair(probabilities(y, classes, x))), state
+    return pair(x), pair(probabilities(y, classes, x))
 
 
 def neighbours(values: Tensor) -> Tensor:
@@ -71,13 +70,11 @@ def halves(values: Tensor) -> Tensor:
     return torch.cat([(values[:half] + values[half : 2 * half]) / 2, values[2 * half :]])
 
 
-def _drawn(
-    classes: int | None, alpha: float, batch: Examples, state: State, generator: torch.Generator
-) -> tuple[Examples, State]:
+def _drawn(classes: int | None, alpha: float, batch: Examples, generator: torch.Generator) -> Examples:
     x, y = batch
     share, order = beta_draw(alpha, generator), permutation(len(x), generator).to(x.device)
     soft = probabilities(y, classes, x)
-    return (share * x + (1 - share) * x[order], share * soft + (1 - share) * soft[order]), state
+    return share * x + (1 - share) * x[order], share * soft + (1 - share) * soft[order]
 
 
 def beta_draw(alpha: float, generator: torch.Generator) -> float:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, ExampleGradients, Hooks, KnownDefence, State, Work
+from fedxray.defences.base import Defence, Hooks, KnownDefence, Work, stateless
 from fedxray.params import Params
 from fedxray.seeds import normal_like
 from fedxray.settings import REQUIRED, setting
@@ -47,28 +46,16 @@ class GaussianNoise(Defence):
 
 def noise_hooks(draw: Draw, scale: float, variance: float, at: Place, work: Work) -> Hooks:
     """Return hooks that add scaled draws of that variance at the chosen place."""
+
+    def noisy(params: Params, generator: torch.Generator) -> dict[str, Tensor]:
+        return {name: value + scale * draw(value, generator) for name, value in params.items()}
+
     if at == "update":
-        return Hooks(outgoing=partial(_on_update, draw, scale), known=KnownDefence(update_variance=variance))
+        return Hooks(outgoing=stateless(noisy), known=KnownDefence(update_variance=variance))
     # The mean of a step averages as many draws as it has examples, or pairs of them.
     mixed = -(-work.batch_size // 2) if work.mixing == "pairs" else work.batch_size
-    return Hooks(gradients=partial(_on_gradients, draw, scale), known=KnownDefence(step_variance=variance / mixed))
-
-
-def _on_update(
-    draw: Draw, scale: float, update: dict[str, Tensor], state: State, generator: torch.Generator
-) -> tuple[dict[str, Tensor], State]:
-    return with_noise(draw, update, scale, generator), state
-
-
-def _on_gradients(
-    draw: Draw, scale: float, value: ExampleGradients, state: State, generator: torch.Generator
-) -> tuple[ExampleGradients, State]:
-    return replace(value, each=with_noise(draw, value.each, scale, generator)), state
-
-
-def with_noise(draw: Draw, params: Params, scale: float, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return every entry plus its own draw times `scale`."""
-    return {name: value + scale * draw(value, generator) for name, value in params.items()}
+    each = stateless(lambda value, generator: replace(value, each=noisy(value.each, generator)))
+    return Hooks(gradients=each, known=KnownDefence(step_variance=variance / mixed))
 
 
 def place_words(at: Place) -> str:

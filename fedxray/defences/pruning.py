@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, ExampleGradients, Hooks, KnownDefence, State, Work
+from fedxray.defences.base import Defence, ExampleGradients, Hooks, KnownDefence, Work, stateless
 from fedxray.defences.noise import PLACE, Place, place_words
 from fedxray.params import Params
 from fedxray.seeds import uniform_like
@@ -34,34 +34,27 @@ class Pruning(Defence):
     def hooks(self, work: Work) -> Hooks:
         """Prune at the chosen place; an attacker that knows the defence matches surviving entries, or replays it."""
         if self.at == "update":
-            return Hooks(outgoing=self._on_update, known=KnownDefence(cut=True))
-        certain = self._on_gradients if self.by == "magnitude" else self._on_average
-        return Hooks(gradients=self._on_gradients, known=KnownDefence(replay=Hooks(gradients=certain)))
+            return Hooks(outgoing=stateless(self._update), known=KnownDefence(cut=True))
+        certain = stateless(self._gradients if self.by == "magnitude" else self._average)
+        return Hooks(gradients=stateless(self._gradients), known=KnownDefence(replay=Hooks(gradients=certain)))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         chosen = "by chance" if self.by == "random" else "the smallest of every tensor"
         return f"pruning of {100 * self.share:g} % of the entries of {place_words(self.at)}, {chosen}"
 
-    def _on_update(
-        self, update: dict[str, Tensor], state: State, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], State]:
+    def _update(self, update: Params, generator: torch.Generator) -> dict[str, Tensor]:
         if self.by == "random":
-            return prune_by_chance(update, self.share, generator), state
-        return {name: prune_smallest(value[None], self.share)[0] for name, value in update.items()}, state
+            return prune_by_chance(update, self.share, generator)
+        return {name: prune_smallest(value[None], self.share)[0] for name, value in update.items()}
 
-    def _on_gradients(
-        self, value: ExampleGradients, state: State, generator: torch.Generator
-    ) -> tuple[ExampleGradients, State]:
+    def _gradients(self, value: ExampleGradients, generator: torch.Generator) -> ExampleGradients:
         if self.by == "random":
-            return replace(value, each=prune_by_chance(value.each, self.share, generator)), state
-        kept = {name: prune_smallest(one, self.share) for name, one in value.each.items()}
-        return replace(value, each=kept), state
+            return replace(value, each=prune_by_chance(value.each, self.share, generator))
+        return replace(value, each={name: prune_smallest(one, self.share) for name, one in value.each.items()})
 
-    def _on_average(
-        self, value: ExampleGradients, state: State, generator: torch.Generator
-    ) -> tuple[ExampleGradients, State]:
-        return replace(value, each={name: (1 - self.share) * one for name, one in value.each.items()}), state
+    def _average(self, value: ExampleGradients, generator: torch.Generator) -> ExampleGradients:
+        return replace(value, each={name: (1 - self.share) * one for name, one in value.each.items()})
 
 
 def prune_by_chance(params: Params, share: float, generator: torch.Generator) -> dict[str, Tensor]:

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, Hooks, KnownDefence, State, Work
+from fedxray.defences.base import Defence, Hooks, KnownDefence, Work, stateless
+from fedxray.params import Params
 from fedxray.settings import setting
 
 MOST_BITS = 16
@@ -28,24 +29,19 @@ class Quantise(Defence):
 
     def hooks(self, work: Work) -> Hooks:
         """Quantise the update; an attacker that knows the defence quantises a replayed update too."""
-        return Hooks(outgoing=self._on_update, known=KnownDefence(replay=Hooks(outgoing=self._passing)))
+        passing = Hooks(outgoing=stateless(self._passing))
+        return Hooks(outgoing=stateless(self._rounded), known=KnownDefence(replay=passing))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         return "signs of the update only" if self.bits == 1 else f"update quantised to {self.bits} bits"
 
-    def _on_update(
-        self, update: dict[str, Tensor], state: State, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], State]:
-        return {name: quantised(value, self.bits) for name, value in update.items()}, state
+    def _rounded(self, update: Params, generator: torch.Generator) -> dict[str, Tensor]:
+        return {name: quantised(value, self.bits) for name, value in update.items()}
 
-    def _passing(
-        self, update: dict[str, Tensor], state: State, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], State]:
+    def _passing(self, update: Params, generator: torch.Generator) -> dict[str, Tensor]:
         """Return rounded values with the gradient of the identity: rounding itself has none."""
-        return {
-            name: value + (quantised(value.detach(), self.bits) - value.detach()) for name, value in update.items()
-        }, state
+        return {name: value + (quantised(value.detach(), self.bits) - value.detach()) for name, value in update.items()}
 
 
 def quantised(value: Tensor, bits: int) -> Tensor:

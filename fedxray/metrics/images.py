@@ -26,32 +26,34 @@ def image_scores(
     others: Tensor | None = None,
     papers: Sequence[str] = (),
     lpips: Lpips | None = None,
+    by_index: bool = False,
 ) -> Scores:
     """Scores of guess [g, c, h, w] matched to truth [t, c, h, w]; retrieval is among others [m, c, h, w].
 
     `recognised_above` is the PSNR threshold of `rec`; `papers` adds the variants of those papers ("awa": psnr_awa);
-    `lpips` adds that distance.
+    `lpips` adds that distance. With `by_index` guess i is compared with truth i, and names end in _by_index.
     """
-    places = imaging.match(guess, truth)
-    return from_records(image_records(guess, truth, places, recognised_above, others, papers, lpips))
-
-
-def image_scores_by_index(
-    guess: Tensor,
-    truth: Tensor,
-    *,
-    recognised_above: float,
-    others: Tensor | None = None,
-    papers: Sequence[str] = (),
-    lpips: Lpips | None = None,
-) -> Scores:
-    """Scores of guess i against truth i, without matching; names end in _by_index, arguments as in `image_scores`."""
-    if len(guess) != len(truth):
+    if by_index and len(guess) != len(truth):
         remedy = "Match by content where the order or the number of originals is unknown."
         raise BadInput("guess", expected=f"{len(truth)} images", got=len(guess), remedy=remedy)
-    places = torch.arange(len(truth), device=truth.device)
-    records = image_records(guess, truth, places, recognised_above, others, papers, lpips)
-    return from_records({f"{name}_by_index": values for name, values in records.items()})
+    places = torch.arange(len(truth), device=truth.device) if by_index else imaging.match(guess, truth)
+    given = places >= 0  # places [t] are the indices of their guesses, -1 for none
+    chosen, wanted = guess[places[given]], truth[given]
+    psnr = imaging.psnr(chosen, wanted)
+    records = {
+        "psnr": _spread(psnr, given, float("nan")),
+        "ssim": _spread(imaging.ssim(chosen, wanted), given, float("nan")),
+        "mse": _spread(imaging.mse(chosen, wanted), given, float("nan")),
+        "rec": _spread((psnr > recognised_above).to(psnr.dtype), given, 0.0),
+    }
+    if others is not None and len(others):
+        records["retrieval"] = _spread(imaging.retrieved(chosen, wanted, others).to(psnr.dtype), given, 0.0)
+    if lpips is not None:
+        records["lpips"] = _spread(lpips.distance(chosen, wanted), given, float("nan"))
+    for paper in papers:
+        for name, measure in variants(paper).items():
+            records[name] = _spread(measure(chosen, wanted), given, float("nan"))
+    return from_records({f"{name}_by_index" if by_index else name: values for name, values in records.items()})
 
 
 def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Tensor) -> Scores:
@@ -71,39 +73,6 @@ def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Te
         return Scores(means={}, records={})
     means = {"class_ssim": float(torch.stack(ssims).mean()), "class_psnr": float(torch.stack(psnrs).mean())}
     return Scores(means=means, records={})
-
-
-def image_records(
-    guess: Tensor,
-    truth: Tensor,
-    places: Tensor,
-    recognised_above: float,
-    others: Tensor | None,
-    papers: Sequence[str] = (),
-    lpips: Lpips | None = None,
-) -> dict[str, Tensor]:
-    """Every metric for each truth [t]; places [t] are the indices of their guesses, -1 for none.
-
-    `retrieval` is there only if there are others.
-    """
-    given = places >= 0
-    chosen, wanted = guess[places[given]], truth[given]
-    psnr = imaging.psnr(chosen, wanted)
-    records = {
-        "psnr": _spread(psnr, given, float("nan")),
-        "ssim": _spread(imaging.ssim(chosen, wanted), given, float("nan")),
-        "mse": _spread(imaging.mse(chosen, wanted), given, float("nan")),
-        "rec": _spread((psnr > recognised_above).to(psnr.dtype), given, 0.0),
-    }
-    if others is not None and len(others):
-        hits = imaging.retrieved(chosen, wanted, others)
-        records["retrieval"] = _spread(hits.to(psnr.dtype), given, 0.0)
-    if lpips is not None:
-        records["lpips"] = _spread(lpips.distance(chosen, wanted), given, float("nan"))
-    for paper in papers:
-        for name, measure in variants(paper).items():
-            records[name] = _spread(measure(chosen, wanted), given, float("nan"))
-    return records
 
 
 def _spread(values: Tensor, given: Tensor, missing: float) -> Tensor:
@@ -217,7 +186,8 @@ class Lpips:
     def distance(self, guess: Tensor, truth: Tensor) -> Tensor:
         """The distance of each guess to its truth, both [n, 1 or 3, height, width]; shape [n]."""
         if guess.shape != truth.shape:
-            raise _wrong(f"shape {list(truth.shape)}", guess)
+            got, remedy = f"shape {list(guess.shape)}", "Give images as [n, channels, height, width], all of one size."
+            raise BadInput("guess", expected=f"shape {list(truth.shape)}", got=got, remedy=remedy)
         check_shape(tuple(truth.shape[1:]))
         pairs = zip(guess.split(AT_ONCE), truth.split(AT_ONCE), strict=True)
         return torch.cat([self._distance(*pair) for pair in pairs] or [guess.new_zeros(0)])
@@ -260,18 +230,10 @@ def check_shape(shape: tuple[int, ...]) -> None:
     """Refuse images of a shape (channels, height, width) that AlexNet cannot use."""
     if len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= SMALLEST:
         return
-    raise BadInput(
-        "lpips",
-        expected=f"grey or coloured images of at least {SMALLEST} pixels a side",
-        got=f"images of shape {list(shape)}",
-        remedy="Load the images larger (size = 32 in [data]), or leave lpips out.",
-    )
+    expected = f"grey or coloured images of at least {SMALLEST} pixels a side"
+    remedy = "Load the images larger (size = 32 in [data]), or leave lpips out."
+    raise BadInput("lpips", expected=expected, got=f"images of shape {list(shape)}", remedy=remedy)
 
 
 def _per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=like.dtype, device=like.device).reshape(-1, 1, 1)
-
-
-def _wrong(expected: str, got: Tensor) -> BadInput:
-    remedy = "Give images as [n, channels, height, width], all of one size."
-    return BadInput("guess", expected=expected, got=f"shape {list(got.shape)}", remedy=remedy)

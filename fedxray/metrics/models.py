@@ -189,13 +189,9 @@ def ask(x: Tensor, everyone: Tensor, space: Space, generator: torch.Generator, l
     references = x[torch.arange(count, device=x.device) * len(x) // max(count, 1)]
     segments = segments_of(references, space, lime.cut)
     sizes = sorted(set(_sizes(segments)))
-    return Question(
-        references=references,
-        segments=segments,
-        blank=mean_input(everyone, space),
-        masks={size: draw_masks(size, lime, fork(generator, "masks", size), x) for size in sizes},
-        intercept=lime.intercept,
-    )
+    masks = {size: draw_masks(size, lime, fork(generator, "masks", size), x) for size in sizes}
+    blank = mean_input(everyone, space)
+    return Question(references=references, segments=segments, blank=blank, masks=masks, intercept=lime.intercept)
 
 
 def mean_input(x: Tensor, space: Space) -> Tensor:

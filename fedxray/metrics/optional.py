@@ -33,12 +33,8 @@ def check_usable(place: str, wanted: Sequence[str], attack: str, kind: str, spac
     if not wanted:
         return
     if kind != "images":
-        raise BadInput(
-            place,
-            expected="an attack that gives images",
-            got=f"{attack}, which gives {kind}",
-            remedy="Leave metrics out.",
-        )
+        expected = "an attack that gives images"
+        raise BadInput(place, expected=expected, got=f"{attack}, which gives {kind}", remedy="Leave metrics out.")
     if LPIPS in wanted:
         from fedxray.metrics.images import check_shape
 

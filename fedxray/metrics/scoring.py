@@ -19,7 +19,7 @@ from fedxray.errors import BadInput
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
 from fedxray.lookup import load
-from fedxray.metrics.images import Lpips, class_image_scores, image_scores, image_scores_by_index
+from fedxray.metrics.images import Lpips, class_image_scores, image_scores
 from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import (
     balanced_accuracy,
@@ -85,12 +85,8 @@ def score(
         by_index=by_index,
     )
     if evidence.kind not in _BY_KIND:
-        raise BadInput(
-            "evidence",
-            expected=f"one of the kinds {', '.join(_BY_KIND)}",
-            got=evidence.kind,
-            remedy="Give the evidence of an attack.",
-        )
+        expected, remedy = f"one of the kinds {', '.join(_BY_KIND)}", "Give the evidence of an attack."
+        raise BadInput("evidence", expected=expected, got=evidence.kind, remedy=remedy)
     return _BY_KIND[evidence.kind](evidence, question)
 
 
@@ -166,12 +162,8 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
     scores = _with_formulas("images", scores, guess, real)
     if not asked.by_index or len(guess) != len(real):
         return scores
-    in_order = image_scores_by_index(
-        guess[_guesses_by_label(evidence, records.y)],
-        real,
-        recognised_above=space.recognised_above,
-        papers=asked.papers,
-    )
+    ordered = guess[_guesses_by_label(evidence, records.y)]
+    in_order = image_scores(ordered, real, recognised_above=space.recognised_above, papers=asked.papers, by_index=True)
     return Scores(means={**scores.means, **in_order.means}, records={**scores.records, **in_order.records})
 
 

@@ -24,12 +24,9 @@ def check_parameters(model: nn.Module) -> None:
     """Refuse a network, also one on the meta device, whose parameters take more than FEDXRAY_MAX_BYTES."""
     needed = sum(value.numel() * value.element_size() for value in model.parameters())
     if needed > max_bytes():
-        raise BadInput(
-            "model",
-            expected=f"a network of at most {max_bytes():,} bytes",
-            got=f"{needed:,} bytes of parameters",
-            remedy="Make it smaller, or raise the cap by setting FEDXRAY_MAX_BYTES.",
-        )
+        got = f"{needed:,} bytes of parameters"
+        remedy = "Make it smaller, or raise the cap by setting FEDXRAY_MAX_BYTES."
+        raise BadInput("model", expected=f"a network of at most {max_bytes():,} bytes", got=got, remedy=remedy)
 
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

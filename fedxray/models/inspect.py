@@ -1,4 +1,4 @@
-"""Inspection of any network: kinds of layers, the head, BatchNorm and its statistics, dropout."""
+"""Inspection of any network: kinds of layers, the head, BatchNorm and its statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.dropout import _DropoutNd
 
 from fedxray.errors import BadInput
 from fedxray.params import Params, each
@@ -46,12 +45,8 @@ def head(model: nn.Module) -> Head:
     """Return the linear layer that was registered last."""
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not names:
-        raise BadInput(
-            "model",
-            expected="a network whose last layer is an nn.Linear",
-            got="no nn.Linear at all",
-            remedy="End the network in an nn.Linear, or use an attack that needs no head.",
-        )
+        got, remedy = "no nn.Linear at all", "End the network in an nn.Linear, or use an attack that needs no head."
+        raise BadInput("model", expected="a network whose last layer is an nn.Linear", got=got, remedy=remedy)
     start = f"{names[-1]}." if names[-1] else ""
     layer = model.get_submodule(names[-1])
     bias = None if layer.bias is None else f"{start}bias"
@@ -66,17 +61,6 @@ def batch_norm_layers(model: nn.Module) -> dict[str, nn.Module]:
 def has_batch_norm(model: nn.Module) -> bool:
     """Return whether any layer is a BatchNorm."""
     return bool(batch_norm_layers(model))
-
-
-def has_dropout(model: nn.Module) -> bool:
-    """Return whether any layer is an active dropout; calls of functional.dropout cannot be detected."""
-    return any(_dropout_rate(layer) > 0 for layer in model.modules())
-
-
-def _dropout_rate(layer: nn.Module) -> float:
-    if isinstance(layer, _DropoutNd):
-        return layer.p
-    return float(layer.dropout) if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) else 0.0
 
 
 # Mean and variance of the inputs of BatchNorm layers, per channel, differentiable

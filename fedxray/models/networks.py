@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from torch import Tensor, nn
@@ -279,31 +279,18 @@ def _conv(inside: int, outside: int, kernel: int, stride: int, norm: str) -> lis
 
 # Shared by several networks
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "softplus": nn.Softplus,
-}
+ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "softplus": nn.Softplus}
 
 
 def image_shape(space: Space, model: str, least: int) -> tuple[int, int, int]:
     """Return channels, height and width of the space's images, at least `least` pixels each way."""
     if space.kind != "image" or len(space.shape) != 3:
-        raise BadInput(
-            "model",
-            expected=f"images (channels, height, width) for {model}",
-            got=f"{space.kind} inputs of shape {tuple(space.shape)}",
-            remedy="Use linear or mlp for tables.",
-        )
+        got, remedy = f"{space.kind} inputs of shape {tuple(space.shape)}", "Use linear or mlp for tables."
+        raise BadInput("model", expected=f"images (channels, height, width) for {model}", got=got, remedy=remedy)
     channels, height, width = space.shape
     if min(height, width) < least:
-        raise BadInput(
-            "model",
-            expected=f"images of at least {least} x {least} pixels for {model}",
-            got=f"{height} x {width}",
-            remedy="Use mlp, or enlarge the images.",
-        )
+        expected = f"images of at least {least} x {least} pixels for {model}"
+        raise BadInput("model", expected=expected, got=f"{height} x {width}", remedy="Use mlp, or enlarge the images.")
     return channels, height, width
 
 
@@ -350,9 +337,4 @@ def as_built(layer: Layer) -> None:
     """Keep the weights that torch drew when it made the layer."""
 
 
-INITS: dict[str, Callable[[Layer], None]] = {
-    "torch": as_built,
-    "lecun": lecun_normal,
-    "he": he_normal,
-    "uniform": uniform,
-}
+INITS = {"torch": as_built, "lecun": lecun_normal, "he": he_normal, "uniform": uniform}

@@ -16,11 +16,9 @@ from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.lookup import users_code
 from fedxray.progress import Report, silent
-from fedxray.settings import check_fields
+from fedxray.settings import REQUIRED, check_fields, setting
 
 KINDS = ("images", "class-images")
-PRIOR = "Folder with the prior model, or its name on the hub."
-REVISION = "Commit of a model on the hub, 40 hex digits; required there."
 GUIDANCE = "Classifier-free guidance towards the class, where the model knows classes; 1 is none."
 Prior = TypeVar("Prior", bound="Shaped")
 
@@ -43,6 +41,7 @@ class Restored:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Restorer(ABC, Generic[Prior]):
     """Base of all restorers; a subclass is a frozen keyword dataclass whose fields are its settings.
 
@@ -51,8 +50,9 @@ class Restorer(ABC, Generic[Prior]):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]  # kinds of priors it can use
-    prior: str
-    revision: str | None
+
+    prior: str = setting(REQUIRED, "Folder with the prior model, or its name on the hub.")
+    revision: str | None = setting(None, "Commit of a model on the hub, 40 hex digits; required there.")
 
     def __post_init__(self) -> None:
         """Check every setting."""
@@ -107,23 +107,16 @@ def check_answer(ask: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -
 def check_evidence(name: str, kind: str) -> None:
     """Refuse evidence that holds no images."""
     if kind not in KINDS:
-        raise BadInput(
-            f"restore {name}",
-            expected="an attack that gives images",
-            got=f"one that gives {kind}",
-            remedy="Leave restore out.",
-        )
+        expected = "an attack that gives images"
+        raise BadInput(f"restore {name}", expected=expected, got=f"one that gives {kind}", remedy="Leave restore out.")
 
 
 def check_shape(name: str, shape: tuple[int, ...], space: Space) -> None:
     """Refuse a prior for images of another size."""
     if tuple(shape) != tuple(space.shape):
-        raise BadInput(
-            f"restore {name}: prior",
-            expected=f"a prior for images of shape {list(space.shape)}",
-            got=f"one for {list(shape)}",
-            remedy="Train one with `fedxray train-prior --plan`, or set size in [data].",
-        )
+        expected = f"a prior for images of shape {list(space.shape)}"
+        remedy = "Train one with `fedxray train-prior --plan`, or set size in [data]."
+        raise BadInput(f"restore {name}: prior", expected=expected, got=f"one for {list(shape)}", remedy=remedy)
 
 
 def known_labels(

@@ -29,9 +29,9 @@ from torch.nn import functional as F
 
 from fedxray.errors import BadInput
 from fedxray.progress import Report, Step
-from fedxray.restore.base import GUIDANCE, PRIOR, REVISION, Diffusion, Restored, Restorer
+from fedxray.restore.base import GUIDANCE, Diffusion, Restored, Restorer
 from fedxray.seeds import fork, normal_like
-from fedxray.settings import REQUIRED, setting
+from fedxray.settings import setting
 
 # Averaging over square blocks as a linear map, in coordinates in which it is diagonal. Inside a block of scale x scale
 # pixels an orthonormal cosine basis is used. Its first vector is constant: the block's mean is 1 / scale times that
@@ -55,18 +55,6 @@ class Blocks:
     def means(self, images: Tensor) -> Tensor:
         """Return the mean of every block of images [n, c, h, w]; shape [n, c, h / scale, w / scale]."""
         return F.avg_pool2d(images, self.scale) if self.scale > 1 else images
-
-    def coordinate(self, means: Tensor) -> Tensor:
-        """Return the first coordinate of blocks with these means, shape kept."""
-        return self.scale * means
-
-    def spread(self, spread: float) -> float:
-        """Return the standard deviation of the first coordinate where means have this one."""
-        return self.scale * spread
-
-    def empty(self, means: Tensor) -> Tensor:
-        """Return zeros for all coordinates of these blocks [n, c, h / scale, w / scale, scale^2]."""
-        return means.new_zeros((*means.shape, self.scale**2))
 
     def split(self, images: Tensor) -> Tensor:
         """Return coordinates of images [n, c, h, w]; shape [n, c, h / scale, w / scale, scale^2]."""
@@ -102,8 +90,6 @@ class Ddrm(Restorer[Diffusion]):
     name: ClassVar[str] = "ddrm"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
 
-    prior: str = setting(REQUIRED, PRIOR, example="prior-folder")
-    revision: str | None = setting(None, REVISION)
     scale: int = setting(1, "Side in pixels of the blocks whose means are used; 1 is denoising only.", least=1)
     noise: float = setting(
         0.1, "Standard deviation of the error of a block's mean, for pixels in 0..1.", least=0, most=1
@@ -130,7 +116,7 @@ class Ddrm(Restorer[Diffusion]):
         blocks.check(raw.shape)
         measured = blocks.means(2 * raw - 1)
         spread = 2 * self.noise  # of values in -1..1
-        chosen = chosen_levels(prior, self.steps, blocks.spread(spread), self.finish)
+        chosen = chosen_levels(prior, self.steps, blocks.scale * spread, self.finish)
         found: list[Tensor] = []
 
         def denoise(x: Tensor, place: int) -> Tensor:
@@ -139,20 +125,10 @@ class Ddrm(Restorer[Diffusion]):
             report(Step("ddrm", len(found) * len(chosen) + place + 1, len(chosen) * self.draws))
             return x - prior.sigma(level) * seen
 
-        for draw in range(self.draws):
-            own = fork(generator, "ddrm", draw)
-            found.append(
-                ddrm(
-                    denoise,
-                    [prior.sigma(level) for level in chosen],
-                    measured,
-                    spread,
-                    blocks,
-                    eta=self.eta,
-                    eta_b=self.eta_b,
-                    draw=partial(normal_like, generator=own),
-                )
-            )
+        sigmas = [prior.sigma(level) for level in chosen]
+        for number in range(self.draws):
+            draw = partial(normal_like, generator=fork(generator, "ddrm", number))
+            found.append(ddrm(denoise, sigmas, measured, spread, blocks, eta=self.eta, eta_b=self.eta_b, draw=draw))
         return Restored(pixels=(torch.stack(found).mean(0) + 1) / 2, facts={"restoring_levels": len(chosen)})
 
 
@@ -178,8 +154,9 @@ def ddrm(
 
     `sigmas` fall; the step after the last goes to no noise at all. `draw` gives standard normal numbers.
     """
-    answer, floor = blocks.coordinate(measured), blocks.spread(spread)
-    state = draw(blocks.empty(measured)) * sigmas[0]
+    # The first coordinate of a block is `scale` times its mean; the others are not measured.
+    answer, floor = blocks.scale * measured, blocks.scale * spread
+    state = draw(measured.new_zeros((*measured.shape, blocks.scale**2))) * sigmas[0]
     held = sigmas[0] >= floor
     if held:
         state[..., 0] = answer + (sigmas[0] ** 2 - floor**2) ** 0.5 * state[..., 0] / sigmas[0]

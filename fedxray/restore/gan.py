@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.progress import Report, Step
-from fedxray.restore.base import PRIOR, REVISION, Restored, Restorer, Shaped, check_answer
-from fedxray.settings import REQUIRED, setting
+from fedxray.restore.base import Restored, Restorer, Shaped, check_answer
 
 AT_ONCE = 64
 
@@ -33,9 +32,6 @@ class Gan(Restorer[RestoringNetwork]):
 
     name: ClassVar[str] = "gan"
     needs: ClassVar[tuple[str, ...]] = ("network",)
-
-    prior: str = setting(REQUIRED, PRIOR, example="prior-folder")
-    revision: str | None = setting(None, REVISION)
 
     def check(self, prior: RestoringNetwork) -> None:
         """Refuse a network that does not map images of its shape to such images."""

@@ -30,14 +30,7 @@ from fedxray.seeds import fork
 
 CARD, FORMAT = "card.json", 1
 HASH_LENGTH = 32
-NEEDED: Mapping[str, type] = {
-    "format": int,
-    "kind": str,
-    "shape": list,
-    "classes": list,
-    "records": list,
-    "weights": str,
-}
+NEEDED = {"format": int, "kind": str, "shape": list, "classes": list, "records": list, "weights": str}
 REMEDY = "Train the prior anew with `fedxray train-prior`."
 
 
@@ -114,12 +107,9 @@ def load_prior(prior: str, revision: str | None = None, *, folder: Path | None =
         return from_folder(place)
     if HUB.fullmatch(prior) and not os.path.exists(place):
         return from_folder(_fetched(prior, revision), hub=f"{prior} at {revision}")
-    raise BadInput(
-        "prior",
-        expected="the folder of a prior, or a name of the hub such as google/ddpm-cifar10-32",
-        got=repr(prior),
-        remedy="Make one with `fedxray train-prior`, or check the path.",
-    )
+    expected = "the folder of a prior, or a name of the hub such as google/ddpm-cifar10-32"
+    remedy = "Make one with `fedxray train-prior`, or check the path."
+    raise BadInput("prior", expected=expected, got=repr(prior), remedy=remedy)
 
 
 def from_folder(folder: Path, *, hub: str = "") -> Shaped:
@@ -236,14 +226,8 @@ def wrapped(model: Any, kept: Tensor, classes: tuple[str, ...], facts: dict[str,
             found: Tensor = model(x, times, class_labels=chosen).sample
         return found[:, : x.shape[1]]  # some also predict a variance
 
-    return Diffusion(
-        shape=shape,
-        classes=classes,
-        facts=facts,
-        kept=kept,
-        noise=noise,
-        needs_classes=embedded is not None and none is None,
-    )
+    needs_classes = embedded is not None and none is None
+    return Diffusion(shape=shape, classes=classes, facts=facts, kept=kept, noise=noise, needs_classes=needs_classes)
 
 
 def _kept(folder: Path) -> Tensor:

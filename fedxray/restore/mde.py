@@ -23,9 +23,9 @@ from torch import Tensor
 
 from fedxray.optim import MOST_RATE, Adam
 from fedxray.progress import Report, Step
-from fedxray.restore.base import GUIDANCE, PRIOR, REVISION, Diffusion, Restored, Restorer
+from fedxray.restore.base import GUIDANCE, Diffusion, Restored, Restorer
 from fedxray.seeds import normal_like
-from fedxray.settings import REQUIRED, setting
+from fedxray.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +35,10 @@ class Mde(Restorer[Diffusion]):
     name: ClassVar[str] = "mde"
     needs: ClassVar[tuple[str, ...]] = ("diffusion",)
 
-    prior: str = setting(REQUIRED, PRIOR, example="prior-folder")
-    revision: str | None = setting(None, REVISION)
     epochs: int = setting(50, "Steps of Adam on the initial noise.", least=1)
     learning_rate: float = setting(1e-2, "Learning rate of Adam.", above=0, most=MOST_RATE)
     steps: int = setting(10, "Noise levels of one sample.", least=2)
     guidance: float = setting(1.0, GUIDANCE, least=0, most=100)
-
-    def method(self) -> Adam:
-        """Return the paper's Adam."""
-        return Adam(steps=self.epochs, lr=self.learning_rate)
 
     def check(self, prior: Diffusion) -> None:
         """Refuse a model that does not predict noise."""
@@ -54,7 +48,7 @@ class Mde(Restorer[Diffusion]):
         self, raw: Tensor, labels: Tensor | None, prior: Diffusion, generator: torch.Generator, report: Report
     ) -> Restored:
         """Run the algorithm of the header; every image keeps the epoch of its own lowest error."""
-        wanted, method = 2 * raw - 1, self.method()
+        wanted, method = 2 * raw - 1, Adam(steps=self.epochs, lr=self.learning_rate)
         point = {"noise": normal_like(wanted, generator)}
         memory = method.fresh(point)
         best, lowest, curve = wanted, torch.full_like(wanted[:, 0, 0, 0], torch.inf), []
@@ -91,17 +85,17 @@ def sample(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the deterministic sample of an initial noise [n, c, h, w], and the noise predicted at every level."""
     x, seen = noise, []
-    for place, level in enumerate(levels):
+    for level, after in zip(levels, [*levels[1:], None], strict=True):
         seen.append(prior.predicted(x, level, labels, guidance))
-        x = _down(prior, x, seen[-1], level, levels[place + 1] if place + 1 < len(levels) else None)
+        x = _down(prior, x, seen[-1], level, after)
     return x, seen
 
 
 def rebuilt(prior: Diffusion, noise: Tensor, levels: list[int], seen: list[Tensor]) -> Tensor:
     """Return the sample from stored predictions, differentiable in the initial noise only."""
     x = noise
-    for place, level in enumerate(levels):
-        x = _down(prior, x, seen[place], level, levels[place + 1] if place + 1 < len(levels) else None)
+    for predicted, level, after in zip(seen, levels, [*levels[1:], None], strict=True):
+        x = _down(prior, x, predicted, level, after)
     return x
 
 

@@ -81,23 +81,15 @@ class ResidualRestorer(nn.Module):
         return raw + x
 
 
-class PatchCritic(nn.Module):
-    """Scores how real each patch of an image [n, c, h, w] looks, [n, 1, h / 4, w / 4]."""
-
-    def __init__(self, channels: int, width: int) -> None:
-        nn.Module.__init__(self)
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, width, 4, 2, 1),
-            nn.LeakyReLU(0.2),
-            nn.Conv2d(width, 2 * width, 4, 2, 1),
-            nn.LeakyReLU(0.2),
-            nn.Conv2d(2 * width, 1, 3, 1, 1),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return one score per patch."""
-        scores: Tensor = self.layers(images)
-        return scores
+def patch_critic(channels: int, width: int) -> nn.Sequential:
+    """Return a network that scores how real each patch of an image [n, c, h, w] looks, [n, 1, h / 4, w / 4]."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(width, 2 * width, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(2 * width, 1, 3, 1, 1),
+    )
 
 
 def restorer_of(settings: Mapping[str, Any]) -> ResidualRestorer:

@@ -22,7 +22,7 @@ from fedxray.files import TEMPORARY, room_for, sync_folder, sync_tree
 from fedxray.models.factory import own_surroundings
 from fedxray.progress import Report, Step, silent
 from fedxray.restore.loading import WEIGHTS, file_hash, record_hashes, write_card
-from fedxray.restore.networks import LEVELS, PatchCritic, ResidualRestorer, diffusers_library, transformer, unet
+from fedxray.restore.networks import LEVELS, ResidualRestorer, diffusers_library, patch_critic, transformer, unet
 from fedxray.seeds import fork
 
 KINDS = ("ddpm", "dit", "gan")
@@ -112,12 +112,9 @@ def _check_sides(pixels: Tensor, training: Training) -> None:
     """Refuse images that are too small for a restorer's critic or for its blocks."""
     least = max(LEAST_SIDE, training.scale)
     if training.kind == "gan" and min(pixels.shape[2:]) < least:
-        raise BadInput(
-            "images",
-            expected=f"at least {least} pixels a side for a gan of scale {training.scale}",
-            got=f"{pixels.shape[2]} x {pixels.shape[3]}",
-            remedy="Use larger images, a smaller --scale, or --kind ddpm.",
-        )
+        expected = f"at least {least} pixels a side for a gan of scale {training.scale}"
+        remedy = "Use larger images, a smaller --scale, or --kind ddpm."
+        raise BadInput("images", expected=expected, got=f"{pixels.shape[2]} x {pixels.shape[3]}", remedy=remedy)
 
 
 def train_diffusion(images: Images, training: Training, *, report: Report = silent) -> tuple[nn.Module, list[float]]:
@@ -150,7 +147,7 @@ def train_restorer(
     draws = fork(training.seed, "prior", training.kind)
     with own_surroundings(draws):
         network = ResidualRestorer(pixels.shape[1], training.width, DEPTH)
-        critic = PatchCritic(pixels.shape[1], training.width)
+        critic = patch_critic(pixels.shape[1], training.width)
     opponent = torch.optim.Adam(critic.parameters(), lr=training.learning_rate, betas=(0.5, 0.999))
 
     def loss(index: Tensor) -> Tensor:
@@ -206,12 +203,8 @@ def _descend(
                 mean[name].lerp_(one, 1 - kept)
         losses.append(float(value.detach()))
         if not math.isfinite(losses[-1]):
-            raise BadInput(
-                "training",
-                expected="a finite loss",
-                got=f"{losses[-1]} after {step} steps",
-                remedy="Try a smaller --learning-rate, and check that the images are finite.",
-            )
+            remedy = "Try a smaller --learning-rate, and check that the images are finite."
+            raise BadInput("training", expected="a finite loss", got=f"{losses[-1]} after {step} steps", remedy=remedy)
         report(Step(f"train {training.kind}", step + 1, training.steps, losses[-1]))
     network.load_state_dict(mean, strict=False)
     return losses

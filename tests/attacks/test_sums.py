@@ -7,7 +7,7 @@ import torch
 
 from fedxray.adversary.view import Grants
 from fedxray.attacks.inversion.curious_client import CuriousClient
-from fedxray.attacks.observations import Assumed, mean_of_others, read_sum, server_step
+from fedxray.attacks.observations import mean_of_others, read_sum, server_step
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.params import Params, scaled, weighted_mean
@@ -29,7 +29,7 @@ def test_what_is_left_is_the_weighted_mean_of_the_others(recipe: Recipe, seats: 
     transcript, truth = run((3, 1, 2, 4), recipe)
     names = ("recipe", "examples", "contributors", "label-counts")
     view = client_view(transcript, truth, seats=seats, names=names)
-    reading = read_sum(view, "first", "subtract", Assumed())
+    reading = read_sum(view, "first", "subtract")
     others = [client for client in range(4) if client not in seats]
     replies = [truth_reply(transcript, client) for client in others]
     sizes = [len(truth.train[client]) for client in others]
@@ -55,7 +55,7 @@ def truth_reply(transcript: object, client: int) -> Params:
 def test_an_own_part_of_unknown_weight_stays_in() -> None:
     transcript, truth = run((3, 1, 2), replace(FEDAVG, weighting="uniform"))
     view = client_view(transcript, truth, names=("recipe", "examples", "labels"))
-    reading = read_sum(view, "first", "subtract", Assumed())
+    reading = read_sum(view, "first", "subtract")
     assert reading.facts["own_share"] == "left in" and reading.own is not None
     assert torch.equal(reading.own.x, truth.train[0].x)
     assert reading.view.grants.examples == 6
@@ -66,15 +66,15 @@ def test_a_seat_that_sat_out_has_no_part() -> None:
     transcript, truth = run((3, 1, 2), FEDAVG)
     view = client_view(transcript, truth)
     absent = replace(view, own=tuple(replace(one, observations=()) for one in view.own))
-    reading = read_sum(absent, "first", "subtract", Assumed())
+    reading = read_sum(absent, "first", "subtract")
     assert reading.own is None and reading.facts == {"own_share": "nothing", "images": 3}
 
 
 def test_a_server_reads_the_same_as_a_client_that_takes_nothing_out() -> None:
     transcript, truth = run((3, 1, 2), FEDAVG)
     names = ("recipe", "examples", "labels")
-    client = read_sum(client_view(transcript, truth, names=names), "first", "recover", Assumed()).view
-    server = read_sum(server_view(transcript, truth, names=names), "first", "subtract", Assumed()).view
+    client = read_sum(client_view(transcript, truth, names=names), "first", "recover").view
+    server = read_sum(server_view(transcript, truth, names=names), "first", "subtract").view
     assert client.grants.examples == server.grants.examples == 6
     assert client.grants.label_counts is not None and server.grants.label_counts is not None
     assert torch.equal(client.grants.label_counts, server.grants.label_counts)
@@ -84,19 +84,19 @@ def test_a_server_reads_the_same_as_a_client_that_takes_nothing_out() -> None:
 def test_what_is_assumed_takes_the_place_of_what_was_told() -> None:
     transcript, truth = run((3, 1, 2), FEDAVG)
     view = client_view(transcript, truth)
-    reading = read_sum(view, "first", "recover", Assumed(learning_rate=0.05, examples=9))
+    reading = read_sum(view, "first", "recover", learning_rate=0.05, examples=9)
     assert reading.view.grants.recipe is not None
     assert reading.view.grants.recipe.learning_rate == 0.05
     assert reading.view.grants.examples == 9
     untold = replace(view, grants=replace(view.grants, examples=None))
-    assert read_sum(untold, "first", "subtract", Assumed(examples=9)).view.grants.examples == 6
-    assert read_sum(untold, "first", "recover", Assumed()).view.grants.examples is None
+    assert read_sum(untold, "first", "subtract", examples=9).view.grants.examples == 6
+    assert read_sum(untold, "first", "recover").view.grants.examples is None
 
 
 def test_without_an_update_nothing_is_read() -> None:
     transcript, truth = run((2, 1), FEDAVG)
     blank = replace(client_view(transcript, truth).without_messages(), grants=Grants())
-    assert read_sum(blank, "first", "subtract", Assumed()).view is blank
+    assert read_sum(blank, "first", "subtract").view is blank
 
 
 def test_mean_of_others_by_hand() -> None:

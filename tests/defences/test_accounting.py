@@ -71,7 +71,7 @@ def integral_epsilon(noise: float, rate: float, steps: int, delta: float, orders
 )
 def test_at_rate_one_it_is_the_closed_form(noise: float, steps: int, delta: float) -> None:
     exact = gaussian_epsilon(noise, steps, delta)
-    reported = dp_sgd.prv_epsilon(noise, 1.0, steps, delta)
+    reported = dp_sgd.best_epsilon(noise, 1.0, steps, delta)[0]
     assert exact <= reported <= exact * (1 + 2 * dp_sgd.PRECISION) + 1e-3
     assert exact <= dp_sgd.rdp_epsilon(noise, 1.0, steps, delta) <= 1.25 * exact + 0.02
 
@@ -81,7 +81,7 @@ def test_below_rate_one_it_is_an_independent_integral(noise: float, rate: float,
     bound = dp_sgd.rdp_epsilon(noise, rate, steps, 1e-5)
     independent = integral_epsilon(noise, rate, steps, 1e-5, [one for one in dp_sgd.ORDERS if 1.5 <= one <= 32])
     assert bound == pytest.approx(independent, rel=1e-3)
-    reported = dp_sgd.prv_epsilon(noise, rate, steps, 1e-5)
+    reported = dp_sgd.best_epsilon(noise, rate, steps, 1e-5)[0]
     assert 0.8 * bound < reported <= bound
 
 
@@ -104,8 +104,8 @@ def test_the_noise_found_keeps_the_budget_and_no_more_than_needed(epsilon: float
 
 
 def test_more_steps_and_less_noise_cost_more() -> None:
-    base = dp_sgd.prv_epsilon(1.0, 0.1, 50, 1e-5)
-    assert dp_sgd.prv_epsilon(1.0, 0.1, 51, 1e-5) > base > dp_sgd.prv_epsilon(1.1, 0.1, 50, 1e-5)
+    base = dp_sgd.best_epsilon(1.0, 0.1, 50, 1e-5)[0]
+    assert dp_sgd.best_epsilon(1.0, 0.1, 51, 1e-5)[0] > base > dp_sgd.best_epsilon(1.1, 0.1, 50, 1e-5)[0]
 
 
 def test_a_budget_that_nothing_keeps_is_refused() -> None:

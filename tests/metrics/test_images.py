@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ from fedxray.metrics.images import (
     class_image_scores,
     from_arrays,
     image_scores,
-    image_scores_by_index,
     psnr_awa,
     psnr_curious,
     ssim_awa,
@@ -69,7 +69,7 @@ def test_order_of_guesses_matters_only_by_index(order: list[int], seed: int) -> 
     mixed = image_scores(guess[order], truth, recognised_above=20.0, others=others)
     assert usual.means.keys() == NAMES and usual.records.keys() == NAMES
     assert mixed.means == pytest.approx(usual.means)
-    by_index = image_scores_by_index(guess[order], truth, recognised_above=20.0, others=others)
+    by_index = image_scores(guess[order], truth, by_index=True, recognised_above=20.0, others=others)
     assert by_index.means.keys() == {f"{name}_by_index" for name in NAMES}
     torch.testing.assert_close(by_index.records["psnr_by_index"], imaging.psnr(guess[order], truth))
     assert by_index.means["psnr_by_index"] <= usual.means["psnr"] + 1e-4
@@ -102,7 +102,7 @@ def test_surplus_guesses_do_no_harm() -> None:
 
 
 def test_nothing_to_score() -> None:
-    for score in (image_scores, image_scores_by_index):
+    for score in (image_scores, partial(image_scores, by_index=True)):
         assert score(drawn(0), drawn(0), recognised_above=20.0, others=drawn(3)).means == {}
 
 
@@ -122,7 +122,7 @@ def test_the_threshold_itself_is_not_enough() -> None:
 
 def test_by_index_needs_as_many_guesses() -> None:
     with pytest.raises(BadInput, match="Match by content"):
-        image_scores_by_index(drawn(2), drawn(3), recognised_above=20.0)
+        image_scores(drawn(2), drawn(3), by_index=True, recognised_above=20.0)
 
 
 def test_nothing_ambient() -> None:
@@ -133,7 +133,7 @@ def test_nothing_ambient() -> None:
     try:
         with torch.device("meta"):
             elsewhere = image_scores(guess, truth, recognised_above=20.0, others=truth[:1] + 1)
-            image_scores_by_index(guess, truth, recognised_above=20.0)
+            image_scores(guess, truth, by_index=True, recognised_above=20.0)
     finally:
         torch.set_default_dtype(torch.float32)
     assert usual.means == elsewhere.means
@@ -141,7 +141,7 @@ def test_nothing_ambient() -> None:
 
 
 def test_every_name_stands_in_the_table() -> None:
-    for score in (image_scores, image_scores_by_index):
+    for score in (image_scores, partial(image_scores, by_index=True)):
         for name in score(drawn(2), drawn(2), recognised_above=20.0, others=drawn(2, 1)).means:
             assert "images" in metric(name).kinds
     assert METRICS["mse"].better == "down" and METRICS["psnr"].better == "up"
@@ -234,7 +234,7 @@ def test_variants_come_by_name_when_asked_for() -> None:
     both = image_scores(turned, truth, recognised_above=20.0, papers=("awa", "curious"))
     assert set(both.means) - set(plain.means) == {"psnr_awa", "ssim_awa", "psnr_curious", "ssim_curious"}
     assert both.records["psnr_awa"].tolist() == pytest.approx(psnr_awa(guess, truth).tolist())
-    in_order = image_scores_by_index(guess, truth, recognised_above=20.0, papers=("curious",))
+    in_order = image_scores(guess, truth, by_index=True, recognised_above=20.0, papers=("curious",))
     assert in_order.means["psnr_curious_by_index"] == pytest.approx(both.means["psnr_curious"])
     with pytest.raises(BadInput, match="curious"):
         image_scores(guess, truth, recognised_above=20.0, papers=("04",))

@@ -7,7 +7,7 @@ from torch import nn
 
 from fedxray.errors import BadInput
 from fedxray.models import build
-from fedxray.models.inspect import Head, batch_norm_layers, has_batch_norm, has_dropout, head, layer_kinds
+from fedxray.models.inspect import Head, batch_norm_layers, has_batch_norm, head, layer_kinds
 from fedxray.seeds import fork
 from tests.models.spaces import images, table
 
@@ -63,10 +63,3 @@ def test_batch_norm() -> None:
     assert batch_norm_layers(model)["norm2"] is model.get_submodule("norm2")
     assert has_batch_norm(model)
     assert not has_batch_norm(nn.Sequential(nn.GroupNorm(1, 2), nn.InstanceNorm1d(2, affine=True)))
-
-
-def test_dropout() -> None:
-    assert has_dropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))
-    assert has_dropout(nn.LSTM(2, 2, num_layers=2, dropout=0.1))
-    assert has_dropout(nn.MultiheadAttention(2, 1, dropout=0.1))
-    assert not has_dropout(nn.Sequential(nn.Dropout(0.0), nn.LSTM(2, 2), nn.MultiheadAttention(2, 1)))

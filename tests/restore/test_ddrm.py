@@ -50,7 +50,6 @@ def test_coordinates_of_blocks_are_the_singular_vectors_of_averaging(scale: int)
     first = np.zeros((len(matrix), PIXELS))
     first[np.arange(len(matrix)), np.arange(len(matrix)) * scale**2] = 1 / scale
     np.testing.assert_allclose(matrix @ basis.T, first, atol=1e-12)
-    assert blocks.spread(0.1) == pytest.approx(0.1 * scale)
 
 
 def test_images_that_do_not_divide_are_refused() -> None:
@@ -97,7 +96,7 @@ def test_super_resolution_gives_the_posterior_mean_where_patterns_are_independen
     """What is measured comes out exactly; what is not is a sample, whose mean over draws is that of the prior."""
     scale, spread = 2, 0.2
     covariance, mean, y = block_covariance(scale), smooth_mean(), measured(scale, spread)
-    floor = Blocks(scale).spread(spread)
+    floor = scale * spread
     sigmas = [40.0, 10.0, 3.0, 1.0, floor]
     draw, draws = standard_normal(2), 400
     found = ddrm(
@@ -117,7 +116,7 @@ def test_super_resolution_of_correlated_images_comes_near_the_posterior_mean() -
     """Patterns that hang together are filled in from the means: much nearer than repeating the means."""
     scale, spread = 2, 0.1
     y, draws = measured(scale, spread, count=8), 200
-    sigmas = [40.0, 20.0, 10.0, 6.0, 4.0, 2.5, 1.5, 1.0, 0.7, 0.4, Blocks(scale).spread(spread)]
+    sigmas = [40.0, 20.0, 10.0, 6.0, 4.0, 2.5, 1.5, 1.0, 0.7, 0.4, scale * spread]
     found = ddrm(
         lambda x, place: by_gaussian(x, sigmas[place]), sigmas, y.repeat(draws, 1, 1, 1), spread,
         Blocks(scale), eta=0.85, eta_b=1.0, draw=standard_normal(3),

@@ -38,17 +38,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
+from fedxray.attacks.attributes import gradient_match
 from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
-from fedxray.attacks.attributes.gradient_match import (
-    Cosine,
-    cosines,
-    cosines_of_rounds,
-    descend,
-    distance,
-    filled,
-    products,
-    relaxed,
-)
+from fedxray.attacks.attributes.gradient_match import Cosine
 from fedxray.attacks.base import (
     SINGLE_REPLIES,
     Attack,
@@ -61,7 +53,7 @@ from fedxray.attacks.base import (
 )
 from fedxray.attacks.evidence import Evidence, Kind, Status, of_attributes
 from fedxray.attacks.local_model.active import isolate
-from fedxray.attacks.local_model.baselines import step_size
+from fedxray.attacks.local_model.messages import step_size
 from fedxray.data.dataset import Records
 from fedxray.optim import MOST_RATE, Lbfgs, Method, Sgd, minimise
 from fedxray.params import is_finite, norm
@@ -115,17 +107,16 @@ def in_closed_form(task: GradientMatching, changes: int) -> Iterator[MatchedValu
     view, records = task.view, task.records
     positions = view.space.column(view.space.sensitive or "").positions
     every = torch.stack([with_value(records.x, positions, value) for value in task.candidates], dim=1)
-    by_count = products(view.model, view.loss, every, records.y, task.rounds, task.counts)
+    by_count = gradient_match.products(view.model, view.loss, every, records.y, task.rounds, task.counts)
     for count, inner in zip(task.counts, by_count, strict=True):
         if not bool(torch.isfinite(inner.whole).all()):
             return
-        chosen, curve, ratios = min(
-            (descend(inner, start, changes) for start in relaxed(inner)), key=lambda end: end[1][-1]
-        )
+        ends = [gradient_match.descend(inner, start, changes) for start in gradient_match.relaxed(inner)]
+        chosen, curve, ratios = min(ends, key=lambda end: end[1][-1])
         ordered = ratios.sort(1).values
         yield MatchedValues(
             chosen=chosen, margins=ordered[:, 1] - ordered[:, 0], used=count, own_loss=curve[-1],
-            each=cosines(task.candidates[chosen], task.cosines), curve=tuple(curve),
+            each=gradient_match.cosines(task.candidates[chosen], task.cosines), curve=tuple(curve),
         )  # fmt: skip
 
 
@@ -148,12 +139,12 @@ def by_descent(
             def loss(
                 point: dict[str, Tensor], matched: Sequence[Cosine] = matched, draws: torch.Generator = draws
             ) -> Tensor:
-                return times * distance(relax(point["logits"], draws) @ task.candidates, matched)
+                return times * gradient_match.distance(relax(point["logits"], draws) @ task.candidates, matched)
 
             start = {"logits": normal_like(blank, fork(context.generator, "logits"))}
             end = minimise(loss, start, method, report=context.report, what="attribute-from-gradients")
             ordered = end.last["logits"].sort(1, descending=True)
-            each = cosines(task.candidates[ordered.indices[:, 0]], task.cosines)
+            each = gradient_match.cosines(task.candidates[ordered.indices[:, 0]], task.cosines)
             yield MatchedValues(
                 chosen=ordered.indices[:, 0], margins=ordered.values[:, 0] - ordered.values[:, 1],
                 used=count, each=each, own_loss=float((1 - each[:count]).sum()), curve=end.curve,
@@ -173,11 +164,6 @@ def hard_sample(logits: Tensor, generator: torch.Generator) -> Tensor:
 def soft_shares(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Return the softmax of the logits, shape kept; nothing is drawn."""
     return torch.softmax(logits, dim=1)
-
-
-def better(left: float, right: float) -> bool:
-    """Return whether one score is above another; one that is not finite is below all."""
-    return math.isfinite(left) and (not math.isfinite(right) or left > right)
 
 
 # The attack
@@ -249,7 +235,7 @@ class AttributeFromGradients(Attack):
         order = own_order(given.x, given.y)
         records = PublicAttributes(x=given.x[order], y=given.y[order])
         task = GradientMatching(view=view, records=records, candidates=candidates, rounds=rounds,
-                                cosines=cosines_of_rounds(view, records, rounds),
+                                cosines=gradient_match.cosines_of_rounds(view, records, rounds),
                                 counts=round_counts(self.shares, len(rounds)))  # fmt: skip
         attempts = list(self._attempts(task, context))
         tried = [_shown(attempt) for attempt in attempts]
@@ -291,11 +277,10 @@ class AttributeFromGradients(Attack):
 
     def _picked(self, attempts: Sequence[MatchedValues], task: GradientMatching) -> MatchedValues | None:
         """Return the best attempt by `pick`; the first wins a tie, and one without a finite cosine never wins."""
-        best, highest = None, math.nan
-        for attempt in attempts:
-            if math.isfinite(attempt.cosine_all) and better(score := self._score(attempt, task), highest):
-                best, highest = attempt, score
-        return best
+        finite = [attempt for attempt in attempts if math.isfinite(attempt.cosine_all)]
+        scores = [self._score(attempt, task) for attempt in finite]
+        ranked = [(score, attempt) for score, attempt in zip(scores, finite, strict=True) if math.isfinite(score)]
+        return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
     def _score(self, attempt: MatchedValues, task: GradientMatching) -> float:
         if self.pick == "own-objective":
@@ -346,7 +331,7 @@ def share_right(codes: Tensor, task: GradientMatching) -> float:
     truth: Records = task.view.grants.oracle["oracle-records"]
     positions = task.view.space.column(task.view.space.sensitive or "").positions
     real = truth.x[:, list(positions)]
-    blank = filled(truth.x, positions, torch.zeros_like(real))
+    blank = gradient_match.filled(truth.x, positions, torch.zeros_like(real))
     real = real[own_order(blank, truth.y, real)]
     guess = codes[own_order(task.records.x, task.records.y, codes)]
     correct = (guess[:, None] - task.candidates).abs().sum(-1).argmin(1) == (

@@ -52,21 +52,11 @@ class AttributeFromModel(Attack):
         assert records is not None
         params, buffers = model_params(context.run(self.model, view))
         candidates = column.candidates(records.x, self.grid)  # [values, positions]
-        fits = torch.stack(
-            [
-                losses(
-                    view.model,
-                    params,
-                    buffers,
-                    with_value(records.x, column.positions, value),
-                    records.y,
-                    self._measure(view),
-                )
-                for value in candidates
-            ]
-        )  # [values, records]
-        best = fits.argmin(0)
-        codes = candidates[best]
+        measure = self._measure(view)
+        filled = (with_value(records.x, column.positions, value) for value in candidates)
+        # [values, records]
+        fits = torch.stack([losses(view.model, params, buffers, x, records.y, measure) for x in filled])
+        codes = candidates[fits.argmin(0)]
         codes[~torch.isfinite(fits).all(0)] = torch.nan  # no guess rather than an arbitrary one
         ordered = fits.sort(0).values
         return of_attributes(codes, ordered[1] - ordered[0], facts={"values": len(candidates)})

@@ -57,7 +57,9 @@ def relaxed(inner: Products) -> list[Tensor]:
     With p = 1/values + z this is least squares for z, in which the ridge favours equally likely values.
     """
     size, free = inner.records * inner.values, inner.values - 1
-    contrasts = _contrasts(inner)  # directions that keep the sum of shares
+    # Directions that keep the sum of shares: an orthonormal basis of the vectors that sum to zero [values, values - 1].
+    rows = torch.eye(inner.values, dtype=inner.across.dtype, device=inner.across.device)
+    contrasts = torch.linalg.qr(rows[:, 1:] - 1.0 / inner.values)[0]
     split = inner.across.reshape(inner.records, inner.values, inner.records, inner.values)
     half = torch.einsum("iajb,bd->iajd", split, contrasts)
     projected = torch.einsum("iajd,ac->icjd", half, contrasts).reshape(inner.records * free, -1)
@@ -73,13 +75,6 @@ def relaxed(inner: Products) -> list[Tensor]:
     return starts
 
 
-def _contrasts(inner: Products) -> Tensor:
-    """Return an orthonormal basis of the vectors that sum to zero [values, values - 1]."""
-    rows = torch.eye(inner.values, dtype=inner.across.dtype, device=inner.across.device)
-    basis: Tensor = torch.linalg.qr(rows[:, 1:] - 1.0 / inner.values)[0]
-    return basis
-
-
 def descend(inner: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[float], Tensor]:
     """Repeatedly change the single value that lowers the ratio most, at most `most` times.
 
@@ -87,9 +82,9 @@ def descend(inner: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[fl
     change [records, values].
     """
     chosen, curve = chosen.clone(), []
-    across, whole = _pull(inner.across, inner, chosen), _pull(inner.whole, inner, chosen)
+    across, whole = pull_of(inner.across, inner, chosen), pull_of(inner.whole, inner, chosen)
     while True:
-        ratios, now = _ratios(inner, chosen, across, whole)
+        ratios, now = ratios_of_changes(inner, chosen, across, whole)
         curve.append(float(now))
         best = int(ratios.argmin())
         if len(curve) > most or not float(ratios.flatten()[best]) < curve[-1] - ROUNDING:
@@ -101,12 +96,7 @@ def descend(inner: Products, chosen: Tensor, most: int) -> tuple[Tensor, list[fl
         chosen[record] = value
 
 
-def ratios_of_changes(inner: Products, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ratio after each single change [records, values], and without any."""
-    return _ratios(inner, chosen, _pull(inner.across, inner, chosen), _pull(inner.whole, inner, chosen))
-
-
-def _ratios(inner: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+def ratios_of_changes(inner: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ratio after each single change and without any, given the products of both matrices with p."""
     part, part_now = _after_change(inner.across, across, inner, chosen)
     total, total_now = _after_change(inner.whole, whole, inner, chosen)
@@ -114,7 +104,7 @@ def _ratios(inner: Products, chosen: Tensor, across: Tensor, whole: Tensor) -> t
     return part / total.clamp(min=tiny), part_now / total_now.clamp(min=tiny)
 
 
-def _pull(matrix: Tensor, inner: Products, chosen: Tensor) -> Tensor:
+def pull_of(matrix: Tensor, inner: Products, chosen: Tensor) -> Tensor:
     """Return matrix times p [records * values]."""
     first = torch.arange(inner.records, device=chosen.device) * inner.values
     return matrix[first + chosen].sum(0)
@@ -160,7 +150,7 @@ def products(
         vector, weight = add(seen, _direction(seen), whole, lambda total: size**2 / total.clamp(min=tiny))
         along.append(vector * weight.sqrt())
         if place in wanted:
-            full, lines = _mirrored(whole), torch.stack(along)
+            full, lines = whole.triu() + whole.triu(1).T, torch.stack(along)  # only upper blocks were added
             yield Products(whole=full, across=full - lines.T @ lines, records=records, values=values)
 
 
@@ -290,11 +280,6 @@ def _blocks(size: int, rows: int = ROWS_AT_ONCE) -> Iterator[slice]:
     return (slice(start, min(size, start + rows)) for start in range(0, size, rows))
 
 
-def _mirrored(upper: Tensor) -> Tensor:
-    """Return the symmetric matrix whose part above the diagonal is given."""
-    return upper.triu() + upper.triu(1).T
-
-
 # Cosines of the data-set gradient with the updates, round by round
 
 Cosine = Callable[[Tensor], Tensor]  # codes [records, positions] -> the cosine of one round, a scalar
@@ -381,7 +366,6 @@ class PublicColumns:
     places: Tensor  # [columns]
     rows: Tensor  # [records, columns (+ 1)]
     turned: Tensor  # [columns (+ 1), records], contiguous
-    bias: bool
 
     def weights(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return the weights [units, columns (+ 1)] of these columns, with the bias."""
@@ -395,7 +379,7 @@ def public_columns(x: Tensor, positions: tuple[int, ...], bias: bool) -> PublicC
     used[list(positions)] = False
     places = used.nonzero()[:, 0]
     rows = torch.cat([x[:, places], torch.ones_like(x[:, :1])], 1) if bias else x[:, places]
-    return PublicColumns(places=places, rows=rows, turned=rows.T.contiguous(), bias=bias)
+    return PublicColumns(places=places, rows=rows, turned=rows.T.contiguous())
 
 
 def _by_first_layer(

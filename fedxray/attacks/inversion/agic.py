@@ -30,24 +30,11 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import cosine, squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import layers_of, ramps
-from fedxray.attacks.inversion.problem import (
-    BOX,
-    LEARNING_RATE,
-    START,
-    STEPS,
-    TOTAL_VARIATION,
-    ImageInversion,
-    Start,
-    images_found,
-    into_the_box,
-    labels_in_batches,
-    replayed,
-    shared_starts,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.observations import AtOrAll, observation_at
 from fedxray.optim import MOST_RATE, Adam, Method, SignedAdam, Stairs, restarts
 from fedxray.params import Params
@@ -66,18 +53,18 @@ class Agic(ImageInversion):
     paper: ClassVar[str] = "xu-2022"
     small: ClassVar[Mapping[str, Any]] = {"steps": 120}
 
-    steps: int = setting(1000, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    steps: int = setting(1000, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
     optimiser: Literal["signed", "adam"] = setting(
         "signed", "Adam on the sign of the gradient with a falling learning rate, or plain Adam."
     )
-    total_variation: float = setting(1e-4, TOTAL_VARIATION, least=0)
+    total_variation: float = setting(1e-4, problem.TOTAL_VARIATION, least=0)
     match: Literal["cosine", "l2"] = setting(
         "cosine", "Distance per layer: one minus the cosine, or the squared difference."
     )
     unit: Unit = setting("rate", f"{UNIT} (match = l2).")
-    start: Start = setting("normal", START)
-    box: bool = setting(True, BOX)
+    start: Start = setting("normal", problem.START)
+    box: bool = setting(True, problem.BOX)
     at: AtOrAll = setting("first", "Which of the target's updates are attacked.")  # type: ignore[assignment]
 
     def method(self) -> Method:
@@ -89,9 +76,8 @@ class Agic(ImageInversion):
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         seen = view.of_target() if self.at == "all" else (observation_at(view, self.at),)
-        labels, facts = labels_in_batches(view, context, self.labels, self.at)
+        labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
         like = first_tensor(seen[0])
-        labels = labels.to(like.device)
         rounds = [self._round_loss(view, observation, labels) for observation in seen]
 
         def loss(point: dict[str, Tensor]) -> Tensor:
@@ -100,17 +86,14 @@ class Agic(ImageInversion):
             return distance + self.total_variation * total_variation(x) if self.total_variation else distance
 
         tried = restarts(
-            loss, shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
-            report=context.report, project=into_the_box(view, like) if self.box else None, what=self.name,
+            loss, problem.shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
+            report=context.report, project=problem.into_the_box(view, like) if self.box else None, what=self.name,
         )  # fmt: skip
-        facts |= {"round": seen[0].round, "rounds": len(seen), "restart": tried.chosen,
-                  "own_loss": [outcome.best_loss for outcome in tried.outcomes]}  # fmt: skip
-        evidence = images_found(tried.outcome.best["inputs"], labels, tried.outcome, facts)
-        return with_averaged_pairs(view, seen[0], evidence)
+        return problem.reconstruction(view, seen[0], tried, labels, facts | {"rounds": len(seen)})
 
     def _round_loss(self, view: View, observation: Observation, labels: Tensor) -> RoundLoss:
         """Return the weighted distance of one round as a function of the inputs."""
-        client, aim = replayed(view, observation, len(labels), self.batch_norm, merged=True)
+        client, aim = problem.replayed(view, observation, len(labels), self.batch_norm, merged=True)
         layers = layers_of(view.model, aim)
         counts = ramps(layers, RISING)
         size = unit_size(self.unit, aim, view, observation)

@@ -41,27 +41,11 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Context, Need
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import Aim, Layer, Undefined, aim_moments, furthest, layers_of, ramps
-from fedxray.attacks.inversion.problem import (
-    BOX,
-    KEEP,
-    LEARNING_RATE,
-    START,
-    STEPS,
-    ImageInversion,
-    Start,
-    aim_of,
-    image_needs,
-    images_found,
-    into_the_box,
-    labels_in_batches,
-    recipe_of,
-    replayed,
-    shared_starts,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, pulled, segment_length
 from fedxray.attacks.observations import At, examples_behind, observation_at
 from fedxray.errors import BadInput
@@ -103,14 +87,8 @@ PRESETS: dict[str, AwaWeights] = {
     "none": _tuned(1.0, 1.0, 1.0, 1.0, 0.0, 0.0),
 }
 BY_CASE = "by-case"  # those tuned for the case at hand
-RANGES: Mapping[str, tuple[float, float, str]] = {
-    "q_conv": (1.0, 1000.0, "linear"),
-    "q_norm": (1.0, 1000.0, "linear"),
-    "q_linear": (1.0, 1000.0, "linear"),
-    "q_enhance": (1.0, 1000.0, "linear"),
-    "p_mean": (0.0, 0.5, "linear"),
-    "p_var": (0.0, 0.5, "linear"),
-}  # Table 2
+WEIGHTS, SHARES = ("q_conv", "q_norm", "q_linear", "q_enhance"), ("p_mean", "p_var")
+RANGES = dict.fromkeys(WEIGHTS, (1.0, 1000.0, "linear")) | dict.fromkeys(SHARES, (0.0, 0.5, "linear"))  # Table 2
 
 
 def case_of(recipe: Recipe, examples: int) -> str:
@@ -120,11 +98,6 @@ def case_of(recipe: Recipe, examples: int) -> str:
     return {(False, False): "case1", (True, False): "case2", (False, True): "case3", (True, True): "case4"}[
         epochs > 1, batches > 1
     ]
-
-
-def weights_of(preset: str, recipe: Recipe, examples: int) -> AwaWeights:
-    """Return the parameters of a preset for a round of this client."""
-    return PRESETS[case_of(recipe, examples) if preset == BY_CASE else preset]
 
 
 # Minimisation that can stop early or resume from the stored state of a shorter one
@@ -158,12 +131,6 @@ def descend(
             return Restarts(outcomes=(first,), chosen=0)
         state = first.state
     return Restarts(outcomes=(resume(state, None),), chosen=0)
-
-
-def with_state(evidence: Evidence, end: Outcome) -> Evidence:
-    """Return the evidence with the state to resume from, copied: files hold no two tensors of one memory."""
-    state = {f"{STATE}{name}": value.clone() for name, value in end.state.items()}
-    return replace(evidence, tensors={**evidence.tensors, **state})
 
 
 def state_of(evidence: Evidence) -> dict[str, Tensor] | None:
@@ -261,24 +228,20 @@ class Match:
 
     def enhanced(self, update: Params) -> frozenset[int]:
         """Return the indices of the layers with the largest errors."""
+        mean, variance = self.weights.p_mean, self.weights.p_var
         return furthest(
-            update,
-            self.seen,
-            self.layers,
-            mean_share=self.weights.p_mean,
-            variance_share=self.weights.p_var,
-            undefined=self.undefined,
+            update, self.seen, self.layers, mean_share=mean, variance_share=variance, undefined=self.undefined
         )
 
 
 def work_of(view: View, observation: Observation, examples: int, batch_norm: BatchNorm, epoch: int) -> ReplayTarget:
     """Return the whole round where it can be replayed, else the given epoch of it."""
-    client, aim = replayed(view, observation, examples, batch_norm)
-    recipe = recipe_of(view, observation)
+    client, aim = problem.replayed(view, observation, examples, batch_norm)
+    recipe = problem.recipe_of(view, observation)
     assert recipe is not None
     if not order_is_unknown(recipe, examples):
         return ReplayTarget(client=client, aim=aim, epoch=None)
-    client, aim = one_epoch(client, aim, aim_of(observation, recipe), epoch)
+    client, aim = one_epoch(client, aim, problem.aim_of(observation, recipe), epoch)
     return ReplayTarget(client=client, aim=aim, epoch=epoch)
 
 
@@ -288,30 +251,12 @@ def epoch_there(at: At, epoch: int) -> Need:
     def met(view: View) -> bool:
         if not view.of_target():  # another need covers that
             return True
-        recipe, examples = recipe_of(view, observation_at(view, at)), examples_behind(view, at)
+        recipe, examples = problem.recipe_of(view, observation_at(view, at)), examples_behind(view, at)
         if recipe is None or examples is None or not order_is_unknown(recipe, examples):
             return True
         return epoch <= recipe.epochs
 
     return Need(what=f"a client of at least {epoch} epochs", given_by="a smaller epoch", met=met)
-
-
-def match_of(
-    view: View, work: ReplayTarget, labels: Tensor, weights: AwaWeights, size: float, undefined: Undefined
-) -> Match:
-    """Return the loss with these weights."""
-    layers = layers_of(view.model, work.aim)
-    ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
-    return Match(
-        work=work,
-        labels=labels,
-        layers=layers,
-        ramp=ramp,
-        seen=aim_moments(work.aim, work.client.start, layers),
-        weights=weights,
-        size=size,
-        undefined=undefined,
-    )
 
 
 LEAST_WEIGHT = 1e-6  # with less, or 0, a guess may stay at its start and look like a result
@@ -353,12 +298,12 @@ class Awa(ImageInversion):
     p_var: float | None = setting(
         None, f"Share of layers with the largest relative error of the variance {SHARE}", least=0, most=1
     )
-    steps: int = setting(1000, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    steps: int = setting(1000, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
     unit: Unit = setting("rate", f"{UNIT}.")
-    start: Start = setting("uniform", START)
-    box: bool = setting(True, BOX)
-    keep: Literal["best", "last"] = setting("best", KEEP)
+    start: Start = setting("uniform", problem.START)
+    box: bool = setting(True, problem.BOX)
+    keep: Literal["best", "last"] = setting("best", problem.KEEP)
     epoch: int = setting(
         1,
         "Epoch that is replayed where the round has several epochs of reshuffled batches; no effect otherwise.",
@@ -383,19 +328,11 @@ class Awa(ImageInversion):
             raise BadInput("give_up", expected=expected, got=list(self.give_up), remedy="Leave it out.")
         if self.kept_every is not None and self.steps > MOST_STAGES * self.kept_every:
             least = -(-self.steps // MOST_STAGES)
-            raise BadInput(
-                "kept_every",
-                expected=f"at least {least} (at most {MOST_STAGES} stages of {self.steps} steps)",
-                got=self.kept_every,
-                remedy="Store the state less often.",
-            )
+            expected = f"at least {least} (at most {MOST_STAGES} stages of {self.steps} steps)"
+            raise BadInput("kept_every", expected=expected, got=self.kept_every, remedy="Store the state less often.")
         if self.restarts > 1 and (self.kept_every is not None or self.give_up is not None):
-            raise BadInput(
-                "restarts",
-                expected="1, with kept_every or give_up",
-                got=self.restarts,
-                remedy="Leave kept_every and give_up out.",
-            )
+            remedy = "Leave kept_every and give_up out."
+            raise BadInput("restarts", expected="1, with kept_every or give_up", got=self.restarts, remedy=remedy)
 
     def method(self) -> Adam:
         """Return the optimiser of the paper."""
@@ -403,41 +340,49 @@ class Awa(ImageInversion):
 
     def needs(self) -> tuple[Need, ...]:
         """List the needs of an image inversion, and the epoch that is replayed."""
-        needs = image_needs(self.at, self.labels)
+        needs = problem.image_needs(self.at, self.labels)
         return needs if self.epoch == 1 else (*needs, epoch_there(self.at, self.epoch))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
         like = first_tensor(observation)
-        labels, facts = labels_in_batches(view, context, self.labels, self.at)
-        loss, basis = self._loss(view, observation, labels.to(like.device))
+        labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
+        loss, basis = self._loss(view, observation, labels)
         earlier = self._earlier(view, context)
         tried = descend(
-            loss, shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
-            report=context.report, project=into_the_box(view, like) if self.box else None, what=self.name,
+            loss, problem.shared_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
+            report=context.report, project=problem.into_the_box(view, like) if self.box else None, what=self.name,
             keep=self.keep, give_up=self.give_up, state=None if earlier is None else state_of(earlier),
         )  # fmt: skip
-        evidence = self._evidence(tried, loss.labels, facts | basis | {"round": observation.round})
-        evidence = with_averaged_pairs(view, observation, evidence)
-        return evidence if self.kept_every is None else with_state(evidence, tried.outcome)
+        evidence = problem.reconstruction(view, observation, tried, labels, facts | basis, self.keep)
+        if self.kept_every is None:
+            return evidence
+        # Copied, since files hold no two tensors of one memory.
+        state = {f"{STATE}{name}": value.clone() for name, value in tried.outcome.state.items()}
+        return replace(evidence, tensors={**evidence.tensors, **state})
 
     def weights(self, view: View, observation: Observation, examples: int) -> AwaWeights:
         """Return the six numbers: those given, else the preset's."""
-        recipe = recipe_of(view, observation)
+        recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         given = {name: getattr(self, name) for name in RANGES if getattr(self, name) is not None}
-        return replace(weights_of(self.preset, recipe, examples), **given)
+        preset = case_of(recipe, examples) if self.preset == BY_CASE else self.preset
+        return replace(PRESETS[preset], **given)
 
     def _loss(self, view: View, observation: Observation, labels: Tensor) -> tuple[Match, dict[str, Any]]:
         """Return the loss, and the facts it is based on."""
         work = work_of(view, observation, len(labels), self.batch_norm, self.epoch)
         weights = self.weights(view, observation, len(labels))
         size = unit_size(self.unit, work.aim, view, observation)
-        recipe = recipe_of(view, observation)
+        recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         facts = {"case": case_of(recipe, len(labels)), "epoch": work.epoch, "weights": asdict(weights)}
-        match = match_of(view, work, labels, weights, size, self.undefined)
+        layers = layers_of(view.model, work.aim)
+        ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
+        seen = aim_moments(work.aim, work.client.start, layers)
+        match = Match(work=work, labels=labels, layers=layers, ramp=ramp, seen=seen,
+                      weights=weights, size=size, undefined=self.undefined)  # fmt: skip
         taken = {"case": facts["case"], "epoch": work.epoch, **match.ends(), "q_enhance": weights.q_enhance}
         taken |= {"p_mean": weights.p_mean, "p_var": weights.p_var}
         facts["taken"] = {name: value for name, value in taken.items() if value is not None}
@@ -449,8 +394,3 @@ class Awa(ImageInversion):
             return None
         before = (self.steps - 1) // self.kept_every * self.kept_every
         return context.run(replace(self, steps=before), view)
-
-    def _evidence(self, tried: Restarts, labels: Tensor, facts: dict[str, Any]) -> Evidence:
-        losses = [outcome.loss_of(self.keep) for outcome in tried.outcomes]
-        facts |= {"own_loss": losses, "restart": tried.chosen}
-        return images_found(tried.outcome.kept(self.keep)["inputs"], labels, tried.outcome, facts)

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -43,33 +42,16 @@ from torch.nn import functional
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context, Need, any_update, granted, images
 from fedxray.attacks.evidence import Evidence, Kind
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, distance_named
-from fedxray.attacks.inversion.problem import (
-    BATCH_NORM,
-    LABELS,
-    LEARNING_RATE,
-    MATCH,
-    RESTARTS,
-    STEPS,
-    TOTAL_VARIATION,
-    aim_of,
-    aware,
-    check_label_attack,
-    image_needs,
-    images_found,
-    labels_in_batches,
-    replayable,
-    replayed,
-    with_averaged_pairs,
-)
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.attacks.labels.dlf import LabelsDlf
-from fedxray.attacks.observations import WHICH_UPDATE, Assumed, At, OwnShare, SumAsReply, observation_at, read_sum
+from fedxray.attacks.observations import WHICH_UPDATE, At, OwnShare, SumAsReply, observation_at, read_sum
 from fedxray.data.dataset import Records, Space
 from fedxray.federation.recipe import client_weights
 from fedxray.imaging import assignment, pairwise_psnr
 from fedxray.optim import MOST_RATE, Adam, Cosine, restarts
-from fedxray.params import Params, weighted_mean
+from fedxray.params import Params, each, weighted_mean
 from fedxray.priors import clip, total_variation
 from fedxray.seeds import fork, uniform_like
 from fedxray.settings import setting
@@ -134,8 +116,8 @@ class CuriousFamily(Attack):
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "latent": 1}
     adapts: ClassVar[bool] = True
 
-    steps: int = setting(200, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    steps: int = setting(200, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
     latent: int = setting(
         2,
         "The guess is an image smaller by this factor, enlarged inside the optimisation; 1 is full size, 4 suits "
@@ -143,55 +125,34 @@ class CuriousFamily(Attack):
         least=1,
         most=LARGEST_FACTOR,
     )
-    match: str = setting("l2", f"{MATCH} The paper uses l2.", choices=MATCHES)
-    total_variation: float = setting(0.0, TOTAL_VARIATION, least=0)
-    restarts: int = setting(1, RESTARTS, least=1)
+    match: str = setting("l2", f"{problem.MATCH} The paper uses l2.", choices=MATCHES)
+    total_variation: float = setting(0.0, problem.TOTAL_VARIATION, least=0)
+    restarts: int = setting(1, problem.RESTARTS, least=1)
     own_share: OwnShare = setting(
         "subtract",
         'Treatment of the own contribution to the sum: subtract it, or ("recover") reconstruct the own images too and '
         "score them separately.",
     )
     at: At = setting("first", WHICH_UPDATE)
-    batch_norm: BatchNorm = setting("batch", BATCH_NORM)
+    batch_norm: BatchNorm = setting("batch", problem.BATCH_NORM)
 
+    def invert(self, view: View, context: Context, update: Update, seen: Params, labels: Tensor) -> Evidence:
+        """Return images of these labels [n] whose update is closest to the observed one."""
+        distance, space = distance_named(self.match, seen), view.space
+        # With the distance of the update from zero as its unit, a loss is the share of it that is unexplained.
+        length = float(distance(each(torch.zeros_like, seen), seen)) if self.match in SIZED else 1.0
+        scale = length if length > 0 else 1.0
 
-def method_of(attack: CuriousFamily) -> Adam:
-    """Return Adam with a learning rate that falls to a tenth along half a cosine."""
-    return Adam(steps=attack.steps, lr=attack.learning_rate, decay=Cosine(end=END_OF_RATE))
+        def loss(point: dict[str, Tensor]) -> Tensor:
+            inputs = enlarged(point["latent"], space)
+            value = distance(update(inputs), seen) / scale
+            return value + self.total_variation * total_variation(inputs) if self.total_variation else value
 
-
-def invert(
-    attack: CuriousFamily, view: View, context: Context, update: Update, seen: Params, labels: Tensor, what: str
-) -> Evidence:
-    """Return images of these labels [n] whose update is closest to the observed one."""
-    like = next(iter(seen.values()))
-    tried = restarts(
-        partial(_loss, attack, view.space, update, seen, _scale(attack, seen)),
-        latent_starts(view, like, labels, context, attack.restarts, attack.latent),
-        method_of(attack), report=context.report, what=what,
-    )  # fmt: skip
-    losses = [outcome.best_loss for outcome in tried.outcomes]
-    inputs = valid(tried.outcome.best["latent"], view.space)
-    return images_found(inputs, labels, tried.outcome, {"own_loss": losses, "restart": tried.chosen})
-
-
-def _loss(
-    attack: CuriousFamily, space: Space, update: Update, seen: Params, scale: float, point: dict[str, Tensor]
-) -> Tensor:
-    inputs = enlarged(point["latent"], space)
-    loss = distance_named(attack.match, seen)(update(inputs), seen) / scale
-    if attack.total_variation:
-        loss = loss + attack.total_variation * total_variation(inputs)
-    return loss
-
-
-def _scale(attack: CuriousFamily, seen: Params) -> float:
-    """Return the distance of the update from zero, so that a loss is the share of it that is unexplained."""
-    if attack.match not in SIZED:
-        return 1.0
-    nothing = {name: torch.zeros_like(value) for name, value in seen.items()}
-    length = float(distance_named(attack.match, seen)(nothing, seen))
-    return length if length > 0 else 1.0
+        starts = latent_starts(view, next(iter(seen.values())), labels, context, self.restarts, self.latent)
+        method = Adam(steps=self.steps, lr=self.learning_rate, decay=Cosine(end=END_OF_RATE))
+        tried = restarts(loss, starts, method, report=context.report, what=self.name)
+        facts = {"own_loss": [outcome.best_loss for outcome in tried.outcomes], "restart": tried.chosen}
+        return problem.images_found(valid(tried.outcome.best["latent"], space), labels, tried.outcome, facts)
 
 
 def own_guesses(guess: Tensor, labels: Tensor, own: Records, space: Space) -> tuple[Tensor, dict[str, Any]]:
@@ -228,7 +189,7 @@ class CuriousClient(CuriousFamily):
         'It needs own images among the reconstructed ones: own_share = "recover" with role curious-client.'
     )
 
-    labels: Attack = setting(LabelsDlf, LABELS, check=check_label_attack)
+    labels: Attack = setting(LabelsDlf, problem.LABELS, check=problem.check_label_attack)
     assumed_learning_rate: float | None = setting(
         None, "The clients' learning rate, in place of the recipe's.", above=0
     )
@@ -242,18 +203,17 @@ class CuriousClient(CuriousFamily):
 
     def needs(self) -> tuple[Need, ...]:
         """List the needs of an image inversion, on the reply that the sum is read as."""
-        return tuple(self._as_read(need) for need in image_needs(self.at, self.labels))
+        return tuple(self._as_read(need) for need in problem.image_needs(self.at, self.labels))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         reply = self._read(view)
         alone = reply.view
         observation = observation_at(alone, self.at)
-        labels, facts = labels_in_batches(alone, context, self.labels, self.at)
-        labels = labels.to(device=next(iter(observation.start.values())).device)
-        client, seen = replayed(alone, observation, len(labels), self.batch_norm)
-        evidence = invert(self, alone, context, lambda inputs: client.update(inputs, labels), seen, labels, self.name)
-        evidence = with_averaged_pairs(alone, observation, evidence)
+        labels, facts = problem.labels_in_batches(alone, context, self.labels, self.at)
+        client, seen = problem.replayed(alone, observation, len(labels), self.batch_norm)
+        evidence = self.invert(alone, context, lambda inputs: client.update(inputs, labels), seen, labels)
+        evidence = problem.with_averaged_pairs(alone, observation, evidence)
         facts = evidence.facts | facts | reply.facts | {"round": observation.round}
         if reply.own is None:
             return replace(evidence, facts=facts)
@@ -261,8 +221,8 @@ class CuriousClient(CuriousFamily):
         return replace(evidence, tensors={**evidence.tensors, "own": mine}, facts=facts | quality)
 
     def _read(self, view: View) -> SumAsReply:
-        assumed = Assumed(learning_rate=self.assumed_learning_rate, examples=self.assumed_examples)
-        return read_sum(view, self.at, self.own_share, assumed)
+        rate, examples = self.assumed_learning_rate, self.assumed_examples
+        return read_sum(view, self.at, self.own_share, learning_rate=rate, examples=examples)
 
     def _as_read(self, need: Need) -> Need:
         """Return the need applied to the reply that the sum is read as."""
@@ -279,11 +239,11 @@ class CuriousClientOracle(CuriousFamily):
 
     def needs(self) -> tuple[Need, ...]:
         """List images, an update, its recipe, and the labels of every client."""
-        return (images(), any_update(), replayable(self.at), granted("oracle-groups"))
+        return (images(), any_update(), problem.replayable(self.at), granted("oracle-groups"))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header with every client replayed separately."""
-        reply = self._read(view)
+        reply = read_sum(view, self.at, self.own_share)
         observation = observation_at(reply.view, self.at)
         groups = self._groups(view, reply)
         labels = [part.to(next(iter(observation.start.values())).device) for part in groups.values()]
@@ -297,7 +257,7 @@ class CuriousClientOracle(CuriousFamily):
             parts = zip(clients, inputs.split(sizes), labels, strict=True)
             return weighted_mean([client.update(x, y) for client, x, y in parts], weights)
 
-        evidence = invert(self, reply.view, context, update, seen, torch.cat(labels), self.name)
+        evidence = self.invert(reply.view, context, update, seen, torch.cat(labels))
         facts = evidence.facts | reply.facts | {"round": observation.round, "clients": len(sizes)}
         if reply.own is None:
             return replace(evidence, facts=facts)
@@ -305,9 +265,6 @@ class CuriousClientOracle(CuriousFamily):
         mine = torch.cat([torch.full_like(part, client in colluding, dtype=torch.bool)
                           for client, part in zip(groups, labels, strict=True)])  # fmt: skip
         return replace(evidence, tensors={**evidence.tensors, "own": mine}, facts=facts)
-
-    def _read(self, view: View) -> SumAsReply:
-        return read_sum(view, self.at, self.own_share, Assumed())
 
     def _groups(self, view: View, reply: SumAsReply) -> dict[int, Tensor]:
         """Return the sorted labels of every client whose images are behind the reply, by client."""
@@ -319,11 +276,11 @@ class CuriousClientOracle(CuriousFamily):
         """Return every client's round to replay, and the update that their mean should equal."""
         recipe = view.grants.recipe
         assert recipe is not None
-        aim, clients = aim_of(observation, recipe), []
+        aim, clients = problem.aim_of(observation, recipe), []
         for size in sizes:
             client = replay(
                 view.model, observation.start, recipe, straight_schedule(size, recipe),
                 buffers=observation.buffers, batch_norm=self.batch_norm,
             )  # fmt: skip
-            clients.append(aware(view, observation, recipe, size, client, aim)[0])
+            clients.append(problem.aware(view, observation, recipe, size, client, aim)[0])
         return clients, aim

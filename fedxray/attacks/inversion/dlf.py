@@ -44,9 +44,8 @@ one client that holds everyone's images.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, final
 
@@ -57,22 +56,9 @@ from fedxray import imaging
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, Distance, distance_named, squared_l2
-from fedxray.attacks.inversion.problem import (
-    KEEP,
-    LABELS,
-    LEARNING_RATE,
-    MATCH,
-    STEPS,
-    TOTAL_VARIATION,
-    ImageInversion,
-    aim_of,
-    aware,
-    check_label_attack,
-    images_found,
-    labels_known,
-    recipe_of,
-)
+from fedxray.attacks.inversion.problem import ImageInversion
 from fedxray.attacks.inversion.replay import (
     Replay,
     one_step,
@@ -108,6 +94,14 @@ class Preset:
     prior_weights: Mapping[str, float]  # for each of the eight priors (Table 4)
 
 
+PRIORS = ("l1-max", "l1-max-conv", "l1-mean", "l1-mean-conv", "l2-max", "l2-max-conv", "l2-mean", "l2-mean-conv")
+
+
+def by_prior(*weights: float) -> dict[str, float]:
+    """Return the weights of all priors by name."""
+    return dict(zip(PRIORS, weights, strict=True))
+
+
 PRESETS: dict[str, Preset] = {
     "femnist": Preset(
         learning_rate=0.4,
@@ -117,16 +111,7 @@ PRESETS: dict[str, Preset] = {
         total_variation=1e-3,
         clip=2.0,
         prior="l2-mean",
-        prior_weights={
-            "l1-max": 77.298,
-            "l1-max-conv": 81.365,
-            "l1-mean": 250.846,
-            "l1-mean-conv": 263.623,
-            "l2-max": 92.378,
-            "l2-max-conv": 97.776,
-            "l2-mean": 1000.0,
-            "l2-mean-conv": 1054.413,
-        },
+        prior_weights=by_prior(77.298, 81.365, 250.846, 263.623, 92.378, 97.776, 1000.0, 1054.413),
     ),
     "cifar100": Preset(
         learning_rate=0.1,
@@ -136,16 +121,7 @@ PRESETS: dict[str, Preset] = {
         total_variation=2e-4,
         clip=10.0,
         prior="l2-max-conv",
-        prior_weights={
-            "l1-max": 4.848,
-            "l1-max-conv": 5.0,
-            "l1-mean": 15.708,
-            "l1-mean-conv": 16.206,
-            "l2-max": 5.814,
-            "l2-max-conv": 6.075,
-            "l2-mean": 62.675,
-            "l2-mean-conv": 65.573,
-        },
+        prior_weights=by_prior(4.848, 5.0, 15.708, 16.206, 5.814, 6.075, 62.675, 65.573),
     ),
 }
 
@@ -170,9 +146,9 @@ class DlfFamily(ImageInversion):
     preset: Literal["femnist", "cifar100"] = setting(
         "femnist", "Data set for which the authors tuned the weights that are not set."
     )
-    steps: int = setting(400, STEPS, least=1)
+    steps: int = setting(400, problem.STEPS, least=1)
     learning_rate: float | None = setting(
-        None, f"{LEARNING_RATE} {LEFT_OUT[:-1]}, 0.4 for femnist, 0.1 for cifar100.", above=0, most=MOST_RATE
+        None, f"{problem.LEARNING_RATE} {LEFT_OUT[:-1]}, 0.4 for femnist, 0.1 for cifar100.", above=0, most=MOST_RATE
     )
     decay: float | None = setting(
         None,
@@ -181,7 +157,9 @@ class DlfFamily(ImageInversion):
         above=0,
         most=1,
     )
-    match: str = setting(BY_DEPTH, f"{MATCH} The authors' code uses l2-by-depth, the paper cosine.", choices=MATCHES)
+    match: str = setting(
+        BY_DEPTH, f"{problem.MATCH} The authors' code uses l2-by-depth, the paper cosine.", choices=MATCHES
+    )
     match_weight: tuple[float, float] | None = setting(
         None,
         "Weight of the match at the start, and from half of the steps on. Default: [1, 2] for femnist, [4, 2] for "
@@ -189,7 +167,7 @@ class DlfFamily(ImageInversion):
         above=0,
     )
     total_variation: float | None = setting(
-        None, f"{TOTAL_VARIATION} Default: 1e-3 for femnist, 2e-4 for cifar100.", least=0
+        None, f"{problem.TOTAL_VARIATION} Default: 1e-3 for femnist, 2e-4 for cifar100.", least=0
     )
     clip: float | None = setting(
         None, "Weight of pixels outside their range. Default: 2 for femnist, 10 for cifar100.", least=0
@@ -197,16 +175,16 @@ class DlfFamily(ImageInversion):
     label_order: Literal["given", "sorted", "random"] = setting(
         "given", "Order in which labels are cut into batches: as given, sorted by class, or random."
     )
-    labels: Attack = setting(LabelsDlf, LABELS, check=check_label_attack)
-    keep: Literal["last", "best"] = setting("last", f"{KEEP[:-1]} in the second half of the steps.")
+    labels: Attack = setting(LabelsDlf, problem.LABELS, check=problem.check_label_attack)
+    keep: Literal["last", "best"] = setting("last", f"{problem.KEEP[:-1]} in the second half of the steps.")
 
-    @abstractmethod
     def played(self, recipe: Recipe, examples: int) -> Recipe:
-        """Return the recipe that is simulated for a client with this recipe and number of examples."""
+        """Return the recipe that is simulated: the client's own, unless a baseline approximates it."""
+        return recipe
 
-    @abstractmethod
     def one_set(self, images: Tensor, space: Space) -> Tensor:
-        """Return the guess [n, c, h, w] made of one set of images per epoch [sets, n, c, h, w]."""
+        """Return the guess [n, c, h, w] made of all sets of images [sets, n, c, h, w]; here there is only one."""
+        return images[0]
 
     def loss(self, view: View, context: Context, simulated: Simulation) -> Objective:
         """Return the loss on a simulation; a hook for the prior over epochs."""
@@ -218,10 +196,10 @@ class DlfFamily(ImageInversion):
         known = what_is_known(view, self, context)
         played = self.played(known.recipe, len(known.labels))
         simulated = simulation(view, self, known, played, by_epoch=self.by_epoch)
-        descent = descend(view, self, context, self.loss(view, context, simulated), self.name)
-        images = self.one_set(descent.images, view.space)
+        sets, end, facts = descend(view, self, context, self.loss(view, context, simulated), self.name)
+        images = self.one_set(sets, view.space)
         labels = known.labels if known.step_labels is None else known.step_labels[: len(images)]
-        return images_found(images, labels, descent.outcome, known.facts | descent.facts)
+        return problem.images_found(images, labels, end, known.facts | facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,10 +222,6 @@ class Dlf(DlfFamily):
     together: float = setting(
         0.0, "Share of the steps in which all epochs hold the same images; 0 in the paper.", least=0, most=1
     )
-
-    def played(self, recipe: Recipe, examples: int) -> Recipe:
-        """Return the client's own recipe."""
-        return recipe
 
     def one_set(self, images: Tensor, space: Space) -> Tensor:
         """Return the mean over epochs, after matching unless set otherwise."""
@@ -276,10 +250,6 @@ class DlfNoPrior(DlfFamily):
 
     average: Average = setting("matched", AVERAGE)
 
-    def played(self, recipe: Recipe, examples: int) -> Recipe:
-        """Return the client's own recipe."""
-        return recipe
-
     def one_set(self, images: Tensor, space: Space) -> Tensor:
         """Return the mean over epochs, after matching unless set otherwise."""
         return averaged(images, space, self.average)
@@ -290,14 +260,6 @@ class SharedSimulation(DlfFamily):
     """What did the training images look like? Simulates the round with the same batches in every epoch."""
 
     name: ClassVar[str] = "shared-simulation"
-
-    def played(self, recipe: Recipe, examples: int) -> Recipe:
-        """Return the client's own recipe."""
-        return recipe
-
-    def one_set(self, images: Tensor, space: Space) -> Tensor:
-        """Return the only set."""
-        return images[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,10 +272,6 @@ class FedsgdEpoch(DlfFamily):
         """Return a recipe of one step per epoch."""
         return one_step_per_epoch(recipe, examples)
 
-    def one_set(self, images: Tensor, space: Space) -> Tensor:
-        """Return the only set."""
-        return images[0]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedsgdInversion(DlfFamily):
@@ -324,10 +282,6 @@ class FedsgdInversion(DlfFamily):
     def played(self, recipe: Recipe, examples: int) -> Recipe:
         """Return a recipe of one step."""
         return one_step(recipe, examples)
-
-    def one_set(self, images: Tensor, space: Space) -> Tensor:
-        """Return the only set."""
-        return images[0]
 
 
 # Step 1: what is known of the client
@@ -349,12 +303,12 @@ class Known:
 def what_is_known(view: View, attack: DlfFamily, context: Context) -> Known:
     """Return the update, its recipe and the labels in the order in which they are cut into batches."""
     observation = observation_at(view, attack.at)
-    recipe = recipe_of(view, observation)
+    recipe = problem.recipe_of(view, observation)
     assert recipe is not None
     steps = (view.grants.batch_labels or {}).get(observation.round)
     unfit = steps is not None and not _fits(steps, recipe)
     if steps is None or unfit:
-        labels, facts = labels_known(view, context, attack.labels)
+        labels, facts = problem.labels_known(view, context, attack.labels)
         facts |= {"batch_labels": UNFIT} if unfit else {}
         steps = None
     else:
@@ -366,13 +320,9 @@ def what_is_known(view: View, attack: DlfFamily, context: Context) -> Known:
         order = "random"  # counts have no order, and a data loader's reveals nothing of the client's batches
     # From the root, so that the whole family works on the same split of the same labels.
     labels = _in_order(labels, order, fork(context.root, "dlf", "label order"))
-    return Known(
-        observation=observation,
-        recipe=recipe,
-        labels=labels.to(device),
-        step_labels=None if steps is None else torch.cat(steps).to(device),
-        facts=facts | {"round": observation.round, "label_order": order},
-    )
+    step_labels = None if steps is None else torch.cat(steps).to(device)
+    facts |= {"round": observation.round, "label_order": order}
+    return Known(observation=observation, recipe=recipe, labels=labels.to(device), step_labels=step_labels, facts=facts)
 
 
 def _fits(steps: Sequence[Tensor], recipe: Recipe) -> bool:
@@ -414,35 +364,14 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
     epochs = recipe.epochs if recipe.kind == "weights" else 1
     sets = epochs if by_epoch else 1
     order = schedule_of_epochs(count, recipe) if by_epoch else straight_schedule(count, recipe)
-    client = replay(
-        view.model,
-        known.observation.start,
-        recipe,
-        order,
-        buffers=known.observation.buffers,
-        batch_norm=attack.batch_norm,
-    )
-    aim = aim_of(known.observation, known.recipe)
-    client, aim = aware(view, known.observation, known.recipe, count, client, aim)
+    seen = known.observation
+    client = replay(view.model, seen.start, recipe, order, buffers=seen.buffers, batch_norm=attack.batch_norm)
+    aim = problem.aim_of(seen, known.recipe)
+    client, aim = problem.aware(view, seen, known.recipe, count, client, aim)
     labels = known.labels.repeat(sets) if known.step_labels is None else known.step_labels[: sets * count]
     unit = 1.0 if known.recipe.kind == "gradient" else 1 / known.recipe.learning_rate
-    return Simulation(
-        client=client,
-        aim=scaled(aim, unit),
-        unit=unit,
-        labels=labels,
-        sets=sets,
-        batches=sets * -(-count // known.recipe.batch_length(count)),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossWeights:
-    """Weights of the terms of the loss."""
-
-    match_weight: tuple[float, float]
-    total_variation: float
-    clip: float
+    batches = sets * -(-count // known.recipe.batch_length(count))
+    return Simulation(client=client, aim=scaled(aim, unit), unit=unit, labels=labels, sets=sets, batches=batches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -455,7 +384,7 @@ class Objective:
 
     simulation: Simulation
     distance: Distance
-    numbers: LossWeights
+    numbers: Preset
     space: Space
     half: int  # steps over which the weight of the match changes
     penalty: Penalty | None = None
@@ -498,25 +427,20 @@ def objective(
     )
 
 
-def numbers_of(attack: DlfFamily) -> LossWeights:
-    """Return the weights of the loss, the preset's where none was given."""
-    preset = PRESETS[attack.preset]
-    return LossWeights(
-        match_weight=preset.match_weight if attack.match_weight is None else attack.match_weight,
-        total_variation=_or(attack.total_variation, preset.total_variation),
-        clip=_or(attack.clip, preset.clip),
-    )
+GIVEN = ("learning_rate", "decay", "match_weight", "total_variation", "clip")  # settings that go before the preset's
+
+
+def numbers_of(attack: DlfFamily) -> Preset:
+    """Return the hyper-parameters: those that are given, else the preset's."""
+    given = {name: getattr(attack, name) for name in GIVEN if getattr(attack, name) is not None}
+    return replace(PRESETS[attack.preset], **given)
 
 
 def prior_of(attack: Dlf) -> tuple[str, float]:
     """Return name and weight of the prior, the preset's where none was given."""
     preset = PRESETS[attack.preset]
     name = attack.prior or preset.prior
-    return name, _or(attack.prior_weight, preset.prior_weights[name])
-
-
-def _or(given: float | None, otherwise: float) -> float:
-    return otherwise if given is None else given
+    return name, preset.prior_weights[name] if attack.prior_weight is None else attack.prior_weight
 
 
 def _distance(match: str, names: list[str], simulated: Simulation) -> Distance:
@@ -545,44 +469,32 @@ def _length(simulated: Simulation, names: list[str], match: str) -> float:
 # Step 4: minimisation
 
 
-@dataclass(frozen=True, kw_only=True)
-class Descent:
-    """The result of a minimisation."""
-
-    images: Tensor  # [sets, n, c, h, w]
-    outcome: Outcome
-    facts: dict[str, Any]
-
-
 def method_of(attack: DlfFamily) -> Adam:
     """Return Adam with a smoothly falling learning rate."""
-    preset = PRESETS[attack.preset]
-    return Adam(
-        steps=attack.steps,
-        lr=_or(attack.learning_rate, preset.learning_rate),
-        decay=Exponential(by=_or(attack.decay, preset.decay), every=preset.decay_every),
-    )
+    numbers = numbers_of(attack)
+    decay = Exponential(by=numbers.decay, every=numbers.decay_every)
+    return Adam(steps=attack.steps, lr=numbers.learning_rate, decay=decay)
 
 
-def descend(view: View, attack: DlfFamily, context: Context, loss: Objective, what: str) -> Descent:
-    """Minimise the loss over images that start from N(0, 1), equal in all epochs if they begin together."""
+def descend(
+    view: View, attack: DlfFamily, context: Context, loss: Objective, what: str
+) -> tuple[Tensor, Outcome, dict[str, Any]]:
+    """Minimise the loss over images that start from N(0, 1), equal in all epochs if they begin together.
+
+    Returns the images [sets, n, c, h, w], how the minimisation ended, and facts.
+    """
     simulated = loss.simulation
     like = next(iter(simulated.client.start.values()))
     shape = (simulated.sets, len(simulated.labels) // simulated.sets, *view.space.shape)
     blank = torch.empty(shape[1:] if loss.together else shape, dtype=like.dtype, device=like.device)
     drawn = (normal_like(blank, fork(context.root, "dlf", "start", number)) for number in range(attack.restarts))
-    tried = restarts(
-        Changing(at=loss.value, settled=max(loss.half, loss.together)),
-        [{"inputs": start.expand(shape).clone()} for start in drawn],
-        method_of(attack),
-        report=context.report,
-        what=what,
-        keep=attack.keep,
-    )
+    starts = [{"inputs": start.expand(shape).clone()} for start in drawn]
+    changing = Changing(at=loss.value, settled=max(loss.half, loss.together))
+    tried = restarts(changing, starts, method_of(attack), report=context.report, what=what, keep=attack.keep)
     end = tried.outcome
     losses = [outcome.loss_of(attack.keep) for outcome in tried.outcomes]
     images = simulated.client.shown(end.kept(attack.keep)["inputs"].flatten(0, 1)).reshape(shape)
-    return Descent(images=images, outcome=end, facts={"own_loss": losses, "restart": tried.chosen})
+    return images, end, {"own_loss": losses, "restart": tried.chosen}
 
 
 # Step 5: the images of all epochs become one set (MatchEpoch, section 4.4)
@@ -595,7 +507,9 @@ def averaged(x: Tensor, space: Space, average: Average = "matched") -> Tensor:
     """
     if average == "none" or len(x) == 1:
         return x[0]
-    return (reordered(x, matched_to_first(space.to_pixels(x))) if average == "matched" else x).mean(0)
+    if average == "matched":
+        x = torch.stack([epoch[order] for epoch, order in zip(x, matched_to_first(space.to_pixels(x)), strict=True)])
+    return x.mean(0)
 
 
 def matched_to_first(pixels: Tensor) -> Tensor:
@@ -604,8 +518,3 @@ def matched_to_first(pixels: Tensor) -> Tensor:
     One to one, with the largest total PSNR.
     """
     return torch.stack([imaging.match(epoch, pixels[0]) for epoch in pixels])
-
-
-def reordered(x: Tensor, places: Tensor) -> Tensor:
-    """Return each epoch of x [epochs, n, ...] in the order given by places [epochs, n]; shape kept."""
-    return torch.stack([epoch[order] for epoch, order in zip(x, places, strict=True)])

@@ -34,30 +34,13 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context, Need, any_update, classification, images
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import squared_l2
-from fedxray.attacks.inversion.problem import (
-    BOX,
-    LEARNING_RATE,
-    START,
-    STEPS,
-    ImageInversion,
-    Start,
-    check_label_attack,
-    drawn_starts,
-    image_needs,
-    images_found,
-    into_the_box,
-    labels_in_batches,
-    recipe_of,
-    replayable,
-    replayed,
-    shared_starts,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.inversion.replay import BatchNorm
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.observations import examples_behind, known_examples, observation_at
-from fedxray.optim import MOST_RATE, Adam, Lbfgs, Method, Project, Restarts, restarts
+from fedxray.optim import MOST_RATE, Adam, Lbfgs, Method, restarts
 from fedxray.params import Params, scaled
 from fedxray.seeds import fork, normal_like
 from fedxray.settings import setting
@@ -97,17 +80,17 @@ class Dlg(ImageInversion):
         'Variant: the original, which also seeks the labels and uses L-BFGS ("zhu"), or that of Song et al. 2023, with '
         'known labels and Adam ("song").',
     )
-    steps: int | None = setting(None, f"{STEPS} Default: 1,200, or 1,000 with reading song.", least=1)
+    steps: int | None = setting(None, f"{problem.STEPS} Default: 1,200, or 1,000 with reading song.", least=1)
     learning_rate: float | None = setting(
-        None, f"{LEARNING_RATE} Default: 1, or 0.1 with reading song.", above=0, most=MOST_RATE
+        None, f"{problem.LEARNING_RATE} Default: 1, or 0.1 with reading song.", above=0, most=MOST_RATE
     )
     unit: Unit | None = setting(None, f'{UNIT}. Default: "length", or "sent" with reading song.')
-    start: Start = setting("normal", START)
-    box: bool = setting(False, BOX)
+    start: Start = setting("normal", problem.START)
+    box: bool = setting(False, problem.BOX)
     labels: Attack = setting(
         LabelsIdlg,
         "Reading song: label attack used where neither labels nor label counts are granted.",
-        check=check_label_attack,
+        check=problem.check_label_attack,
     )
 
     def method(self) -> Method:
@@ -120,8 +103,8 @@ class Dlg(ImageInversion):
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, an update, its recipe and its number of examples; in reading "song" labels too."""
         if VARIANTS[self.reading].known_labels:
-            return image_needs(self.at, self.labels)
-        return (images(), classification(), any_update(), known_examples(self.at), replayable(self.at))
+            return problem.image_needs(self.at, self.labels)
+        return (images(), classification(), any_update(), known_examples(self.at), problem.replayable(self.at))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
@@ -129,24 +112,21 @@ class Dlg(ImageInversion):
         assert examples is not None
         labels, facts = None, {"labels": "sought with the images"}
         if VARIANTS[self.reading].known_labels:
-            labels, facts = labels_in_batches(view, context, self.labels, self.at)
+            labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
         like = first_tensor(observation)
-        draw = drawn_starts if labels is None else shared_starts
+        draw = problem.drawn_starts if labels is None else problem.shared_starts
         starts = draw(view, like, examples, context, self.restarts, self.start)
         if labels is None:
-            starts = [start | {"scores": self._scores(view, start["inputs"], context, number)}
-                      for number, start in enumerate(starts)]  # fmt: skip
+            blank = like.new_empty(examples, view.space.outputs)  # class logits
+            draws = [fork(context.generator, "labels", number) for number in range(self.restarts)]
+            starts = [start | {"scores": normal_like(blank, draw)} for start, draw in zip(starts, draws, strict=True)]
         unit = self.unit or VARIANTS[self.reading].unit
         loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm)
-        project = _inputs_only(into_the_box(view, like)) if self.box else None
+        box = problem.into_the_box(view, like)  # of the inputs only: logits have no range
+        project = (lambda point: {**point, **box({"inputs": point["inputs"]})}) if self.box else None
         tried = restarts(loss, starts, self.method(), report=context.report, project=project, what=self.name)
-        evidence = reconstruction(tried, labels, facts | {"round": observation.round})
-        return with_averaged_pairs(view, observation, evidence)
-
-    def _scores(self, view: View, inputs: Tensor, context: Context, number: int) -> Tensor:
-        """Draw class logits [examples, classes] for one restart."""
-        blank = inputs.new_empty(len(inputs), view.space.outputs)
-        return normal_like(blank, fork(context.generator, "labels", number))
+        most_likely = tried.outcome.best["scores"].argmax(-1) if labels is None else labels
+        return problem.reconstruction(view, observation, tried, most_likely, facts)
 
 
 def matching_loss(
@@ -156,13 +136,12 @@ def matching_loss(
 
     Without labels [examples] the guess holds class logits called "scores" [examples, classes].
     """
-    client, aim = replayed(view, observation, examples, batch_norm)
+    client, aim = problem.replayed(view, observation, examples, batch_norm)
     size = unit_size(unit, aim, view, observation)
     goal = scaled(aim, 1 / size)
-    known = None if labels is None else labels.to(first_tensor(observation).device)
 
     def loss(point: dict[str, Tensor]) -> Tensor:
-        y = torch.softmax(point["scores"], -1) if known is None else known
+        y = torch.softmax(point["scores"], -1) if labels is None else labels
         return squared_l2(scaled(client.update(point["inputs"], y), 1 / size), goal)
 
     return loss
@@ -170,25 +149,12 @@ def matching_loss(
 
 def unit_size(unit: Unit, aim: Params, view: View, observation: Observation) -> float:
     """Return the scale by which differences of updates are divided."""
-    recipe = recipe_of(view, observation)
+    recipe = problem.recipe_of(view, observation)
     assert recipe is not None
     if unit == "rate":
         return recipe.learning_rate if recipe.kind == "weights" else 1.0
     length = float(squared_l2(aim, scaled(aim, 0.0))) ** 0.5
     return PART_OF_LENGTH * length if unit == "length" and 0 < length < float("inf") else 1.0
-
-
-def _inputs_only(project: Project) -> Project:
-    """Return the projection applied to the inputs only: logits have no range."""
-    return lambda point: {**point, **project({"inputs": point["inputs"]})}
-
-
-def reconstruction(tried: Restarts, labels: Tensor | None, facts: dict[str, Any]) -> Evidence:
-    """Return the guess with the lowest loss as evidence; labels that were sought are the most likely ones."""
-    end = tried.outcome
-    guessed = end.best["scores"].argmax(-1) if labels is None else labels.to(end.best["inputs"].device)
-    facts |= {"own_loss": [outcome.best_loss for outcome in tried.outcomes], "restart": tried.chosen}
-    return images_found(end.best["inputs"], guessed, end, facts)
 
 
 def first_tensor(observation: Observation) -> Tensor:

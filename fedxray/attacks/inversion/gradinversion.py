@@ -25,46 +25,25 @@ learning rate, as in a public implementation (0.2 in the paper).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedxray import optim
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.dlg import PART_OF_LENGTH, first_tensor, matching_loss
-from fedxray.attacks.inversion.problem import (
-    LEARNING_RATE,
-    STEPS,
-    ImageInversion,
-    drawn_starts,
-    images_found,
-    into_the_box,
-    labels_in_batches,
-    recipe_of,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion.problem import ImageInversion
 from fedxray.attacks.observations import examples_behind, observation_at
 from fedxray.federation.recipe import Recipe
 from fedxray.imaging import assignment
 from fedxray.models.inspect import batch_norm_layers, batch_statistics, head
-from fedxray.optim import (
-    MOST_RATE,
-    Adam,
-    Changing,
-    Constant,
-    Cosine,
-    Decay,
-    Loss,
-    Method,
-    Moved,
-    Tensors,
-    WarmUp,
-    minimise,
-)
+from fedxray.optim import MOST_RATE, Changing, Cosine, Loss, WarmUp, minimise
 from fedxray.params import Params, buffers_of
 from fedxray.priors import l2, total_variation
 from fedxray.seeds import derive_seed, fork, normal_like
@@ -112,7 +91,7 @@ def known_statistics(
     the same: they moved towards those of its batches by a known share. Otherwise the running statistics of the model
     that was sent are used.
     """
-    layers = {name: layer for name, layer in batch_norm_layers(view.model).items() if _tracks(layer)}
+    layers = {name: layer for name, layer in batch_norm_layers(view.model).items() if layer.running_mean is not None}
     granted = (view.grants.bn_statistics or {}).get(observation.round)
     if granted is not None:
         return {name: value.mean(0) for name, value in granted.items()}, "granted"
@@ -172,38 +151,19 @@ def _running(layers: dict[str, nn.Module], buffers: Params) -> dict[str, Tensor]
     return {f"{name}.{ours}": buffers[f"{name}.running_{ours}"] for name in layers for ours in ("mean", "var")}
 
 
-def _tracks(layer: nn.Module) -> bool:
-    return isinstance(layer, _BatchNorm) and layer.running_mean is not None
-
-
 # Adam with noise after every step, which depends on the seed and the step only
 
 
 @dataclass(frozen=True, kw_only=True)
-class Langevin(Method):
+class Langevin(optim.Adam):
     """Adam with normal noise after each step, of standard deviation `noise` times the current learning rate."""
 
-    steps: int
-    lr: float
     noise: float
     seed: int
-    decay: Decay = field(default_factory=Constant)
 
-    def __post_init__(self) -> None:
-        """Check the settings that Adam has."""
-        self.adam()
-
-    def adam(self) -> Adam:
-        """Return the optimiser without noise."""
-        return Adam(steps=self.steps, lr=self.lr, decay=self.decay)
-
-    def fresh(self, point: Tensors) -> dict[str, Tensor]:
-        """Return the initial state of Adam."""
-        return self.adam().fresh(point)
-
-    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+    def move(self, point: optim.Tensors, gradient: optim.Tensors, memory: optim.Tensors, step: int) -> optim.Moved:
         """Make a step of Adam, then add the noise."""
-        moved, kept = self.adam().move(point, gradient, memory, step)
+        moved, kept = self._moved(point, gradient, memory, step)
         size = self.noise * self.lr * self.decay.factor(step, self.steps)
         noisy = {
             name: value + size * normal_like(value, fork(self.seed, "step", step, name))
@@ -223,8 +183,8 @@ class GradInversion(ImageInversion):
     paper: ClassVar[str] = "yin-2021"
     small: ClassVar[Mapping[str, Any]] = {"steps": 50, "restarts": 2}
 
-    steps: int = setting(2400, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
+    steps: int = setting(2400, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
     restarts: int = setting(4, "Number of guesses that are optimised in parallel.", least=1)
     tv: float = setting(1e-4, "Weight of the total variation penalty.", least=0)
     norm: float = setting(1e-6, "Weight of the mean square of the pixels.", least=0)
@@ -245,26 +205,25 @@ class GradInversion(ImageInversion):
         """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
         labels, facts = self._labels(view, observation, context)
-        starts = drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
+        starts = problem.drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
         start = {"inputs": torch.stack([guess["inputs"] for guess in starts])}  # [restarts, examples, ...]
         own, source = self._own_loss(view, observation, labels)
         end = minimise(
             self._together(own, labels), start, self.method(derive_seed(context.generator, "noise")),
-            report=context.report, project=into_the_box(view, start["inputs"]), what=self.name,
+            report=context.report, project=problem.into_the_box(view, start["inputs"]), what=self.name,
         )  # fmt: skip
         with torch.enable_grad():  # the loss is made of gradients
             losses = [own({"inputs": guess}).item() for guess in end.best["inputs"]]
         chosen = min(range(len(losses)), key=losses.__getitem__)
         facts |= {"round": observation.round, "own_loss": losses, "restart": chosen, "bn_statistics": source}
-        evidence = images_found(end.best["inputs"][chosen], labels, end, facts)
-        return with_averaged_pairs(view, observation, evidence)
+        evidence = problem.images_found(end.best["inputs"][chosen], labels, end, facts)
+        return problem.with_averaged_pairs(view, observation, evidence)
 
     def _labels(self, view: View, observation: Observation, context: Context) -> tuple[Tensor, dict[str, Any]]:
         """Return the labels to work with [examples], and their source."""
         granted = view.grants.labels is not None or view.grants.label_counts is not None
         if granted or not self.distinct_labels:
-            labels, facts = labels_in_batches(view, context, self.labels, self.at)
-            return labels.to(first_tensor(observation).device), facts
+            return problem.labels_in_batches(view, context, self.labels, self.at)
         examples = examples_behind(view, self.at)
         assert examples is not None
         return lowest_rows(observation.update[head(view.model).weight], examples), {"labels": "lowest rows"}
@@ -272,7 +231,7 @@ class GradInversion(ImageInversion):
     def _own_loss(self, view: View, observation: Observation, labels: Tensor) -> tuple[Loss, str]:
         """Return the loss of a single guess, and the source of the BatchNorm statistics it uses."""
         match = matching_loss(view, observation, len(labels), labels, "length", self.batch_norm)
-        recipe = recipe_of(view, observation)
+        recipe = problem.recipe_of(view, observation)
         assert recipe is not None
         wanted, source = known_statistics(view, observation, recipe, len(labels))
         use = bool(wanted) and self.bn > 0

@@ -22,15 +22,9 @@ from typing import Any, ClassVar
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss, reconstruction
-from fedxray.attacks.inversion.problem import (
-    LEARNING_RATE,
-    STEPS,
-    ImageInversion,
-    drawn_starts,
-    labels_in_batches,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion import problem
+from fedxray.attacks.inversion.dlg import REACH, first_tensor, matching_loss
+from fedxray.attacks.inversion.problem import ImageInversion
 from fedxray.attacks.observations import observation_at
 from fedxray.optim import MOST_RATE, Lbfgs, restarts
 from fedxray.settings import setting
@@ -44,19 +38,15 @@ class Idlg(ImageInversion):
     paper: ClassVar[str] = "zhao-2020"
     small: ClassVar[Mapping[str, Any]] = {"steps": 50}
 
-    steps: int = setting(1200, STEPS, least=1)
-    learning_rate: float = setting(1.0, LEARNING_RATE, above=0, most=MOST_RATE)
-
-    def method(self) -> Lbfgs:
-        """Return the optimiser of the paper."""
-        return Lbfgs(steps=self.steps, lr=self.learning_rate, reach=REACH)
+    steps: int = setting(1200, problem.STEPS, least=1)
+    learning_rate: float = setting(1.0, problem.LEARNING_RATE, above=0, most=MOST_RATE)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
-        labels, facts = labels_in_batches(view, context, self.labels, self.at)
-        starts = drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
+        labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
+        starts = problem.drawn_starts(view, first_tensor(observation), len(labels), context, self.restarts)
         loss = matching_loss(view, observation, len(labels), labels, "length", self.batch_norm)
-        tried = restarts(loss, starts, self.method(), report=context.report, what=self.name)
-        evidence = reconstruction(tried, labels, facts | {"round": observation.round})
-        return with_averaged_pairs(view, observation, evidence)
+        method = Lbfgs(steps=self.steps, lr=self.learning_rate, reach=REACH)
+        tried = restarts(loss, starts, method, report=context.report, what=self.name)
+        return problem.reconstruction(view, observation, tried, labels, facts)

@@ -33,22 +33,9 @@ from torch import Tensor
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import DISTANCES, where_seen
-from fedxray.attacks.inversion.problem import (
-    LEARNING_RATE,
-    MATCH,
-    START,
-    STEPS,
-    TOTAL_VARIATION,
-    ImageInversion,
-    Start,
-    drawn_starts,
-    images_found,
-    into_the_box,
-    labels_in_batches,
-    replayed,
-    with_averaged_pairs,
-)
+from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.inversion.replay import Replay
 from fedxray.attacks.observations import observation_at
 from fedxray.optim import MOST_RATE, SignedAdam, Stairs, restarts
@@ -65,33 +52,25 @@ class InvertingGradients(ImageInversion):
     paper: ClassVar[str] = "geiping-2020"
     small: ClassVar[Mapping[str, Any]] = {"steps": 120}
 
-    steps: int = setting(2400, STEPS, least=1)
-    learning_rate: float = setting(0.1, LEARNING_RATE, above=0, most=MOST_RATE)
-    total_variation: float = setting(1e-4, TOTAL_VARIATION, least=0)
-    match: str = setting("cosine", MATCH, choices=tuple(DISTANCES))
-    start: Start = setting("normal", START)
+    steps: int = setting(2400, problem.STEPS, least=1)
+    learning_rate: float = setting(0.1, problem.LEARNING_RATE, above=0, most=MOST_RATE)
+    total_variation: float = setting(1e-4, problem.TOTAL_VARIATION, least=0)
+    match: str = setting("cosine", problem.MATCH, choices=tuple(DISTANCES))
+    start: Start = setting("normal", problem.START)
     skip_zeros: bool = setting(False, "Whether entries in which the observed update is exactly zero are ignored.")
-
-    def method(self) -> SignedAdam:
-        """Return the optimiser of the paper."""
-        return SignedAdam(steps=self.steps, lr=self.learning_rate, decay=Stairs())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         observation = observation_at(view, self.at)
-        labels, facts = labels_in_batches(view, context, self.labels, self.at)
+        labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
         like = next(iter(observation.start.values()))
-        labels = labels.to(device=like.device)
-        client, seen = replayed(view, observation, len(labels), self.batch_norm)
-        tried = restarts(
-            partial(self._loss, client, seen, labels),
-            drawn_starts(view, like, len(labels), context, self.restarts, self.start), self.method(),
-            report=context.report, project=into_the_box(view, like), what=self.name,
-        )  # fmt: skip
-        facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
-                  "restart": tried.chosen}  # fmt: skip
-        evidence = images_found(tried.outcome.best["inputs"], labels, tried.outcome, facts)
-        return with_averaged_pairs(view, observation, evidence)
+        client, seen = problem.replayed(view, observation, len(labels), self.batch_norm)
+        loss = partial(self._loss, client, seen, labels)
+        starts = problem.drawn_starts(view, like, len(labels), context, self.restarts, self.start)
+        method = SignedAdam(steps=self.steps, lr=self.learning_rate, decay=Stairs())
+        project = problem.into_the_box(view, like)
+        tried = restarts(loss, starts, method, report=context.report, project=project, what=self.name)
+        return problem.reconstruction(view, observation, tried, labels, facts)
 
     def _loss(self, client: Replay, seen: Params, labels: Tensor, point: dict[str, Tensor]) -> Tensor:
         update = client.update(point["inputs"], labels)

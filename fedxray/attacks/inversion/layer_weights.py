@@ -73,40 +73,31 @@ ROUNDING = 8.0  # rounding errors by which a mean may be off
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerMoments:
-    """Mean and variance of the entries of every layer, each [layers]."""
-
-    mean: Tensor
-    variance: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
 class Aim:
     """The moments of the observed update, and which of them are rounding errors only, each [layers]."""
 
-    moments: LayerMoments
+    mean: Tensor
+    variance: Tensor
     no_mean: Tensor
     no_variance: Tensor
 
 
-def moments(params: Params, layers: Sequence[Layer]) -> LayerMoments:
-    """Return the population mean and variance over all entries of each layer, weight and bias together."""
+def moments(params: Params, layers: Sequence[Layer]) -> tuple[Tensor, Tensor]:
+    """Return population mean and variance, each [layers], over all entries of a layer, weight and bias together."""
     pairs = [_mean_and_variance(_entries(params, layer)) for layer in layers]
-    return LayerMoments(
-        mean=torch.stack([mean for mean, _ in pairs]), variance=torch.stack([variance for _, variance in pairs])
-    )
+    return torch.stack([mean for mean, _ in pairs]), torch.stack([variance for _, variance in pairs])
 
 
 def aim_moments(seen: Params, start: Params, layers: Sequence[Layer]) -> Aim:
     """Return the moments of the observed update from this start, with the ones that are rounding errors only."""
-    observed = moments(seen, layers)
+    mean, variance = moments(seen, layers)
     size = torch.stack([_entries(seen, layer).abs().mean() for layer in layers])
     carried = torch.stack([_entries(start, layer).abs().mean() for layer in layers])
     counts = [sum(seen[name].numel() for name in layer.tensors) for layer in layers]
-    roots = observed.mean.new_tensor([math.sqrt(count) for count in counts])
-    error = ROUNDING * torch.finfo(observed.mean.dtype).eps * (size + carried / roots)
-    spread = ROUNDING * torch.finfo(observed.mean.dtype).eps * size
-    return Aim(moments=observed, no_mean=observed.mean.abs() <= error, no_variance=observed.variance <= spread**2)
+    roots = mean.new_tensor([math.sqrt(count) for count in counts])
+    error = ROUNDING * torch.finfo(mean.dtype).eps * (size + carried / roots)
+    spread = ROUNDING * torch.finfo(mean.dtype).eps * size
+    return Aim(mean=mean, variance=variance, no_mean=mean.abs() <= error, no_variance=variance <= spread**2)
 
 
 def furthest(
@@ -124,9 +115,9 @@ def furthest(
     """
     if not (mean_share and variance_share):
         return frozenset()
-    guessed = moments(guess, layers)
-    by_mean = relative_errors(guessed.mean, aim.moments.mean, aim.no_mean, undefined)
-    by_variance = relative_errors(guessed.variance, aim.moments.variance, aim.no_variance, undefined)
+    mean, variance = moments(guess, layers)
+    by_mean = relative_errors(mean, aim.mean, aim.no_mean, undefined)
+    by_variance = relative_errors(variance, aim.variance, aim.no_variance, undefined)
     return largest(by_mean, mean_share) & largest(by_variance, variance_share)
 
 

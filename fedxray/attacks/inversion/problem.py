@@ -37,7 +37,7 @@ from fedxray.defences.base import Hooks, KnownDefence, Work
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import batch_norm_layers
-from fedxray.optim import Outcome, Project
+from fedxray.optim import Keep, Outcome, Project, Restarts
 from fedxray.params import Params, scaled
 from fedxray.priors import clip
 from fedxray.seeds import fork, normal_like, permutation, uniform_like
@@ -99,6 +99,16 @@ def images_found(inputs: Tensor, labels: Tensor, end: Outcome, facts: dict[str, 
     return of_images(inputs, labels, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
 
 
+def reconstruction(
+    view: View, observation: Observation, tried: Restarts, labels: Tensor, facts: dict[str, Any], keep: Keep = "best"
+) -> Evidence:
+    """Return the images of the best restart with labels [n] as evidence; means where the defence averages pairs."""
+    losses = [outcome.loss_of(keep) for outcome in tried.outcomes]
+    facts = facts | {"round": observation.round, "own_loss": losses, "restart": tried.chosen}
+    evidence = images_found(tried.outcome.kept(keep)["inputs"], labels, tried.outcome, facts)
+    return with_averaged_pairs(view, observation, evidence)
+
+
 # Labels
 
 
@@ -116,13 +126,14 @@ def labels_known(view: View, context: Context, attack: Attack) -> tuple[Tensor, 
 
 
 def labels_in_batches(view: View, context: Context, attack: Attack, at: AtOrAll) -> tuple[Tensor, dict[str, Any]]:
-    """Return the labels [examples] in the order in which they are cut into batches, and their source.
+    """Return the labels [examples] as they are cut into batches, on the device of the update, and their source.
 
     Labels from counts are sorted by class; where there are several batches they are shuffled, since sorted ones would
     put equal labels into the same batch.
     """
     labels, facts = labels_known(view, context, attack)
-    recipe = recipe_of(view, observation_at(view, at))
+    observation = observation_at(view, at)
+    labels, recipe = labels.to(next(iter(observation.start.values())).device), recipe_of(view, observation)
     if facts["labels"] == "granted" or recipe is None or recipe.batch_length(len(labels)) >= len(labels):
         return labels, facts
     return labels[permutation(len(labels), fork(context.root, "label order")).to(labels.device)], facts
@@ -200,7 +211,8 @@ def aware(
     if is_sum(observation):
         return replace(client, hooks=replace(known.replay, incoming=None, outgoing=None)), aim
     counts, noise = weights(aim, known, hooks), update_variance(known, client)
-    return replace(client, hooks=known.replay, weights=counts, noise=noise), weighted(aim, counts)
+    counted = {name: value * counts[name] for name, value in aim.items()}
+    return replace(client, hooks=known.replay, weights=counts, noise=noise), counted
 
 
 def _work(view: View, recipe: Recipe, examples: int, client: Replay) -> Work:
@@ -236,11 +248,6 @@ def weights(aim: Params, known: KnownDefence, hooks: Hooks) -> dict[str, Tensor]
         count = value.new_zeros(()) if name in hidden else value.new_ones(())
         by_name[name] = count * (value != 0).to(value.dtype) if known.cut else count
     return by_name
-
-
-def weighted(params: Params, counts: Params) -> dict[str, Tensor]:
-    """Return every tensor times its weight."""
-    return {name: value * counts[name] for name, value in params.items()}
 
 
 def with_averaged_pairs(view: View, observation: Observation, evidence: Evidence) -> Evidence:

@@ -20,7 +20,7 @@ the rows in the order of the guess, the same in every epoch. A sum of replies is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -31,19 +31,9 @@ from torch.nn import functional
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, any_update
 from fedxray.attacks.evidence import Evidence, Kind, of_rows
+from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import DISTANCES
 from fedxray.attacks.inversion.gradinversion import matched_places
-from fedxray.attacks.inversion.problem import (
-    BATCH_NORM,
-    LEARNING_RATE,
-    MATCH,
-    STEPS,
-    check_label_attack,
-    labels_in_batches,
-    replayable,
-    replayed,
-    unless_labels_granted,
-)
 from fedxray.attacks.inversion.replay import BatchNorm, Replay
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.observations import WHICH_UPDATE, At, examples_behind, known_examples, observation_at
@@ -85,14 +75,11 @@ class RowParameters:
 
     def rows(self, point: Point) -> Tensor:
         """Return encoded rows [examples, width]: numbers unchanged, category codes mixed by their probabilities."""
-        return self._put_together(
-            point[NUMBERS],
-            [torch.softmax(point[_key(one)], -1) @ one.candidates(point[NUMBERS]) for one in self.categories],
-        )
-
-    def decided(self, point: Point) -> Tensor:
-        """Return encoded rows [examples, width] with the most likely category of every column."""
-        return self.rows(self.sure(point))
+        numbers = point[NUMBERS]
+        codes = [torch.softmax(point[_key(one)], -1) @ one.candidates(numbers) for one in self.categories]
+        places = [*self.numbers, *(place for one in self.categories for place in one.positions)]
+        back = torch.tensor(places, dtype=torch.int64, device=numbers.device).argsort()
+        return torch.cat([numbers, *codes], 1)[:, back]
 
     def sure(self, point: Point) -> Point:
         """Return the point with all probability on the most likely category of every column."""
@@ -108,11 +95,6 @@ class RowParameters:
             chances = torch.stack([torch.softmax(point[_key(column)], -1) for point in points]).mean(0)
             mixed[_key(column)] = chances.log()
         return mixed
-
-    def _put_together(self, numbers: Tensor, codes: list[Tensor]) -> Tensor:
-        places = [*self.numbers, *(place for one in self.categories for place in one.positions)]
-        back = torch.tensor(places, dtype=torch.int64, device=numbers.device).argsort()
-        return torch.cat([numbers, *codes], 1)[:, back]
 
 
 def row_parameters(space: Space, like: Tensor) -> RowParameters:
@@ -145,26 +127,24 @@ class TabularInversion(Attack):
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "restarts": 2, "learning_rate": 0.15}
     adapts: ClassVar[bool] = True
 
-    steps: int = setting(1500, STEPS, least=1)
-    learning_rate: float = setting(0.06, LEARNING_RATE, above=0, most=MOST_RATE)
-    match: str = setting("cosine", MATCH, choices=tuple(DISTANCES))
+    steps: int = setting(1500, problem.STEPS, least=1)
+    learning_rate: float = setting(0.06, problem.LEARNING_RATE, above=0, most=MOST_RATE)
+    match: str = setting("cosine", problem.MATCH, choices=tuple(DISTANCES))
     restarts: int = setting(5, "Number of random initialisations; see pool.", least=1)
     pool: bool = setting(True, "Whether the rows of all starts are also pooled, and kept where their loss is lower.")
     jointly: bool = setting(False, "Whether class labels are sought together with the rows.")
     labels: Attack = setting(
-        LabelsIdlg, "Label attack used where class labels are neither granted nor sought.", check=check_label_attack
+        LabelsIdlg,
+        "Label attack used where class labels are neither granted nor sought.",
+        check=problem.check_label_attack,
     )
     at: At = setting("first", WHICH_UPDATE)
-    batch_norm: BatchNorm = setting("batch", BATCH_NORM)
-
-    def method(self) -> Adam:
-        """Return the optimiser."""
-        return Adam(steps=self.steps, lr=self.learning_rate, decay=Cosine())
+    batch_norm: BatchNorm = setting("batch", problem.BATCH_NORM)
 
     def needs(self) -> tuple[Need, ...]:
         """List a table, an update, its recipe, its number of examples; for classes labels or a way to infer them."""
         inner = () if self.jointly else tuple(_of_classes(need) for need in self.labels.needs())
-        return (table(), any_update(), known_examples(self.at), replayable(self.at), *inner)
+        return (table(), any_update(), known_examples(self.at), problem.replayable(self.at), *inner)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
@@ -172,28 +152,29 @@ class TabularInversion(Attack):
         assert examples is not None
         like = next(iter(observation.start.values()))
         known, facts = self._targets(view, context)
-        known = None if known is None else known.to(like.device)
         rows = row_parameters(view.space, like)
         starts = [
             self._start(rows, view, examples, like, known, fork(context.generator, "restart", number))
             for number in range(self.restarts)
         ]
-        client, seen = replayed(view, observation, examples, self.batch_norm)
+        client, seen = problem.replayed(view, observation, examples, self.batch_norm)
         loss = partial(self._loss, client, seen, rows, known)
-        tried = restarts(loss, starts, self.method(), report=context.report, project=rows.project, what=self.name)
+        method = Adam(steps=self.steps, lr=self.learning_rate, decay=Cosine())
+        tried = restarts(loss, starts, method, report=context.report, project=rows.project, what=self.name)
         best, pooled = self._picked(loss, rows, tried, known)
         facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
                   "restart": tried.chosen, "pooled": pooled}  # fmt: skip
         end = tried.outcome
-        targets = _hard_targets(best, known)
-        return of_rows(rows.decided(best), targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
+        guess, targets = rows.rows(rows.sure(best)), _hard_targets(best, known)
+        return of_rows(guess, targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
 
     def _targets(self, view: View, context: Context) -> tuple[Tensor | None, dict[str, Any]]:
         """Return labels or targets [examples] that are granted or inferred first (None: sought), and their source."""
         if view.space.target == "classification" and not self.jointly:
-            return labels_in_batches(view, context, self.labels, self.at)
+            return problem.labels_in_batches(view, context, self.labels, self.at)
         if view.grants.labels is not None and not self.jointly:
-            return view.grants.labels, {"labels": "granted"}
+            device = next(iter(observation_at(view, self.at).start.values())).device
+            return view.grants.labels.to(device), {"labels": "granted"}
         return None, {"labels": "sought with the rows"}
 
     def _start(
@@ -248,10 +229,8 @@ def table() -> Need:
 
 def _of_classes(need: Need) -> Need:
     """Return a need of the label attack that is also met by a regression."""
-    inner = unless_labels_granted(need)
-    return Need(
-        what=inner.what, given_by=inner.given_by, met=lambda view: view.space.target == "regression" or inner.met(view)
-    )
+    inner = problem.unless_labels_granted(need)
+    return replace(inner, met=lambda view: view.space.target == "regression" or inner.met(view))
 
 
 def _soft_targets(point: Point, known: Tensor | None) -> Tensor:

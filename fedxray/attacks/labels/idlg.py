@@ -28,19 +28,11 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Context, Need, any_update, classification
+from fedxray.attacks.base import Context, Need
 from fedxray.attacks.evidence import Evidence, of_label_counts
-from fedxray.attacks.labels.last_layer import (
-    LabelAttack,
-    bias_name,
-    evidence_of,
-    head_bias,
-    linear_head,
-    mean_reply,
-    scale_of,
-    statistics_of,
-)
-from fedxray.attacks.observations import examples_behind, known_examples
+from fedxray.attacks.labels import last_layer
+from fedxray.attacks.labels.last_layer import LabelAttack
+from fedxray.attacks.observations import examples_behind
 from fedxray.models.inspect import head
 from fedxray.settings import setting
 
@@ -61,28 +53,28 @@ class LabelsIdlg(LabelAttack):
     )
 
     def needs(self) -> tuple[Need, ...]:
-        """List an update with a linear last layer trained with cross-entropy, and its number of examples."""
-        needs = (any_update(), classification(), known_examples(self.at), linear_head())
-        return (*needs, head_bias('source = "rows"')) if self.source == "bias" else needs
+        """List what every attack on the last layer needs; for the bias form a bias."""
+        needs = last_layer.needs_of_head(self.at)
+        return (*needs, last_layer.head_bias('source = "rows"')) if self.source == "bias" else needs
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Compute the signal of every class, then distribute N examples among them."""
-        reply, examples = mean_reply(view, self.at), examples_behind(view, self.at)
+        reply, examples = last_layer.mean_reply(view, self.at), examples_behind(view, self.at)
         assert examples is not None
-        bias = None if self.source == "rows" else bias_name(view)
+        bias = None if self.source == "rows" else last_layer.bias_name(view)
         signal = -reply.update[bias or head(view.model).weight]
         if bias is None:
             signal = against_all_others(signal) if examples == 1 and len(signal) > 2 else signal.sum(1)
-        scale = scale_of(view, reply, examples) if examples > 1 else None
+        scale = last_layer.scale_of(view, reply, examples) if examples > 1 else None
         if scale is not None and bias is None:
-            dummies = statistics_of(context, view, "start", SAMPLES, self.at)
+            dummies = last_layer.statistics_of(context, view, "start", SAMPLES, self.at)
             usable = dummies.clear and dummies.activation > 0
             scale = scale * float(dummies.activation) if usable else None
         facts = {"source": "rows" if bias is None else "bias", "scale_known": scale is not None,
                  "round": reply.round, "examples": examples}  # fmt: skip
         if not bool(torch.isfinite(signal).all() and (signal < 0).any()):
             doubt = NOTHING if bool(torch.isfinite(signal).all()) else ""
-            return evidence_of(signal, examples, facts, doubt)
+            return last_layer.evidence_of(signal, examples, facts, doubt)
         share = estimated_share(signal, examples) if scale is None else scale / examples
         return of_label_counts(share_out(signal, examples, share), facts=facts)
 

@@ -27,17 +27,11 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Context, Need, any_update, classification
+from fedxray.attacks.base import Context, Need
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.labels.last_layer import (
-    LabelAttack,
-    evidence_of,
-    head_bias,
-    head_gradient,
-    known_steps,
-    linear_head,
-)
-from fedxray.attacks.observations import known_examples, observation_at
+from fedxray.attacks.labels import last_layer
+from fedxray.attacks.labels.last_layer import LabelAttack
+from fedxray.attacks.observations import observation_at
 from fedxray.models.inspect import head
 
 LARGEST = 1e10  # bound on the magnitude of a restored feature
@@ -52,18 +46,18 @@ class LabelsIlrg(LabelAttack):
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer that has a bias, its recipe and its number of examples."""
-        needs = (any_update(), classification(), known_examples(self.at), linear_head(), known_steps(self.at))
-        return (*needs, head_bias("labels-dlf or labels-geng-start"))
+        bias = last_layer.head_bias("labels-dlf or labels-geng-start")
+        return (*last_layer.needs_of_head(self.at), last_layer.known_steps(self.at), bias)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header."""
-        gradient, seen, place = head_gradient(view, self.at), observation_at(view, self.at), head(view.model)
+        gradient, seen, place = last_layer.head_gradient(view, self.at), observation_at(view, self.at), head(view.model)
         assert gradient.bias is not None and place.bias is not None
         weight, bias = seen.start[place.weight].double(), seen.start[place.bias].double()
         raw = ilrg_counts(gradient.rows, gradient.bias, weight, bias, gradient.examples)
         doubt = "" if bool(gradient.bias.any()) else "the last layer did not change"
         facts = {"steps": gradient.steps, "round": seen.round, "examples": gradient.examples}
-        return evidence_of(raw, gradient.examples, facts, doubt)
+        return last_layer.evidence_of(raw, gradient.examples, facts, doubt)
 
 
 def ilrg_counts(rows: Tensor, slope: Tensor, weight: Tensor, bias: Tensor, examples: int) -> Tensor:

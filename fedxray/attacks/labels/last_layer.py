@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
@@ -42,7 +42,7 @@ from fedxray.attacks.observations import (
 )
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
-from fedxray.params import Params, add, scaled
+from fedxray.params import Params, add, each, scaled
 from fedxray.seeds import fork, normal_like
 from fedxray.settings import REQUIRED, setting
 
@@ -138,6 +138,11 @@ def linear_head() -> Need:
         met=lambda view: view.loss == "cross-entropy" and _ends_linear(view.model, view.space.outputs)
         and all(head(view.model).weight in reply.update for reply in view.of_target()),
     )  # fmt: skip
+
+
+def needs_of_head(at: At) -> tuple[Need, ...]:
+    """Return what every attack on the last layer needs."""
+    return (any_update(), classification(), known_examples(at), linear_head())
 
 
 def head_bias(instead: str) -> Need:
@@ -244,7 +249,7 @@ class HeadStatistics(Attack):
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer."""
-        return (any_update(), classification(), known_examples(self.at), linear_head())
+        return needs_of_head(self.at)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return prediction, activation and its error, of the model sent or of the one returned."""
@@ -256,12 +261,7 @@ class HeadStatistics(Attack):
         # From the root, so that both models of the round get the same dummies.
         generator = fork(context.root, "dummies of labels", self.samples)
         measured = statistics(view.model, params, buffers, blank, self.samples, generator)
-        tensors = {
-            "prediction": measured.prediction.to(like.dtype),
-            "activation": measured.activation.to(like.dtype),
-            "error": measured.error.to(like.dtype),
-        }
-        return Evidence(kind="labels", tensors=tensors)
+        return Evidence(kind="labels", tensors=each(lambda value: value.to(like.dtype), vars(measured)))
 
 
 def statistics_of(
@@ -269,11 +269,7 @@ def statistics_of(
 ) -> DummyStatistics:
     """Return the statistics of the model sent or returned, computed once for all label attacks on this view."""
     tensors = context.run(HeadStatistics(place=place, samples=samples, at=at), view).tensors
-    return DummyStatistics(
-        prediction=tensors["prediction"].double(),
-        activation=tensors["activation"].double(),
-        error=tensors["error"].double(),
-    )
+    return DummyStatistics(**each(Tensor.double, tensors))
 
 
 def statistics(
@@ -303,23 +299,6 @@ def statistics(
 # The formula that the label attacks of Geng et al. 2021 and Dimitrov et al. 2022 share: counts = N (p - G / O)
 
 Source = Literal["rows", "bias"]
-
-
-def estimate(
-    view: View, context: Context, places: Callable[[int], Sequence[float]], *, samples: int, source: Source, at: At
-) -> Evidence:
-    """Return counts by the formula, averaged over positions in the round.
-
-    `places` gives these positions from the number of local steps; 0 is the start of the round, 1 its end.
-    """
-    gradient = head_gradient(view, at)
-    along = places(gradient.steps)
-    start = statistics_of(context, view, "start", samples, at)
-    end = statistics_of(context, view, "end", samples, at) if any(along) else start
-    raw = raw_counts(gradient, start, end, along, source)
-    facts = {"source": source, "steps": gradient.steps, "round": observation_at(view, at).round,
-             "examples": gradient.examples, "activation": [float(start.activation), float(end.activation)]}  # fmt: skip
-    return evidence_of(raw, gradient.examples, facts, _doubt(gradient, start, end, source))
 
 
 def raw_counts(
@@ -360,6 +339,10 @@ class LabelAttack(Attack):
 
     at: At = setting("first", WHICH_UPDATE)
 
+    def needs(self) -> tuple[Need, ...]:
+        """List an update with a linear last layer trained with cross-entropy, and its number of examples."""
+        return needs_of_head(self.at)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CountsByFormula(LabelAttack):
@@ -372,7 +355,7 @@ class CountsByFormula(LabelAttack):
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer, its recipe and number of examples; for the bias form a bias."""
-        needs = (any_update(), classification(), known_examples(self.at), linear_head(), known_steps(self.at))
+        needs = (*needs_of_head(self.at), known_steps(self.at))
         return (*needs, head_bias('source = "rows"')) if self.source == "bias" else needs
 
     @abstractmethod
@@ -381,5 +364,13 @@ class CountsByFormula(LabelAttack):
 
     @final
     def attack(self, view: View, context: Context) -> Evidence:
-        """Return the counts by the formula at these positions."""
-        return estimate(view, context, self.places, samples=self.samples, source=self.source, at=self.at)
+        """Return the counts by the formula, averaged over these positions."""
+        gradient = head_gradient(view, self.at)
+        along = self.places(gradient.steps)
+        start = statistics_of(context, view, "start", self.samples, self.at)
+        end = statistics_of(context, view, "end", self.samples, self.at) if any(along) else start
+        raw = raw_counts(gradient, start, end, along, self.source)
+        activation = [float(start.activation), float(end.activation)]
+        facts = {"source": self.source, "steps": gradient.steps, "round": observation_at(view, self.at).round,
+                 "examples": gradient.examples, "activation": activation}  # fmt: skip
+        return evidence_of(raw, gradient.examples, facts, _doubt(gradient, start, end, self.source))

@@ -35,8 +35,7 @@ from torch import Tensor
 from fedxray.adversary.view import Exchange, View
 from fedxray.attacks.base import Context, Need, granted, line_to_the_client, single_replies
 from fedxray.attacks.evidence import Evidence, of_model
-from fedxray.attacks.local_model.baselines import step_size
-from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned, step_of
+from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned, step_of, step_size
 from fedxray.federation.tamper import Tamper
 from fedxray.optim import MOST_RATE, Adam, Constant, Method, RiseAndFall, Sgd
 from fedxray.params import Params, add, dot, flatten, is_finite, norm, scaled, subtract
@@ -65,39 +64,13 @@ class ActiveDescent:
     def after(self, update: Params) -> ActiveDescent:
         """Return the state after a reply; the pseudo-gradient is sent minus returned, or the gradient itself."""
         point, memory = self.method.move(self.point, scaled(update, -1.0), self.memory, self.steps)
-        return replace(
-            self,
-            point=point,
-            memory=memory,
-            sizes=(*self.sizes, float(norm(update))),
-            returned=add(self.point, update, self.rate),
-        )
+        sizes, answer = (*self.sizes, float(norm(update))), add(self.point, update, self.rate)
+        return replace(self, point=point, memory=memory, sizes=sizes, returned=answer)
 
 
 def walk_from(point: dict[str, Tensor], method: Method, rate: float = 1.0) -> ActiveDescent:
     """Return a descent that has not moved yet."""
     return ActiveDescent(method=method, point=point, memory=method.fresh(point), rate=rate)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steer:
-    """A tamper that sends the current point of a descent and moves it by every reply."""
-
-    begin: ActiveDescent
-
-    def start(self) -> ActiveDescent:
-        """Return the initial state."""
-        return self.begin
-
-    def send(
-        self, state: ActiveDescent, round: int, client: int, broadcast: Params
-    ) -> tuple[dict[str, Tensor], ActiveDescent]:
-        """Send the current point."""
-        return state.point, state
-
-    def receive(self, state: ActiveDescent, round: int, client: int, update: Params) -> ActiveDescent:
-        """Make one step."""
-        return state.after(update)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +256,7 @@ class LocalModelActive(LocalModelAttack):
         walks = tuple(walk_from(start, method, rate) for method in self._methods(view, context.generator))
         inner = TryThenSteer(
             trials=walks,
-            trial_steps=self._rounds_of_a_trial,
+            trial_steps=min(self.trial_rounds or self.active_rounds, self.active_rounds),
             judge=self._judge(view),
             asked=GAUSS if self.tune == "search" and self.judge == "line" else (),
         )
@@ -293,11 +266,11 @@ class LocalModelActive(LocalModelAttack):
             rounds=spaced_rounds(inner.rounds_of_trials + more, self.every),
             clients=[view.target],
         )
-        return self._evidence(view, spent, inner.rounds_of_trials + more)
-
-    @property
-    def _rounds_of_a_trial(self) -> int:
-        return self.active_rounds if self.trial_rounds is None else min(self.trial_rounds, self.active_rounds)
+        rounds, walk = inner.rounds_of_trials + more, spent.state[1].walk
+        model = walk.point if self.answer == "sent" else walk.returned or walk.point
+        facts = {"lr": walk.method.lr, "betas": list(walk.method.betas), "rounds_of_trials": rounds - walk.steps}
+        not_finite = "the client's model is not finite: lower the learning rate"
+        return _evidence(view, spent, model, rounds, not_finite, **facts)
 
     @property
     def _slowed(self) -> float:
@@ -334,25 +307,19 @@ class LocalModelActive(LocalModelAttack):
             return lambda trial: _finite(trial.walk.sizes[-1])
         return lambda trial: _finite(trial.rise)
 
-    def _evidence(self, view: View, spent: Exchange, rounds: int) -> Evidence:
-        last, walk = last_of(view.of_target()), spent.state[1].walk
-        model: dict[str, Tensor] = walk.point if self.answer == "sent" else walk.returned or walk.point
-        finite, method = is_finite(model), walk.method
-        assert isinstance(method, Adam)
-        return of_model(
-            model,
-            last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
-            status="ok" if finite else "diverged",
-            reason="" if finite else "the client's model is not finite: lower the learning rate",
-            curve=walk.sizes,
-            rounds_spent=rounds,
-            facts={
-                "lr": method.lr,
-                "betas": list(method.betas),
-                "rounds_passed": spent.rounds_spent,
-                "rounds_of_trials": rounds - walk.steps,
-            },
-        )
+
+def _evidence(view: View, spent: Exchange, model: Params, rounds: int, not_finite: str, **facts: Any) -> Evidence:
+    """Return the model at the end of a descent as evidence; `not_finite` is the reason where it has diverged."""
+    last, finite = last_of(view.of_target()), is_finite(model)
+    return of_model(
+        model,
+        last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
+        status="ok" if finite else "diverged",
+        reason="" if finite else not_finite,
+        curve=spent.state[1].walk.sizes,
+        rounds_spent=rounds,
+        facts={"rounds_passed": spent.rounds_spent, **facts},
+    )
 
 
 def _finite(badness: float) -> float:
@@ -374,29 +341,17 @@ class LocalModelSendBack(LocalModelAttack):
     name: ClassVar[str] = "local-model-send-back"
     paper: ClassVar[str] = "diana-2025"
     roles: ClassVar[tuple[str, ...]] = ("active-server",)
+    requires: ClassVar[tuple[Need, ...]] = (single_replies(), line_to_the_client(), step_size())
     small: ClassVar[Mapping[str, Any]] = {"active_rounds": 5}
 
     active_rounds: int = setting(50, "Rounds in which the client is sent its own model back.", least=1)
     every: int = setting(1, EVERY, least=1)
 
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, a channel to it, and its learning rate where it sends gradients."""
-        return (single_replies(), line_to_the_client(), step_size())
-
     def attack(self, view: View, context: Context) -> Evidence:
         """Send every returned model back."""
-        last, spent = last_of(view.of_target()), isolate(view, self.active_rounds, self.every)
-        walk: ActiveDescent = spent.state[1]
-        finite = is_finite(walk.point)
-        return of_model(
-            walk.point,
-            last_of(spent.observations).buffers_after or last.buffers_after or last.buffers,
-            status="ok" if finite else "diverged",
-            reason="" if finite else "the client's model is not finite",
-            curve=walk.sizes,
-            rounds_spent=walk.steps,
-            facts={"rounds_passed": spent.rounds_spent},
-        )
+        spent = isolate(view, self.active_rounds, self.every)
+        walk: ActiveDescent = spent.state[1].walk
+        return _evidence(view, spent, walk.point, walk.steps, "the client's model is not finite")
 
 
 def isolate(view: View, steps: int, every: int = 1) -> Exchange:
@@ -405,5 +360,7 @@ def isolate(view: View, steps: int, every: int = 1) -> Exchange:
     last = last_of(view.of_target())
     rate = step_of(view, last)
     method = Sgd(steps=steps, lr=rate)  # sent - (sent - returned) is what was returned
-    tamper = Spaced(inner=Steer(begin=walk_from(returned(view, last), method, rate)), every=every)
+    walk = walk_from(returned(view, last), method, rate)
+    inner = TryThenSteer(trials=(walk,), trial_steps=steps, judge=lambda trial: 0.0)  # nothing to choose
+    tamper = Spaced(inner=inner, every=every)
     return view.channel(tamper, rounds=spaced_rounds(steps, every), clients=[view.target])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import EVERYONE, Context, Need, global_models, granted, single_replies
+from fedxray.attacks.base import EVERYONE, Context, Need, global_models, granted
 from fedxray.attacks.evidence import Evidence, of_model
 from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned
 from fedxray.data.dataset import Records
@@ -35,12 +35,9 @@ class GlobalModel(LocalModelAttack):
     name: ClassVar[str] = "global-model"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ()
+    requires: ClassVar[tuple[Need, ...]] = (global_models(),)
     reads: ClassVar[tuple[str, ...] | None] = ()
     controls: ClassVar[tuple[str, ...]] = ()
-
-    def needs(self) -> tuple[Need, ...]:
-        """List a global model."""
-        return (global_models(),)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the global model of the latest round."""
@@ -55,23 +52,10 @@ class LastReturned(LocalModelAttack):
     name: ClassVar[str] = "last-returned"
     paper: ClassVar[str] = "driouich-2022"
 
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, and the learning rate where it sends gradients."""
-        return (single_replies(), step_size())
-
     def attack(self, view: View, context: Context) -> Evidence:
         """Return start plus update of the last observation."""
         last = last_of(view.of_target())
         return of_model(returned(view, last), last.buffers_after or last.buffers, facts={"round": last.round})
-
-
-def step_size() -> Need:
-    """Return the need of the learning rate, where a client sends gradients."""
-    return Need(
-        what="the learning rate, since the client sends a gradient",
-        given_by='grants = ["recipe"]',
-        met=lambda view: view.grants.recipe is not None or all(reply.kind == "weights" for reply in view.of_target()),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +68,6 @@ class LocalModelExtrapolate(LocalModelAttack):
         1.0, "Number of mean updates by which the last returned model is moved on; 0 is `last-returned`."
     )
     over: int = setting(10, "Number of the latest updates in that mean.", least=1)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, and the learning rate where it sends gradients."""
-        return (single_replies(), step_size())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Move the last model along the mean of the latest updates."""
@@ -107,6 +87,7 @@ class LocalModelOracle(LocalModelAttack):
     paper: ClassVar[str] = "diana-2025"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("oracle-records",)
+    requires: ClassVar[tuple[Need, ...]] = (granted("oracle-records"), global_models())
     reads: ClassVar[tuple[str, ...] | None] = ("oracle-records",)
     controls: ClassVar[tuple[str, ...]] = ()
     small: ClassVar[Mapping[str, Any]] = {"steps": 60, "rates": (0.01,)}
@@ -116,10 +97,6 @@ class LocalModelOracle(LocalModelAttack):
         (0.01, 0.1, 1.0, 10.0), "Learning rates to choose from.", above=0, most=MOST_RATE, fewest=1
     )
     betas: tuple[float, float] = setting((0.9, 0.999), "Decay rates of the two moments of Adam.", least=0, below=1)
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the client's records, and a model to start from."""
-        return (granted("oracle-records"), global_models())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the iterate of Adam with the lowest training loss."""
@@ -138,11 +115,5 @@ class LocalModelOracle(LocalModelAttack):
             report=context.report,
         )
         end = alone.outcome
-        return of_model(
-            end.best,
-            alone.buffers,
-            status=end.status,
-            reason=end.reason,
-            curve=end.curve,
-            facts={"loss": end.best_loss, "lr": alone.rate},
-        )
+        facts = {"loss": end.best_loss, "lr": alone.rate}
+        return of_model(end.best, alone.buffers, status=end.status, reason=end.reason, curve=end.curve, facts=facts)

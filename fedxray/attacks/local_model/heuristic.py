@@ -7,8 +7,8 @@ predicted change again and again, as its authors' later code does. Both start fr
 Where we differ: models and changes are centred and scaled by one number each, so that Eq. 7 is the paper's up to a
 factor; both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which the paper
 leaves open. A hundred messages leave most directions of a large model undetermined; `restrict = "span"` therefore seeks
-among the affine combinations of the models that were sent. One setting serves all clients; the paper's, chosen client
-by client (Tables 5 to 8), are in `paper_settings`.
+among the affine combinations of the models that were sent. One setting serves all clients;
+the paper has others client by client (Tables 5 to 8) and does not state how they were chosen.
 
 The network is kept in coordinates: a regressor from all parameters to all parameters has a first layer
 [units, parameters] and a last layer [parameters, units]. On n messages only its action between two spaces of at most
@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import Context, Need, single_replies
+from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence, of_model
-from fedxray.attacks.local_model.baselines import step_size
 from fedxray.attacks.local_model.messages import (
     LocalModelAttack,
     Messages,
@@ -39,50 +38,11 @@ from fedxray.attacks.local_model.messages import (
     returned,
     step_of,
 )
-from fedxray.errors import BadInput, unknown_name
 from fedxray.optim import MOST_RATE, Adam, Method, Outcome, Sgd, minimise
 from fedxray.params import flatten
 from fedxray.progress import Report
 from fedxray.seeds import fork, normal_like, uniform_like
 from fedxray.settings import setting
-
-# Settings that Driouich et al. give client by client (Tables 5 to 8). The paper does not state how they were chosen. If
-# by the similarity to the client's own model, no attacker could have chosen them, so a result with them shows the
-# attack at its best and should say so. It also leaves out how long the regressor was trained, and both optimisers.
-
-CLIENTS = 10
-_SETTINGS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "flights": {
-        "hidden": ((64, 64),) * 10,
-        "fit_lr": (1e-5, 1e-5, 1e-5, 1e-6, 1e-5, 1e-5, 1e-5, 1e-5, 1e-4, 1e-6),
-        "steps": (10_000, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000, 7_000, 10_000, 6_000),
-        "lr": (1e-3, 1e-2, 1e-3, 1e-3, 1e-2, 1e-2, 1e-2, 5e-3, 1e-3, 1e-3),
-    },
-    "adult": {
-        "hidden": ((16, 16),) * 2 + ((32, 32),) * 5 + ((16, 16),) * 3,
-        "fit_lr": (1e-3, 1e-3, 1e-5, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4),
-        "steps": (1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 100, 1_000, 1_000, 1_000),
-        "lr": (0.1, 0.01, 0.1, 0.1, 0.01, 0.1, 0.01, 0.1, 0.1, 0.1),
-    },
-    "leaf-synthetic": {
-        "hidden": ((32, 32),) * 10,
-        "fit_lr": (1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4),
-        "steps": (5_000,) * 10,
-        "lr": (1e-2,) * 10,
-    },
-    "att-faces": {"hidden": ((64, 64),) * 10, "fit_lr": (1e-4,) * 10, "steps": (10_000,) * 10, "lr": (1e-3,) * 10},
-}
-
-
-def paper_settings(dataset: str, client: int) -> dict[str, Any]:
-    """Return the paper's settings for one of its ten clients, as fields of the attack."""
-    if dataset not in _SETTINGS:
-        raise unknown_name("dataset", dataset, _SETTINGS)
-    if not 0 <= client < CLIENTS:
-        expected, remedy = f"a client from 0 to {CLIENTS - 1}", "The paper has ten clients."
-        raise BadInput("client", expected=expected, got=client, remedy=remedy)
-    return {name: values[client] for name, values in _SETTINGS[dataset].items()}
-
 
 # A client's update as a network between the span of the models it was sent and the span of its changes
 
@@ -121,13 +81,7 @@ def span_of(vectors: Tensor, rounding: float) -> Span:
 
 
 def fit_update_map(
-    seen: Messages,
-    hidden: tuple[int, ...],
-    method: Method,
-    generator: torch.Generator,
-    report: Report,
-    *,
-    outside: bool,
+    seen: Messages, hidden: tuple[int, ...], method: Method, generator: torch.Generator, report: Report, outside: bool
 ) -> UpdateMap:
     """Fit the regressor of the changes on the models sent by the mean squared error over the messages (Eq. 7)."""
     models, changes = span_of(seen.starts, seen.rounding), span_of(seen.updates, seen.rounding)
@@ -214,10 +168,6 @@ class LocalModelHeuristic(LocalModelAttack):
         most=MOST_RATE,
     )
 
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, and the learning rate where it sends gradients."""
-        return (single_replies(), step_size())
-
     def attack(self, view: View, context: Context) -> Evidence:
         """Solve Eq. 7, then Eq. 8."""
         seen, last = messages_of_target(view), last_of(view.of_target())
@@ -242,20 +192,15 @@ class LocalModelHeuristic(LocalModelAttack):
     ) -> Evidence:
         worst = next((stage for stage in (learned.fit, end) if stage.status != "ok"), end)
         model = ground.origin + ground.directions @ end.best["place"] * learned.models.size
-        return of_model(
-            seen.model(model),
-            buffers,
-            status=worst.status,
-            reason=worst.reason,
-            curve=end.curve,
-            facts={
-                "messages": len(seen.starts),
-                "directions": learned.models.basis.shape[1],
-                "unexplained": learned.fit.best_loss,  # share of the variance of the changes
-                "predicted_change": end.best_loss,  # relative to the mean squared change
-                "moved": float(end.best["place"].norm()),  # in spreads of the models sent
-            },
-        )
+        facts = {
+            "messages": len(seen.starts),
+            "directions": learned.models.basis.shape[1],
+            "unexplained": learned.fit.best_loss,  # share of the variance of the changes
+            "predicted_change": end.best_loss,  # relative to the mean squared change
+            "moved": float(end.best["place"].norm()),  # in spreads of the models sent
+        }
+        ended = {"status": worst.status, "reason": worst.reason, "curve": end.curve}
+        return of_model(seen.model(model), buffers, facts=facts, **ended)
 
 
 @dataclass(frozen=True, kw_only=True)

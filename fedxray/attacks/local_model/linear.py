@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context, Need, single_replies
-from fedxray.attacks.evidence import Evidence, of_model
+from fedxray.attacks.evidence import Evidence, Status, of_model
 from fedxray.attacks.local_model.messages import (
     LocalModelAttack,
     Messages,
@@ -89,18 +89,20 @@ def undetermined(fit: AffineFit, messages: int, parameters: int) -> str:
     return ""
 
 
+class LeastSquares(LocalModelAttack):
+    """Base of both directions of the regression."""
+
+    grants: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...] | None] = ()
+    requires: ClassVar[tuple[Need, ...]] = (single_replies(), least_squares_model())
+
+
 @dataclass(frozen=True, kw_only=True)
-class LocalModelLinear(LocalModelAttack):
+class LocalModelLinear(LeastSquares):
     """The intercept of the regression of the models sent on the changes made."""
 
     name: ClassVar[str] = "local-model-linear"
     paper: ClassVar[str] = "diana-2025"
-    grants: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[str, ...] | None] = ()
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, about a least squares model."""
-        return (single_replies(), least_squares_model())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run lines 1 to 4 of Alg. 2."""
@@ -111,17 +113,11 @@ class LocalModelLinear(LocalModelAttack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalModelLinearForward(LocalModelAttack):
+class LocalModelLinearForward(LeastSquares):
     """The model that the fitted update map leaves unchanged."""
 
     name: ClassVar[str] = "local-model-linear-forward"
     paper: ClassVar[str] = "driouich-2022"
-    grants: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[str, ...] | None] = ()
-
-    def needs(self) -> tuple[Need, ...]:
-        """List the target's own replies, about a least squares model."""
-        return (single_replies(), least_squares_model())
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Solve Eq. 31, then theta* = W^-1 v."""
@@ -140,20 +136,12 @@ def _evidence(
 ) -> Evidence:
     """Return a model [parameters] as evidence, with the conditioning of the fit it comes from."""
     messages, parameters = seen.starts.shape
+    conditioning = {"rank": fit.rank, "condition": fit.condition, "residual": fit.residual}
+    status: Status = "undetermined" if reason else "ok"
     return of_model(
-        seen.model(model),
-        last_of(view.of_target()).buffers,
-        status="undetermined" if reason else "ok",
-        reason=reason,
-        facts={
-            "messages": messages,
-            "parameters": parameters,
-            "rank": fit.rank,
-            "condition": fit.condition,
-            "residual": fit.residual,
-            **facts,
-        },
-    )
+        seen.model(model), last_of(view.of_target()).buffers, status=status, reason=reason,
+        facts={"messages": messages, "parameters": parameters, **conditioning, **facts},
+    )  # fmt: skip
 
 
 def fixed_point(fit: AffineFit, around: Tensor) -> tuple[Tensor, int, float | None]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.base import SINGLE_REPLIES, Attack, Need
+from fedxray.attacks.base import SINGLE_REPLIES, Attack, Need, single_replies
 from fedxray.attacks.evidence import Kind
 from fedxray.params import Params, add, each, flatten, parameters_of, subtract, unflatten
 from fedxray.seeds import fork, normal_like
@@ -21,12 +21,22 @@ PROBES = 4  # inputs on which linearity is tested
 LINEAR_TO = 1e-9  # relative deviation from a straight line that still counts as rounding
 
 
+def step_size() -> Need:
+    """Return the need of the learning rate, where a client sends gradients."""
+    return Need(
+        what="the learning rate, since the client sends a gradient",
+        given_by='grants = ["recipe"]',
+        met=lambda view: view.grants.recipe is not None or all(reply.kind == "weights" for reply in view.of_target()),
+    )
+
+
 class LocalModelAttack(Attack):
     """Base of attacks that reconstruct the target client's local model from its own replies."""
 
     kind: ClassVar[Kind] = "model"
     roles: ClassVar[tuple[str, ...]] = SINGLE_REPLIES
     grants: ClassVar[tuple[str, ...]] = ("recipe",)
+    requires: ClassVar[tuple[Need, ...]] = (single_replies(), step_size())
     reads: ClassVar[tuple[str, ...] | None] = ("recipe",)
     floors: ClassVar[tuple[str, ...]] = ("other-optimum",)
     controls: ClassVar[tuple[str, ...]] = ("other-client", "global-model")

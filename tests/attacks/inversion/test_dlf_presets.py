@@ -58,7 +58,7 @@ def test_every_number_of_a_preset_reaches_the_attack(place: int, name: str) -> N
     assert method.lr == expected["learning_rate"] and method.steps == 400
     every = int(str(expected["decay_every"]))
     assert method.decay.factor(3 * every, 400) == pytest.approx(PRESETS[name].decay ** 3)
-    assert asdict(numbers) == {key: expected[key] for key in ("match_weight", "total_variation", "clip")}
+    assert asdict(numbers) == asdict(PRESETS[name])
     assert prior_of(attack) == (expected["prior"], printed(place)[str(expected["prior"])])
     for prior, weight in printed(place).items():
         assert prior_of(replace(attack, prior=prior)) == (prior, weight)

@@ -90,7 +90,7 @@ def test_rows_are_put_together_from_numbers_and_mixed_codes() -> None:
     torch.testing.assert_close(
         parameters.rows(point), torch.tensor([[0.25 * -0.5 + 0.75 * 2.0, -1.0, 1.5, 0.5, -0.25]])
     )
-    assert parameters.decided(point).tolist() == [[2.0, -1.0, 1.5, 0.5, -0.25]]
+    assert parameters.rows(parameters.sure(point)).tolist() == [[2.0, -1.0, 1.5, 0.5, -0.25]]
 
 
 def test_numbers_stay_in_their_range_and_scores_are_free() -> None:

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, View
-from fedxray.attacks.local_model.heuristic import (
-    LocalModelHeuristic,
-    UpdateMap,
-    fit_update_map,
-    make_ground,
-    paper_settings,
-    span_of,
-)
+from fedxray.attacks.local_model.heuristic import LocalModelHeuristic, UpdateMap, fit_update_map, make_ground, span_of
 from fedxray.attacks.local_model.linear import LocalModelLinearForward
 from fedxray.attacks.local_model.messages import messages_of_target
 from fedxray.data.dataset import Space
@@ -175,18 +168,6 @@ def test_undetermined_when_all_messages_are_about_one_model(messages: int) -> No
     assert evidence.status == "undetermined" and "same model" in evidence.reason
     last = first.start["weight"] + first.update["weight"]
     assert torch.allclose(evidence.tensors["param:weight"], last)
-
-
-def test_the_paper_s_settings_are_settings() -> None:
-    for dataset in ("flights", "adult", "leaf-synthetic", "att-faces"):
-        for client in range(10):
-            LocalModelHeuristic(**paper_settings(dataset, client))
-    assert paper_settings("adult", 2) == {"hidden": (32, 32), "fit_lr": 1e-5, "steps": 1000, "lr": 0.1}
-    assert paper_settings("flights", 9) == {"hidden": (64, 64), "fit_lr": 1e-6, "steps": 6000, "lr": 1e-3}
-    with pytest.raises(BadInput, match="client"):
-        paper_settings("adult", 10)
-    with pytest.raises(BadInput, match="dataset"):
-        paper_settings("mnist", 0)
 
 
 def test_refuses_impossible_layers() -> None:
