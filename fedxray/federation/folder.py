@@ -136,33 +136,14 @@ def _dtype_name(name: str, dtype: str) -> Any:
 
 def message_form(message: Message) -> dict[str, Any]:
     """A message as plain values; default values are left out."""
-    form = MessageForm(
-        what=message.what,
-        round=message.round,
-        client=message.client,
-        parts=message.parts,
-        kind=message.kind,
-        examples=message.examples,
-        contributors=list(message.contributors),
-        readers=sorted(message.readers),
-        tampered=message.tampered,
-    )
-    return form.model_dump(exclude_defaults=True)
+    plain = {**vars(message), "contributors": list(message.contributors), "readers": sorted(message.readers)}
+    return MessageForm(**plain).model_dump(exclude_defaults=True)
 
 
 def message_of(form: MessageForm) -> Message:
     """The message of a checked form."""
-    return Message(
-        what=form.what,
-        round=form.round,
-        client=form.client,
-        parts=form.parts,
-        kind=form.kind,
-        examples=form.examples,
-        contributors=tuple(form.contributors),
-        readers=frozenset(form.readers),
-        tampered=form.tampered,
-    )
+    lists = {"contributors": tuple(form.contributors), "readers": frozenset(form.readers)}
+    return Message(**{**vars(form), **lists})
 
 
 def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> Damaged:

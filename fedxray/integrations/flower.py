@@ -250,30 +250,15 @@ def read_reply(sent: SentMessage, reply: Message, name: str | None) -> Reply | N
     return None if arrays is None else Reply(arrays=arrays, examples=examples_of(reply.content))
 
 
-def to_recorded(
-    sent: SentMessage,
-    answer: Reply | None,
-    *,
-    partition: int | None = None,
-    inside: Names | None = None,
-    outside: Names | None = None,
-    secure: bool = False,
-) -> Said:
-    """Return a message in the form of the recording; arrays are unpacked here, on the writer's thread."""
-    return Said(
-        what=sent.what,
-        node=sent.node,
-        run=sent.run,
-        round=sent.round,
-        sent=to_numpy(sent.arrays),
-        reply=None if answer is None else to_numpy(answer.arrays),
-        examples=None if answer is None else answer.examples,
-        config=sent.config,
-        partition=partition,
-        inside=inside,
-        outside=outside,
-        secure=secure,
-    )
+def to_recorded(sent: SentMessage, answer: Reply | None, **position: Any) -> Said:
+    """Return a message in the form of the recording; arrays are unpacked here, on the writer's thread.
+
+    `position` is what the side knows about itself: partition, mods inside and outside, secure aggregation.
+    """
+    facts = {name: value for name, value in vars(sent).items() if name != "arrays"}
+    if answer is not None:
+        facts |= {"reply": to_numpy(answer.arrays), "examples": answer.examples}
+    return Said(sent=to_numpy(sent.arrays), **facts, **position)
 
 
 # The parts of Flower's messages, read without importing flwr

@@ -23,28 +23,6 @@ RESTORED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
-    """One line of a table of results."""
-
-    metric: str
-    defence: str
-    aware: str
-    score: str
-    score_spread: str
-    floor: str
-    over: str  # which floor it is
-    gain: str
-    gain_spread: str
-    controls: tuple[tuple[str, str, str], ...]  # name, mean, gain over it with interval
-    ceiling: str | None
-    level: str | None
-    size: str  # number of client-runs, or of records in a recording
-    worst: tuple[str, str] | None
-    verdict: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Chart:
     """A chart with its heading."""
 
@@ -65,7 +43,7 @@ class AttackSection:
     about: str | None
     verdict: str
     charts: tuple[Chart, ...]
-    measures: tuple[Measure, ...]
+    measures: tuple[dict[str, Any], ...]  # lines of the table
 
 
 def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
@@ -140,26 +118,28 @@ def chart_line(row: Row) -> ChartLine:
     )
 
 
-def _measure(row: Row) -> Measure:
+def _measure(row: Row) -> dict[str, Any]:
+    """Return one line of a table of results."""
     metric = row["metric"]
-    return Measure(
-        metric=metric or "–",
-        defence=words.defence_words(row["defence"]),
-        aware=words.aware_words(row),
-        score=units.value(row["mean"], metric),
-        score_spread=units.between(row["mean_low"], row["mean_high"], metric),
-        floor=units.value(row["floor"], metric),
-        over=words.floor_words(row["over"]),
-        gain=units.value(row["difference"], metric, sign=True),
-        gain_spread=units.between(row["low"], row["high"], metric, sign=True),
-        controls=tuple(_control(name, control, metric) for name, control in row["controls"].items()),
-        ceiling=None if row["ceiling"] is None else units.value(row["ceiling"], metric),
-        level=words.LEVELS.get(row["kind"] or ""),
-        size=words.count(row["n"], row["unit"]),
-        worst=worst_words(row),
-        verdict=row["verdict"],
-        reason=reason_words(row),
-    )
+    return {
+        "metric": metric or "–",
+        "defence": words.defence_words(row["defence"]),
+        "aware": words.aware_words(row),
+        "score": units.value(row["mean"], metric),
+        "score_spread": units.between(row["mean_low"], row["mean_high"], metric),
+        "floor": units.value(row["floor"], metric),
+        "over": words.floor_words(row["over"]),
+        "gain": units.value(row["difference"], metric, sign=True),
+        "gain_spread": units.between(row["low"], row["high"], metric, sign=True),
+        # name, mean, gain over it with interval
+        "controls": [_control(name, control, metric) for name, control in row["controls"].items()],
+        "ceiling": None if row["ceiling"] is None else units.value(row["ceiling"], metric),
+        "level": words.LEVELS.get(row["kind"] or ""),
+        "size": words.count(row["n"], row["unit"]),  # number of client-runs, or of records in a recording
+        "worst": worst_words(row),
+        "verdict": row["verdict"],
+        "reason": reason_words(row),
+    }
 
 
 def _control(name: str, control: Row, metric: str | None) -> tuple[str, str, str]:
@@ -175,26 +155,13 @@ MOST_POINTS = len(ascii_uppercase)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TradeoffLine:
-    """One defence in the table beside a scatter chart."""
-
-    mark: str
-    defence: str
-    aware: str
-    utility: str
-    gain: str
-    epsilon: str | None
-    frontier: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tradeoff:
     """One attack in one role: its scatter chart, and the same as a table."""
 
     title: str
     measure: str  # of utility, and whether more or less is better
     drawing: Drawing
-    lines: tuple[TradeoffLine, ...]
+    lines: tuple[dict[str, Any], ...]  # one defence each
     more: int  # defences beyond those shown
 
 
@@ -286,18 +253,19 @@ def not_negative(number: float | None) -> float | None:
     return None if number is None else max(number, 0.0)
 
 
-def _line(point: Point, row: Row, utility: Row) -> TradeoffLine:
+def _line(point: Point, row: Row, utility: Row) -> dict[str, Any]:
+    """Return one defence in the table beside a scatter chart."""
     metric = row["metric"]
     gain = units.value(row["difference"], metric, sign=True)
     spread = units.between(row["low"], row["high"], metric, sign=True)
     amount = units.value(utility["value"], utility["metric"])
     range_of = units.between(not_negative(utility["low"]), utility["high"], utility["metric"])
-    return TradeoffLine(
-        mark=point.mark[0],
-        defence=point.label,
-        aware=words.aware_words(row),
-        utility=f"{amount} ({range_of})",
-        gain=f"{gain} ({spread})",
-        epsilon=None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
-        frontier=point.frontier,
-    )
+    return {
+        "mark": point.mark[0],
+        "defence": point.label,
+        "aware": words.aware_words(row),
+        "utility": f"{amount} ({range_of})",
+        "gain": f"{gain} ({spread})",
+        "epsilon": None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
+        "frontier": point.frontier,
+    }

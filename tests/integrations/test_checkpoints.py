@@ -397,7 +397,7 @@ def test_from_the_command_line(
     assert (
         "checkpoints side, 1 messages" in message and "node checkpoints 1 rounds (0), 1 replies, 5 examples" in message
     )
-    assert "told        epochs, batch_size, learning_rate, momentum" in message
+    assert "sent along  epochs, batch_size, learning_rate, momentum" in message
     assert "arrays      4, 11 numbers in all" in message and "0.weight [2, 3] float32" in message
     assert command(monkeypatch, "import", "show", "nowhere") == 2
     for round in (2, 3):
