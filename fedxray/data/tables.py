@@ -124,6 +124,7 @@ def acs_income(
     raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if drawn_occupations:
         raw["OCCP"] = _drawn(raw, drawn_occupations)
+    owner = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part["AGEP"]) for part in parts])
     classification = "PINCP" not in raw
     groups = [name for name in (*INCOME_GROUPS, "INDP") if name in raw]
     for name in (*INCOME_NUMBERS, *(() if classification else ("PINCP",))):
@@ -140,7 +141,7 @@ def acs_income(
         sensitive=sensitive,
         unscaled=[name for name in groups if name != "SEX"],
         scale_target=bool(scale_target),
-        owner=_owner(parts) if state == "all" else None,
+        owner=owner if state == "all" else None,
         owners=tuple(names) if state == "all" else (),
         note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out."
         + (f" The {drawn_occupations} occupations are drawn at random." if drawn_occupations else ""),
@@ -167,10 +168,6 @@ def states_in_dollars() -> list[str]:
             if re.fullmatch(r"acsincome_2018_[a-z]{2}\.csv(\.gz)?", file.name) and _has_dollars(file):
                 states.add(file.name[len("acsincome_2018_") :][:2].upper())
     return sorted(states)
-
-
-def _owner(parts: list[dict[str, NDArray[Any]]]) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(parts), dtype=np.int64), [len(part["AGEP"]) for part in parts])
 
 
 def _has_dollars(file: Path) -> bool:

@@ -212,7 +212,6 @@ def _names_in(folder: Path) -> str:
 #
 # Sizes are checked before memory is allocated: a tensor with one stored number may claim any size.
 
-
 INSIDE = ("state_dict", "model_state_dict", "model")  # keys of a saved dictionary that may hold the weights
 WRAPPED = "module."  # prefix of every name by DataParallel
 UNNAMED = "arr_"  # prefix of every position by numpy.savez
@@ -357,7 +356,6 @@ def _bad_tensor(path: Path, name: str, expected: str, got: object, remedy: str) 
 # twice, take an hour to be hashed as a name. So the instructions are followed here on a stack of sizes in place of
 # values, where every object that is held twice counts twice.
 
-
 MOST_BYTES = 4 * 1024**2  # of instructions; a tensor needs about 150
 MOST_PARTS = 1000  # of a tuple with everything that it holds
 MOST_LONG = 2**64
@@ -428,18 +426,14 @@ def _follow(stream: IO[bytes]) -> None:
 def _pop(stack: list[StackItem], instruction: pickletools.OpcodeInfo) -> list[StackItem]:
     """Pop the arguments of an instruction from the stack, the lowest first, without a mark."""
     before = instruction.stack_before
-    if pickletools.markobject not in before:
-        count = len(before)
-        if count > len(stack):
-            raise ValueError("an empty stack")
-        arguments = stack[len(stack) - count :]
-        del stack[len(stack) - count :]
-        return arguments
-    mark = max(index for index, (_, origin) in enumerate(stack) if origin == MARK)
-    start = mark - before.index(pickletools.markobject)
+    end, count = len(stack), len(before)
+    if pickletools.markobject in before:
+        end = max(index for index, (_, origin) in enumerate(stack) if origin == MARK)
+        count = before.index(pickletools.markobject)
+    start = end - count
     if start < 0:
         raise ValueError("an empty stack")
-    arguments = stack[start:mark] + stack[mark + 1 :]
+    arguments = stack[start:end] + stack[end + 1 :]
     del stack[start:]
     return arguments
 

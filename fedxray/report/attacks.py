@@ -196,8 +196,9 @@ def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> T
         return None
     shown = list(strongest)[:MOST_POINTS]
     metric = utilities[shown[0]]["metric"]
+    sign = -1.0 if UTILITY[metric] else 1.0  # so that more is better
     on_frontier = frontier(
-        [(_better(utilities[label], metric), -float(strongest[label]["difference"])) for label in shown]
+        [(sign * utilities[label]["value"], -float(strongest[label]["difference"])) for label in shown]
     )
     points = [
         _point(mark, strongest[label], utilities[label], best)
@@ -229,11 +230,6 @@ def frontier(values: Sequence[tuple[float, ...]]) -> list[bool]:
         )
         for point in values
     ]
-
-
-def _better(row: Row, metric: str) -> float:
-    """Return utility as a number where more is better."""
-    return float(-row["value"] if UTILITY[metric] else row["value"])
 
 
 def _point(mark: str, row: Row, utility: Row, best: bool) -> Point:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "common": setup.common_knowledge(document),
         "failures": setup.failures(document),
         "references": setup.references(document),
-        "plan": setup.pretty(document["plan"]),
+        "plan": json.dumps(document["plan"], indent=2, ensure_ascii=False),
         "seeds": list(dict.fromkeys(case["seed"] for case in cases)),
         "versions": document["versions"],
     }

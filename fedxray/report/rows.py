@@ -47,11 +47,8 @@ def attack_facts(document: Mapping[str, Any], label: str) -> Mapping[str, Any]:
 
 def restorer_names(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the restorer behind each label of a restored version."""
-    return {title: name for part in _attacks(document) for title, name in _restored(part).items()}
-
-
-def _attacks(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+    attacks = [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+    return {title: name for part in attacks for title, name in _restored(part).items()}
 
 
 def _restored(part: Mapping[str, Any]) -> dict[str, str]:
@@ -74,14 +71,15 @@ def _restored(part: Mapping[str, Any]) -> dict[str, str]:
 def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Return the rows in order; equal results of attackers who know the defence and who do not become one row."""
     recorded = {name for name, plan in plans_of(document).items() if "transcript" in plan}
+    names = ("attack", "role", "defence", "metric", "aware")
     rows = {
-        (*_key(row), row["aware"]): _of_one_node(row) if plan_of(row) in recorded else row
+        (plan_of(row), *(row[name] for name in names)): _of_one_node(row) if plan_of(row) in recorded else row
         for row in document["summary"]
     }
     shown: list[Row] = []
     for (*key, aware), row in rows.items():
         twin = None if aware is None else rows.get((*key, not aware))
-        if twin is None or not _same(row, twin):
+        if twin is None or {**row, "aware": not aware} != twin:
             shown.append(row)
         elif not aware:
             shown.append({**row, "aware": EITHER})
@@ -93,11 +91,3 @@ def _of_one_node(row: Row) -> Row:
     worst = row["worst"]
     single = worst is not None and worst["record"] is not None
     return {**row, "worst": {**worst, "client": None, "seed": None} if single else None}
-
-
-def _key(row: Row) -> tuple[Any, ...]:
-    return (plan_of(row), *(row[name] for name in ("attack", "role", "defence", "metric")))
-
-
-def _same(row: Row, twin: Row) -> bool:
-    return {**row, "aware": None} == {**twin, "aware": None}
