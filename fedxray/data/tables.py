@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedxray.data.checks import check_size, number, read_bytes, shown, whole_number
 from fedxray.data.dataset import Dataset
-from fedxray.data.encode import make_table, name_owners, number_owners
+from fedxray.data.encode import make_table, owners_of
 from fedxray.data.store import as_columns, folders, locate, read_table, wrong_content
 from fedxray.errors import BadInput, unknown_name
 from fedxray.seeds import fork, permutation
@@ -257,6 +257,7 @@ def flights(*, rows: int = 30_000, sensitive: str | None = "class", scale_target
     for name in ("duration", "days_left", "price"):
         raw[name] = raw[name].astype(np.float64)
     raw.pop(header[0])
+    owner, owners = owners_of(raw["airline"])
     return make_table(
         "flights",
         raw,
@@ -266,8 +267,8 @@ def flights(*, rows: int = 30_000, sensitive: str | None = "class", scale_target
         categorical=("source_city", "departure_time", "stops", "arrival_time", "destination_city", "class"),
         sensitive=sensitive,
         scale_target=scale_target is None or scale_target,
-        owner=number_owners(raw["airline"]),
-        owners=name_owners(raw["airline"]),
+        owner=owner,
+        owners=owners,
         note="Stand-in: Indian flight prices in rupees (public table), not the private prices of the paper.",
     )
 

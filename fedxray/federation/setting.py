@@ -148,6 +148,7 @@ def check_defence(model: nn.Module, hooks: Hooks) -> None:
 # The federation
 
 Recorded = Literal["all", "last"] | str | tuple[int, ...]  # a plan's `record`: which rounds are kept
+IN_TRUTH = ("space", "model", "recipe", "defence", "rounds")  # fields that a truth takes over as they are
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
@@ -186,16 +187,8 @@ class Federation:
     @classmethod
     def of(cls, truth: Truth) -> Federation:
         """Return the federation of a run that was simulated, which can be continued."""
-        return cls(
-            space=truth.space,
-            clients=truth.train,
-            holdout=truth.holdout,
-            public=truth.public,
-            model=truth.model,
-            recipe=truth.recipe,
-            defence=truth.defence,
-            rounds=truth.rounds,
-        )
+        shared: dict[str, Any] = {name: getattr(truth, name) for name in IN_TRUTH}
+        return cls(clients=truth.train, holdout=truth.holdout, public=truth.public, **shared)
 
     def work(self, client: int) -> Work:
         """The facts about a client's work that a defence may use."""
@@ -208,17 +201,12 @@ class Federation:
     def truth(self, seed: int) -> Truth:
         """The truth behind the run of this seed, for disclosure and scoring."""
         empty = Records(self.clients[0].x[:0], self.clients[0].y[:0])
-        return Truth(
-            space=self.space,
-            model=self.model,
-            recipe=self.recipe,
-            defence=self.defence,
-            train=self.clients,
-            holdout=self.holdout or (empty,) * len(self.clients),
-            public=self.public if self.public is not None else empty,
-            seed=seed,
-            rounds=self.rounds,
+        shared: dict[str, Any] = {name: getattr(self, name) for name in IN_TRUTH}
+        holdout, public = (
+            self.holdout or (empty,) * len(self.clients),
+            self.public if self.public is not None else empty,
         )
+        return Truth(train=self.clients, holdout=holdout, public=public, seed=seed, **shared)
 
 
 def in_dtype(federation: Federation, name: str) -> Federation:

@@ -13,7 +13,7 @@ from fedxray.metrics.table import base_metric
 from fedxray.report import words
 from fedxray.report.charts import ChartLine, Drawing, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
-from fedxray.report.rows import Row, attack_facts, plan_of, restorer_names, shown_rows
+from fedxray.report.rows import Row, attack_facts, gain_words, grouped, plan_of, restorer_names, shown_rows
 from fedxray.report.words import reason_words
 
 RESTORED = (
@@ -48,9 +48,7 @@ class AttackSection:
 
 def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     """Return results by attack and role, in the order of the plan."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in shown_rows(document):
-        groups.setdefault((row["attack"], row["role"]), []).append(row)
+    groups = grouped(shown_rows(document), lambda row: (row["attack"], row["role"]))
     columns, restorers = secrets_of(document), restorer_names(document)
     return [
         _section(
@@ -143,10 +141,7 @@ def _measure(row: Row) -> dict[str, Any]:
 
 
 def _control(name: str, control: Row, metric: str | None) -> tuple[str, str, str]:
-    difference = units.value(control["difference"], metric, sign=True)
-    spread = units.between(control["low"], control["high"], metric, sign=True)
-    mean = units.value(control["mean"], metric)
-    return words.SHORT_CONTROLS.get(name, name), mean, f"{difference} ({spread})"
+    return words.SHORT_CONTROLS.get(name, name), units.value(control["mean"], metric), gain_words(control, metric)
 
 
 # Leakage against utility: every defence a point, of its strongest attacker, and the Pareto frontier
@@ -167,10 +162,8 @@ class Tradeoff:
 
 def tradeoffs(document: Mapping[str, Any]) -> list[Tradeoff]:
     """Return a chart for every attack and role with two defences or more, by the attack's first metric."""
-    groups: dict[tuple[str | None, str, str], list[Row]] = {}
-    for row in shown_rows(document):
-        if not row["oracle"] and row["difference"] is not None:
-            groups.setdefault((plan_of(row), row["attack"], row["role"]), []).append(row)
+    rows = [row for row in shown_rows(document) if not row["oracle"] and row["difference"] is not None]
+    groups = grouped(rows, lambda row: (plan_of(row), row["attack"], row["role"]))
     charts = [
         _tradeoff(f"tradeoff-{index}", rows, _utilities(document, plan))
         for index, ((plan, _, _), rows) in enumerate(groups.items())
@@ -251,9 +244,6 @@ def not_negative(number: float | None) -> float | None:
 
 def _line(point: Point, row: Row, utility: Row) -> dict[str, Any]:
     """Return one defence in the table beside a scatter chart."""
-    metric = row["metric"]
-    gain = units.value(row["difference"], metric, sign=True)
-    spread = units.between(row["low"], row["high"], metric, sign=True)
     amount = units.value(utility["value"], utility["metric"])
     range_of = units.between(not_negative(utility["low"]), utility["high"], utility["metric"])
     return {
@@ -261,7 +251,7 @@ def _line(point: Point, row: Row, utility: Row) -> dict[str, Any]:
         "defence": point.label,
         "aware": words.aware_words(row),
         "utility": f"{amount} ({range_of})",
-        "gain": f"{gain} ({spread})",
+        "gain": gain_words(row, row["metric"]),
         "epsilon": None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
         "frontier": point.frontier,
     }

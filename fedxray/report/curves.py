@@ -17,7 +17,7 @@ from fedxray.audit.recorded.describe import recordings_of
 from fedxray.metrics import units
 from fedxray.report import charts, words
 from fedxray.report.charts import Drawing, Inks, bare
-from fedxray.report.rows import plan_of
+from fedxray.report.rows import grouped, plan_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -496,11 +496,7 @@ def _mark_best(axes: Axes, case: Sequence[TrialPoint], setting: str, inks: Inks)
 
 
 def _groups(document: Mapping[str, Any], wanted: Callable[[Case], bool]) -> dict[str, list[Case]]:
-    groups: dict[str, list[Case]] = {}
-    for case in document["cases"]:
-        if wanted(case):
-            groups.setdefault(_title(case), []).append(case)
-    return groups
+    return grouped(filter(wanted, document["cases"]), _title)
 
 
 def _title(case: Case) -> str:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.restoring import restored_title
+from fedxray.metrics import units
 
 Row = Mapping[str, Any]
 Plan = Mapping[str, Any]
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 EITHER = "either"  # in place of true or false, where both attackers have the same result
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items with equal keys together, in the order in which they come first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def gain_words(row: Row, metric: str | None) -> str:
+    """Return the gain of a row, or over one of its controls, with its interval."""
+    gain = units.value(row["difference"], metric, sign=True)
+    return f"{gain} ({units.between(row['low'], row['high'], metric, sign=True)})"
 
 
 def plan_of(row: Row) -> str | None:

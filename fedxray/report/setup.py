@@ -11,7 +11,7 @@ from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report import overview, words
 from fedxray.report.attacks import not_negative
-from fedxray.report.rows import attack_facts, plan_of, table
+from fedxray.report.rows import attack_facts, grouped, plan_of, table
 
 MOST_NAMED = 12  # failed cases that are listed by id
 
@@ -230,11 +230,9 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
 
 def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return cases that failed or were cut off, grouped by attack, role, defence, status and reason."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for case in document["cases"]:
-        if case["status"] != "ok":
-            key = (case["attack"], case["role"], case["defence"], case["status"], case["reason"])
-            groups.setdefault(key, []).append(case)
+    names = ("attack", "role", "defence", "status", "reason")
+    failed = [case for case in document["cases"] if case["status"] != "ok"]
+    groups = grouped(failed, lambda case: tuple(case[name] for name in names))
     return [
         {
             "attack": attack,
