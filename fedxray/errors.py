@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence, Set
+from functools import partial
 
 
 class FedxrayError(Exception):
@@ -29,7 +30,8 @@ class BadInput(FedxrayError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the four parts, so that the message survives the way between processes."""
-        return (_rebuild_bad_input, (type(self), self.argument, self.expected, self.got, self.remedy))
+        parts = {"expected": self.expected, "got": self.got, "remedy": self.remedy}
+        return (partial(type(self), **parts), (self.argument,))
 
 
 class Diverged(BadInput):
@@ -46,15 +48,7 @@ class Refused(FedxrayError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the three parts, so that the message survives the way between processes."""
-        return (_rebuild_refused, (self.attack, self.missing, self.remedy))
-
-
-def _rebuild_bad_input(kind: type[BadInput], argument: str, expected: str, got: str, remedy: str) -> BadInput:
-    return kind(argument, expected=expected, got=got, remedy=remedy)
-
-
-def _rebuild_refused(attack: str, missing: str, remedy: str) -> Refused:
-    return Refused(attack, missing=missing, remedy=remedy)
+        return (partial(type(self), missing=self.missing, remedy=self.remedy), (self.attack,))
 
 
 def printable(text: str) -> str:

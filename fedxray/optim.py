@@ -110,6 +110,13 @@ class Method(ABC):
     lr: float
     decay: Decay
 
+    def __post_init__(self) -> None:
+        """Refuse step counts and learning rates out of range."""
+        check_whole("steps", self.steps, least=1, usual=400)
+        if not 0 < self.lr <= MOST_RATE:
+            expected = f"a number above 0 and up to {MOST_RATE:g}"
+            raise BadInput("lr", expected=expected, got=repr(self.lr), remedy="Try 0.1.")
+
     @abstractmethod
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
         """The memory before the first step."""
@@ -128,10 +135,6 @@ class Sgd(Method):
     momentum: float = 0.0
     decay: Decay = field(default_factory=Constant)
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
-
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
         """Velocities of zero."""
         return _named("velocity", each(torch.zeros_like, point))
@@ -145,8 +148,8 @@ class Sgd(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AdamFamily(Method):
-    """Settings and memory of Adam; a subclass chooses what of the gradient it uses."""
+class Adam(Method):
+    """Adam, equal to torch.optim.Adam."""
 
     steps: int
     lr: float
@@ -154,16 +157,12 @@ class _AdamFamily(Method):
     epsilon: float = 1e-8
     decay: Decay = field(default_factory=Constant)
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
-
     def fresh(self, point: Tensors) -> dict[str, Tensor]:
         """Both moments at zero."""
         # Two sets of zeros: tensors that share memory cannot be stored.
         return _named("first", each(torch.zeros_like, point)) | _named("second", each(torch.zeros_like, point))
 
-    def _moved(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
+    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """One step by the same operations as torch.optim.Adam, so that both agree to the bit."""
         rate, (beta1, beta2) = self.lr * self.decay.factor(step, self.steps), self.betas
         first = {name: torch.lerp(memory[f"first/{name}"], value, 1 - beta1) for name, value in gradient.items()}
@@ -181,21 +180,12 @@ class _AdamFamily(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(_AdamFamily):
-    """Adam, equal to torch.optim.Adam."""
-
-    def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
-        """One step of Adam."""
-        return self._moved(point, gradient, memory, step)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignedAdam(_AdamFamily):
+class SignedAdam(Adam):
     """Adam on the sign of every entry of the gradient (Inverting Gradients)."""
 
     def move(self, point: Tensors, gradient: Tensors, memory: Tensors, step: int) -> Moved:
         """One step of Adam on the signs."""
-        return self._moved(point, each(torch.sign, gradient), memory, step)
+        return super().move(point, each(torch.sign, gradient), memory, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +207,7 @@ class Lbfgs(Method):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_settings(self)
+        super().__post_init__()
         check_whole("history", self.history, least=1, usual=100)
         if not self.reach > 0:
             raise BadInput("reach", expected="a number above 0", got=repr(self.reach), remedy="Try 1.0.")
@@ -277,14 +267,6 @@ def _inverse_hessian_times(slope: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]
 
 def _named(what: str, tensors: Tensors) -> dict[str, Tensor]:
     return {f"{what}/{name}": value for name, value in tensors.items()}
-
-
-def check_settings(method: Method) -> None:
-    """Refuse step counts and learning rates out of range."""
-    check_whole("steps", method.steps, least=1, usual=400)
-    if not 0 < method.lr <= MOST_RATE:
-        expected = f"a number above 0 and up to {MOST_RATE:g}"
-        raise BadInput("lr", expected=expected, got=repr(method.lr), remedy="Try 0.1.")
 
 
 # The optimisation loop

@@ -17,7 +17,7 @@ from fedxray.data.checks import missing_file, shown
 from fedxray.data.dataset import Dataset
 from fedxray.data.schema import by_schema
 from fedxray.errors import BadInput, unknown_key
-from fedxray.lookup import users_code
+from fedxray.lookup import load as load_named, users_code
 
 DATASETS: Mapping[str, str] = {
     "digits": "fedxray.data.bundled:digits",
@@ -153,21 +153,11 @@ def _own_loader(path: Path, ready: bool) -> Callable[..., Dataset]:
         raise missing_file(path)
     if ready and (folder or path.suffix.lower() != ".npz"):
         raise BadInput("ready", expected="an .npz file with x and y", got=shown(path.name), remedy="Leave ready out.")
-    if ready:
-        from fedxray.data.own_arrays import ready_npz
-
-        return ready_npz
-    if folder:
-        from fedxray.data.own_images import own_images
-
-        return own_images
-    if path.suffix.lower() == ".npz":
-        from fedxray.data.own_arrays import own_npz
-
-        return own_npz
-    from fedxray.data.own_csv import own_csv
-
-    return own_csv
+    kind = "own_images:own_images" if folder else "own_csv:own_csv"
+    if path.suffix.lower() == ".npz" and not folder:
+        kind = "own_arrays:ready_npz" if ready else "own_arrays:own_npz"
+    loader: Callable[..., Dataset] = load_named(f"fedxray.data.{kind}")
+    return loader
 
 
 def _check_settings(what: str, function: Callable[..., Dataset], settings: Mapping[str, Any]) -> None:

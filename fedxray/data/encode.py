@@ -237,14 +237,14 @@ def make_images(
         std=std,
         recognised_above=recognised_above,
     )
-    owners = None if owner is None else torch.from_numpy(number_owners(owner))
+    index, owners = owners_of(owner)
     return Dataset(
         name=name,
         x=space.from_pixels(x) if mean or std else x,
         y=torch.from_numpy(labels.astype(np.int64)),
         space=space,
-        owner=owners,
-        owners=() if owner is None else name_owners(owner),
+        owner=None if index is None else torch.from_numpy(index),
+        owners=owners,
         raw={} if owner is None else {"owner": owner},
         private=private,
         note=note,
@@ -284,12 +284,9 @@ def check_part(part: object) -> None:
         raise unknown_name("part", str(part), ("train", "test"))
 
 
-def number_owners(owner: NDArray[Any]) -> NDArray[np.int64]:
-    """Owners numbered 0.. in sorted order, [n]."""
-    index: NDArray[np.int64] = np.unique(owner, return_inverse=True)[1].astype(np.int64)
-    return index
-
-
-def name_owners(owner: NDArray[Any]) -> tuple[str, ...]:
-    """The names of the owners of `number_owners`, in their order."""
-    return tuple(plain_name(str(value)) for value in np.unique(owner))
+def owners_of(owner: NDArray[Any] | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Owners [n] numbered 0.. in sorted order, and their names in that order; None and nothing where there are none."""
+    if owner is None:
+        return None, ()
+    names, index = np.unique(owner, return_inverse=True)
+    return index.astype(np.int64), tuple(plain_name(str(name)) for name in names)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column, whole_number
 from fedxray.data.dataset import USE, Column, Dataset, Space, check_uses
-from fedxray.data.encode import check_sensitive, make_images, make_table, name_owners, number_owners, spell_category
+from fedxray.data.encode import check_sensitive, make_images, make_table, owners_of, spell_category
 from fedxray.errors import BadInput
 
 MOST_CLASSES = 10_000
@@ -77,14 +77,8 @@ def own_npz(
     size: object = None,
 ) -> Dataset:
     """Images [n, h, w], [n, h, w, c] or [n, c, h, w], or a table [n, columns] named x0, x1, ..., with y."""
-    arrays = read_arrays(path)
-    for needed in ("x", "y"):
-        if needed not in arrays:
-            raise bad_npz(path, "arrays x and y", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
+    arrays = _checked_arrays(path, ("x", "y"))
     x, y, client = arrays["x"], arrays["y"], arrays.get("client")
-    check_lengths(path, arrays)
-    check_values(path, "x", x)
-    check_values(path, "y", y)
     if x.ndim == 2:
         if size is not None:
             raise BadInput("size", expected="images", got="a table", remedy="Leave size out.")
@@ -122,6 +116,7 @@ def _table(
             raise unknown_column("categorical", name, path.name, columns)
     raw: dict[str, NDArray[Any]] = {name: x[:, index].astype(np.float64) for index, name in enumerate(columns)}
     grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
+    owner, owners = owners_of(client)
     classification = y.dtype.kind in "biuU"
     if classification:
         _classes(path, y)
@@ -136,8 +131,8 @@ def _table(
         categorical=grouped,
         sensitive=sensitive,
         scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
-        owner=None if client is None else number_owners(client),
-        owners=() if client is None else name_owners(client),
+        owner=owner,
+        owners=owners,
         private=True,
         note="A user's own table.",
     )
@@ -163,6 +158,18 @@ def _classes(path: Path, y: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.i
     if not 2 <= len(values) <= MOST_CLASSES or not all(text.isprintable() for text in spelled):
         raise bad_npz(path, f"2 to {MOST_CLASSES} printable classes in y", f"{len(values)}")
     return spelled, labels.astype(np.int64)
+
+
+def _checked_arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """All arrays of a file, refused where a needed one is missing or they are not finite records."""
+    arrays = read_arrays(path)
+    for name in needed:
+        if name not in arrays:
+            raise bad_npz(path, f"an array {name}", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
+    check_lengths(path, arrays)
+    for name in ("x", "y"):
+        check_values(path, name, arrays[name])
+    return arrays
 
 
 def check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
@@ -211,16 +218,11 @@ def ready_npz(
     called x0, x1, ... `classes` is their number where not all occur in y; `mean` and `std` are the constants by which
     images were normalised, so that pixels can be shown; `use` names an array of words of `USES`.
     """
-    arrays = read_arrays(path)
-    for needed in ("x", "y", *([use] if use else [])):
-        if needed not in arrays:
-            raise bad_npz(path, f"an array {needed}", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
-    check_lengths(path, arrays)
-    for name in ("x", "y"):
-        check_values(path, name, arrays[name])
+    arrays = _checked_arrays(path, ("x", "y", *([use] if use else [])))
     x, y, client = arrays["x"], arrays["y"], arrays.get("client")
     if x.ndim == 3:
         raise bad_npz(path, "x of shape [n, columns] or [n, channels, height, width]", f"shape {x.shape}")
+    owner, owners = owners_of(client)
     space = _space(path, x, y, sensitive, groups, classes, mean, std)
     raw: dict[str, NDArray[Any]] = {} if use is None else {USE: check_uses(path, use, arrays[use], len(x))}
     return Dataset(
@@ -229,8 +231,8 @@ def ready_npz(
         y=torch.from_numpy(y.astype(np.int64 if space.target == "classification" else np.float32)),
         space=space,
         raw=raw,
-        owner=None if client is None else torch.from_numpy(number_owners(client)),
-        owners=() if client is None else name_owners(client),
+        owner=None if owner is None else torch.from_numpy(owner),
+        owners=owners,
         private=True,
         note="A user's own arrays, as the network gets them.",
     )

@@ -45,6 +45,10 @@ class Cells:
         """The line of a row as an editor counts it."""
         return f"line {self.lines[row]} of the file"
 
+    def bad_cell(self, column: str, row: int, expected: str, got: str, remedy: str) -> BadInput:
+        """The refusal of one cell, with its column and line."""
+        return BadInput(f"column {shown(column)}, {self.where(row)}", expected=expected, got=got, remedy=remedy)
+
 
 def own_csv(
     path: Path,
@@ -183,12 +187,8 @@ def _column(table: Cells, name: str, as_category: bool) -> NDArray[Any]:
     cells = table.column(name)
     for row, cell in enumerate(cells):
         if not cell or (cell.lower() in MISSING and not as_category):
-            raise BadInput(
-                f"column {shown(name)}, {table.where(row)}",
-                expected="a value",
-                got=shown(cell) if cell else "nothing",
-                remedy="Fill in the value, remove the line, or leave the column out with drop.",
-            )
+            remedy = "Fill in the value, remove the line, or leave the column out with drop."
+            raise table.bad_cell(name, row, "a value", shown(cell) if cell else "nothing", remedy)
     if as_category:
         return np.array(cells)
     values = as_numbers(cells)
@@ -196,12 +196,8 @@ def _column(table: Cells, name: str, as_category: bool) -> NDArray[Any]:
         _refuse_commas(table, name, cells)
         return np.array(cells)
     for row in np.flatnonzero(~np.isfinite(values))[:1]:
-        raise BadInput(
-            f"column {shown(name)}, {table.where(row)}",
-            expected="a finite number",
-            got=shown(cells[row]),
-            remedy="Correct the value or remove the line.",
-        )
+        remedy = "Correct the value or remove the line."
+        raise table.bad_cell(name, int(row), "a finite number", shown(cells[row]), remedy)
     distinct = np.unique(values)
     return np.array(cells) if len(distinct) == 2 and len(set(cells)) == 2 else values
 
@@ -210,12 +206,9 @@ def _refuse_commas(table: Cells, name: str, cells: list[str]) -> None:
     """Refuse a column of numbers with commas or other signs, which would silently become categories."""
     odd = [row for row, cell in enumerate(cells) if as_numbers([cell]) is None]
     if all(WITH_COMMA.fullmatch(cells[row]) or _is_number_to_python(cells[row]) for row in odd):
-        raise BadInput(
-            f"column {shown(name)}, {table.where(odd[0])}",
-            expected="a decimal point and no other separator in a number",
-            got=shown(cells[odd[0]]),
-            remedy="Write numbers as 27.3 with the digits 0 to 9, or name the column under categorical.",
-        )
+        expected = "a decimal point and no other separator in a number"
+        remedy = "Write numbers as 27.3 with the digits 0 to 9, or name the column under categorical."
+        raise table.bad_cell(name, odd[0], expected, shown(cells[odd[0]]), remedy)
 
 
 def _is_number_to_python(cell: str) -> bool:

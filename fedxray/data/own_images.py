@@ -61,12 +61,8 @@ def _files(folder: Path) -> Iterator[Path]:
         if file.name.startswith(".") or file.name.lower() in IGNORED:
             continue
         if file.is_symlink() or not file.is_file() or file.suffix.lower() not in SUFFIXES:
-            raise BadInput(
-                f"file {shown(str(file))}",
-                expected=f"an image ({', '.join(SUFFIXES)})",
-                got=shown(file.name),
-                remedy="Move it out of the folder or convert it.",
-            )
+            remedy = "Move it out of the folder or convert it."
+            raise _bad_image(file, f"an image ({', '.join(SUFFIXES)})", shown(file.name), remedy)
         empty = False
         yield file
     if empty or folder.is_symlink():
@@ -85,12 +81,9 @@ def _read_all(files: list[Path], size: tuple[int, int] | None) -> NDArray[Any]:
     for file in files:
         image = _read_one(library, file, size, len(files))
         if images and image.shape[:2] != images[0].shape[:2]:
-            raise BadInput(
-                f"file {shown(str(file))}",
-                expected=f"{images[0].shape[:2]} pixels as in the first image",
-                got=image.shape[:2],
-                remedy="Give size = 32 (or another) to resize all of them.",
-            )
+            expected = f"{images[0].shape[:2]} pixels as in the first image"
+            remedy = "Give size = 32 (or another) to resize all of them."
+            raise _bad_image(file, expected, image.shape[:2], remedy)
         images.append(image)
     if len({image.ndim for image in images}) > 1:
         images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
@@ -127,9 +120,9 @@ def _read_one(library: ModuleType, file: Path, size: tuple[int, int] | None, fil
                     plain = plain.resize((size[1], size[0]), library.Resampling.BILINEAR)
                 return np.asarray(plain, dtype=np.uint8)
     except (library.DecompressionBombError, *BROKEN) as problem:
-        raise BadInput(
-            f"file {shown(str(file))}",
-            expected="a complete image",
-            got=f"{type(problem).__name__}: {problem}",
-            remedy="Remove it or save it again.",
-        ) from problem
+        got = f"{type(problem).__name__}: {problem}"
+        raise _bad_image(file, "a complete image", got, "Remove it or save it again.") from problem
+
+
+def _bad_image(file: Path, expected: str, got: object, remedy: str) -> BadInput:
+    return BadInput(f"file {shown(str(file))}", expected=expected, got=got, remedy=remedy)

@@ -53,6 +53,11 @@ class Division:
         return np.random.default_rng(derive_seed(self.seed, "split", *purpose))
 
 
+def too_many_clients(clients: int, most: int, what: str, remedy: str = "Use fewer clients.") -> BadInput:
+    """The refusal of more clients than the data has parts for; `what` describes these parts."""
+    return BadInput("clients", expected=f"at most {most}, {what}", got=clients, remedy=remedy)
+
+
 def iid(task: Division) -> list[Tensor]:
     """Equal shares of a random order, one [records] per client."""
     return list(torch.tensor_split(task.shuffled("iid"), task.clients))
@@ -108,12 +113,8 @@ def by_column(task: Division, *, column: str | None = None) -> list[Tensor]:
         order = np.argsort(values, kind="stable")
         return [task.members[torch.from_numpy(part)] for part in np.array_split(order, task.clients)]
     if len(distinct) < task.clients:
-        raise BadInput(
-            "clients",
-            expected=f"at most {len(distinct)}, the different values of {shown(column)}",
-            got=task.clients,
-            remedy="Use fewer clients or another column.",
-        )
+        remedy = "Use fewer clients or another column."
+        raise too_many_clients(task.clients, len(distinct), f"the different values of {shown(column)}", remedy)
     return _groups_to_clients(task, index.astype(np.int64), len(distinct))
 
 
@@ -150,12 +151,8 @@ def as_given(task: Division, *, owners: str = "first", minimum: int | None = Non
     every_owner, sizes = torch.unique(mine, return_counts=True)
     able = every_owner[sizes >= least]
     if len(able) < task.clients:
-        raise BadInput(
-            "clients",
-            expected=f"at most {len(able)}, the owners with {least} records or more",
-            got=task.clients,
-            remedy=f"Use fewer clients or a smaller minimum; there are {len(every_owner)} owners in all.",
-        )
+        remedy = f"Use fewer clients or a smaller minimum; there are {len(every_owner)} owners in all."
+        raise too_many_clients(task.clients, len(able), f"the owners with {least} records or more", remedy)
     if owners == "random":
         able = able[permutation(len(able), fork(task.seed, "split", "as-given"))]
     return [task.members[mine == owner] for owner in able[: task.clients]]
@@ -275,9 +272,7 @@ def att_faces(task: Division) -> list[Tensor]:
     """
     people = torch.unique(task.dataset.y)
     if len(people) < task.clients:
-        raise BadInput(
-            "clients", expected=f"at most {len(people)}, the number of people", got=task.clients, remedy="Use fewer."
-        )
+        raise too_many_clients(task.clients, len(people), "the number of people")
     generator = fork(task.seed, "split", "att-faces")
     own = torch.tensor_split(people[permutation(len(people), generator)], task.clients)
     label = task.dataset.y[task.members]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +19,60 @@ from fedxray.errors import BadInput
 FASHION = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
-CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-CIFAR100_MEAN, CIFAR100_STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 IMAGENET_SIZES = (32, 64, 128, 224)
+DIGITS = tuple(str(digit) for digit in range(10))
+# Mean and deviation by channel
+Scaling = tuple[tuple[float, ...], tuple[float, ...]]
+CIFAR10: Scaling = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+CIFAR100: Scaling = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+MNIST: Scaling = (0.1307,), (0.3081,)
+FEMNIST: Scaling = (0.9642384,), (0.1576784,)  # of Dimitrov et al. 2022 (DLF)
+
+
+def _from_file(
+    name: str,
+    file: str,
+    note: str,
+    *,
+    classes: Sequence[str] | str,
+    size: object,
+    part: str | None = None,
+    writer: str | None = None,
+    scaling: Scaling | None = None,
+    **options: Any,
+) -> Dataset:
+    """Images and labels of an NPZ file, of its train or test `part` where it has both.
+
+    `classes` are names or the array that holds them, `writer` is the array of owners; `options` are of `make_images`.
+    """
+    if part is not None:
+        check_part(part)
+    x, y = ("x", "y") if part is None else (f"x_{part}", f"y_{part}")
+    arrays = read_named_arrays(name, file, [x, y, *(key for key in (classes, writer) if isinstance(key, str))])
+    options |= {"classes": [str(label) for label in arrays[classes]] if isinstance(classes, str) else classes}
+    options |= {"owner": arrays[writer]} if writer else {}
+    options |= dict(zip(("mean", "std"), scaling, strict=True)) if scaling else {}
+    return make_images(name, arrays[x], arrays[y], size=size, note=note, **options)
 
 
 def fashion_mnist(*, part: str = "train", size: object = None) -> Dataset:
     """The first 5,000 training or 1,000 test pictures of Fashion-MNIST, 28 x 28, in 0..1."""
-    check_part(part)
-    needed = (f"x_{part}", f"y_{part}")
-    arrays = read_named_arrays("fashion-mnist", "fashion_mnist/fashion_mnist_5k.npz", needed)
-    note = "Fashion-MNIST (Xiao et al. 2017, MIT licence)."
-    return make_images("fashion-mnist", *(arrays[key] for key in needed), classes=FASHION, size=size, note=note)
+    file, note = "fashion_mnist/fashion_mnist_5k.npz", "Fashion-MNIST (Xiao et al. 2017, MIT licence)."
+    return _from_file("fashion-mnist", file, note, classes=FASHION, size=size, part=part)
 
 
 def cifar10(*, part: str = "train", size: object = None, normalise: bool = False) -> Dataset:
     """The first 5,000 training or 1,000 test pictures of CIFAR-10, 32 x 32, in 0..1 unless normalised."""
-    check_part(part)
-    needed = (f"x_{part}", f"y_{part}")
-    arrays = read_named_arrays("cifar10", "cifar10/cifar10_5k.npz", (*needed, "names"))
-    return make_images(
-        "cifar10",
-        *(arrays[key] for key in needed),
-        classes=[str(name) for name in arrays["names"]],
-        size=size,
-        mean=CIFAR10_MEAN if normalise else (),
-        std=CIFAR10_STD if normalise else (),
-        note="CIFAR-10 (Krizhevsky 2009).",
-    )
+    file, note = "cifar10/cifar10_5k.npz", "CIFAR-10 (Krizhevsky 2009)."
+    scaling = CIFAR10 if normalise else None
+    return _from_file("cifar10", file, note, classes="names", size=size, part=part, scaling=scaling)
 
 
 def cifar100(*, part: str = "train", size: object = None, normalise: bool = True) -> Dataset:
     """The first 1,117 training or 916 test pictures of CIFAR-100, 32 x 32, normalised as in the papers."""
-    check_part(part)
-    needed = (f"x_{part}", f"y_{part}")
-    arrays = read_named_arrays("cifar100", "cifar100/cifar100_2k.npz", (*needed, "fine_names"))
-    return make_images(
-        "cifar100",
-        *(arrays[key] for key in needed),
-        classes=[str(name) for name in arrays["fine_names"]],
-        size=size,
-        mean=CIFAR100_MEAN if normalise else (),
-        std=CIFAR100_STD if normalise else (),
-        recognised_above=19.0,
-        note="CIFAR-100 (Krizhevsky 2009), fine labels.",
-    )
+    file, note = "cifar100/cifar100_2k.npz", "CIFAR-100 (Krizhevsky 2009), fine labels."
+    options: dict[str, Any] = {"scaling": CIFAR100 if normalise else None, "recognised_above": 19.0}
+    return _from_file("cifar100", file, note, classes="fine_names", size=size, part=part, **options)
 
 
 def imagenet_sample(*, size: int = 64) -> Dataset:
@@ -70,87 +80,42 @@ def imagenet_sample(*, size: int = 64) -> Dataset:
     if size not in IMAGENET_SIZES:
         raise BadInput("size", expected="32, 64, 128 or 224", got=shown(size), remedy="Choose one of them.")
     file = "imagenet_1000x64px.npz" if size <= 64 else "imagenet_64x224px.npz"
-    arrays = read_named_arrays("imagenet-sample", f"imagenet_samples/{file}", ("x", "y"))
     names = read_named_arrays("imagenet-sample", "imagenet_samples/imagenet_1000x64px.npz", ("name", "y"))
     label_of = dict(zip(names["y"].tolist(), names["name"].tolist(), strict=True))
-    return make_images(
-        "imagenet-sample",
-        arrays["x"],
-        arrays["y"],
-        classes=[label_of[label] for label in range(1000)],
-        size=size,
-        note="One ImageNet photo per class (research use only), in the order of WordNet numbers.",
-    )
+    classes = [label_of[label] for label in range(1000)]
+    note = "One ImageNet photo per class (research use only), in the order of WordNet numbers."
+    return _from_file("imagenet-sample", f"imagenet_samples/{file}", note, classes=classes, size=size)
 
 
 def att_faces(*, size: object = (80, 70)) -> Dataset:
     """400 grey portraits, ten of each of 40 people, resized from 112 x 92 to the paper's 80 x 70 pixels."""
-    arrays = read_named_arrays("att-faces", "att_faces/att_faces.npz", ("x", "y"))
-    return make_images(
-        "att-faces",
-        arrays["x"],
-        arrays["y"],
-        classes=[f"person {person + 1}" for person in range(40)],
-        size=size,
-        note="AT&T faces: courtesy of the Olivetti Research Laboratory (Samaria and Harter 1994).",
-    )
+    classes = [f"person {person + 1}" for person in range(40)]
+    note = "AT&T faces: courtesy of the Olivetti Research Laboratory (Samaria and Harter 1994)."
+    return _from_file("att-faces", "att_faces/att_faces.npz", note, classes=classes, size=size)
 
 
 # Handwriting with known writers: MNIST, MNIST by writer, and a stand-in for FEMNIST
 
-DIGITS = tuple(str(digit) for digit in range(10))
-MNIST_MEAN, MNIST_STD = (0.1307,), (0.3081,)
-FEMNIST_MEAN, FEMNIST_STD = (0.9642384,), (0.1576784,)  # of Dimitrov et al. 2022 (DLF)
-
 
 def mnist(*, part: str = "train", size: object = None, normalise: bool = True) -> Dataset:
     """The first 10,000 training (with their writers as owners) or 2,000 test digits of MNIST, 28 x 28."""
-    check_part(part)
-    arrays = read_named_arrays("mnist", "mnist/mnist_10k.npz", (f"x_{part}", f"y_{part}", "writer_train"))
-    return make_images(
-        "mnist",
-        arrays[f"x_{part}"],
-        arrays[f"y_{part}"],
-        classes=DIGITS,
-        size=size,
-        mean=MNIST_MEAN if normalise else (),
-        std=MNIST_STD if normalise else (),
-        owner=arrays["writer_train"] if part == "train" else None,
-        note="MNIST (LeCun et al. 1998), writers from QMNIST.",
-    )
+    file, note = "mnist/mnist_10k.npz", "MNIST (LeCun et al. 1998), writers from QMNIST."
+    writer, scaling = "writer_train" if part == "train" else None, MNIST if normalise else None
+    return _from_file("mnist", file, note, classes=DIGITS, size=size, part=part, writer=writer, scaling=scaling)
 
 
 def mnist_by_writer(*, size: object = None, normalise: bool = True) -> Dataset:
     """22,278 training digits of MNIST by 200 writers with at least 50 each."""
-    arrays = read_named_arrays("mnist-by-writer", "mnist/mnist_by_writer_200.npz", ("x", "y", "writer"))
-    return make_images(
-        "mnist-by-writer",
-        arrays["x"],
-        arrays["y"],
-        classes=DIGITS,
-        size=size,
-        mean=MNIST_MEAN if normalise else (),
-        std=MNIST_STD if normalise else (),
-        owner=arrays["writer"],
-        note="MNIST by NIST writer (QMNIST), the digits-only federated split.",
-    )
+    file, note = "mnist/mnist_by_writer_200.npz", "MNIST by NIST writer (QMNIST), the digits-only federated split."
+    scaling = MNIST if normalise else None
+    return _from_file("mnist-by-writer", file, note, classes=DIGITS, size=size, writer="writer", scaling=scaling)
 
 
 def femnist_like(*, size: object = None, normalise: bool = True) -> Dataset:
     """62 characters by each of 55 writers, drawn like FEMNIST: thin, dark on white, with a margin."""
-    relative = "chars74k_hnd/femnist_like_28x28.npz"
-    arrays = read_named_arrays("femnist-like", relative, ("x", "y", "writer", "charmap"))
-    return make_images(
-        "femnist-like",
-        arrays["x"],
-        arrays["y"],
-        classes=[str(character) for character in arrays["charmap"]],
-        size=size,
-        mean=FEMNIST_MEAN if normalise else (),
-        std=FEMNIST_STD if normalise else (),
-        owner=arrays["writer"],
-        note="Stand-in for FEMNIST: Chars74K (de Campos et al. 2009) drawn from its pen strokes.",
-    )
+    note = "Stand-in for FEMNIST: Chars74K (de Campos et al. 2009) drawn from its pen strokes."
+    file, scaling = "chars74k_hnd/femnist_like_28x28.npz", FEMNIST if normalise else None
+    return _from_file("femnist-like", file, note, classes="charmap", size=size, writer="writer", scaling=scaling)
 
 
 # FEMNIST as LEAF writes it: JSON files of writers, which a user makes with LEAF's own script
@@ -185,8 +150,8 @@ def femnist(*, writers: int = 0, size: object = None, normalise: bool = True) ->
         np.concatenate(y),
         classes=tuple(CHARACTERS),
         size=size,
-        mean=FEMNIST_MEAN if normalise else (),
-        std=FEMNIST_STD if normalise else (),
+        mean=FEMNIST[0] if normalise else (),
+        std=FEMNIST[1] if normalise else (),
         owner=np.array(owner),
         note="FEMNIST (Caldas et al. 2018), writers are the owners.",
     )

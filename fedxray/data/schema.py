@@ -106,11 +106,9 @@ def read_schema(path: Path) -> TableForm | ImageForm:
         raise _bad(path, f"at most {LARGEST} bytes", f"{len(content)}")
     try:
         plain = parse(content)
-        form: TableForm | ImageForm = (
-            ImageForm.model_validate(plain) if plain.get("kind") == "image" else TableForm.model_validate(plain)
-        )
+        form_class: type[TableForm | ImageForm] = ImageForm if plain.get("kind") == "image" else TableForm
+        form = form_class.model_validate(plain)
     except ValidationError as problem:
-        form_class = ImageForm if plain.get("kind") == "image" else TableForm
         known: dict[int, Iterable[str]] = {1: form_class.model_fields, 3: ColumnForm.model_fields}
         raise bad_field(_title(path), problem, known, REMEDY) from problem
     except (ValueError, RecursionError) as problem:

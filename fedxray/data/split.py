@@ -18,7 +18,7 @@ from torch import Tensor
 from fedxray.data.checks import plain_name, share, whole_number
 from fedxray.data.dataset import USE, Dataset, rows_by_use
 from fedxray.data.encode import spell_category
-from fedxray.data.partition import PARTITIONS, Division, as_ranges, raw_column
+from fedxray.data.partition import PARTITIONS, Division, as_ranges, raw_column, too_many_clients
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.lookup import load
 from fedxray.seeds import fork, permutation
@@ -60,12 +60,7 @@ def split(
     if USE in dataset.raw:
         return _as_used(dataset, clients, partition, limit)
     if clients > len(dataset):
-        raise BadInput(
-            "clients",
-            expected=f"at most {len(dataset)}, the number of records",
-            got=clients,
-            remedy="Use fewer clients.",
-        )
+        raise too_many_clients(clients, len(dataset), "the number of records")
     common, rest = _take_public(len(dataset), shares[1], seed)
     least = 2 if shares[0] > 0 else 1
     task = Division(dataset=dataset, members=rest, clients=clients, least=least, seed=seed)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedxray.data.checks import check_size, number, read_bytes, shown, whole_number
 from fedxray.data.dataset import Dataset
-from fedxray.data.encode import make_table, name_owners, number_owners
+from fedxray.data.encode import make_table, owners_of
 from fedxray.data.store import as_columns, folders, locate, read_table, wrong_content
 from fedxray.errors import BadInput, unknown_name
 from fedxray.seeds import fork, permutation
@@ -124,6 +124,7 @@ def acs_income(
     raw = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if drawn_occupations:
         raw["OCCP"] = _drawn(raw, drawn_occupations)
+    owner = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part["AGEP"]) for part in parts])
     classification = "PINCP" not in raw
     groups = [name for name in (*INCOME_GROUPS, "INDP") if name in raw]
     for name in (*INCOME_NUMBERS, *(() if classification else ("PINCP",))):
@@ -140,7 +141,7 @@ def acs_income(
         sensitive=sensitive,
         unscaled=[name for name in groups if name != "SEX"],
         scale_target=bool(scale_target),
-        owner=_owner(parts) if state == "all" else None,
+        owner=owner if state == "all" else None,
         owners=tuple(names) if state == "all" else (),
         note=f"American Community Survey 2018, state {state}; duplicates removed, place of birth left out."
         + (f" The {drawn_occupations} occupations are drawn at random." if drawn_occupations else ""),
@@ -167,10 +168,6 @@ def states_in_dollars() -> list[str]:
             if re.fullmatch(r"acsincome_2018_[a-z]{2}\.csv(\.gz)?", file.name) and _has_dollars(file):
                 states.add(file.name[len("acsincome_2018_") :][:2].upper())
     return sorted(states)
-
-
-def _owner(parts: list[dict[str, NDArray[Any]]]) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(parts), dtype=np.int64), [len(part["AGEP"]) for part in parts])
 
 
 def _has_dollars(file: Path) -> bool:
@@ -260,6 +257,7 @@ def flights(*, rows: int = 30_000, sensitive: str | None = "class", scale_target
     for name in ("duration", "days_left", "price"):
         raw[name] = raw[name].astype(np.float64)
     raw.pop(header[0])
+    owner, owners = owners_of(raw["airline"])
     return make_table(
         "flights",
         raw,
@@ -269,8 +267,8 @@ def flights(*, rows: int = 30_000, sensitive: str | None = "class", scale_target
         categorical=("source_city", "departure_time", "stops", "arrival_time", "destination_city", "class"),
         sensitive=sensitive,
         scale_target=scale_target is None or scale_target,
-        owner=number_owners(raw["airline"]),
-        owners=name_owners(raw["airline"]),
+        owner=owner,
+        owners=owners,
         note="Stand-in: Indian flight prices in rupees (public table), not the private prices of the paper.",
     )
 

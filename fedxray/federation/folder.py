@@ -13,7 +13,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
@@ -36,16 +36,9 @@ KIND = "fedxray transcript"
 INDEX = "transcript.json"
 MOST_INDEX_BYTES = 128 * 1024**2
 MOST_SHARD_BYTES = 256_000_000
-DTYPES = {  # names in a shard's header; other types are refused
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    "uint8": "U8",
-    "int32": "I32",
-    "int64": "I64",
-    "bool": "BOOL",
-}
+Dtype = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "bool"]  # others are refused
+# dtype -> its name in a shard's header
+DTYPES = dict(zip(get_args(Dtype), ("F16", "BF16", "F32", "F64", "U8", "I32", "I64", "BOOL"), strict=True))
 ASK_AGAIN = "Record the federation again, or ask for a complete copy."
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -65,7 +58,7 @@ class TensorForm(_IndexPart):
     """Shape and dtype of one tensor."""
 
     shape: Annotated[list[Count], Field(max_length=16)]
-    dtype: Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "bool"]
+    dtype: Dtype
 
 
 class Shard(_IndexPart):
@@ -136,33 +129,14 @@ def _dtype_name(name: str, dtype: str) -> Any:
 
 def message_form(message: Message) -> dict[str, Any]:
     """A message as plain values; default values are left out."""
-    form = MessageForm(
-        what=message.what,
-        round=message.round,
-        client=message.client,
-        parts=message.parts,
-        kind=message.kind,
-        examples=message.examples,
-        contributors=list(message.contributors),
-        readers=sorted(message.readers),
-        tampered=message.tampered,
-    )
-    return form.model_dump(exclude_defaults=True)
+    plain = {**vars(message), "contributors": list(message.contributors), "readers": sorted(message.readers)}
+    return MessageForm(**plain).model_dump(exclude_defaults=True)
 
 
 def message_of(form: MessageForm) -> Message:
     """The message of a checked form."""
-    return Message(
-        what=form.what,
-        round=form.round,
-        client=form.client,
-        parts=form.parts,
-        kind=form.kind,
-        examples=form.examples,
-        contributors=tuple(form.contributors),
-        readers=frozenset(form.readers),
-        tampered=form.tampered,
-    )
+    lists = {"contributors": tuple(form.contributors), "readers": frozenset(form.readers)}
+    return Message(**{**vars(form), **lists})
 
 
 def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> Damaged:

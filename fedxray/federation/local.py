@@ -193,7 +193,9 @@ class _Round:
                         for name, value in gradient.items()
                     }
                 if recipe.momentum and state.velocity:
-                    gradient = _momentum(state.velocity, gradient, recipe.momentum)
+                    gradient = {
+                        name: recipe.momentum * state.velocity[name] + value for name, value in gradient.items()
+                    }
                 state = LocalState(
                     params=_step(state.params, gradient, recipe.learning_rate, batch.active),
                     velocity=gradient if recipe.momentum else {},
@@ -222,10 +224,6 @@ def _steps_twice(work: _Round, state: LocalState, batches: Sequence[Batch]) -> L
         velocity={name: next(results) for name in (state.params if work.recipe.momentum else ())},
         buffers={name: next(results).detach() for name in state.buffers},
     )
-
-
-def _momentum(velocity: Params, gradient: Params, momentum: float) -> dict[str, Tensor]:
-    return {name: momentum * velocity[name] + value for name, value in gradient.items()}
 
 
 def _step(params: Params, gradient: Params, rate: float, active: Tensor | None) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedxray.data.dataset import Records, Space
 from fedxray.defences.base import Defence, Hooks, Kept, Mixing, NoDefence, Work
@@ -22,6 +21,7 @@ from fedxray.federation.cohort import ClientJob, train_one
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.truth import Truth, kept_of, work_of
 from fedxray.lookup import describe_error
+from fedxray.models.inspect import batch_norm_layers, has_batch_norm
 from fedxray.params import buffers_of, parameters_of
 from fedxray.seeds import fork, permutation
 
@@ -63,7 +63,7 @@ def check_batches(
 
     `sample` [1, ...] is one input, `examples` the number of examples of each client.
     """
-    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
+    if not has_batch_norm(model):
         return
     merged = 2 if mixing == "pairs" else 1  # examples that become one
     smallest = {client: -(-_smallest_batch(count, recipe) // merged) for client, count in enumerate(examples)}
@@ -97,9 +97,8 @@ def values_per_channel(model: nn.Module, sample: Tensor) -> dict[str, int]:
 
         return hook
 
-    for name, module in trial.named_modules():
-        if isinstance(module, _BatchNorm):
-            module.register_forward_pre_hook(note(name))
+    for name, module in batch_norm_layers(trial).items():
+        module.register_forward_pre_hook(note(name))
     with torch.no_grad():
         trial(sample)
     return counts
@@ -117,30 +116,27 @@ def check_hooks(hooks: object) -> Hooks:
     )
 
 
-def check_example_gradients(model: nn.Module, hooks: Hooks) -> None:
-    """Refuse a defence on the gradients of single examples where BatchNorm mixes the examples of a batch."""
-    if hooks.gradients is not None and any(isinstance(module, _BatchNorm) for module in model.modules()):
+def check_defence(model: nn.Module, hooks: Hooks) -> None:
+    """Refuse a defence that the model does not allow.
+
+    Gradients of single examples need a model without BatchNorm, which mixes the examples of a batch. Only trained
+    parameters can be kept, and BatchNorm layers only of a model that has them.
+    """
+    if hooks.gradients is not None and has_batch_norm(model):
         raise BadInput(
             "defence",
             expected="a model without BatchNorm for a defence on the gradients of single examples",
             got="a model with BatchNorm, which mixes the examples of a batch",
             remedy='Use a model with norm = "none", or another defence.',
         )
-
-
-def check_kept(model: nn.Module, hooks: Hooks) -> None:
-    """Refuse a defence that keeps parameters which are not trained, or BatchNorm layers of a model without them."""
     if hooks.kept is None:
         return
-    unknown = [name for name in hooks.kept.params if name not in parameters_of(model)]
+    trained = parameters_of(model)
+    unknown = [name for name in hooks.kept.params if name not in trained]
     if unknown:
-        raise BadInput(
-            "defence",
-            expected="names of trained parameters to keep",
-            got=repr(unknown[0]),
-            remedy=f"Choose among {some(sorted(parameters_of(model)))}.",
-        )
-    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
+        expected, remedy = "names of trained parameters to keep", f"Choose among {some(sorted(trained))}."
+        raise BadInput("defence", expected=expected, got=repr(unknown[0]), remedy=remedy)
+    if not has_batch_norm(model):
         raise BadInput(
             "defence",
             expected="a model with BatchNorm for a defence that keeps its layers to the client",
@@ -152,6 +148,7 @@ def check_kept(model: nn.Module, hooks: Hooks) -> None:
 # The federation
 
 Recorded = Literal["all", "last"] | str | tuple[int, ...]  # a plan's `record`: which rounds are kept
+IN_TRUTH = ("space", "model", "recipe", "defence", "rounds")  # fields that a truth takes over as they are
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
@@ -185,22 +182,13 @@ class Federation:
         sizes = [len(records) for records in self.clients]
         hooks = check_hooks(self.defence.hooks(self.work(0)))
         check_batches(self.model, self.clients[0].x[:1], sizes, self.recipe, hooks.mixed)
-        check_example_gradients(self.model, hooks)
-        check_kept(self.model, hooks)
+        check_defence(self.model, hooks)
 
     @classmethod
     def of(cls, truth: Truth) -> Federation:
         """Return the federation of a run that was simulated, which can be continued."""
-        return cls(
-            space=truth.space,
-            clients=truth.train,
-            holdout=truth.holdout,
-            public=truth.public,
-            model=truth.model,
-            recipe=truth.recipe,
-            defence=truth.defence,
-            rounds=truth.rounds,
-        )
+        shared: dict[str, Any] = {name: getattr(truth, name) for name in IN_TRUTH}
+        return cls(clients=truth.train, holdout=truth.holdout, public=truth.public, **shared)
 
     def work(self, client: int) -> Work:
         """The facts about a client's work that a defence may use."""
@@ -213,17 +201,12 @@ class Federation:
     def truth(self, seed: int) -> Truth:
         """The truth behind the run of this seed, for disclosure and scoring."""
         empty = Records(self.clients[0].x[:0], self.clients[0].y[:0])
-        return Truth(
-            space=self.space,
-            model=self.model,
-            recipe=self.recipe,
-            defence=self.defence,
-            train=self.clients,
-            holdout=self.holdout or (empty,) * len(self.clients),
-            public=self.public if self.public is not None else empty,
-            seed=seed,
-            rounds=self.rounds,
+        shared: dict[str, Any] = {name: getattr(self, name) for name in IN_TRUTH}
+        holdout, public = (
+            self.holdout or (empty,) * len(self.clients),
+            self.public if self.public is not None else empty,
         )
+        return Truth(train=self.clients, holdout=holdout, public=public, seed=seed, **shared)
 
 
 def in_dtype(federation: Federation, name: str) -> Federation:

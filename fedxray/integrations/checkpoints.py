@@ -29,9 +29,10 @@ from fedxray.federation.recording.transcribe import by_position
 from fedxray.federation.recording.writer import DTYPES, open_folder, write_message
 from fedxray.files import TEMPORARY
 
-NODE, RUN = "checkpoints", "1"
+TRAINED = {"what": "train", "node": "checkpoints", "run": "1"}  # facts of every message
 ROUND = "{round}"
 SENT, REPLY = "global-{round}.*", "local-{round}.*"
+SAME_NETWORK = "Give checkpoints of the same network."
 
 
 def import_pair(
@@ -48,11 +49,11 @@ def import_pair(
     `examples` and `recipe` are what is known about the client's training.
     """
     _check_new(out)
-    known = _checked(recipe)
+    facts: dict[str, Any] = {**TRAINED, "examples": examples, "config": _checked(recipe)}
     sent, reply = read_checkpoint(before), read_checkpoint(after)
     _check_same_network(before, sent, after, reply)
     with _new_recording(out) as folder:
-        write_message(folder, _message(round, sent, reply, examples, known))
+        write_message(folder, Said(round=round, sent=sent, reply=reply, **facts))
     return out
 
 
@@ -70,7 +71,7 @@ def import_folder(
     Returns the rounds as the recording counts them, from 1. A round without a reply is a global model that was sent.
     """
     _check_new(out)
-    known = _checked(recipe)
+    facts: dict[str, Any] = {**TRAINED, "examples": examples, "config": _checked(recipe)}
     models = _files(folder, "sent", sent)
     replies = {} if reply is None else _files(folder, "reply", reply)
     _check_matched(folder, sent, models, reply, replies)
@@ -84,7 +85,7 @@ def import_folder(
             returned = read_checkpoint(replies[number]) if number in replies else None
             if returned is not None:
                 _check_same_network(models[number], model, replies[number], returned)
-            write_message(recording, _message(number + shift, model, returned, examples, known))
+            write_message(recording, Said(round=number + shift, sent=model, reply=returned, **facts))
     return [number + shift for number in sorted(models)]
 
 
@@ -153,21 +154,6 @@ def _new_recording(out: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _message(
-    round: int, sent: Arrays, reply: Arrays | None, examples: int | None, recipe: Mapping[str, Any] | None
-) -> Said:
-    return Said(
-        what="train",
-        node=NODE,
-        run=RUN,
-        round=round,
-        sent=sent,
-        reply=reply,
-        examples=examples,
-        config=dict(recipe or {}),
-    )
-
-
 def _files(folder: Path, argument: str, pattern: str) -> dict[int, Path]:
     """Return the files of a pattern by their round."""
     if pattern.count(ROUND) != 1 or "/" in pattern:
@@ -197,30 +183,17 @@ def _check_same_network(before: Path, sent: Arrays, after: Path, reply: Arrays) 
     unnamed = [by_position(list(side)) for side in (sent, reply)]
     if unnamed[0] != unnamed[1]:
         order = {True: "by position", False: "by name"}
-        raise BadInput(
-            f"checkpoint {str(after)!r}",
-            expected=f"arrays {order[unnamed[0]]}, as in {before.name}",
-            got=f"arrays {order[unnamed[1]]}",
-            remedy="Save both the same way.",
-        )
+        expected, got = f"arrays {order[unnamed[0]]}, as in {before.name}", f"arrays {order[unnamed[1]]}"
+        raise _bad(after, expected, got, "Save both the same way.")
     for name in {**sent, **reply}:
         shapes = [None if name not in side else list(side[name].shape) for side in (sent, reply)]
         if shapes[0] != shapes[1]:
-            raise BadInput(
-                f"checkpoint {str(after)!r}",
-                expected=f"the same arrays as {before.name}: {name!r} {shapes[0] or 'absent'}",
-                got=f"{shapes[1] or 'absent'}",
-                remedy="Give checkpoints of the same network.",
-            )
+            expected = f"the same arrays as {before.name}: {name!r} {shapes[0] or 'absent'}"
+            raise _bad(after, expected, shapes[1] or "absent", SAME_NETWORK)
         kinds = [side[name].dtype for side in (sent, reply)]
         # counters are scalars, and an average makes fractions of them
         if sent[name].ndim and (kinds[0].kind == "f") != (kinds[1].kind == "f"):
-            raise BadInput(
-                f"checkpoint {str(after)!r}",
-                expected=f"{name!r} of {kinds[0]}, as in {before.name}",
-                got=kinds[1],
-                remedy="Give checkpoints of the same network.",
-            )
+            raise _bad(after, f"{name!r} of {kinds[0]}, as in {before.name}", kinds[1], SAME_NETWORK)
 
 
 def _check_new(out: Path) -> None:
@@ -238,7 +211,6 @@ def _names_in(folder: Path) -> str:
 # One checkpoint as arrays: .safetensors, .pt or .pth, or an .npz in the network's order; nothing in it is executed
 #
 # Sizes are checked before memory is allocated: a tensor with one stored number may claim any size.
-
 
 INSIDE = ("state_dict", "model_state_dict", "model")  # keys of a saved dictionary that may hold the weights
 WRAPPED = "module."  # prefix of every name by DataParallel
@@ -384,7 +356,6 @@ def _bad_tensor(path: Path, name: str, expected: str, got: object, remedy: str) 
 # twice, take an hour to be hashed as a name. So the instructions are followed here on a stack of sizes in place of
 # values, where every object that is held twice counts twice.
 
-
 MOST_BYTES = 4 * 1024**2  # of instructions; a tensor needs about 150
 MOST_PARTS = 1000  # of a tuple with everything that it holds
 MOST_LONG = 2**64
@@ -455,18 +426,14 @@ def _follow(stream: IO[bytes]) -> None:
 def _pop(stack: list[StackItem], instruction: pickletools.OpcodeInfo) -> list[StackItem]:
     """Pop the arguments of an instruction from the stack, the lowest first, without a mark."""
     before = instruction.stack_before
-    if pickletools.markobject not in before:
-        count = len(before)
-        if count > len(stack):
-            raise ValueError("an empty stack")
-        arguments = stack[len(stack) - count :]
-        del stack[len(stack) - count :]
-        return arguments
-    mark = max(index for index, (_, origin) in enumerate(stack) if origin == MARK)
-    start = mark - before.index(pickletools.markobject)
+    end, count = len(stack), len(before)
+    if pickletools.markobject in before:
+        end = max(index for index, (_, origin) in enumerate(stack) if origin == MARK)
+        count = before.index(pickletools.markobject)
+    start = end - count
     if start < 0:
         raise ValueError("an empty stack")
-    arguments = stack[start:mark] + stack[mark + 1 :]
+    arguments = stack[start:end] + stack[end + 1 :]
     del stack[start:]
     return arguments
 

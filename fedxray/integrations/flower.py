@@ -20,6 +20,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
@@ -99,11 +100,7 @@ class ClientRecorder:
         answer = read_reply(sent, reply, self.arrays)
         inside, outside = mods_around(self, call_next)
         partition = node_partition(context)
-
-        def recorded() -> Said:
-            return to_recorded(sent, answer, partition=partition, inside=inside, outside=outside)
-
-        self.writer.submit(recorded, size_of(sent.arrays) + size_of(answer.arrays if answer else None))
+        _submit(self.writer, sent, answer, partition=partition, inside=inside, outside=outside)
 
 
 @dataclass(kw_only=True)
@@ -191,13 +188,8 @@ class RecordingGrid:
                     self._record(message, by_id.get(key) if key else by_node.get(message.node))
 
     def _record(self, sent: SentMessage, reply: Message | None) -> None:
-        secure = self.secure
-        answer = None if secure or reply is None else read_reply(sent, reply, self.arrays)
-
-        def recorded() -> Said:
-            return to_recorded(sent, answer, secure=secure)
-
-        self.writer.submit(recorded, size_of(sent.arrays) + size_of(answer.arrays if answer else None))
+        answer = None if self.secure or reply is None else read_reply(sent, reply, self.arrays)
+        _submit(self.writer, sent, answer, secure=self.secure)
 
 
 # Messages: a reference to what passed, and the form in which it is written
@@ -250,30 +242,21 @@ def read_reply(sent: SentMessage, reply: Message, name: str | None) -> Reply | N
     return None if arrays is None else Reply(arrays=arrays, examples=examples_of(reply.content))
 
 
-def to_recorded(
-    sent: SentMessage,
-    answer: Reply | None,
-    *,
-    partition: int | None = None,
-    inside: Names | None = None,
-    outside: Names | None = None,
-    secure: bool = False,
-) -> Said:
-    """Return a message in the form of the recording; arrays are unpacked here, on the writer's thread."""
-    return Said(
-        what=sent.what,
-        node=sent.node,
-        run=sent.run,
-        round=sent.round,
-        sent=to_numpy(sent.arrays),
-        reply=None if answer is None else to_numpy(answer.arrays),
-        examples=None if answer is None else answer.examples,
-        config=sent.config,
-        partition=partition,
-        inside=inside,
-        outside=outside,
-        secure=secure,
-    )
+def _submit(writer: RecordingWriter, sent: SentMessage, answer: Reply | None, **position: Any) -> None:
+    """Queue a message with its reply for the writer's thread."""
+    size = size_of(sent.arrays) + size_of(answer.arrays if answer else None)
+    writer.submit(partial(to_recorded, sent, answer, **position), size)
+
+
+def to_recorded(sent: SentMessage, answer: Reply | None, **position: Any) -> Said:
+    """Return a message in the form of the recording; arrays are unpacked here, on the writer's thread.
+
+    `position` is what the side knows about itself: partition, mods inside and outside, secure aggregation.
+    """
+    facts = {name: value for name, value in vars(sent).items() if name != "arrays"}
+    if answer is not None:
+        facts |= {"reply": to_numpy(answer.arrays), "examples": answer.examples}
+    return Said(sent=to_numpy(sent.arrays), **facts, **position)
 
 
 # The parts of Flower's messages, read without importing flwr

@@ -13,35 +13,13 @@ from fedxray.metrics.table import base_metric
 from fedxray.report import words
 from fedxray.report.charts import ChartLine, Drawing, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
-from fedxray.report.rows import Row, attack_facts, plan_of, restorer_names, shown_rows
+from fedxray.report.rows import Row, attack_facts, gain_words, grouped, plan_of, restorer_names, shown_rows
 from fedxray.report.words import reason_words
 
 RESTORED = (
     "Its images were then restored by {}: details beyond the raw reconstructions come from an image prior and may "
     "not be in the data."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """One line of a table of results."""
-
-    metric: str
-    defence: str
-    aware: str
-    score: str
-    score_spread: str
-    floor: str
-    over: str  # which floor it is
-    gain: str
-    gain_spread: str
-    controls: tuple[tuple[str, str, str], ...]  # name, mean, gain over it with interval
-    ceiling: str | None
-    level: str | None
-    size: str  # number of client-runs, or of records in a recording
-    worst: tuple[str, str] | None
-    verdict: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +43,12 @@ class AttackSection:
     about: str | None
     verdict: str
     charts: tuple[Chart, ...]
-    measures: tuple[Measure, ...]
+    measures: tuple[dict[str, Any], ...]  # lines of the table
 
 
 def attack_sections(document: Mapping[str, Any]) -> list[AttackSection]:
     """Return results by attack and role, in the order of the plan."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in shown_rows(document):
-        groups.setdefault((row["attack"], row["role"]), []).append(row)
+    groups = grouped(shown_rows(document), lambda row: (row["attack"], row["role"]))
     columns, restorers = secrets_of(document), restorer_names(document)
     return [
         _section(
@@ -140,51 +116,37 @@ def chart_line(row: Row) -> ChartLine:
     )
 
 
-def _measure(row: Row) -> Measure:
+def _measure(row: Row) -> dict[str, Any]:
+    """Return one line of a table of results."""
     metric = row["metric"]
-    return Measure(
-        metric=metric or "–",
-        defence=words.defence_words(row["defence"]),
-        aware=words.aware_words(row),
-        score=units.value(row["mean"], metric),
-        score_spread=units.between(row["mean_low"], row["mean_high"], metric),
-        floor=units.value(row["floor"], metric),
-        over=words.floor_words(row["over"]),
-        gain=units.value(row["difference"], metric, sign=True),
-        gain_spread=units.between(row["low"], row["high"], metric, sign=True),
-        controls=tuple(_control(name, control, metric) for name, control in row["controls"].items()),
-        ceiling=None if row["ceiling"] is None else units.value(row["ceiling"], metric),
-        level=words.LEVELS.get(row["kind"] or ""),
-        size=words.count(row["n"], row["unit"]),
-        worst=worst_words(row),
-        verdict=row["verdict"],
-        reason=reason_words(row),
-    )
+    return {
+        "metric": metric or "–",
+        "defence": words.defence_words(row["defence"]),
+        "aware": words.aware_words(row),
+        "score": units.value(row["mean"], metric),
+        "score_spread": units.between(row["mean_low"], row["mean_high"], metric),
+        "floor": units.value(row["floor"], metric),
+        "over": words.floor_words(row["over"]),
+        "gain": units.value(row["difference"], metric, sign=True),
+        "gain_spread": units.between(row["low"], row["high"], metric, sign=True),
+        # name, mean, gain over it with interval
+        "controls": [_control(name, control, metric) for name, control in row["controls"].items()],
+        "ceiling": None if row["ceiling"] is None else units.value(row["ceiling"], metric),
+        "level": words.LEVELS.get(row["kind"] or ""),
+        "size": words.count(row["n"], row["unit"]),  # number of client-runs, or of records in a recording
+        "worst": worst_words(row),
+        "verdict": row["verdict"],
+        "reason": reason_words(row),
+    }
 
 
 def _control(name: str, control: Row, metric: str | None) -> tuple[str, str, str]:
-    difference = units.value(control["difference"], metric, sign=True)
-    spread = units.between(control["low"], control["high"], metric, sign=True)
-    mean = units.value(control["mean"], metric)
-    return words.SHORT_CONTROLS.get(name, name), mean, f"{difference} ({spread})"
+    return words.SHORT_CONTROLS.get(name, name), units.value(control["mean"], metric), gain_words(control, metric)
 
 
 # Leakage against utility: every defence a point, of its strongest attacker, and the Pareto frontier
 
 MOST_POINTS = len(ascii_uppercase)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TradeoffLine:
-    """One defence in the table beside a scatter chart."""
-
-    mark: str
-    defence: str
-    aware: str
-    utility: str
-    gain: str
-    epsilon: str | None
-    frontier: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,16 +156,14 @@ class Tradeoff:
     title: str
     measure: str  # of utility, and whether more or less is better
     drawing: Drawing
-    lines: tuple[TradeoffLine, ...]
+    lines: tuple[dict[str, Any], ...]  # one defence each
     more: int  # defences beyond those shown
 
 
 def tradeoffs(document: Mapping[str, Any]) -> list[Tradeoff]:
     """Return a chart for every attack and role with two defences or more, by the attack's first metric."""
-    groups: dict[tuple[str | None, str, str], list[Row]] = {}
-    for row in shown_rows(document):
-        if not row["oracle"] and row["difference"] is not None:
-            groups.setdefault((plan_of(row), row["attack"], row["role"]), []).append(row)
+    rows = [row for row in shown_rows(document) if not row["oracle"] and row["difference"] is not None]
+    groups = grouped(rows, lambda row: (plan_of(row), row["attack"], row["role"]))
     charts = [
         _tradeoff(f"tradeoff-{index}", rows, _utilities(document, plan))
         for index, ((plan, _, _), rows) in enumerate(groups.items())
@@ -229,8 +189,9 @@ def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> T
         return None
     shown = list(strongest)[:MOST_POINTS]
     metric = utilities[shown[0]]["metric"]
+    sign = -1.0 if UTILITY[metric] else 1.0  # so that more is better
     on_frontier = frontier(
-        [(_better(utilities[label], metric), -float(strongest[label]["difference"])) for label in shown]
+        [(sign * utilities[label]["value"], -float(strongest[label]["difference"])) for label in shown]
     )
     points = [
         _point(mark, strongest[label], utilities[label], best)
@@ -264,11 +225,6 @@ def frontier(values: Sequence[tuple[float, ...]]) -> list[bool]:
     ]
 
 
-def _better(row: Row, metric: str) -> float:
-    """Return utility as a number where more is better."""
-    return float(-row["value"] if UTILITY[metric] else row["value"])
-
-
 def _point(mark: str, row: Row, utility: Row, best: bool) -> Point:
     budget = "" if utility["epsilon"] is None else f" ε {utility['epsilon']:.3g}"
     return Point(
@@ -286,18 +242,16 @@ def not_negative(number: float | None) -> float | None:
     return None if number is None else max(number, 0.0)
 
 
-def _line(point: Point, row: Row, utility: Row) -> TradeoffLine:
-    metric = row["metric"]
-    gain = units.value(row["difference"], metric, sign=True)
-    spread = units.between(row["low"], row["high"], metric, sign=True)
+def _line(point: Point, row: Row, utility: Row) -> dict[str, Any]:
+    """Return one defence in the table beside a scatter chart."""
     amount = units.value(utility["value"], utility["metric"])
     range_of = units.between(not_negative(utility["low"]), utility["high"], utility["metric"])
-    return TradeoffLine(
-        mark=point.mark[0],
-        defence=point.label,
-        aware=words.aware_words(row),
-        utility=f"{amount} ({range_of})",
-        gain=f"{gain} ({spread})",
-        epsilon=None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
-        frontier=point.frontier,
-    )
+    return {
+        "mark": point.mark[0],
+        "defence": point.label,
+        "aware": words.aware_words(row),
+        "utility": f"{amount} ({range_of})",
+        "gain": gain_words(row, row["metric"]),
+        "epsilon": None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
+        "frontier": point.frontier,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,60 +17,14 @@ from fedxray.audit.judge.results import read_results
 from fedxray.errors import BadInput, unknown_name
 from fedxray.files import write_whole
 from fedxray.report import overview, setup, words
-from fedxray.report.attacks import AttackSection, Tradeoff, attack_sections, tradeoffs
+from fedxray.report.attacks import attack_sections, tradeoffs
 from fedxray.report.charts import FORMATS, Drawing, as_file, on_page
-from fedxray.report.curves import LossCurves, SearchCharts, curves_left_out, loss_curves, searches
-from fedxray.report.gallery import Galleries, GalleryGroup, gallery_groups, headings, read_galleries
-from fedxray.report.setup import references
-from fedxray.report.where import Breakdown, RoundsBreakdown, breakdowns, by_round, power_lines
+from fedxray.report.curves import curves_left_out, loss_curves, searches
+from fedxray.report.gallery import Galleries, gallery_groups, headings, read_galleries
+from fedxray.report.where import breakdowns, by_round, power_lines
 
 REPORT, TEXT, FIGURES = "report.html", "report.md", "figures"
 TEMPLATES = files("fedxray.report").joinpath("templates")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contents:
-    """Everything that a report shows, ready to print; templates use these names."""
-
-    name: str
-    # The first screen
-    overall: str
-    audited: list[tuple[str | None, str]]
-    tried: str
-    recorded: tuple[str, str] | None
-    notices: list[tuple[str, str]]
-    defences: list[overview.DefenceVerdict]
-    findings: list[overview.WorstFinding]
-    steps: list[str]
-    failed: int
-    cases: int
-    setups: list[tuple[str | None, list[tuple[str, str]]]]
-    # Results and where they come from
-    marks: set[str]
-    attacks: list[AttackSection]
-    breakdowns: list[Breakdown]
-    rounds: list[RoundsBreakdown]
-    power: list[dict[str, Any]]
-    # Utility
-    utility: list[dict[str, Any]]
-    has_epsilon: bool
-    privacy: list[tuple[str, str]]
-    tradeoffs: list[Tradeoff]
-    # Examples, loss curves and searches
-    galleries: Galleries
-    gallery_groups: list[GalleryGroup]
-    show_private: bool
-    curves: list[LossCurves]
-    more_curves: int
-    searches: list[SearchCharts]
-    # Attacker knowledge, failures, references, plan
-    ledger: list[dict[str, Any]]
-    common: list[str]
-    failures: list[dict[str, Any]]
-    references: list[tuple[str, list[str]]]
-    plan: str
-    seeds: list[int]
-    versions: Mapping[str, Any]
 
 
 def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[str] = ("svg",)) -> Path:
@@ -97,64 +52,69 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
     return _write(folder / REPORT, render(shown))
 
 
-def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private: bool = False) -> Contents:
-    """Return everything that a report shows."""
+def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private: bool = False) -> dict[str, Any]:
+    """Return everything that a report shows, ready to print; templates use these names."""
     cases = document["cases"]
-    return Contents(
-        name=str(document["plan"].get("name") or "audit"),
-        overall=overview.overall(document),
-        audited=setup.audited(document),
-        tried=setup.tried(document),
-        recorded=overview.recorded_notice(document),
-        notices=overview.notices(document),
-        defences=overview.defence_verdicts(document),
-        findings=overview.worst_findings(document),
-        steps=overview.next_steps(document),
-        failed=sum(case["status"] != "ok" for case in cases),
-        cases=len(cases),
-        setups=setup.setups(document),
-        marks=setup.marks(document),
-        attacks=attack_sections(document),
-        breakdowns=breakdowns(document),
-        rounds=by_round(document),
-        power=power_lines(document),
-        utility=setup.utility(document),
-        has_epsilon=any(row["epsilon"] is not None for row in document["utility"]),
-        privacy=setup.privacy(document),
-        tradeoffs=tradeoffs(document),
-        galleries=galleries,
-        gallery_groups=gallery_groups(document, galleries.shown),
-        show_private=show_private,
-        curves=loss_curves(document),
-        more_curves=curves_left_out(document),
-        searches=searches(document),
-        ledger=setup.ledger(document),
-        common=setup.common_knowledge(document),
-        failures=setup.failures(document),
-        references=references(document),
-        plan=setup.pretty(document["plan"]),
-        seeds=list(dict.fromkeys(case["seed"] for case in cases)),
-        versions=document["versions"],
-    )
+    return {
+        "name": str(document["plan"].get("name") or "audit"),
+        # The first screen
+        "overall": overview.overall(document),
+        "audited": setup.audited(document),
+        "tried": setup.tried(document),
+        "recorded": overview.recorded_notice(document),
+        "notices": overview.notices(document),
+        "defences": overview.defence_verdicts(document),
+        "findings": overview.worst_findings(document),
+        "steps": overview.next_steps(document),
+        "failed": sum(case["status"] != "ok" for case in cases),
+        "cases": len(cases),
+        "setups": setup.setups(document),
+        # Results and where they come from
+        "marks": setup.marks(document),
+        "attacks": attack_sections(document),
+        "breakdowns": breakdowns(document),
+        "rounds": by_round(document),
+        "power": power_lines(document),
+        # Utility
+        "utility": setup.utility(document),
+        "has_epsilon": any(row["epsilon"] is not None for row in document["utility"]),
+        "privacy": setup.privacy(document),
+        "tradeoffs": tradeoffs(document),
+        # Examples, loss curves and searches
+        "galleries": galleries,
+        "gallery_groups": gallery_groups(document, galleries.shown),
+        "show_private": show_private,
+        "curves": loss_curves(document),
+        "more_curves": curves_left_out(document),
+        "searches": searches(document),
+        # Attacker knowledge, failures, references, plan
+        "ledger": setup.ledger(document),
+        "common": setup.common_knowledge(document),
+        "failures": setup.failures(document),
+        "references": setup.references(document),
+        "plan": json.dumps(document["plan"], indent=2, ensure_ascii=False),
+        "seeds": list(dict.fromkeys(case["seed"] for case in cases)),
+        "versions": document["versions"],
+    }
 
 
 # Pages from templates
 
 
-def render(shown: Contents) -> str:
+def render(shown: Mapping[str, Any]) -> str:
     """Return the page as HTML."""
     environment = _environment()
     environment.filters |= {"svg": on_page, "strong": words.strong}
     style = Markup(_template("style.css"))
-    return environment.get_template("report.html").render(style=style, **vars(shown))
+    return environment.get_template("report.html").render(style=style, **shown)
 
 
-def render_text(shown: Contents, drawn: Mapping[str, Figure]) -> str:
+def render_text(shown: Mapping[str, Any], drawn: Mapping[str, Figure]) -> str:
     """Return the report as Markdown in which no name is interpreted as markup; it links to the figures `drawn`."""
     environment = _environment()
     environment.finalize = words.escaped
     environment.filters |= {"verbatim": words.verbatim, "strong": words.strong_text}
-    return environment.get_template("report.md").render(figures=drawn, **vars(shown))
+    return environment.get_template("report.md").render(figures=drawn, **shown)
 
 
 def _environment() -> Environment:
@@ -189,18 +149,18 @@ class Figure:
     drawing: Drawing
 
 
-def figures(shown: Contents) -> dict[str, Figure]:
+def figures(shown: Mapping[str, Any]) -> dict[str, Figure]:
     """Return all drawings of a report in their order, by name; every file name is unique."""
     listed = [
-        *(("results", chart.drawing) for section in shown.attacks for chart in section.charts),
-        *(("clients", part.drawing) for part in shown.breakdowns if part.drawing is not None),
-        *(("rounds", part.drawing) for part in shown.rounds if part.drawing is not None),
-        *(("tradeoff", part.drawing) for part in shown.tradeoffs),
-        *(("loss", part.drawing) for part in shown.curves),
-        *(("search", part.drawing) for part in shown.searches),
-        *(("settings", part.over_settings) for part in shown.searches if part.over_settings is not None),
+        *(("results", chart.drawing) for section in shown["attacks"] for chart in section.charts),
+        *(("clients", part.drawing) for part in shown["breakdowns"] if part.drawing is not None),
+        *(("rounds", part.drawing) for part in shown["rounds"] if part.drawing is not None),
+        *(("tradeoff", part.drawing) for part in shown["tradeoffs"]),
+        *(("loss", part.drawing) for part in shown["curves"]),
+        *(("search", part.drawing) for part in shown["searches"]),
+        *(("settings", part.over_settings) for part in shown["searches"] if part.over_settings is not None),
     ]
-    sections = {section.anchor: f"{section.attack} {section.role}" for section in shown.attacks}
+    sections = {section.anchor: f"{section.attack} {section.role}" for section in shown["attacks"]}
     drawn: dict[str, Figure] = {}
     for number, (kind, drawing) in enumerate(listed, 1):
         about, heading = sections.get(drawing.name.rpartition("-")[0]), drawing.title.partition(":")[0]

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from fedxray.errors import printable
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
-from fedxray.report.rows import Row
+from fedxray.report.rows import Row, grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -398,10 +398,8 @@ Case = Mapping[str, Any]
 def client_chart(cases: Sequence[Case], row: Row, *, name: str, title: str) -> Drawing | None:
     """Return the clients of one summary row, largest gain first; None for fewer than two."""
     metric, down = row["metric"], units.is_down(row["metric"])
-    runs: dict[Any, list[Case]] = {}
-    for case in cases:
-        if case["scores"].get(metric) is not None:
-            runs.setdefault(case["client"], []).append(case)
+    scored = [case for case in cases if case["scores"].get(metric) is not None]
+    runs = grouped(scored, lambda case: case["client"])
     lines = [_client_line(client, own, row) for client, own in runs.items()]
     lines.sort(key=lambda line: _gain(line, down), reverse=True)
     if len(lines) < 2:

@@ -15,24 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedxray.audit.judge.results import best_trial, nearly_as_good
 from fedxray.audit.recorded.describe import recordings_of
 from fedxray.metrics import units
-from fedxray.report import words
-from fedxray.report.charts import (
-    BEST_TRIAL_MARKER,
-    BEST_TRIAL_SIZE,
-    BEST_WIDTH,
-    CASE_WIDTH,
-    CURVE_HEIGHT,
-    FAILED_DASH,
-    FRONTIER_DASH,
-    MEDIAN_WIDTH,
-    POINT_MARKER,
-    TRIAL_SIZE,
-    WIDTH,
-    Drawing,
-    Inks,
-    bare,
-)
-from fedxray.report.rows import plan_of
+from fedxray.report import charts, words
+from fedxray.report.charts import Drawing, Inks, bare
+from fedxray.report.rows import grouped, plan_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,11 +110,13 @@ def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawin
         axes = loss_axes(figure, WHOLE, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         for curve in curves:
-            style: Any = "solid" if curve.ok else FAILED_DASH
+            style: Any = "solid" if curve.ok else charts.FAILED_DASH
             ink = inks.muted if curve.ok else inks.open
-            axes.plot(*_known(curve), color=ink, linewidth=CASE_WIDTH, alpha=0.6, linestyle=style)
+            axes.plot(*_known(curve), color=ink, linewidth=charts.CASE_WIDTH, alpha=0.6, linestyle=style)
         middle = _median_curve(curves)
-        axes.plot([step for step, _ in middle], [loss for _, loss in middle], color=inks.ink, linewidth=MEDIAN_WIDTH)
+        axes.plot(
+            [step for step, _ in middle], [loss for _, loss in middle], color=inks.ink, linewidth=charts.MEDIAN_WIDTH
+        )
 
     known = [numbers for _, numbers in map(_known, curves) if numbers]
     first, last = (median(numbers[index] for numbers in known) for index in (0, -1))
@@ -139,7 +126,7 @@ def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawin
         description=f"{words.count(len(curves), 'case')}: the median loss goes from "
         f"{units.short(first)} to {units.short(last)}.",
         texts=("step", in_units(OWN_LOSS, losses)),
-        size=(WIDTH, CURVE_HEIGHT),
+        size=(charts.WIDTH, charts.CURVE_HEIGHT),
         paint=paint,
     )
 
@@ -398,12 +385,12 @@ def trials_chart(cases: Sequence[Sequence[TrialPoint]], *, name: str, title: str
         axes = loss_axes(figure, WHOLE, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         if starts:
-            axes.axvline(starts + 0.5, color=inks.line, linewidth=1.0, linestyle=FRONTIER_DASH)
+            axes.axvline(starts + 0.5, color=inks.line, linewidth=1.0, linestyle=charts.FRONTIER_DASH)
         for case in cases:
             _draw_trials(axes, list(enumerate(case, 1)), max(losses), inks)
             steps = best_so_far(case)
             xs, ys = [x for x, _ in steps], [y for _, y in steps]
-            axes.plot(xs, ys, color=inks.ink, linewidth=BEST_WIDTH, drawstyle="steps-post")
+            axes.plot(xs, ys, color=inks.ink, linewidth=charts.BEST_WIDTH, drawstyle="steps-post")
 
     best = min(steps[-1][1] for case in cases if (steps := best_so_far(case)))
     trials = words.count(sum(len(case) for case in cases), "trial")
@@ -412,7 +399,7 @@ def trials_chart(cases: Sequence[Sequence[TrialPoint]], *, name: str, title: str
         title=title,
         description=f"{trials} in {words.count(len(cases), 'case')}; the best has a loss of {units.short(best)}.",
         texts=("trial", in_units(OWN_LOSS, losses)),
-        size=(WIDTH, CURVE_HEIGHT),
+        size=(charts.WIDTH, charts.CURVE_HEIGHT),
         paint=paint,
     )
 
@@ -489,8 +476,8 @@ def _draw_trials(axes: Axes, trials: Sequence[tuple[float, TrialPoint]], top: fl
         axes.plot(
             [x for x, _ in known],
             [min(y, top) for _, y in known],
-            POINT_MARKER,
-            markersize=TRIAL_SIZE,
+            charts.POINT_MARKER,
+            markersize=charts.TRIAL_SIZE,
             color=inks.muted,
             alpha=0.7,
             fillstyle="none" if hollow else "full",
@@ -501,19 +488,15 @@ def _mark_best(axes: Axes, case: Sequence[TrialPoint], setting: str, inks: Inks)
     completed = [(trial.loss, trial) for trial in case if trial.completed and trial.loss is not None]
     if completed:
         loss, best = min(completed, key=lambda pair: pair[0])
-        marker: dict[str, Any] = {"markersize": BEST_TRIAL_SIZE, "color": inks.ink, "clip_on": False}
-        axes.plot([best.point[setting]], [loss], BEST_TRIAL_MARKER, **marker)
+        marker: dict[str, Any] = {"markersize": charts.BEST_TRIAL_SIZE, "color": inks.ink, "clip_on": False}
+        axes.plot([best.point[setting]], [loss], charts.BEST_TRIAL_MARKER, **marker)
 
 
 # Cases of one attack, role and defence
 
 
 def _groups(document: Mapping[str, Any], wanted: Callable[[Case], bool]) -> dict[str, list[Case]]:
-    groups: dict[str, list[Case]] = {}
-    for case in document["cases"]:
-        if wanted(case):
-            groups.setdefault(_title(case), []).append(case)
-    return groups
+    return grouped(filter(wanted, document["cases"]), _title)
 
 
 def _title(case: Case) -> str:

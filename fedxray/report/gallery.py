@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fedxray.errors import BadInput
 from fedxray.files import read_json
 from fedxray.report import words
+from fedxray.report.rows import grouped
 
 Entry = tuple[str, Mapping[str, Any]]  # position in its file, and content
 
@@ -228,9 +229,7 @@ def headings(document: Mapping[str, Any]) -> dict[str, str]:
 def gallery_groups(document: Mapping[str, Any], galleries: Sequence[Gallery]) -> list[GalleryGroup]:
     """Return one group per attack and defence, those with images first, then in the order of the galleries."""
     titles, cases = headings(document), {case["id"]: case for case in document["cases"]}
-    by_title: dict[str, list[Gallery]] = {}
-    for gallery in galleries:
-        by_title.setdefault(titles.get(gallery.case, gallery.case), []).append(gallery)
+    by_title = grouped(galleries, lambda gallery: titles.get(gallery.case, gallery.case))
     groups = [_group(title, listed, cases) for title, listed in by_title.items()]
     return sorted(groups, key=lambda group: not group.pairs)
 

@@ -12,7 +12,7 @@ from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.rows import Row, attack_facts, deployed, plan_of, shown_rows, table
+from fedxray.report.rows import Row, attack_facts, deployed, grouped, plan_of, shown_rows, table
 from fedxray.report.words import doubt
 
 Document = Mapping[str, Any]
@@ -78,9 +78,7 @@ def counted(document: Document) -> list[Row]:
 
 def defence_verdicts(document: Document) -> list[DefenceVerdict]:
     """Return one verdict per defence, in the order of the results; the strongest attacker counts."""
-    groups: dict[tuple[str | None, str], list[Row]] = {}
-    for row in counted(document):
-        groups.setdefault((plan_of(row), row["defence"]), []).append(row)
+    groups = grouped(counted(document), lambda row: (plan_of(row), row["defence"]))
     used = deployed(document)
     return [_defence_verdict(plan, name, rows, (plan, name) in used) for (plan, name), rows in groups.items()]
 
@@ -151,10 +149,8 @@ def worst_findings(document: Document, most: int = 3) -> list[WorstFinding]:
     An attack is ranked by its strongest metric and shown by its first one that leaks.
     """
     used = deployed(document)
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in counted(document):
-        if row["verdict"] == "leaks":
-            groups.setdefault((row["attack"], row["role"], row["defence"]), []).append(row)
+    leaks = [row for row in counted(document) if row["verdict"] == "leaks"]
+    groups = grouped(leaks, lambda row: (row["attack"], row["role"], row["defence"]))
 
     def rank(rows: Sequence[Row]) -> tuple[bool, float]:
         in_use = (plan_of(rows[0]), rows[0]["defence"]) in used

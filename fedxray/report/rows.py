@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.restoring import restored_title
+from fedxray.metrics import units
 
 Row = Mapping[str, Any]
 Plan = Mapping[str, Any]
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 EITHER = "either"  # in place of true or false, where both attackers have the same result
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items with equal keys together, in the order in which they come first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def gain_words(row: Row, metric: str | None) -> str:
+    """Return the gain of a row, or over one of its controls, with its interval."""
+    gain = units.value(row["difference"], metric, sign=True)
+    return f"{gain} ({units.between(row['low'], row['high'], metric, sign=True)})"
 
 
 def plan_of(row: Row) -> str | None:
@@ -47,11 +64,8 @@ def attack_facts(document: Mapping[str, Any], label: str) -> Mapping[str, Any]:
 
 def restorer_names(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the restorer behind each label of a restored version."""
-    return {title: name for part in _attacks(document) for title, name in _restored(part).items()}
-
-
-def _attacks(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+    attacks = [part for plan in plans_of(document).values() for part in parts(plan, "attack")]
+    return {title: name for part in attacks for title, name in _restored(part).items()}
 
 
 def _restored(part: Mapping[str, Any]) -> dict[str, str]:
@@ -74,14 +88,15 @@ def _restored(part: Mapping[str, Any]) -> dict[str, str]:
 def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Return the rows in order; equal results of attackers who know the defence and who do not become one row."""
     recorded = {name for name, plan in plans_of(document).items() if "transcript" in plan}
+    names = ("attack", "role", "defence", "metric", "aware")
     rows = {
-        (*_key(row), row["aware"]): _of_one_node(row) if plan_of(row) in recorded else row
+        (plan_of(row), *(row[name] for name in names)): _of_one_node(row) if plan_of(row) in recorded else row
         for row in document["summary"]
     }
     shown: list[Row] = []
     for (*key, aware), row in rows.items():
         twin = None if aware is None else rows.get((*key, not aware))
-        if twin is None or not _same(row, twin):
+        if twin is None or {**row, "aware": not aware} != twin:
             shown.append(row)
         elif not aware:
             shown.append({**row, "aware": EITHER})
@@ -93,11 +108,3 @@ def _of_one_node(row: Row) -> Row:
     worst = row["worst"]
     single = worst is not None and worst["record"] is not None
     return {**row, "worst": {**worst, "client": None, "seed": None} if single else None}
-
-
-def _key(row: Row) -> tuple[Any, ...]:
-    return (plan_of(row), *(row[name] for name in ("attack", "role", "defence", "metric")))
-
-
-def _same(row: Row, twin: Row) -> bool:
-    return {**row, "aware": None} == {**twin, "aware": None}

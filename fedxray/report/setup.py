@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report import overview, words
 from fedxray.report.attacks import not_negative
-from fedxray.report.rows import attack_facts, plan_of, table
+from fedxray.report.rows import attack_facts, grouped, plan_of, table
 
 MOST_NAMED = 12  # failed cases that are listed by id
 
@@ -138,8 +137,8 @@ def _training(federation: Mapping[str, Any]) -> str:
     algorithm, rounds = federation.get("algorithm"), _number(federation, "rounds", "round")
     if algorithm == "fedsgd":
         return _joined(algorithm, rounds, "one gradient of all examples")
-    batches = _labelled(federation, "batch_size", "batches of")
-    return _joined(algorithm, rounds, _number(federation, "epochs", "local epoch"), batches)
+    size = f"batches of {federation['batch_size']}" if federation.get("batch_size") is not None else ""
+    return _joined(algorithm, rounds, _number(federation, "epochs", "local epoch"), size)
 
 
 def _joined(*parts: object) -> str:
@@ -149,10 +148,6 @@ def _joined(*parts: object) -> str:
 def _number(settings: Mapping[str, Any], key: str, noun: str) -> str:
     number = settings.get(key)
     return words.count(number, noun) if isinstance(number, int) else ""
-
-
-def _labelled(settings: Mapping[str, Any], key: str, text: str) -> str:
-    return f"{text} {settings[key]}" if settings.get(key) is not None else ""
 
 
 def _share(settings: Mapping[str, Any], key: str) -> str:
@@ -235,11 +230,9 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
 
 def failures(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return cases that failed or were cut off, grouped by attack, role, defence, status and reason."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for case in document["cases"]:
-        if case["status"] != "ok":
-            key = (case["attack"], case["role"], case["defence"], case["status"], case["reason"])
-            groups.setdefault(key, []).append(case)
+    names = ("attack", "role", "defence", "status", "reason")
+    failed = [case for case in document["cases"] if case["status"] != "ok"]
+    groups = grouped(failed, lambda case: tuple(case[name] for name in names))
     return [
         {
             "attack": attack,
@@ -296,18 +289,14 @@ def marks(document: Mapping[str, Any]) -> set[str]:
     return names | ({"ceiling"} if any(row["ceiling"] is not None for row in rows) else set())
 
 
-def pretty(value: Any) -> str:
-    """Return plain values as indented JSON."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
-
-
 # References for attacks, metrics, defences and statistics
 
+SSIM = (
+    "Wang, Bovik, Sheikh, Simoncelli: Image Quality Assessment: From Error Visibility to Structural Similarity. IEEE "
+    "Transactions on Image Processing 13, 2004."
+)
 METRIC_PAPERS: Mapping[str, str] = {
-    "ssim": "Wang, Bovik, Sheikh, Simoncelli: Image Quality Assessment: From Error Visibility to Structural "
-    "Similarity. IEEE Transactions on Image Processing 13, 2004.",
-    "class_ssim": "Wang, Bovik, Sheikh, Simoncelli: Image Quality Assessment: From Error Visibility to Structural "
-    "Similarity. IEEE Transactions on Image Processing 13, 2004.",
+    **dict.fromkeys(("ssim", "class_ssim"), SSIM),
     "lpips": "Zhang, Isola, Efros, Shechtman, Wang: The Unreasonable Effectiveness of Deep Features as a Perceptual "
     "Metric. CVPR 2018.",
     "tpr_at_1pct_fpr": "Carlini, Chien, Nasr, Song, Terzis, Tramèr: Membership Inference Attacks From First "

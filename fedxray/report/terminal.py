@@ -11,7 +11,7 @@ from fedxray.errors import printable
 from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.overview import defence_verdicts, next_steps, worst_findings
-from fedxray.report.rows import shown_rows
+from fedxray.report.rows import grouped, shown_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,9 +67,7 @@ def _verdicts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def summary_tables(document: Mapping[str, Any]) -> list[Table]:
     """Return all rows of the summary, one table per attack and role."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in shown_rows(document):
-        groups.setdefault((row["attack"], row["role"]), []).append(row)
+    groups = grouped(shown_rows(document), lambda row: (row["attack"], row["role"]))
     return [_table(f"{attack} ({role})", rows) for (attack, role), rows in groups.items()]
 
 

@@ -15,7 +15,7 @@ from fedxray.report import words
 from fedxray.report.attacks import chart_line
 from fedxray.report.charts import Drawing, client_chart, metric_chart
 from fedxray.report.overview import counted, strength
-from fedxray.report.rows import EITHER, Row, plan_of
+from fedxray.report.rows import EITHER, Row, gain_words, grouped, plan_of
 
 MOST_LEAKS = 6
 MOST_LINES = 12
@@ -60,11 +60,9 @@ class RoundsBreakdown:
 
 def breakdowns(document: Mapping[str, Any]) -> list[Breakdown]:
     """Return the strongest leaks, each with its most exposed clients, classes and records."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in counted(document):
-        if row["verdict"] == "leaks" and row["metric"] is not None:
-            key = (plan_of(row), row["attack"], row["role"], row["defence"], row["aware"])
-            groups.setdefault(key, []).append(row)
+    leaks = [row for row in counted(document) if row["verdict"] == "leaks" and row["metric"] is not None]
+    names = ("attack", "role", "defence", "aware")
+    groups = grouped(leaks, lambda row: (plan_of(row), *(row[name] for name in names)))
     ordered = sorted(groups.values(), key=lambda rows: -max(strength(row) for row in rows))
     return [_breakdown(document, rows[0], f"clients-{index}") for index, rows in enumerate(ordered[:MOST_LEAKS])]
 
@@ -167,10 +165,8 @@ def _rounds(document: Mapping[str, Any], plan: str | None, labels: Sequence[str]
     for case in document["cases"]:
         if case["attack"] in labels and case["ledger"]:
             seen.setdefault(case["attack"], case["ledger"].get("rounds_seen") or [])
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["metric"] == rows[0]["metric"]:
-            groups.setdefault((row["defence"], words.aware_words(row)), []).append(row)
+    of_first = [row for row in rows if row["metric"] == rows[0]["metric"]]
+    groups = grouped(of_first, lambda row: (row["defence"], words.aware_words(row)))
     return [_of_group(rows[0]["metric"], defence, aware, group, seen) for (defence, aware), group in groups.items()]
 
 
@@ -214,8 +210,7 @@ def _of_row(row: Row, rounds: str) -> BreakdownLine:
         name=f"{row['attack']}: {rounds}",
         score=units.value(row["mean"], metric),
         floor=units.value(row["floor"], metric),
-        gain=f"{units.value(row['difference'], metric, sign=True)} "
-        f"({units.between(row['low'], row['high'], metric, sign=True)})",
+        gain=gain_words(row, metric),
         sample=words.count(row["n"], row["unit"]),
     )
 

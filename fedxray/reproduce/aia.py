@@ -205,7 +205,6 @@ def income(request: Request, *, heterogeneity: float = 0.4, limit: int | None = 
 
 # Figure 1: gradient attacks by the number of records, on regression and on classification
 
-
 DATASET_SIZE_LABELS = ("grad", "grad-closed", "active-50-grad", "global", "oracle")
 
 
@@ -258,7 +257,6 @@ DATASET_SIZE = Reproduction(
 #
 # Since batches keep their order the client's map is affine for every batch size: the errors come from the inverse of a
 # nearly singular matrix, not from the noise of batches.
-
 
 TOY_COLUMNS = {
     "inverse-float32": "Ours (their notebook)",
@@ -316,7 +314,6 @@ TOY = Reproduction(
 
 
 # Table 1: attribute inference by gradients and by models, passive and active, on three data sets
-
 
 THEIR_STATES = 51
 TABLE1_ROWS = ("medical", "income-l", "income-a")
@@ -393,7 +390,6 @@ TABLE1 = Reproduction(
 
 # Beyond Table 1: what an active attack gains for the rounds it spends with the client, its tuning included
 
-
 TRIALS = 8
 CONSTANT = {"pace": "constant", "boost": 3.0}  # centre of the search: 0.3 to 30 usual entries of an update
 # label -> model, rounds spent with the client
@@ -466,7 +462,6 @@ ROUNDS = Reproduction(
 
 # Beyond Table 1: the effect of columns that carry no information on an attack on the client's own model
 
-
 WIDTH_LABELS = ("model", "active-10", "active-50", "active-50-tuned-oracle", "oracle")
 
 
@@ -490,8 +485,7 @@ WIDTH = Reproduction(
     differences=(
         *compare(("active-50", "model"), ("active-50", "active-10"), expected="above"),
         *compare(("active-50", "oracle"), ("active-50-tuned-oracle", "active-50")),
-        *compare_rows("active-50", ("500", "0")),
-        *compare_rows("model", ("500", "0")),
+        *compare_rows(("active-50", "model"), ("500", "0")),
     ),
     plan=sweep(plan_width, "occupations"),
     why=f"{WHY}; occupations drawn at random stand in for real ones, which also depend on income and sex",
@@ -499,7 +493,6 @@ WIDTH = Reproduction(
 
 
 # Figure 3: heterogeneity, batch size and local epochs
-
 
 ONE_RATE = "one learning rate for all rows, where the paper tunes it for each (its appendix is not in our text)"
 HETEROGENEITY = Reproduction(
@@ -513,10 +506,7 @@ HETEROGENEITY = Reproduction(
     rows=("0.0", "0.1", "0.2", "0.3", "0.4", "0.5"),  # 0.0 is the same mixture everywhere
     small_rows=("0.0", "0.4"),
     columns=columns(FIGURE_LABELS),
-    differences=(
-        *order(FIGURE_LABELS),
-        *(one for label in FIGURE_LABELS for one in compare_rows(label, ("0.4", "0.0"), expected="above")),
-    ),
+    differences=(*order(FIGURE_LABELS), *compare_rows(FIGURE_LABELS, ("0.4", "0.0"), expected="above")),
     plan=sweep(income_plan, "heterogeneity", float),
     why=f"{WHY}; {STAND_IN}",
 )
@@ -529,11 +519,7 @@ BATCH_SIZE = Reproduction(
     rows=("32", "64", "128", "256", "512", "1024"),
     small_rows=("32", "256"),
     columns=columns(FIGURE_LABELS),
-    differences=(
-        *order(FIGURE_LABELS),
-        *compare_rows("model", ("32", "256"), expected="above"),
-        *compare_rows("active-50", ("32", "256"), expected="above"),
-    ),
+    differences=(*order(FIGURE_LABELS), *compare_rows(("model", "active-50"), ("32", "256"), expected="above")),
     plan=sweep(income_plan, "batch_size"),
     why=f"{WHY}; {ONE_RATE}; {STAND_IN}",
 )
@@ -561,7 +547,6 @@ EPOCHS = Reproduction(
 
 # Figure 4: clients with fewer and with more records
 
-
 CLIENT_SIZE_LABELS = ("active-50-grad", "active-50", "oracle")
 CLIENT_SIZE = Reproduction(
     name="aia-regression-client-size",
@@ -573,9 +558,7 @@ CLIENT_SIZE = Reproduction(
     rows=("100", "200", "400", "800", "1600"),
     small_rows=("100", "400"),
     columns=columns(CLIENT_SIZE_LABELS),
-    differences=tuple(
-        one for label in CLIENT_SIZE_LABELS for one in compare_rows(label, ("100", "400"), expected="above")
-    ),
+    differences=compare_rows(CLIENT_SIZE_LABELS, ("100", "400"), expected="above"),
     plan=sweep(partial(income_plan, labels=CLIENT_SIZE_LABELS), "limit"),
     why="clients of one state, cut to one size per row, stand in for states of different sizes",
 )
@@ -610,7 +593,6 @@ CLASSIFICATION = Reproduction(
 
 
 # Appendix C, Table 2: linear models, whose optimum the messages reveal (Alg. 2)
-
 
 LINEAR_COLUMNS = {
     "model": "last returned model",
@@ -658,7 +640,6 @@ LINEAR = Reproduction(
 
 # Appendix C.2: the round in which an active attack starts
 
-
 START_ROUND_LABELS = ("model", "active-50", "oracle")
 START_ROUND = Reproduction(
     name="aia-regression-start-round",
@@ -676,7 +657,6 @@ START_ROUND = Reproduction(
 
 
 # Appendix C, Table 3: clients that train with DP-SGD at epsilon 1, rounds of the active server included
-
 
 DP_LABELS = ("grad-closed", "model", "active-50-grad", "active-50", "oracle")
 ACTIVE_ROUNDS = 50
@@ -702,9 +682,7 @@ DP = Reproduction(
     shows="Whether a model or gradients still reveal the sensitive column when clients train with DP-SGD at epsilon 1.",
     paper=paper(place="Appendix C, Table 3"),
     rows=tuple(BUDGETS),
-    columns=tuple(
-        column for label in DP_LABELS for column in defended_columns(label, ("accuracy",), CALLED[label], ("dp-sgd",))
-    ),
+    columns=defended_columns({label: CALLED[label] for label in DP_LABELS}, ("accuracy",), ("dp-sgd",)),
     differences=(
         *order(DP_LABELS),
         *compare(*((label, private(label)) for label in DP_LABELS if label != "oracle"), expected="above"),

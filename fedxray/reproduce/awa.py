@@ -117,7 +117,6 @@ def attacked(request: Request) -> int:
 # (`agic`), whose cosine has no unit, with squared differences in its place (`agic-rate`). In case 4 the paper runs no
 # DLG; ours assumes that the client keeps its batches.
 
-
 LONG = "case1-1000"
 
 
@@ -177,7 +176,6 @@ TABLE4 = Reproduction(
 # One descent is read at several steps: its state is stored every 50 steps, and a column continues from there. The row
 # of the small scale ends after 250.
 
-
 KEPT_EVERY = 50
 FEW_STEPS = (50, 100, 150, 200, 250)
 READ_STEPS = (*FEW_STEPS, 500, 1000, 1500, 2000, 3000)
@@ -227,7 +225,6 @@ ITERATIONS = Reproduction(
 # epoch without weights, so that steps cost the same and the losses of both are one function. The next row applies the
 # weights of the study to the four groups (250 steps), beside the paper's weights, a plain ramp without any search, DLG
 # with the same number of steps, and DLG with 50 restarts. With several seeds the weights are those of the first.
-
 
 SEARCHED, RESTARTED = "searched", "dlg-restarts"
 TRIALS, STARTS, TRIAL_STEPS = 50, 12, 100
@@ -303,7 +300,6 @@ SEARCH = Reproduction(
 # 2.295), so clients have a larger one and momentum. Neither matters to the attacks on a single step: it is exact at
 # any rate, differences are measured in units of the rate, and momentum begins with the second step.
 
-
 MANY = 1000  # images of the client that trains
 TRAINING_RATE, MOMENTUM = 0.01, 0.9
 HELD_OUT = 0.2  # one of the 5 images that a group is dealt
@@ -335,7 +331,6 @@ def training_parts(before: int, recorded: int = 1) -> dict[str, Any]:
 #
 # The paper states that updates of all stages can be inverted and prints no numbers. AWA and DLG read one round, and
 # AGIC one (`agic`) or three in a row (`agic-rounds`), whose distances it adds up.
-
 
 TOGETHER = 3  # rounds that agic-rounds reads
 STAGES_ROWS = ("after-0", "after-4", "after-16")
@@ -384,7 +379,6 @@ STAGES = Reproduction(
 # learning rate (the scale alone), AWA without weights (the same in case 1; in case 4 one interpolated epoch), a plain
 # ramp up to the number of layers, the paper's ramps, its enhancement alone, and both. The last column is AWA on the
 # update as sent, which is how the paper ran it. The search is in `awa-search`.
-
 
 FLAT = {"q_conv": 1.0, "q_norm": 1.0, "q_linear": 1.0}
 # column -> description, attack
@@ -437,7 +431,6 @@ GAIN = Reproduction(
 # BatchNorm (initial statistics, those of the batch, or none), the stem, the initialisation of weights, whether inputs
 # are normalised (Adam's steps are then a quarter as long in pixels), where dummies start and whether they are clamped,
 # the value that AWA assumes for an undefined error, the width of the network, and whether it was trained.
-
 
 BASE, NORMALISED, TRAINED = "running", "normalised", "trained-4"
 UNDEFINED = "undefined-first"  # changes AWA alone
@@ -510,7 +503,6 @@ SETTINGS = Reproduction(
 # computed from them. Its squared distance from the true update, relative to the squared norm of the latter, is what a
 # matching attack would see there: near 0 a descent is led to the images, 1 is the distance of a zero update, and 2
 # that of an unrelated one of equal norm. An attack cannot compute this, since it begins at the truth.
-
 
 NOISES = (0.01, 0.03, 0.1)  # standard deviation, of pixels from 0 to 1
 LANDSCAPE_ROWS = tuple(

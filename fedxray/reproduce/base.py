@@ -215,22 +215,23 @@ def columns_of(titles: Mapping[str, str], metrics: Sequence[str]) -> tuple[Table
 
 
 def defended_columns(
-    attack: str, metrics: Sequence[str], called: str, defences: Iterable[str], *, called_aware: bool = True
+    titles: Mapping[str, str], metrics: Sequence[str], defences: Iterable[str], *, called_aware: bool = True
 ) -> tuple[TableColumn, ...]:
-    """Return the columns of an attack without a defence and under each, unaware and aware of it.
+    """Return the columns of attacks without a defence and under each, unaware and aware of it.
 
-    `called_aware` says whether the paper's name also stands at the aware attacker.
+    `titles` are those of `columns_of`; `called_aware` says whether the paper's name also stands at the aware attacker.
     """
-    variants = [(name, aware) for name in defences if name != "none" for aware in (False, True)]
-    return columns_of({attack: called}, metrics) + tuple(
+    variants = [("none", None), *((name, aware) for name in defences if name != "none" for aware in (False, True))]
+    return tuple(
         TableColumn(
             attack=attack,
             metric=metric,
-            title=defended_title(attack, defence, aware),
+            title="" if defence == "none" else defended_title(attack, defence, aware is True),
             called=called if called_aware or not aware else "",
             defence=defence,
             aware=aware,
         )
+        for attack, called in titles.items()
         for defence, aware in variants
         for metric in metrics
     )
@@ -256,13 +257,17 @@ def compare(
 
 
 def compare_rows(
-    column: str,
+    columns: str | Sequence[str],
     *pairs: tuple[str, str],
     expected: Literal["above", "below"] | None = None,
     metrics: tuple[str, ...] = (),
 ) -> tuple[Difference, ...]:
-    """Return the differences of one column between these pairs of rows."""
-    return tuple(Difference(left=column, right=column, rows=rows, metrics=metrics, expected=expected) for rows in pairs)
+    """Return the differences of one column, or of each of several, between these pairs of rows."""
+    return tuple(
+        Difference(left=column, right=column, rows=rows, metrics=metrics, expected=expected)
+        for column in ([columns] if isinstance(columns, str) else columns)
+        for rows in pairs
+    )
 
 
 def published(
@@ -305,7 +310,6 @@ def chosen_point(results: Mapping[str, Any], label: str) -> dict[str, float]:
 
 
 # The reproductions by name
-
 
 REPRODUCTIONS: dict[str, str] = {
     "dlf-table1": "fedxray.reproduce.dlf:TABLE1",

@@ -121,7 +121,6 @@ def oracle(request: Request, label: str, **settings: Any) -> dict[str, Any]:
 
 # Figures 4 and 5: quality by the number of clients, for three networks, 16 images each and three local steps
 
-
 NETWORKS = ("lenet", "resnet9", "resnet18")
 CLIENTS_COUNTS = (2, 4, 8, 16, 32)
 CLIENTS_AT_128 = "lenet-2-128px"
@@ -163,7 +162,6 @@ CLIENTS = Reproduction(
 
 
 # Figure 6: quality by the images of a client, and by its local steps
-
 
 BATCH_AND_STEPS_VALUES = {"batch": (8, 16, 32, 64, 128), "steps": (1, 3, 5, 8)}
 BATCH_AND_STEPS_COUNTS = (2, 4)
@@ -218,7 +216,6 @@ BATCH_AND_STEPS = Reproduction(
 # commands, minutes on one core; the paper's have half a billion parameters). The audited clients hold test images of
 # CIFAR-10, which no prior has seen, or, for a prior of other images, photos of ImageNet. The criterion is psnr, fixed
 # before anything was measured. The assumed noise of a raw image was chosen on images of CIFAR-100 that no client holds.
-
 
 PRIORS_FOLDER = "./priors"  # in the folder from which the reproduction is run
 PRIORS = {
@@ -293,7 +290,6 @@ RESTORATION = Reproduction(
 # similarity to the target's digits of the class. The curious client's own images, of single records in the first round,
 # are in `curious-clients`; the two do not compete, as the paper says.
 
-
 FEDINVERSE_COLUMNS = {"mi-hsic": "MI-HSIC", "mi": "MI", "model-inversion": ""}
 
 
@@ -346,7 +342,6 @@ FEDINVERSE = Reproduction(
 #
 # A guess of another number of images than there are is still matched to them: of more guesses the better ones are used,
 # and originals without a guess have no psnr. So where N is searched only retrieval is compared.
-
 
 TIMES = (0.1, 0.3, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 10.0)  # of the true rate
 SERVER_RATE = 1.0  # as in the figure
@@ -448,7 +443,6 @@ UNKNOWN_LR = Reproduction(
 
 # Figure 12: the same images divided evenly and unevenly among the clients, at three local steps
 
-
 DIVISIONS = {"even": (16,), "uneven": (21, 11)}
 UNEVEN_COUNTS = (2, 4, 6, 8)
 UNEVEN_ROWS = tuple(f"{clients}-{division}" for clients in UNEVEN_COUNTS for division in DIVISIONS)
@@ -480,7 +474,6 @@ UNEVEN = Reproduction(
 
 # Figure 13: the learning rate of the attacker's descent
 
-
 INVERSION_RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
 USUAL_RATE = 0.1
 INVERSION_LR_ROWS = ("2-clients", "4-clients", "8-clients")
@@ -509,7 +502,6 @@ INVERSION_LR = Reproduction(
 
 
 # Figure 14: the attack beside an upper bound that simulates every client, by local steps and clients
-
 
 UPPER_BOUND_ROWS = tuple(f"{clients}-clients-steps-{steps}" for clients in (2, 4, 6, 8) for steps in (1, 3, 5, 8))
 
@@ -540,7 +532,6 @@ UPPER_BOUND = Reproduction(
 
 
 # Beyond the paper: our own choices: subtracting the own update, the latent image, the distance, estimated labels
-
 
 CHOICES_ROWS = ("lenet-2", "lenet-4", "lenet-8")
 # column -> description, settings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedxray.audit.judge.results import misfit, nearly_as_good, plain
-from fedxray.audit.judge.statistics import Interval, interval
+from fedxray.audit.judge.statistics import interval
 from fedxray.audit.judge.summary import ENDED
 from fedxray.errors import BadInput
 from fedxray.files import read_json, write_whole
@@ -194,30 +194,23 @@ def _row(cell: Cell) -> dict[str, Any]:
 
 def _ours(cell: Cell) -> dict[str, Any]:
     """Return our mean with its 95 % interval and the numbers of units, clients and seeds."""
-    mean = _interval(cell.values)
-    return {
-        "mean": None if mean is None else mean.mean,
-        "low": None if mean is None else mean.low,
-        "high": None if mean is None else mean.high,
-        "n": len(cell.units),
-        "clients": len({unit.client for unit in cell.units}),
-        "seeds": len({unit.seed for unit in cell.units}),
-    }
+    mean, low, high = _interval(cell.values)
+    clients, seeds = len({unit.client for unit in cell.units}), len({unit.seed for unit in cell.units})
+    return {"mean": mean, "low": low, "high": high, "n": len(cell.units), "clients": clients, "seeds": seeds}
 
 
 def _gain_over(cell: Cell, floor: Mapping[UnitKey, float]) -> dict[str, float | None]:
     """Return a floor's mean, and the mean gain over it, paired unit by unit."""
-    gains = {key: value - floor[key] for key, value in cell.values.items() if key in floor}
-    gain = _interval(gains)
-    mean = math.fsum(floor.values()) / len(floor)
-    if gain is None:
-        return {"mean": mean, "difference": None, "low": None, "high": None}
-    return {"mean": mean, "difference": gain.mean, "low": gain.low, "high": gain.high}
+    gain, low, high = _interval({key: value - floor[key] for key, value in cell.values.items() if key in floor})
+    return {"mean": math.fsum(floor.values()) / len(floor), "difference": gain, "low": low, "high": high}
 
 
-def _interval(values: Mapping[UnitKey, float]) -> Interval | None:
-    """Return the mean with its interval, clustered by seed."""
-    return interval(list(values.values()), [seed for seed, _ in values]) if values else None
+def _interval(values: Mapping[UnitKey, float]) -> tuple[float | None, float | None, float | None]:
+    """Return the mean with the ends of its interval, clustered by seed; all None without values."""
+    if not values:
+        return None, None, None
+    mean = interval(list(values.values()), [seed for seed, _ in values])
+    return mean.mean, mean.low, mean.high
 
 
 def _published(number: Number | None) -> dict[str, float | None] | None:
@@ -289,7 +282,6 @@ def _verdict(side: str | None, expected: str | None) -> str | None:
 #
 # A loss may be low along a ridge, where two settings compensate each other. So beside the chosen settings stands the
 # range of the trials that were nearly as good.
-
 
 Point = Mapping[str, float]
 

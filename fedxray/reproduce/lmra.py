@@ -216,7 +216,6 @@ def together(*parts: Mapping[str, Mapping[str, Mapping[str, Number]]]) -> dict[s
 
 # Table 1: the models of a client beside its own, and the attributes, sources and images they reveal
 
-
 TABLE1_ROWS = tuple(f"{data}{norm}" for norm in ("", "-bn") for data in DATA)
 TABLE1_GUESSED = tuple(MODELS)
 TABLE1_USED = (
@@ -317,7 +316,6 @@ TABLE1 = Reproduction(
 #
 # Every row is an audit with its own report; the report shows the images beside the first picture of each person.
 
-
 IMAGES_BATCHES = {"att-faces": 32, "att-faces-64": 64}  # Figure 1, and the figure of Appendix D.2
 
 
@@ -350,7 +348,6 @@ IMAGES = Reproduction(
 # Figures 2, 3, 4, 6 and 7: the attacks by the number of clients, batches, epochs and records
 #
 # The figures are drawings, so only what the text says about them is compared.
-
 
 Values = Mapping[str, tuple[int, ...]]  # data set -> values of the parameter
 CLIENTS_VALUES: Values = {"leaf": (10, 20, 40, 100), "att-faces": (10, 20, 40)}
@@ -492,7 +489,6 @@ EPOCHS = Reproduction(
 #
 # The distance to the global model is that of the attack `global`; the next client's own model is its floor.
 
-
 DISSIMILARITY = (23, 8, 4, 21, 8, 4, 25, 8, 5, 6)  # percent, Table 2
 MEAN_DISSIMILARITY = sum(DISSIMILARITY) / len(DISSIMILARITY) / 100
 HETEROGENEITY_GUESSED = ("global", "last", "optimum")
@@ -521,7 +517,6 @@ HETEROGENEITY = Reproduction(
 
 
 # Table 9: how well the models of a client fit the records that it trains on
-
 
 TABLE9_NAMES = ("global", "last", "heuristic", "optimum")
 TABLE9_NUMBERS = together(
@@ -568,7 +563,6 @@ TABLE9 = Reproduction(
 #
 # The paper does not state whether its attackers know the defence; they make no use of it, so its numbers stand beside
 # ours of unaware attackers. Aware attackers have columns of their own.
-
 
 BUDGET = {"epsilon": 10.0, "delta": 1e-5, "clip": 1.0}
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -659,7 +653,7 @@ TABLE10 = Reproduction(
     columns=tuple(
         column
         for label, (metric, called) in TABLE10_COLUMNS.items()
-        for column in defended_columns(label, (metric,), called, DEFENCES, called_aware=False)
+        for column in defended_columns({label: called}, (metric,), DEFENCES, called_aware=False)
     ),
     differences=compare(
         *(

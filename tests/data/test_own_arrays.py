@@ -64,7 +64,7 @@ X, Y = np.zeros((4, 2)) + np.arange(2), np.arange(4) % 2
 @pytest.mark.parametrize(
     ("arrays", "settings", "message"),
     [
-        ({"x": X}, {}, "arrays x and y"),
+        ({"x": X}, {}, "an array y"),
         ({"x": X, "y": Y[:3]}, {}, r"y of shape \(4,\)"),
         ({"x": X, "y": Y, "client": Y[:2]}, {}, r"client of shape \(4,\)"),
         ({"x": X, "y": Y, "client": Y / 3}, {}, "client as whole numbers"),

@@ -32,7 +32,7 @@ def test_equal_rows_stand_once_and_count_once(doubled: dict[str, Any]) -> None:
     assert len(doubled["summary"]) == 10
     assert [row["aware"] for row in shown_rows(doubled)] == [None, None, *["either"] * 4]
     (section,) = attack_sections(doubled)
-    assert [one.aware for one in section.measures] == ["", SAME, SAME] * 2
+    assert [one["aware"] for one in section.measures] == ["", SAME, SAME] * 2
     assert "2 of 2 measurements" in defence_verdicts(doubled)[0].headline
     assert sum(int(detail.split()[0]) for detail in defence_verdicts(doubled)[2].details) == 2
     assert summary_tables(doubled)[0].row_count == 6

@@ -30,10 +30,10 @@ def test_every_attack_has_a_picture_with_all_of_its_defences() -> None:
     titles = [one.title for one in found]
     assert titles and len(set(titles)) == len(titles) and not any("oracle" in title for title in titles)
     for one in found:
-        assert [line.mark for line in one.lines] == ["A", "B", "C"] and one.more == 0
-        assert [line.defence for line in one.lines] == ["no defence", "gaussian-noise", "dp-sgd"]
-        assert [line.epsilon for line in one.lines] == [None, None, "10"]
-        assert all(line.frontier for line in one.lines)  # each costs more and leaks less than the one before
+        assert [line["mark"] for line in one.lines] == ["A", "B", "C"] and one.more == 0
+        assert [line["defence"] for line in one.lines] == ["no defence", "gaussian-noise", "dp-sgd"]
+        assert [line["epsilon"] for line in one.lines] == [None, None, "10"]
+        assert all(line["frontier"] for line in one.lines)  # each costs more and leaks less than the one before
 
 
 def test_the_stronger_attacker_counts() -> None:
@@ -44,7 +44,7 @@ def test_the_stronger_attacker_counts() -> None:
             row.update({"difference": 0.3 if row["aware"] else 0.1, "low": 0.05, "high": 0.35})
     picture = next(one for one in tradeoffs(document) if one.title.startswith("membership-loss"))
     line = picture.lines[2]
-    assert line.gain.startswith("+0.300") and line.aware == "attacker knows the defence" and not line.frontier
+    assert line["gain"].startswith("+0.300") and line["aware"] == "attacker knows the defence" and not line["frontier"]
 
 
 def test_the_table_states_which_utility_is_better() -> None:

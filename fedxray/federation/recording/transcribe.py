@@ -256,15 +256,14 @@ def _trainings(by_round: dict[int, list[RecordedMessage]], node: str) -> dict[in
 
 def _ends(by_round: dict[int, list[RecordedMessage]], lost: list[str]) -> dict[int, RecordedMessage]:
     """The model at the end of each round; left out where a node was sent different ones."""
-    for messages in by_round.values():
+    ends = {}
+    for round, messages in by_round.items():
         models = len({message.sent.sha256 for message in messages})
-        if models > 1:
+        if models == 1:
+            ends[round] = messages[0]
+        else:
             lost.append(f"{title(messages[0])}: {models} different models for the end of one round")
-    return {
-        round: messages[0]
-        for round, messages in by_round.items()
-        if len({message.sent.sha256 for message in messages}) == 1
-    }
+    return ends
 
 
 def _gaps(trained: dict[int, RecordedMessage], run: Sequence[RecordedMessage]) -> tuple[tuple[int, int], ...]:

@@ -219,19 +219,11 @@ def open_folder(folder: Path, side: Side) -> None:
 def write_message(folder: Path, message: Said, stored: set[str] | None = None) -> None:
     """Write one message: its arrays first, then its facts; `stored` collects hashes of arrays known to be complete."""
     stored = set() if stored is None else stored
-    facts: dict[str, Any] = {
-        "what": message.what,
-        "node": message.node,
-        "run": message.run,
-        "round": message.round,
+    facts = {
+        **vars(message),
         "sent": _store(folder, message.sent, stored),
         "reply": None if message.reply is None else _store(folder, message.reply, stored),
-        "examples": message.examples,
         "config": dict(message.config),
-        "partition": message.partition,
-        "inside": None if message.inside is None else list(message.inside),
-        "outside": None if message.outside is None else list(message.outside),
-        "secure": message.secure,
     }
     # The time comes first in the name, for frameworks that do not number their rounds.
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
