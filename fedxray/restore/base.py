@@ -51,7 +51,7 @@ class Restorer(ABC, Generic[Prior]):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]  # kinds of priors it can use
 
-    prior: str = setting(REQUIRED, "Folder with the prior model, or its name on the hub.")
+    prior: str = setting(REQUIRED, "Folder with the prior model, or its name on the hub.", example="prior-folder")
     revision: str | None = setting(None, "Commit of a model on the hub, 40 hex digits; required there.")
 
     def __post_init__(self) -> None:
