@@ -163,7 +163,7 @@ class Langevin(optim.Adam):
 
     def move(self, point: optim.Tensors, gradient: optim.Tensors, memory: optim.Tensors, step: int) -> optim.Moved:
         """Make a step of Adam, then add the noise."""
-        moved, kept = self._moved(point, gradient, memory, step)
+        moved, kept = super().move(point, gradient, memory, step)
         size = self.noise * self.lr * self.decay.factor(step, self.steps)
         noisy = {
             name: value + size * normal_like(value, fork(self.seed, "step", step, name))
