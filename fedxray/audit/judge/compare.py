@@ -65,12 +65,9 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
     utility_before, utility_after = _utility(first), _utility(second)
     changes = [_leak(before[key], after[key], second) for key in before if key in after]
     if not changes:
-        raise BadInput(
-            "DIR2",
-            expected="an audit with an attack, role, defence and metric that DIR1 has too",
-            got="none in common",
-            remedy="Compare audits whose plans use the same labels.",
-        )
+        expected = "an audit with an attack, role, defence and metric that DIR1 has too"
+        remedy = "Compare audits whose plans use the same labels."
+        raise BadInput("DIR2", expected=expected, got="none in common", remedy=remedy)
     changes += [
         _utility_change(utility_before[key], utility_after[key]) for key in utility_before if key in utility_after
     ]

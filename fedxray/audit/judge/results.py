@@ -77,12 +77,9 @@ def plain(value: Any, place: str) -> Any:
         return {str(key): plain(inner, f"{place}.{key}") for key, inner in value.items()}
     if isinstance(value, Sequence):
         return [plain(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
-    raise BadInput(
-        place,
-        expected="a text, number, true, false, nothing, list or table",
-        got=type(value).__name__,
-        remedy="Turn it into plain values before it goes into the results.",
-    )
+    expected = "a text, number, true, false, nothing, list or table"
+    remedy = "Turn it into plain values before it goes into the results."
+    raise BadInput(place, expected=expected, got=type(value).__name__, remedy=remedy)
 
 
 def write(content: Mapping[str, Any], path: Path) -> Path:
@@ -115,12 +112,8 @@ def _check_format(source: Path, given: object) -> None:
     if given == FORMAT and not isinstance(given, bool):
         return
     newer = isinstance(given, int) and not isinstance(given, bool) and given > FORMAT
-    raise BadInput(
-        f"{source}: format",
-        expected=f"{FORMAT}",
-        got=repr(given)[:80],
-        remedy="A newer fedxray wrote it: upgrade fedxray to read it." if newer else AGAIN,
-    )
+    remedy = "A newer fedxray wrote it: upgrade fedxray to read it." if newer else AGAIN
+    raise BadInput(f"{source}: format", expected=f"{FORMAT}", got=repr(given)[:80], remedy=remedy)
 
 
 def validate(content: object, name: str = RESULTS) -> None:

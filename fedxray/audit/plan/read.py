@@ -52,12 +52,9 @@ def _read(file: Path) -> bytes:
         if not file.is_file():
             raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy="Check the path.")
         if file.stat().st_size > LARGEST:
-            raise BadInput(
-                "plan",
-                expected=f"a TOML file of at most {LARGEST} bytes",
-                got=f"{file.stat().st_size} bytes",
-                remedy="Check that this is a plan.",
-            )
+            expected = f"a TOML file of at most {LARGEST} bytes"
+            remedy = "Check that this is a plan."
+            raise BadInput("plan", expected=expected, got=f"{file.stat().st_size} bytes", remedy=remedy)
         return file.read_bytes()
     except (OSError, ValueError) as error:
         raise BadInput(
@@ -78,12 +75,9 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
             remedy="Save it as UTF-8.",
         ) from None
     except RecursionError:
-        raise BadInput(
-            f"plan {file.name}",
-            expected="valid TOML",
-            got="tables nested too deeply",
-            remedy="Check that this is a plan.",
-        ) from None
+        expected = "valid TOML"
+        remedy = "Check that this is a plan."
+        raise BadInput(f"plan {file.name}", expected=expected, got="tables nested too deeply", remedy=remedy) from None
     except ValueError as error:  # a date that is none, a number of too many digits
         raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value.") from None
 
@@ -91,12 +85,8 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
 def _check_format(document: Mapping[str, Any]) -> None:
     given = document.get("format", FORMAT)
     if isinstance(given, int) and given > FORMAT:
-        raise BadInput(
-            "format",
-            expected=f"a plan of format {FORMAT} or older",
-            got=given,
-            remedy="Update fedxray, or write the plan for this version.",
-        )
+        remedy = "Update fedxray, or write the plan for this version."
+        raise BadInput("format", expected=f"a plan of format {FORMAT} or older", got=given, remedy=remedy)
 
 
 def _check_plain(value: Any, place: str) -> None:

@@ -147,9 +147,7 @@ class ModelPart(OpenSection):
         from fedxray.models import build, from_factory
 
         if self.factory is not None:
-            from fedxray.audit.catalog import reach
-
-            reach(folder)
+            catalog.reach(folder)
             return from_factory(self.factory, space, generator)
         return build(str(self.name), space, generator=generator, **self.settings)
 
@@ -228,8 +226,6 @@ class DefencePart(OpenSection):
 
     def make(self, folder: Path, argument: str = "defence") -> Defence:
         """Return the defence itself."""
-        from fedxray.audit import catalog
-
         if self.factory is not None:
             return catalog.defence_from_factory(self.factory, self.settings, folder, argument)
         return catalog.make_defence(str(self.name), self.settings, argument)
@@ -299,11 +295,12 @@ class AttackPart(OpenSection):
 
     def make(self, folder: Path, argument: str = "attack") -> Attack:
         """Return the attack itself."""
-        from fedxray.audit import catalog
+        if self.factory is None:
+            return catalog.make_attack(str(self.name), self.settings, argument)
+        from fedxray.attacks.base import Attack
 
-        if self.factory is not None:
-            return catalog.attack_from_factory(self.factory, self.settings, folder, argument)
-        return catalog.make_attack(str(self.name), self.settings, argument)
+        attack: Attack = catalog.from_factory(self.factory, self.settings, folder, f"{argument}.factory", Attack)
+        return attack
 
 
 class GatePart(Section):

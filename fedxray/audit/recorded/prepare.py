@@ -19,9 +19,9 @@ from torch import nn
 from fedxray.attacks.predict import losses
 from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart, Plan, split_arguments
-from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, span
 from fedxray.audit.recorded.describe import whole_facts
-from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed, span
+from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed
 from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.data import Dataset, Split, split
@@ -272,12 +272,8 @@ def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
     else:
         wanted = set(asked)
     if not wanted or not wanted <= set(chosen.rounds):
-        raise BadInput(
-            "transcript.rounds",
-            expected=f"rounds of the recording ({span(chosen.rounds)}, the first is 0)",
-            got=asked,
-            remedy="Leave out those that are missing.",
-        )
+        expected = f"rounds of the recording ({span(chosen.rounds)}, the first is 0)"
+        raise BadInput("transcript.rounds", expected=expected, got=asked, remedy="Leave out those that are missing.")
     return replace(
         chosen,
         trained={round: message for round, message in chosen.trained.items() if round in wanted},
@@ -412,24 +408,18 @@ def _context(plan: Plan, part: AttackPart, prepared: Prepared, transcript: Trans
 
 def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
     if isinstance(part.rounds, list) and (not part.rounds or not set(part.rounds) <= set(recorded)):
-        raise BadInput(
-            f"attack {part.title}: rounds",
-            expected=f"rounds of the recording ({span(recorded)}, the first is 0)",
-            got=part.rounds,
-            remedy="Leave out those that are missing.",
-        )
+        expected = f"rounds of the recording ({span(recorded)}, the first is 0)"
+        remedy = "Leave out those that are missing."
+        raise BadInput(f"attack {part.title}: rounds", expected=expected, got=part.rounds, remedy=remedy)
 
 
 def _check_order(context: CaseContext) -> None:
     """Refuse grants that no recording holds."""
     for name in grant_names(context.part, context.attack, None):
         if name in OF_THE_ORDER:
-            raise BadInput(
-                f"attack {context.part.title}: grants",
-                expected="a grant that a recording holds; no message holds the order of the node's records",
-                got=repr(name),
-                remedy="Leave it out, or simulate the federation.",
-            )
+            expected = "a grant that a recording holds; no message holds the order of the node's records"
+            remedy = "Leave it out, or simulate the federation."
+            raise BadInput(f"attack {context.part.title}: grants", expected=expected, got=repr(name), remedy=remedy)
 
 
 def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:

@@ -100,12 +100,8 @@ def find_cluster(address: str) -> None:
 
 
 def _no_cluster(got: str) -> BadInput:
-    return BadInput(
-        "--address",
-        expected="HOST:PORT of a Ray cluster, or auto",
-        got=got,
-        remedy="Start one with `ray start --head`, and use the address that it prints.",
-    )
+    remedy = "Start one with `ray start --head`, and use the address that it prints."
+    return BadInput("--address", expected="HOST:PORT of a Ray cluster, or auto", got=got, remedy=remedy)
 
 
 @contextmanager
