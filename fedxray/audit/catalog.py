@@ -210,9 +210,8 @@ def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defenc
     parts = name.split("+")
     classes = {part: resolve("defences", part, f"{argument}.name") for part in parts}
     if len(classes) < len(parts):
-        raise BadInput(
-            f"{argument}.name", expected="each defence once", got=repr(name), remedy="Leave the repeated one out."
-        )
+        expected = "each defence once"
+        raise BadInput(f"{argument}.name", expected=expected, got=repr(name), remedy="Leave the repeated one out.")
     if len(parts) == 1:
         defence: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
         return defence
@@ -257,7 +256,6 @@ def _shared_out(settings: Mapping[str, Any], classes: Mapping[str, type], argume
 
 # Settings: plain values of a plan become fields of a frozen dataclass
 
-
 SubAttack = Callable[[Any, str], Any]  # value and place of a sub-attack -> the attack
 OTHERWISE = {"lr": "learning_rate"}  # what an optimiser calls a setting -> what most attacks call it
 TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -280,9 +278,8 @@ def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attac
         try:
             filled[key] = _adapter(hints[key]).validate_python(value, context=(place, sub_attack))
         except ValidationError:
-            raise BadInput(
-                place, expected=describe(hints[key]), got=repr(value), remedy=_default_remedy(known[key])
-            ) from None
+            expected = describe(hints[key])
+            raise BadInput(place, expected=expected, got=repr(value), remedy=_default_remedy(known[key])) from None
     required = [name for name, field in known.items() if field.default is field.default_factory is MISSING]
     missing = [name for name in required if name not in filled]
     if missing:

@@ -144,9 +144,8 @@ def images_of_plan(file: Path) -> Images:
 
 def _check_images(dataset: Dataset) -> None:
     if dataset.space.kind != "image" or dataset.space.target != "classification":
-        raise BadInput(
-            "--data", expected="images with classes", got=dataset.name, remedy="Choose a data set of images."
-        )
+        expected = "images with classes"
+        raise BadInput("--data", expected=expected, got=dataset.name, remedy="Choose a data set of images.")
 
 
 def _as_images(dataset: Dataset, index: torch.Tensor, source: str) -> Images:

@@ -66,17 +66,14 @@ def judge_gates(
 
     With `strict` a pass also needs a proof that a leak would have been seen.
     """
-    rules = policy if policy is not None else gates_of(document)
+    rules = policy
+    if rules is None:
+        rules = [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
     if not rules:
         expected = "at least one [[gate]], which states what must hold"
         remedy = "Add one to the plan, or give --policy FILE."
         raise BadInput("gate", expected=expected, got="none in the plan", remedy=remedy)
     return [_judged(document, rule, f"gate[{index}]", strict) for index, rule in enumerate(rules)]
-
-
-def gates_of(document: Mapping[str, Any]) -> list[Row]:
-    """Return the limits of the plan or plans of the results."""
-    return [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
 
 
 def read_policy(path: Path) -> list[Row]:

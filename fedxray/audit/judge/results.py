@@ -118,18 +118,19 @@ def _check_format(source: Path, given: object) -> None:
 
 def validate(content: object, name: str = RESULTS) -> None:
     """Check a document against the schema; BadInput names the first place that does not fit."""
-    problem = misfit(content, schema())
-    if problem is not None:
-        place, expected, got = problem
-        raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=AGAIN)
+    _check_fit(content, schema(), name, AGAIN)
 
 
 def check_part(content: object, rule: str, path: Path, remedy: str) -> None:
     """Check a file that holds one part of the document against that rule of the schema."""
-    problem = misfit(content, schema()["$defs"][rule])
+    _check_fit(content, schema()["$defs"][rule], str(path), remedy)
+
+
+def _check_fit(content: object, rule: Mapping[str, Any], name: str, remedy: str) -> None:
+    problem = misfit(content, rule)
     if problem is not None:
         place, expected, got = problem
-        raise BadInput(f"{path}{place}", expected=expected, got=got, remedy=remedy)
+        raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=remedy)
 
 
 @cache
@@ -207,7 +208,6 @@ def _kind(value: Any) -> str:
 
 # Versions of the libraries that computed the results
 
-
 OPTIONAL = ("scikit-image", "opacus")  # of image metrics and privacy accounting
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
@@ -230,7 +230,6 @@ def _version_if_there(name: str) -> str | None:
 
 
 # Trials of a search as results hold them: the best, and those that the loss does not distinguish from it
-
 
 NEARLY = 0.1  # of the lowest loss
 

@@ -80,7 +80,7 @@ def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: i
         blocks = _blocks(values, [0] * n)
         error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
     if len(blocks.sums) < BOOTSTRAP_FROM:
-        return _by_t(mean, error, n=n, freedom=len(blocks.sums) - 1)
+        return by_t(mean, error, n=n, freedom=len(blocks.sums) - 1)
     return _by_bootstrap(mean, error, blocks, n=n, resamples=resamples)
 
 
@@ -161,7 +161,7 @@ def _standard_errors(sums: Floats, sizes: Floats) -> Floats:
     return errors
 
 
-def _by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
+def by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
     """Return Student's interval and the one-sided p."""
     from scipy.special import stdtr, stdtrit
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # FedSGD: a round is one gradient of all examples, so epochs, batch size, momentum and shuffling are fixed
 
-
 FIXED = {"epochs": 1, "batch_size": "all", "momentum": 0.0, "shuffle": "epoch"}
 
 
@@ -58,7 +57,6 @@ def check_one_gradient(federation: FederationPart) -> None:
 
 
 # Checks of all tables
-
 
 MOST_POINTS = 1000  # of all sweeps together
 
@@ -136,9 +134,8 @@ def _check_federation(federation: FederationPart) -> None:
 def _name_or_factory(argument: str, part: ModelPart | DefencePart | AttackPart) -> None:
     if (part.name is None) == (part.factory is None):
         got = "neither" if part.name is None else "both"
-        raise BadInput(
-            f"{argument}.name", expected="either a name or a factory", got=got, remedy="Give exactly one of them."
-        )
+        expected = "either a name or a factory"
+        raise BadInput(f"{argument}.name", expected=expected, got=got, remedy="Give exactly one of them.")
 
 
 def _check_attack(argument: str, attack: AttackPart, plan: Plan) -> None:

@@ -27,7 +27,10 @@ def read_plan(path: str | Path) -> Plan:
     file = Path(os.path.expanduser(path))
     text = _read(file)
     document = _parse(file, text)
-    _check_format(document)
+    given = document.get("format", FORMAT)
+    if isinstance(given, int) and given > FORMAT:
+        remedy = "Update fedxray, or write the plan for this version."
+        raise BadInput("format", expected=f"a plan of format {FORMAT} or older", got=given, remedy=remedy)
     document.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "audit")
     return make_plan(document, file.resolve().parent, text)
 
@@ -82,13 +85,6 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
         raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value.") from None
 
 
-def _check_format(document: Mapping[str, Any]) -> None:
-    given = document.get("format", FORMAT)
-    if isinstance(given, int) and given > FORMAT:
-        remedy = "Update fedxray, or write the plan for this version."
-        raise BadInput("format", expected=f"a plan of format {FORMAT} or older", got=given, remedy=remedy)
-
-
 def _check_plain(value: Any, place: str) -> None:
     """Refuse dates and numbers that JSON cannot hold."""
     if isinstance(value, Mapping):
@@ -101,9 +97,8 @@ def _check_plain(value: Any, place: str) -> None:
         got = value if isinstance(value, float) else "a whole number of more than 300 digits"
         raise BadInput(place, expected="a finite number", got=got, remedy="Leave the key out, or give a number.")
     elif not isinstance(value, str | int | float | bool):
-        raise BadInput(
-            place, expected="text, numbers, true or false, lists or tables", got=repr(value), remedy="Put it in quotes."
-        )
+        expected = "text, numbers, true or false, lists or tables"
+        raise BadInput(place, expected=expected, got=repr(value), remedy="Put it in quotes.")
 
 
 def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadInput:

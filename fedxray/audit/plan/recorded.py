@@ -72,6 +72,11 @@ def span(rounds: Sequence[int]) -> str:
     return named_stretches(stretches)
 
 
+def rounds_named(rounds: Sequence[int]) -> str:
+    """Return rounds as a phrase."""
+    return f"round{'s' if len(rounds) > 1 else ''} {span(rounds)}"
+
+
 def named_stretches(pairs: Iterable[Sequence[int]]) -> str:
     """Return stretches of rounds as text, at most ten and the last."""
     texts = [str(first) if first == last else f"{first} to {last}" for first, last in pairs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, named_stretches, span
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, named_stretches, rounds_named, span
 from fedxray.errors import printable
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def shortcomings(facts: RecordingFacts) -> list[tuple[str, str]]:
 def spoken(facts: RecordingFacts) -> str:
     """Return the recorded rounds in words."""
     rounds = list(facts.get("rounds") or ())
-    return f"round{'' if len(rounds) == 1 else 's'} {span(rounds)}" if rounds else "no rounds"
+    return rounds_named(rounds) if rounds else "no rounds"
 
 
 def recordings_of(document: Mapping[str, Any]) -> list[RecordingFacts]:

@@ -19,7 +19,7 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.tabular import TabularInversion
 from fedxray.audit.plan import Plan
-from fedxray.audit.plan.recorded import span
+from fedxray.audit.plan.recorded import rounds_named, span
 from fedxray.audit.plan.schema import FederationPart
 from fedxray.audit.run.search import Point, SearchResult, Trial, finite, search_result
 from fedxray.errors import BadInput, Refused
@@ -166,11 +166,6 @@ def read_one(rounds: Sequence[int]) -> str:
     return f"Read the rounds of one value only: rounds = {asked} in [transcript]."
 
 
-def rounds_named(rounds: Sequence[int]) -> str:
-    """Return rounds as a phrase."""
-    return f"round{'s' if len(rounds) > 1 else ''} {span(rounds)}"
-
-
 def listed(values: Iterable[Any]) -> str:
     """Return values joined by "or"."""
     return " or ".join(str(value) for value in sorted(values, key=str))
@@ -184,7 +179,6 @@ def listed(values: Iterable[Any]) -> str:
 #     3. Take the candidate with the smallest misfit. A field is identified if every candidate with another value of it
 #        has a misfit at least a quarter larger; a larger rate with fewer epochs often fits as well, and is then named.
 # The node's records are not used.
-
 
 STEPS = 80  # of the short attack
 CLOSE = 1.25  # times the smallest misfit: nearer ones are not distinguished

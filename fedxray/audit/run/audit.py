@@ -327,7 +327,6 @@ def _log_end(store: Store, name: str, cases: Sequence[Mapping[str, Any]]) -> int
 
 # The demo: each shipped plan is an audit of its own in the private part; their results are joined
 
-
 KIND = "demo"
 
 

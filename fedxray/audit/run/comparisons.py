@@ -122,11 +122,6 @@ class Answers:
         return run()
 
 
-def no_answers(view: View) -> Answers:
-    """Store no answers, whatever the view."""
-    return Answers()
-
-
 @dataclass(frozen=True, kw_only=True)
 class CaseContext:
     """The data, role, grants and stored answers that the attack, the floors and the controls of one case share."""
@@ -137,7 +132,7 @@ class CaseContext:
     truth: Truth
     client: int | None  # None: all clients but the seats
     aware: bool | None
-    answers: Callable[[View], Answers] = no_answers
+    answers: Callable[[View], Answers] = lambda view: Answers()
     recall: Recall = ask_afresh  # stored points of a search
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that a recording does not hold
@@ -229,7 +224,6 @@ class Scored:
 
 
 # Floors, controls and ceilings
-
 
 FROM_NOTHING = ("images", "rows")  # kinds whose guesses are not about given records
 

@@ -149,7 +149,6 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
 
 # The error of treating all clients behind a sum as one (curious client, 2024, Lemma 1)
 
-
 MOST_STEPS = 2_000_000  # local steps times examples of a round: more would take too long for a dry run
 READS_SUMS = "curious-client"
 

@@ -151,15 +151,13 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
             raise BadInput(argument, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".')
         return chosen
     if not others:
-        raise BadInput(
-            argument, expected="a client besides the curious one", got="none", remedy="Use more clients or fewer seats."
-        )
+        expected = "a client besides the curious one"
+        raise BadInput(argument, expected=expected, got="none", remedy="Use more clients or fewer seats.")
     if attack.targets == "all":
         return others
     if attack.targets > len(others):
-        raise BadInput(
-            argument, expected=f"at most {len(others)}", got=attack.targets, remedy='Use fewer, or targets = "all".'
-        )
+        expected = f"at most {len(others)}"
+        raise BadInput(argument, expected=expected, got=attack.targets, remedy='Use fewer, or targets = "all".')
     return others[: attack.targets]
 
 

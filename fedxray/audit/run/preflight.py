@@ -31,7 +31,6 @@ from fedxray.metrics.optional import check_usable
 
 # The estimate, from the time of one local step: runs, cases and power checks
 
-
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
 
@@ -141,7 +140,6 @@ def planned_steps(attack: Attack, *, restarts: bool = False) -> int:
 
 
 # Checks and a rehearsal
-
 
 REHEARSED_EXAMPLES = 2
 LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed

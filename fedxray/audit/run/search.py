@@ -208,9 +208,8 @@ def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
     finite_ends = all(abs(end) <= sys.float_info.max for end in (low, high))  # an int may exceed a float
     integral = scale != "int" or (finite_ends and float(low).is_integer() and float(high).is_integer())
     if finite_ends and low > high:
-        raise BadInput(
-            argument, expected="the smaller end first", got=f"[{low}, {high}]", remedy=f"Write [{high}, {low}]."
-        )
+        expected = "the smaller end first"
+        raise BadInput(argument, expected=expected, got=f"[{low}, {high}]", remedy=f"Write [{high}, {low}].")
     if not (finite_ends and low < high and integral) or (scale == "log" and low <= 0):
         raise BadInput(
             argument,
@@ -310,7 +309,6 @@ def _quiet() -> Iterator[None]:
 
 # The loss curve of an attack for the report: its own loss by step and the settings it tried, never a record
 
-
 MOST_POINTS = 60  # of a curve
 MOST_TRIALS = 1_000  # of a search; results.json lists all of them
 TAKEN = "taken"  # key in the facts of an attack: what it assumed of the client, and the settings that follow
@@ -342,7 +340,6 @@ def _digits(loss: float) -> float | None:
 
 
 # The key `search` of an [[attack]]: a table of trials, sampler, batch, starts, ranges and give_up
-
 
 KEYS = ("trials", "sampler", "batch", "starts", "ranges", "give_up")
 
@@ -473,7 +470,6 @@ def _share(value: Any, argument: str) -> float:
 # With `give_up` a trial is ended after that share of its steps if its loss is then above the median of the trials
 # of earlier batches after as many steps (the median stopping rule). The sampler gets its loss so far, an
 # overestimate, and it is never the answer. Batches are fixed, so that this does not depend on the workers.
-
 
 LEAST_EARLIER = 5  # earlier trials that a median needs
 Run = Callable[[Attack], Evidence]

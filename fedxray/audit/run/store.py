@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # The lock: one audit at a time in a folder; it names its holder and is free again when the holder is dead
 
-
 LOCK = ".lock"
 ODD = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a link, a folder, a socket
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -151,7 +150,6 @@ def _odd(path: Path) -> BadInput:
 
 
 # The files of an audit
-
 
 FORMAT = 1
 MARKER = "audit.json"  # marks the folder of an audit, and names its plan
@@ -298,10 +296,6 @@ class Store:
         with room_for("the log"), (self.folder / LOG).open("a", encoding="utf-8") as stream:
             stream.write(f"{now}Z {printable(line)}\n")
 
-    def free_bytes(self) -> int:
-        """Return the free space on the disk in bytes."""
-        return shutil.disk_usage(self.folder).free
-
     def _lost(self, run: str) -> Path:
         return self.private / "runs" / f"{run}.lost.json"
 
@@ -432,9 +426,8 @@ def purge(folder: Path) -> bool:
     read_marker(folder)
     private = folder / PRIVATE
     if private.is_symlink():
-        raise BadInput(
-            str(private), expected="a folder", got="a symbolic link", remedy="Delete what it points to yourself."
-        )
+        remedy = "Delete what it points to yourself."
+        raise BadInput(str(private), expected="a folder", got="a symbolic link", remedy=remedy)
     if not private.is_dir():
         return False
     with locked(folder):
