@@ -199,7 +199,7 @@ def identities() -> dict[str, str]:
             texts[f"attack {name}, {label}: identity"] = attack.identity()
             texts[f"attack {name}, {label}: text"] = spell(attack)
     for name in sorted(catalog.built_in("floors")):
-        texts[f"floor {name}"] = catalog.make_floor(name).identity()
+        texts[f"floor {name}"] = catalog.resolve("floors", name)().identity()
     for (name, kind), _ in sorted(catalog.FLOORS_OF_KIND.items()):
         texts[f"floor {name} of {kind}"] = catalog.floor_for(name, kind).identity()
     for name in sorted({*catalog.built_in("defences"), *DEFENCE_SETTINGS}):

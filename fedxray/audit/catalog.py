@@ -11,6 +11,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -104,18 +105,6 @@ ELSEWHERE: dict[str, str] = {
     "reproductions": "fedxray.reproduce.base:REPRODUCTIONS",
 }
 HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES, "restorers": RESTORERS}
-KINDS = (
-    "attacks",
-    "defences",
-    "datasets",
-    "models",
-    "metrics",
-    "roles",
-    "grants",
-    "restorers",
-    "reproductions",
-    "floors",
-)
 SINGULAR = {
     "attacks": "attack",
     "defences": "defence",
@@ -128,6 +117,7 @@ SINGULAR = {
     "reproductions": "reproduction",
     "floors": "floor",
 }
+KINDS = tuple(SINGULAR)
 
 
 # Names
@@ -135,12 +125,10 @@ SINGULAR = {
 
 def built_in(kind: str) -> Mapping[str, Any]:
     """The built-in names of a kind, each with "module:object" or with the entry itself."""
-    if kind in HERE:
-        return HERE[kind]
-    if kind in ELSEWHERE:
-        names: Mapping[str, Any] = load(ELSEWHERE[kind])
-        return names
-    raise unknown_name("kind", kind, KINDS)
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    names: Mapping[str, Any] = HERE[kind] if kind in HERE else load(ELSEWHERE[kind])
+    return names
 
 
 def table(kind: str) -> Mapping[str, Any]:
@@ -210,12 +198,6 @@ def make_attack(name: str, settings: Mapping[str, Any], argument: str = "attack"
     return attack
 
 
-def make_floor(name: str, settings: Mapping[str, Any] | None = None) -> Attack:
-    """The named floor."""
-    floor: Attack = fill_fields(resolve("floors", name), settings or {}, "floor", _sub_attack)
-    return floor
-
-
 def floor_for(name: str, kind: str) -> Attack:
     """The named floor for attacks of this kind."""
     special = FLOORS_OF_KIND.get((name, kind))
@@ -228,9 +210,8 @@ def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defenc
     parts = name.split("+")
     classes = {part: resolve("defences", part, f"{argument}.name") for part in parts}
     if len(classes) < len(parts):
-        raise BadInput(
-            f"{argument}.name", expected="each defence once", got=repr(name), remedy="Leave the repeated one out."
-        )
+        expected = "each defence once"
+        raise BadInput(f"{argument}.name", expected=expected, got=repr(name), remedy="Leave the repeated one out.")
     if len(parts) == 1:
         defence: Defence = fill_fields(classes[name], settings, argument, _sub_attack)
         return defence
@@ -247,12 +228,8 @@ def _sub_attack(value: Any, argument: str) -> Attack:
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         rest = {key: inner for key, inner in value.items() if key != "name"}
         return make_attack(value["name"], rest, argument)
-    raise BadInput(
-        argument,
-        expected="the name of an attack, or a table with its name",
-        got=repr(value),
-        remedy="`fedxray list attacks` has the names.",
-    )
+    expected = "the name of an attack, or a table with its name"
+    raise BadInput(argument, expected=expected, got=repr(value), remedy="`fedxray list attacks` has the names.")
 
 
 def _shared_out(settings: Mapping[str, Any], classes: Mapping[str, type], argument: str) -> dict[str, dict[str, Any]]:
@@ -279,7 +256,6 @@ def _shared_out(settings: Mapping[str, Any], classes: Mapping[str, type], argume
 
 # Settings: plain values of a plan become fields of a frozen dataclass
 
-
 SubAttack = Callable[[Any, str], Any]  # value and place of a sub-attack -> the attack
 OTHERWISE = {"lr": "learning_rate"}  # what an optimiser calls a setting -> what most attacks call it
 TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -302,17 +278,13 @@ def fill_fields(cls: type, settings: Mapping[str, Any], argument: str, sub_attac
         try:
             filled[key] = _adapter(hints[key]).validate_python(value, context=(place, sub_attack))
         except ValidationError:
-            raise BadInput(
-                place, expected=describe(hints[key]), got=repr(value), remedy=_default_remedy(known[key])
-            ) from None
-    missing = [name for name, field in known.items() if name not in filled and not _has_default(field)]
+            expected = describe(hints[key])
+            raise BadInput(place, expected=expected, got=repr(value), remedy=_default_remedy(known[key])) from None
+    required = [name for name, field in known.items() if field.default is field.default_factory is MISSING]
+    missing = [name for name in required if name not in filled]
     if missing:
-        raise BadInput(
-            f"{argument}.{missing[0]}",
-            expected=describe(hints[missing[0]]),
-            got="nothing",
-            remedy=f"Give {missing[0]} a value.",
-        )
+        remedy = f"Give {missing[0]} a value."
+        raise BadInput(f"{argument}.{missing[0]}", expected=describe(hints[missing[0]]), got="nothing", remedy=remedy)
     try:
         return cls(**filled)
     except BadInput as error:
@@ -348,12 +320,9 @@ def _rule(hint: Any) -> Any:
         return hint
     inner = tuple(one if one is Ellipsis else _rule(one) for one in arguments)
     if origin is tuple:
-        return Annotated[tuple[inner], BeforeValidator(_list_as_tuple)]  # type: ignore[valid-type]
+        listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+        return Annotated[tuple[inner], listed]  # type: ignore[valid-type]
     return origin[inner]
-
-
-def _list_as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _make_object(hint: Any, value: Any, place: str, sub_attack: SubAttack) -> Any:
@@ -397,10 +366,6 @@ def _is_attack(hint: Any) -> bool:
 
 def _is_table(hint: Any) -> bool:
     return isinstance(hint, type) and is_dataclass(hint)
-
-
-def _has_default(field: Field[Any]) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def _default_remedy(field: Field[Any]) -> str:
@@ -448,10 +413,14 @@ def held_attacks(attack: Attack) -> Iterator[Attack]:
     from fedxray.attacks.base import Attack
 
     yield attack
-    for field in fields(attack):  # type: ignore[arg-type]  # every attack is a dataclass
-        value = getattr(attack, field.name)
+    for value in attack_settings(attack).values():
         if isinstance(value, Attack):
             yield from held_attacks(value)
+
+
+def attack_settings(attack: Attack) -> dict[str, Any]:
+    """The settings of an attack by name, an inner attack as it is."""
+    return {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
 
 
 # A user's own code, named in a plan as "module:function"
@@ -472,36 +441,21 @@ def from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument:
     with users_code(argument, f"{spec} to return a {kind.__name__}"):
         product = factory(**settings)
     if not isinstance(product, kind):
-        raise BadInput(
-            argument,
-            expected=f"{spec} to return a {kind.__name__}",
-            got=type(product).__name__,
-            remedy=f"Return an instance of a subclass of {kind.__module__}.{kind.__name__}.",
-        )
+        expected = f"{spec} to return a {kind.__name__}"
+        remedy = f"Return an instance of a subclass of {kind.__module__}.{kind.__name__}."
+        raise BadInput(argument, expected=expected, got=type(product).__name__, remedy=remedy)
     return product
 
 
 def _check_settings(factory: Callable[..., Any], spec: str, settings: Mapping[str, Any], argument: str) -> None:
     """Refuse settings that the function does not take; a function without a readable signature is simply called."""
-    try:
-        inspect.signature(factory).bind(**settings)
-    except TypeError as error:
-        raise BadInput(
-            argument,
-            expected=f"{spec} to take the settings {', '.join(settings) or '(none)'}",
-            got=str(error),
-            remedy="Make the settings of the plan keyword arguments of the function.",
-        ) from error
-    except ValueError:
-        return
-
-
-def attack_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack") -> Attack:
-    """A user's own attack, made by the function or class that the plan names."""
-    from fedxray.attacks.base import Attack
-
-    attack: Attack = from_factory(spec, settings, folder, f"{argument}.factory", Attack)
-    return attack
+    with suppress(ValueError):
+        try:
+            inspect.signature(factory).bind(**settings)
+        except TypeError as error:
+            expected = f"{spec} to take the settings {', '.join(settings) or '(none)'}"
+            remedy = "Make the settings of the plan keyword arguments of the function."
+            raise BadInput(argument, expected=expected, got=error, remedy=remedy) from error
 
 
 def defence_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence") -> Defence:
@@ -510,12 +464,8 @@ def defence_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, a
 
     defence: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
     with users_code(f"{argument}.factory", f"{spec} to return a defence that describes itself"):
-        words = defence.describe()
+        words: Any = defence.describe()
     if not isinstance(words, str):
-        raise BadInput(
-            f"{argument}.factory",
-            expected="describe() to return a text",
-            got=type(words).__name__,
-            remedy="Return one line.",
-        )
+        expected = "describe() to return a text"
+        raise BadInput(f"{argument}.factory", expected=expected, got=type(words).__name__, remedy="Return one line.")
     return defence

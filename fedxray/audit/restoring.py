@@ -58,12 +58,9 @@ def named(restore: Any, place: str) -> list[dict[str, Any]]:
     for entry in restore if isinstance(restore, list) and restore else [restore]:
         table = {"name": entry} if isinstance(entry, str) else entry
         if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
-            raise BadInput(
-                place,
-                expected="the name of a restorer, a table with its name and prior, or a list of these",
-                got=repr(entry),
-                remedy='For instance restore = { name = "ddrm", prior = "priors/cifar10" }.',
-            )
+            expected = "the name of a restorer, a table with its name and prior, or a list of these"
+            remedy = 'For instance restore = { name = "ddrm", prior = "priors/cifar10" }.'
+            raise BadInput(place, expected=expected, got=repr(entry), remedy=remedy)
         if not isinstance(table.get("label", ""), str):
             raise BadInput(f"{place}.label", expected="a text", got=repr(table["label"]), remedy="Leave it out.")
         tables.append(dict(table))
@@ -106,12 +103,9 @@ def check_restoring(part: AttackPart, attack: Attack, space: Space) -> None:
         check_evidence(restorer.name, attack.kind)
         kind = KIND_OF_PRIOR.get(type(prior).__name__, "unknown")
         if kind not in restorer.needs:
-            raise BadInput(
-                "restore.prior",
-                expected=f"a prior that {restorer.name} can use ({', '.join(restorer.needs)})",
-                got=f"one of kind {kind}",
-                remedy="Train one with `fedxray train-prior --kind`: gan for gan, ddpm or dit for the others.",
-            )
+            expected = f"a prior that {restorer.name} can use ({', '.join(restorer.needs)})"
+            remedy = "Train one with `fedxray train-prior --kind`: gan for gan, ddpm or dit for the others."
+            raise BadInput("restore.prior", expected=expected, got=f"one of kind {kind}", remedy=remedy)
         check_shape(restorer.name, prior.shape, space)
         restorer.check(prior)
 

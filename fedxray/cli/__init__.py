@@ -95,9 +95,9 @@ def audit(
     quiet: Quiet = False,
 ) -> None:
     """Run an audit: simulate the federation, attack it, write results.json and report.html."""
-    from fedxray.cli.audit import Workers, run_audit
+    from fedxray.cli.audit import run_audit
 
-    workers = Workers(engine=engine, jobs=jobs, address=address)
+    workers = {"engine": engine, "jobs": jobs, "address": address}
     raise typer.Exit(run_audit(plan, out, workers, resume, budget, dry_run, quiet))
 
 
@@ -120,9 +120,18 @@ def report(
     ] = "svg",
 ) -> None:
     """Rewrite report.html, report.md and figures/ from the results of an audit, or the page of a reproduction."""
-    from fedxray.cli.audit import run_report
+    from fedxray.audit.judge.results import RESULTS
+    from fedxray.report import build_report
 
-    run_report(folder, show_private, figures)
+    # Only a reproduction has no results of its own; its code imports torch, a report does not.
+    if not (folder / RESULTS).is_file():
+        from fedxray.reproduce.run import is_reproduction, rebuild
+
+        if is_reproduction(folder):
+            print(rebuild(folder))
+            return
+    formats = tuple(part.strip() for part in figures.split(",") if part.strip())
+    print(build_report(folder, show_private=show_private, formats=formats))
 
 
 @app.command()
@@ -164,9 +173,20 @@ def purge(
     folder: Folder, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
 ) -> None:
     """Delete the private part of an audit (transcripts, tensors); results and report are kept."""
-    from fedxray.cli.audit import run_purge
+    from fedxray.audit.run import store
 
-    run_purge(folder, yes)
+    store.read_marker(folder)
+    if not yes:
+        try:
+            answer = input(f"Delete {folder / 'private'} permanently? [y/N] ")
+        except EOFError:
+            raise FedxrayError(
+                "no confirmation received; nothing was deleted. Use --yes to delete without confirmation."
+            ) from None
+        if answer.strip().lower() not in ("y", "yes"):
+            print("Nothing was deleted.")
+            return
+    print(f"Deleted {folder / 'private'}." if store.purge(folder) else f"There is no {folder / 'private'}.")
 
 
 @app.command(name="list")
@@ -243,15 +263,19 @@ def recommend(folder: Folder, policy: Policy = None) -> None:
     raise typer.Exit(run_recommend(folder, policy))
 
 
-@app.command()
-def compare(
+@app.command(name="compare")
+def compare_audits(
     first: Annotated[Path, typer.Argument(help="The folder of an audit.", metavar="DIR1")],
     second: Annotated[Path, typer.Argument(help="The folder of a later or another audit.", metavar="DIR2")],
 ) -> None:
     """List what leaks more or has less utility in DIR2 than in DIR1, beyond the intervals; exit 1 if anything does."""
-    from fedxray.cli.decide import run_compare
+    from fedxray.audit.judge.compare import compare
+    from fedxray.audit.judge.results import read_results
+    from fedxray.cli.decide import compare_lines
 
-    raise typer.Exit(run_compare(first, second))
+    comparison = compare(read_results(first), read_results(second))
+    print("\n".join(compare_lines(comparison)))
+    raise typer.Exit(1 if comparison.worse else 0)
 
 
 @app.command(name="train-prior")

@@ -1,4 +1,4 @@
-"""`fedxray audit`, `demo`, `report` and `purge`: their output, progress and exit codes."""
+"""`fedxray audit` and `demo`: their output, progress and exit codes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from fedxray.errors import FedxrayError, printable
+from fedxray.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar, TaskID
@@ -23,19 +23,10 @@ FAILED, INTERRUPTED = 4, 130
 INTERRUPTED_IN = "fedxray: interrupted; completed work is stored in {}, continue with --resume"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workers:
-    """The options that select the engine and its workers."""
-
-    engine: str
-    jobs: int | None
-    address: str | None
-
-
 def run_audit(
-    file: Path, out: Path | None, workers: Workers, resume: bool, budget: str | None, dry_run: bool, quiet: bool
+    file: Path, out: Path | None, workers: dict[str, Any], resume: bool, budget: str | None, dry_run: bool, quiet: bool
 ) -> int:
-    """Audit a plan and return the exit code."""
+    """Audit a plan and return the exit code; `workers` are engine, jobs and address."""
     compute_with_one_thread()
     from fedxray.audit.plan import read_plan
 
@@ -50,7 +41,7 @@ def run_audit(
 
     try:
         with progress_bar(quiet) as progress:
-            ended = audit.run_audit(plan, folder, **vars(workers), resume=resume, budget=budget, progress=progress)
+            ended = audit.run_audit(plan, folder, **workers, resume=resume, budget=budget, progress=progress)
     except KeyboardInterrupt:
         print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED
@@ -69,40 +60,6 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
         print("fedxray: interrupted", file=sys.stderr)
         return INTERRUPTED
     return _print_end(ended, quiet)
-
-
-def run_report(folder: Path, show_private: bool, figures: str = "svg") -> None:
-    """Write the report, or the page of a reproduction, again and print its path."""
-    from fedxray.audit.judge.results import RESULTS
-    from fedxray.report import build_report
-
-    # Only a reproduction has no results of its own; its code imports torch, a report does not.
-    if not (folder / RESULTS).is_file():
-        from fedxray.reproduce.run import is_reproduction, rebuild
-
-        if is_reproduction(folder):
-            print(rebuild(folder))
-            return
-    formats = tuple(part.strip() for part in figures.split(",") if part.strip())
-    print(build_report(folder, show_private=show_private, formats=formats))
-
-
-def run_purge(folder: Path, yes: bool) -> None:
-    """Delete private/ of an audit, after confirmation."""
-    from fedxray.audit.run.store import purge, read_marker
-
-    read_marker(folder)
-    if not yes:
-        try:
-            answer = input(f"Delete {folder / 'private'} permanently? [y/N] ")
-        except EOFError:
-            raise FedxrayError(
-                "no confirmation received; nothing was deleted. Use --yes to delete without confirmation."
-            ) from None
-        if answer.strip().lower() not in ("y", "yes"):
-            print("Nothing was deleted.")
-            return
-    print(f"Deleted {folder / 'private'}." if purge(folder) else f"There is no {folder / 'private'}.")
 
 
 def compute_with_one_thread() -> None:
@@ -142,15 +99,15 @@ def _print_data(plan: Plan, stream: TextIO) -> None:
         print(learnt(*rounds_learnt(plan, prepared)), file=stream)
 
 
-def _print_needs(plan: Plan, folder: Path, workers: Workers, budget: str | None) -> int:
+def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str | None) -> int:
     """Print how the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.run.audit import check_room, megabytes
     from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
 
-    count = worker_count(workers.engine, workers.jobs)
-    with make_engine(workers.engine, workers.jobs, workers.address):
+    count = worker_count(workers["engine"], workers["jobs"])
+    with make_engine(workers["engine"], workers["jobs"], workers["address"]):
         needed = preflight(plan)
     seconds, power, lines = needed.seconds, needed.power_seconds, []
     if budget is not None:
@@ -203,21 +160,14 @@ def _print_end(ended: Completed, quiet: bool) -> int:
     if not quiet:
         print_summary(ended.document)
         print(f"Report: {report}")
-    cut = [case for case in ended.document["cases"] if case["status"] == "truncated" and not case["scores"]]
-    code = 0
+    cases = ended.document["cases"]
+    cut = [case for case in cases if case["status"] == "truncated" and not case["scores"]]
     if cut:
-        total = len(ended.document["cases"])
-        print(f"fedxray: {len(cut)} of {total} cases cut off by --budget; continue with --resume", file=sys.stderr)
-        code = FAILED
+        print(f"fedxray: {len(cut)} of {len(cases)} cases cut off by --budget; continue with --resume", file=sys.stderr)
     if ended.failed:
-        reason = next(case["reason"] for case in ended.document["cases"] if case["status"] == "failed")
-        total = len(ended.document["cases"])
-        print(
-            f"fedxray: {ended.failed} of {total} cases failed, the first with: {printable(str(reason))}",
-            file=sys.stderr,
-        )
-        code = FAILED
-    return code
+        reason = printable(str(next(case["reason"] for case in cases if case["status"] == "failed")))
+        print(f"fedxray: {ended.failed} of {len(cases)} cases failed, the first with: {reason}", file=sys.stderr)
+    return FAILED if cut or ended.failed else 0
 
 
 # Progress

@@ -11,7 +11,7 @@ from fedxray.errors import printable, some
 from fedxray.metrics import units
 
 if TYPE_CHECKING:
-    from fedxray.audit.judge.compare import Change, Comparison, Spread
+    from fedxray.audit.judge.compare import Change, Comparison
     from fedxray.audit.judge.gate import Judged
 
 # `fedxray gate`
@@ -28,14 +28,8 @@ def run_gate(folder: Path, policy: Path | None, junit: Path | None, sarif: Path 
     document = read_results(folder)
     rules = None if policy is None else read_policy(policy)
     judged = judge_gates(document, rules, strict=strict)
-    for line in gate_lines(judged):
-        print(line)
+    print("\n".join(gate_lines(judged)))
     _write(junit, sarif, judged, folder, policy)
-    return exit_code(judged)
-
-
-def exit_code(judged: list[Judged]) -> int:
-    """Return 1 where a limit failed, else 3 where one is inconclusive, else 0."""
     outcomes = {limit.outcome for limit in judged}
     return next(EXIT[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
 
@@ -77,24 +71,12 @@ def _uri(path: Path) -> str:
 
 # `fedxray compare`
 
-WORSE = 1
 HEADINGS = {
     "worse": "Worse, beyond the intervals:",
     "better": "Better, beyond the intervals:",
     "unknown": "Not comparable, an interval is missing or an attack failed:",
 }
 MOST_NAMED = 10
-
-
-def run_compare(first: Path, second: Path) -> int:
-    """Print what changed from the first audit to the second and return the exit code."""
-    from fedxray.audit.judge.compare import compare
-    from fedxray.audit.judge.results import read_results
-
-    comparison = compare(read_results(first), read_results(second))
-    for line in compare_lines(comparison):
-        print(line)
-    return WORSE if comparison.worse else 0
 
 
 def compare_lines(comparison: Comparison) -> list[str]:
@@ -126,19 +108,17 @@ def _conclusion(comparison: Comparison) -> str:
 
 
 def _change_lines(change: Change) -> list[str]:
-    before, after = (_spread(spread, change.metric) for spread in (change.before, change.after))
+    before, after = (
+        _spread(spread.value, spread.low, spread.high, change.metric) for spread in (change.before, change.after)
+    )
     note = [f"    {printable(change.note)}"] if change.note else []
     return [f"  {printable(change.title)}: {before} → {after}", *note]
 
 
-def _spread(spread: Spread, metric: str) -> str:
+def _spread(value: float | None, low: float | None, high: float | None, metric: str) -> str:
     """Return a value with its interval: a gain in points, utility as a score."""
-    if spread.value is None:
+    if value is None:
         return "nothing"
-    return _with_interval(spread.value, spread.low, spread.high, metric)
-
-
-def _with_interval(value: float, low: float | None, high: float | None, metric: str) -> str:
     base = metric.removesuffix(units.OVER_FLOOR)
     sign = base != metric  # a gain
     interval = "" if low is None or high is None else f" ({units.between(low, high, base, sign=sign)})"
@@ -147,7 +127,6 @@ def _with_interval(value: float, low: float | None, high: float | None, metric: 
 
 # `fedxray recommend`
 
-NONE_HOLDS = 1
 DOUBT = "A limit is kept by an attack that may not detect any leak: see the doubts above."
 CAUTION = (
     "The defence was chosen on the same measurements that judge it, which is slightly optimistic: "
@@ -161,9 +140,8 @@ def run_recommend(folder: Path, policy: Path | None = None) -> int:
     from fedxray.audit.judge.results import read_results
 
     recommendation = recommend(read_results(folder), None if policy is None else read_policy(policy))
-    for line in recommend_lines(recommendation):
-        print(line)
-    return 0 if recommendation.chosen is not None else NONE_HOLDS
+    print("\n".join(recommend_lines(recommendation)))
+    return 0 if recommendation.chosen is not None else 1
 
 
 def recommend_lines(recommendation: Recommendation) -> list[str]:
@@ -187,7 +165,7 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
 def _utility(setting: DefenceChoice) -> str:
     if setting.value is None or setting.metric is None:
         return "utility was not measured"
-    value = _with_interval(setting.value, setting.low, setting.high, setting.metric)
+    value = _spread(setting.value, setting.low, setting.high, setting.metric)
     cost = units.margin_of(setting.cost or 0.0, setting.metric)
     budget = "" if setting.epsilon is None else f", epsilon {setting.epsilon:.3g}"
     return f"{setting.metric} {value}, cost {cost}{budget}"

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fedxray.progress import Report, Step
 
 LOG_LINES = 20  # lines of progress in a log
+RESTORER = {"ddpm": "ddrm", "dit": "mde", "gan": "gan"}  # one that uses priors of this kind
 
 
 def run_training(
@@ -39,12 +41,9 @@ def run_training(
     """Train a prior and print where it is."""
     compute_with_one_thread()
     if (data is None) == (plan is None):
-        raise BadInput(
-            "--data",
-            expected="either --data or --plan",
-            got="neither" if data is None else "both",
-            remedy="For instance --data cifar10.",
-        )
+        expected = "either --data or --plan"
+        remedy = "For instance --data cifar10."
+        raise BadInput("--data", expected=expected, got="neither" if data is None else "both", remedy=remedy)
     if plan is not None and (size is not None or part is not None):
         raise BadInput("--size", expected="no --size or --part beside --plan", got="one", remedy="The plan sets both.")
     from fedxray.restore.training import Training, check_place, train_prior
@@ -61,13 +60,8 @@ def run_training(
         train_prior(images, training, out, report=report)
     if not quiet:
         print(f"Written: {out} (weights and card.json)")
-        used = f'restore = {{ name = "{restorer_for(training.kind)}", prior = "{out}" }}'
+        used = f'restore = {{ name = "{RESTORER[training.kind]}", prior = "{out}" }}'
         print(f"Use it in an attack: {used}; paths are relative to the plan's folder.")
-
-
-def restorer_for(kind: str) -> str:
-    """Return a restorer that uses priors of this kind."""
-    return {"ddpm": "ddrm", "dit": "mde", "gan": "gan"}[kind]
 
 
 @contextmanager
@@ -118,12 +112,8 @@ def images_of_data(data: str, *, size: int | None = None, part: str | None = Non
     else:
         path = Path(os.path.expanduser(data))
         if not os.path.exists(path):
-            raise BadInput(
-                "--data",
-                expected="a data set of `fedxray list datasets`, or a folder of images by class",
-                got=repr(data),
-                remedy="Check the name or the path.",
-            )
+            expected = "a data set of `fedxray list datasets`, or a folder of images by class"
+            raise BadInput("--data", expected=expected, got=repr(data), remedy="Check the name or the path.")
         dataset, source = load(path=path, **given), path.name
     return _as_images(dataset, torch.arange(len(dataset)), source)
 
@@ -132,12 +122,8 @@ def images_of_plan(file: Path) -> Images:
     """Return the images of a plan's data that no client holds, as training or held-out records, under any seed."""
     plan = read_plan(file)
     if plan.transcript is not None:
-        raise BadInput(
-            "--plan",
-            expected="a plan that simulates",
-            got="one that reads a recording",
-            remedy="Use --data with images that the recorded node has never seen.",
-        )
+        remedy = "Use --data with images that the recorded node has never seen."
+        raise BadInput("--plan", expected="a plan that simulates", got="one that reads a recording", remedy=remedy)
     free: torch.Tensor | None = None  # [records], True where no client holds the record
     held_hashes: set[str] = set()
     for seed in plan.seeds:
@@ -153,16 +139,13 @@ def images_of_plan(file: Path) -> Images:
     images = _as_images(dataset, torch.nonzero(free)[:, 0], f"{plan.name}: {dataset.name}")
     # The same image may be in the data twice, once with a client, possibly mirrored.
     twins = known_among(held_hashes, images.pixels)
-    return Images(
-        pixels=images.pixels[~twins], labels=images.labels[~twins], classes=images.classes, source=images.source
-    )
+    return replace(images, pixels=images.pixels[~twins], labels=images.labels[~twins])
 
 
 def _check_images(dataset: Dataset) -> None:
     if dataset.space.kind != "image" or dataset.space.target != "classification":
-        raise BadInput(
-            "--data", expected="images with classes", got=dataset.name, remedy="Choose a data set of images."
-        )
+        expected = "images with classes"
+        raise BadInput("--data", expected=expected, got=dataset.name, remedy="Choose a data set of images.")
 
 
 def _as_images(dataset: Dataset, index: torch.Tensor, source: str) -> Images:
@@ -173,5 +156,4 @@ def _as_images(dataset: Dataset, index: torch.Tensor, source: str) -> Images:
 
 def shortened(images: Images, limit: int | None) -> Images:
     """Return the first images only, where a limit is given."""
-    first: dict[str, Any] = {"pixels": images.pixels[:limit], "labels": images.labels[:limit]}
-    return Images(**first, classes=images.classes, source=images.source)
+    return replace(images, pixels=images.pixels[:limit], labels=images.labels[:limit])

@@ -82,7 +82,7 @@ def _recipe(
 
 def _print_written(out: Path) -> None:
     """Print what a new recording contains; rounds are counted from 0, as everywhere."""
-    from fedxray.audit.recorded.recipe import span
+    from fedxray.audit.plan.recorded import span
     from fedxray.federation.recording.reader import read_recording
 
     messages = read_recording(out).messages

@@ -150,7 +150,8 @@ def settings_of(kind: str, name: str) -> list[SettingRow]:
             from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 
             sentence = DATA_SETTINGS.get(f"{name}.{one.name}") or DATA_SETTINGS.get(one.name, "")
-        accepts = allowed_values(one.setting, one.hint) or _type(one.hint)
+        kind_of_value = "a value" if one.hint is object else catalog.describe(one.hint)
+        accepts = allowed_values(one.setting, one.hint) or kind_of_value
         rows.append(SettingRow(one.name, accepts, _default(one.default), sentence))
     return rows
 
@@ -161,12 +162,6 @@ def _settings(kind: str, name: str) -> str:
         lines.append(f"  {one.name}: {one.accepts}" + (f" ({one.default})" if one.default else ""))
         lines += textwrap.wrap(one.sentence, 80, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
-
-
-def _type(hint: Any) -> str:
-    from fedxray.audit.catalog import describe
-
-    return "a value" if hint is object else describe(hint)
 
 
 def _default(value: Any) -> str:

@@ -234,7 +234,7 @@ def test_a_factory_beside_the_plan_is_found(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "code_beside_a_plan.py").write_text(
         f"from {__name__} import OwnAttack\ndef build(depth):\n    return OwnAttack(depth=depth)\nnumber = 3\n"
     )
-    made = catalog.attack_from_factory("code_beside_a_plan:build", {"depth": 4}, tmp_path)
+    made = catalog.from_factory("code_beside_a_plan:build", {"depth": 4}, tmp_path, "attack.factory", Attack)
     assert made.depth == 4  # type: ignore[attr-defined]
     assert sys.path[-1] == str(tmp_path.resolve()), "after everything installed, so that it shadows nothing"
     for spec, words in (
@@ -244,7 +244,7 @@ def test_a_factory_beside_the_plan_is_found(tmp_path: Path, monkeypatch: pytest.
         ("code_beside_a_plan:build", "to take the settings"),
     ):
         with pytest.raises(BadInput, match=words):
-            catalog.attack_from_factory(spec, {"wrong": 1}, tmp_path)
+            catalog.from_factory(spec, {"wrong": 1}, tmp_path, "attack.factory", Attack)
     with pytest.raises(BadInput, match="to return a Defence"):
         catalog.defence_from_factory("code_beside_a_plan:build", {"depth": 1}, tmp_path)
 
@@ -267,5 +267,5 @@ def test_whatever_a_users_factory_raises_is_reported_with_its_place(
         "import sys\n\n\ndef raises():\n    1 / 0\n\ndef leaves():\n    sys.exit(3)\n\ndef confused():\n    len(3)\n"
     )
     with pytest.raises(BadInput, match=words):
-        catalog.attack_from_factory(f"own_parts:{name}", settings, tmp_path, "attack")
+        catalog.from_factory(f"own_parts:{name}", settings, tmp_path, "attack.factory", Attack)
     sys.modules.pop("own_parts", None)

@@ -11,7 +11,7 @@ import torch
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import preflight as reckoned, preflight as room
 from fedxray.audit.run.grid import expand
-from fedxray.audit.run.preflight import Estimate, attack_steps, preflight, rehearse
+from fedxray.audit.run.preflight import Estimate, planned_steps, preflight, rehearse
 from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.folder import transcript_bytes
@@ -102,7 +102,7 @@ def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPa
     training, attacking = 1 * 1 * 2 * 0.5, 2 * 50 * 2 * reckoned.REPLAY * 0.5
     assert found.seconds == pytest.approx(training + attacking + 2 * reckoned.SECONDS_PER_CASE)
     plan = make_plan(digits({"name": "inverting-gradients", "steps": 7}, {"name": "labels-idlg"}), HERE)
-    assert [attack_steps(part.make(HERE)) for part in plan.attacks] == [7, 0]
+    assert [planned_steps(part.make(HERE), restarts=True) for part in plan.attacks] == [7, 0]
 
 
 def test_a_step_on_a_planted_leak_costs_as_much_as_a_step_on_a_real_client() -> None:

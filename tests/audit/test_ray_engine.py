@@ -130,7 +130,7 @@ def test_a_host_killed_in_the_middle_loses_nothing(tmp_path: Path, cluster: RayC
 def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: RayCluster) -> None:
     ray = pytest.importorskip("ray")
     cluster.run([task(tmp_path, "note", "before")], ProgressLog())
-    cluster._stop_hosts()
+    cluster.stop_workers()
     write_toml(tmp_path / "plan.toml", tiny())
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-m", "fedxray", "audit", "plan.toml", "--engine", "ray", "--address", address]

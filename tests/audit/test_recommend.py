@@ -25,8 +25,8 @@ def row(defence: str, high: float | None, **more: Any) -> dict[str, Any]:
     mean = None if high is None else high - 0.05
     return {
         "attack": "a", "role": "server", "defence": defence, "aware": None, "metric": "accuracy", "oracle": False,
-        "difference": mean, "high": high, "mean": 0.6, "mean_high": 0.7, "n": 9, "reason": "",
-        "verdict": "no leak found", **more,
+        "difference": mean, "low": mean, "high": high, "mean": 0.6, "mean_low": 0.6, "mean_high": 0.7,
+        "n": 9, "reason": "", "verdict": "no leak found", **more,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.curious_client import CuriousClient
@@ -18,7 +19,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import estimate, preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import AttackSearch, best_answer, curve_facts, own_measure, search_settings, study_of
+from fedxray.audit.run.search import AttackSearch, best_answer, curve_facts, own_measure, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork
@@ -115,10 +116,19 @@ def test_a_trial_without_its_measure_is_refused_with_what_that_attack_needs(atta
         own_measure(attack, Evidence(kind="images", tensors={}))
 
 
+def searched(attack: Attack, view: View, **table: Any) -> Evidence:
+    study = study_of(attack, table, "search")
+    return best_answer(
+        AttackSearch(
+            attack=attack, study=study, run=lambda trial: trial.run(view, generator=fork(0)), generator=fork(0)
+        )
+    )
+
+
 def test_the_learning_rate_is_found_by_the_own_images() -> None:
     transcript, truth = run((2, 2), RECIPE)
     view = with_recipe(client_view(transcript, truth), learning_rate=123.0)
-    found = search_settings(ATTACK, view, generator=fork(0), ranges=RATE, trials=5, sampler="grid")
+    found = searched(ATTACK, view, ranges=RATE, trials=5, sampler="grid")
     assert found.facts["chosen"]["assumed_learning_rate"] == pytest.approx(0.03)
 
 
@@ -145,7 +155,7 @@ def test_a_seat_without_own_images_among_the_guesses_cannot_judge() -> None:
     for attack, view in ((replace(ATTACK, own_share="subtract"), client_view(transcript, truth)),
                          (ATTACK, server_view(transcript, truth))):  # fmt: skip
         with pytest.raises(Refused, match="own measure"):
-            search_settings(replace(attack, steps=2), view, generator=fork(0), ranges=RATE, trials=2)
+            searched(replace(attack, steps=2), view, ranges=RATE, trials=2)
 
 
 def test_an_audit_searches_and_lists_its_trials(tmp_path: Path) -> None:

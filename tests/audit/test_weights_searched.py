@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +10,7 @@ import torch
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.attacks.inversion.curious_client import CuriousClient
-from fedxray.audit.run.search import (
-    AttackSearch,
-    Study,
-    best_answer,
-    early_stop,
-    search_settings,
-    study_of,
-    trial_attack,
-)
+from fedxray.audit.run.search import AttackSearch, Study, best_answer, early_stop, study_of
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 from tests.attacks.inversion.test_awa import loss_of, seen
@@ -42,7 +33,6 @@ def test_a_trial_is_given_up_above_the_median_of_earlier_ones_at_the_same_step()
     assert early_stop(awa, halfway, [*answers[:4], lost]) is None, "one that diverged says nothing"
     short = ended((9.0, 8.5, 8.5), status="truncated")
     assert early_stop(awa, halfway, [*answers, short]) == (2, 6.5), "one that was given up came that far"
-    assert trial_attack(awa, {"q_conv": 3.0}, (2, 6.0)) == replace(awa, q_conv=3.0, give_up=(2, 6.0))
 
 
 def test_a_trial_that_was_given_up_has_its_loss_so_far_and_is_never_chosen() -> None:
@@ -95,8 +85,7 @@ def test_weights_are_searched_by_the_loss_without_weights_from_one_start(extra: 
     for (_, answer), reported in zip(answers, found.facts["search"]["trials"], strict=True):
         assert reported["loss"] == pytest.approx(plain({"inputs": answer.tensors["inputs"]}).item(), rel=1e-5)
     assert found.facts["chosen"] == found.facts["search"]["trials"][found.facts["search"]["best"]]["point"]
-    settings = {"sampler": "gp", "trials": 6, "starts": 4, "batch": 2}
-    again = search_settings(attack, view, generator=fork(1), **settings)
+    again = best_answer(AttackSearch(attack=attack, study=study, run=run_one, generator=fork(1)))
     assert again.facts == found.facts and torch.equal(again.tensors["inputs"], found.tensors["inputs"])
 
 

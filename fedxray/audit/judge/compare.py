@@ -8,7 +8,7 @@ A row got better only where every new case ended: a failed attack is never read 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,12 +65,9 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
     utility_before, utility_after = _utility(first), _utility(second)
     changes = [_leak(before[key], after[key], second) for key in before if key in after]
     if not changes:
-        raise BadInput(
-            "DIR2",
-            expected="an audit with an attack, role, defence and metric that DIR1 has too",
-            got="none in common",
-            remedy="Compare audits whose plans use the same labels.",
-        )
+        expected = "an audit with an attack, role, defence and metric that DIR1 has too"
+        remedy = "Compare audits whose plans use the same labels."
+        raise BadInput("DIR2", expected=expected, got="none in common", remedy=remedy)
     changes += [
         _utility_change(utility_before[key], utility_after[key]) for key in utility_before if key in utility_after
     ]
@@ -96,7 +93,7 @@ def _utility(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
 
 
 def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
-    old, new = _gain(before), _gain(after)
+    old, new = (Spread(value=row["difference"], low=row["low"], high=row["high"]) for row in (before, after))
     outcome, notes = _outcome(old, new, larger_is_worse=True), []
     if outcome == "better" and (lost := lost_cases(second, after)) is not None:
         outcome, notes = "unknown", [lost]
@@ -117,10 +114,6 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
     )
 
 
-def _gain(row: Row) -> Spread:
-    return Spread(value=row["difference"], low=row["low"], high=row["high"])
-
-
 def _utility_change(before: Row, after: Row) -> Change:
     old, new = (Spread(value=row["value"], low=row["low"], high=row["high"]) for row in (before, after))
     return Change(
@@ -135,10 +128,8 @@ def _utility_change(before: Row, after: Row) -> Change:
 
 def _outcome(before: Spread, after: Spread, *, larger_is_worse: bool) -> ChangeOutcome:
     """Return whether two intervals are disjoint, and on which side the new one lies."""
-    if None in (before.low, before.high, after.low, after.high):
+    if before.low is None or before.high is None or after.low is None or after.high is None:
         return "unknown"
-    assert before.low is not None and before.high is not None  # for the type checker
-    assert after.low is not None and after.high is not None
     if after.low > before.high:
         return "worse" if larger_is_worse else "better"
     if after.high < before.low:
@@ -158,12 +149,8 @@ def _differing(first: Any, second: Any, place: str = "") -> Iterator[str]:
             if place or key not in IGNORED:
                 inside = f"{place}.{key}" if place else str(key)
                 yield from _differing(first.get(key), second.get(key), inside)
-    elif _listed(first) and _listed(second) and len(first) == len(second):
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         for index, (old, new) in enumerate(zip(first, second, strict=True)):
             yield from _differing(old, new, f"{place}[{index}]")
     elif first != second:
         yield place
-
-
-def _listed(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -14,7 +14,8 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from fedxray.metrics.units import OVER_FLOOR, gated
 KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
+MEAN = ("mean", "mean_low", "mean_high")
 RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 Row = Mapping[str, Any]
@@ -40,13 +42,13 @@ class Judged:
     limit: float
     defence: str
     asked: str | None  # the role that the limit names
-    role: str | None  # the role that decided
-    aware: bool | None
     outcome: GateOutcome
-    value: float | None
-    low: float | None
-    high: float | None
     reason: str
+    role: str | None = None  # the role that decided; this and the following are None where nothing was measured
+    aware: bool | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     doubt: str | None = None
 
     @property
@@ -64,20 +66,14 @@ def judge_gates(
 
     With `strict` a pass also needs a proof that a leak would have been seen.
     """
-    rules = policy if policy is not None else gates_of(document)
+    rules = policy
+    if rules is None:
+        rules = [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
     if not rules:
-        raise BadInput(
-            "gate",
-            expected="at least one [[gate]], which states what must hold",
-            got="none in the plan",
-            remedy="Add one to the plan, or give --policy FILE.",
-        )
+        expected = "at least one [[gate]], which states what must hold"
+        remedy = "Add one to the plan, or give --policy FILE."
+        raise BadInput("gate", expected=expected, got="none in the plan", remedy=remedy)
     return [_judged(document, rule, f"gate[{index}]", strict) for index, rule in enumerate(rules)]
-
-
-def gates_of(document: Mapping[str, Any]) -> list[Row]:
-    """Return the limits of the plan or plans of the results."""
-    return [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
 
 
 def read_policy(path: Path) -> list[Row]:
@@ -139,37 +135,52 @@ def _is_finite(value: Any) -> bool:
 def _judged(document: Mapping[str, Any], rule: Row, place: str, strict: bool) -> Judged:
     """Judge one limit by the worst row that matches."""
     _check_names(document, rule, place)
-    metric = str(rule["metric"]).removesuffix(OVER_FLOOR)
     own = [row for row in document["summary"] if row["attack"] == rule["attack"]]
     own = [row for row in own if rule.get("role") in (None, row["role"])]
     defence = rule.get("defence") or deployed(document, own)
-    matching = [row for row in own if row["defence"] == defence and row["metric"] == metric]
-    if not matching:
-        return _unmeasured(rule, defence)
-    over = metric != rule["metric"]
-    judged = [_by_row(document, rule, row, over=over, strict=strict) for row in matching]
+    judged = _by_rows(document, rule, [row for row in own if row["defence"] == defence], strict=strict)
+    if not judged:
+        return Judged(
+            attack=str(rule["attack"]),
+            metric=str(rule["metric"]),
+            limit=float(rule["limit"]),
+            defence=defence,
+            asked=rule.get("role"),
+            outcome="inconclusive",
+            reason="it was not measured",
+        )
     return max(judged, key=lambda limit: (RANK[limit.outcome], limit.high is None, limit.high or 0.0))
+
+
+def _by_rows(document: Mapping[str, Any], rule: Row, rows: Sequence[Row], *, strict: bool = False) -> list[Judged]:
+    """Judge the limit on each of the rows that it is about."""
+    metric, role = str(rule["metric"]).removesuffix(OVER_FLOOR), rule.get("role")
+    own = [row for row in rows if row["attack"] == rule["attack"] and row["metric"] == metric]
+    return [_by_row(document, rule, row, strict=strict) for row in own if role in (None, row["role"])]
 
 
 def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
     """Refuse names that the results do not hold."""
-    from fedxray.metrics.table import METRICS, metric
-
     rows = document["summary"]
     for key in ("attack", "defence", "role"):
         known = list(dict.fromkeys(row[key] for row in rows))
         if rule.get(key) is not None and rule[key] not in known:
             raise unknown_name(f"{place}.{key}", rule[key], known)
-    name = str(rule["metric"])
+    check_limited(f"{place}.metric", str(rule["metric"]))
+
+
+def check_limited(argument: str, name: str) -> None:
+    """Refuse an unknown metric; a limit is an upper one, so a falling metric can only be limited as a difference."""
+    from fedxray.metrics.table import METRICS, metric
+
     try:
-        judged_by = metric(name.removesuffix(OVER_FLOOR))
+        limited = metric(name.removesuffix(OVER_FLOOR))
     except BadInput:
         known = [*METRICS, *(f"{known_metric}{OVER_FLOOR}" for known_metric in METRICS)]
-        raise unknown_name(f"{place}.metric", name, known) from None
-    if judged_by.down and not name.endswith(OVER_FLOOR):
-        raise BadInput(
-            f"{place}.metric", expected="a metric that grows with the leak", got=name, remedy=f"Use {name}{OVER_FLOOR}."
-        )
+        raise unknown_name(argument, name, known) from None
+    if limited.down and not name.endswith(OVER_FLOOR):
+        remedy = f"Use {name}{OVER_FLOOR}."
+        raise BadInput(argument, expected="a metric that grows with the leak", got=name, remedy=remedy)
 
 
 def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
@@ -183,12 +194,9 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
     fitting = [label for label in labels if any(label == mark or label.startswith(f"{mark}[") for mark in marked)]
     chosen = fitting or ([] if marked else labels)
     if len(chosen) != 1:
-        raise BadInput(
-            "defence.deployed",
-            expected="one defence that is marked as deployed, or only one in the plan",
-            got=", ".join(labels) or "none",
-            remedy='Mark one with deployed = true, or name it in the limit: defence = "...".',
-        )
+        expected = "one defence that is marked as deployed, or only one in the plan"
+        remedy = 'Mark one with deployed = true, or name it in the limit: defence = "...".'
+        raise BadInput("defence.deployed", expected=expected, got=", ".join(labels) or "none", remedy=remedy)
     return str(chosen[0])
 
 
@@ -211,11 +219,10 @@ def label_of(part: Row) -> str:
     return str(part.get("label") or part.get("name") or part.get("factory"))
 
 
-def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, over: bool, strict: bool) -> Judged:
+def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, strict: bool) -> Judged:
     """Judge the limit on one row."""
-    value, low, high = (
-        (row["difference"], row["low"], row["high"]) if over else (row["mean"], row["mean_low"], row["mean_high"])
-    )
+    over = str(rule["metric"]).endswith(OVER_FLOOR)
+    value, low, high = (row[name] for name in (("difference", "low", "high") if over else MEAN))
     limit, written = float(rule["limit"]), gated(float(rule["limit"]), str(rule["metric"]))
     outcome: GateOutcome = "inconclusive"
     doubt = None
@@ -264,23 +271,6 @@ def unproven(row: Row) -> str | None:
     if row["n"] < verdict.LEAST_UNITS:
         return f"only {row['n']} units"
     return str(row["reason"]) if row["verdict"] == "inconclusive" else None
-
-
-def _unmeasured(rule: Row, defence: str) -> Judged:
-    return Judged(
-        attack=str(rule["attack"]),
-        metric=str(rule["metric"]),
-        limit=float(rule["limit"]),
-        defence=defence,
-        asked=rule.get("role"),
-        role=None,
-        aware=None,
-        outcome="inconclusive",
-        value=None,
-        low=None,
-        high=None,
-        reason="it was not measured",
-    )
 
 
 # Recommendation: the defence of best utility among those under which every gated score keeps its limit
@@ -351,22 +341,15 @@ def _setting(
     name: str, gates: Sequence[Row], document: Row, utility: Mapping[str, Row], metric: str | None
 ) -> DefenceChoice:
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
-    broken = tuple(reason for gate in gates if (reason := _broken(gate, own, document)) is not None)
-    doubts = tuple(dict.fromkeys(doubt for gate in gates for doubt in _doubts(gate, own)))
+    judged = [_by_rows(document, gate, own) for gate in gates]
+    broken = tuple(reason for gate, limits in zip(gates, judged, strict=True) if (reason := _broken(gate, limits)))
+    doubts = dict.fromkeys(f"{limit.attack} {limit.metric}: {limit.doubt}" for limit in chain(*judged) if limit.doubt)
+    choice = DefenceChoice(defence=name, broken=broken, doubts=tuple(doubts))
     row = utility.get(name)
     if row is None or metric is None:
-        return DefenceChoice(defence=name, broken=broken, doubts=doubts)
-    return DefenceChoice(
-        defence=name,
-        broken=broken,
-        metric=metric,
-        value=row["value"],
-        low=row["low"],
-        high=row["high"],
-        cost=_cost(row["value"], utility, metric),
-        epsilon=row["epsilon"],
-        doubts=doubts,
-    )
+        return choice
+    measured = {key: row[key] for key in ("value", "low", "high", "epsilon")}
+    return replace(choice, metric=metric, cost=_cost(row["value"], utility, metric), **measured)
 
 
 def _cost(value: float | None, utility: Mapping[str, Row], metric: str) -> float | None:
@@ -377,39 +360,19 @@ def _cost(value: float | None, utility: Mapping[str, Row], metric: str) -> float
     return float(value - min(known) if UTILITY[metric] else max(known) - value)
 
 
-def _broken(gate: Row, rows: Sequence[Row], document: Row) -> str | None:
-    """Return why a limit is not kept by the worst row that matches; None where it is kept."""
-    metric, matching = str(gate["metric"]).removesuffix(OVER_FLOOR), _matching(gate, rows)
-    if not matching:
-        return f"{gate['attack']} {gate['metric']} was not measured"
-    ends = [_ends(row, over_floor=metric != gate["metric"]) for row in matching]
-    if any(high is None for _, high in ends):
-        return f"{gate['attack']} {gate['metric']} has no interval: add seeds or target clients"
-    mean, high = max(ends, key=lambda end: end[1] or 0.0)
-    if high is None or high > gate["limit"]:
-        most = gated(high, str(gate["metric"]))
-        return f"{gate['attack']} {gate['metric']} {gated(mean, str(gate['metric']))}, up to {most}"
-    losses = [lost_cases(document, row) for row in matching]
-    lost = next((reason for reason in losses if reason is not None), None)
-    return None if lost is None else f"{gate['attack']} {gate['metric']}: {lost}"
-
-
-def _matching(gate: Row, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that a limit is about."""
-    metric, role = str(gate["metric"]).removesuffix(OVER_FLOOR), gate.get("role")
-    own = [row for row in rows if row["attack"] == gate["attack"] and row["metric"] == metric]
-    return [row for row in own if role in (None, row["role"])]
-
-
-def _doubts(gate: Row, rows: Sequence[Row]) -> list[str]:
-    """Return why keeping a limit is not proven: an attack without power keeps every limit."""
-    doubts = [unproven(row) for row in _matching(gate, rows)]
-    return [f"{gate['attack']} {gate['metric']}: {doubt}" for doubt in doubts if doubt is not None]
-
-
-def _ends(row: Row, *, over_floor: bool) -> tuple[float | None, float | None]:
-    """Return the mean and the upper end of a row's interval."""
-    return (row["difference"], row["high"]) if over_floor else (row["mean"], row["mean_high"])
+def _broken(gate: Row, limits: Sequence[Judged]) -> str | None:
+    """Return why a limit is not kept, by the worst of the rows that it is about; None where it is kept."""
+    name = f"{gate['attack']} {gate['metric']}"
+    if not limits:
+        return f"{name} was not measured"
+    worst = max(limits, key=lambda limit: (limit.outcome != "pass", limit.high is None, limit.high or 0.0))
+    if worst.outcome == "pass":
+        return None
+    if worst.high is None:
+        return f"{name} has no interval: add seeds or target clients"
+    if worst.high > worst.limit:
+        return f"{name} {gated(worst.value, worst.metric)}, up to {gated(worst.high, worst.metric)}"
+    return f"{name}: {worst.reason}"
 
 
 def _limit_words(gate: Row) -> str:

@@ -76,12 +76,9 @@ def plain(value: Any, place: str) -> Any:
         return {str(key): plain(inner, f"{place}.{key}") for key, inner in value.items()}
     if isinstance(value, Sequence):
         return [plain(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
-    raise BadInput(
-        place,
-        expected="a text, number, true, false, nothing, list or table",
-        got=type(value).__name__,
-        remedy="Turn it into plain values before it goes into the results.",
-    )
+    expected = "a text, number, true, false, nothing, list or table"
+    remedy = "Turn it into plain values before it goes into the results."
+    raise BadInput(place, expected=expected, got=type(value).__name__, remedy=remedy)
 
 
 def write(content: Mapping[str, Any], path: Path) -> Path:
@@ -114,28 +111,25 @@ def _check_format(source: Path, given: object) -> None:
     if given == FORMAT and not isinstance(given, bool):
         return
     newer = isinstance(given, int) and not isinstance(given, bool) and given > FORMAT
-    raise BadInput(
-        f"{source}: format",
-        expected=f"{FORMAT}",
-        got=repr(given)[:80],
-        remedy="A newer fedxray wrote it: upgrade fedxray to read it." if newer else AGAIN,
-    )
+    remedy = "A newer fedxray wrote it: upgrade fedxray to read it." if newer else AGAIN
+    raise BadInput(f"{source}: format", expected=f"{FORMAT}", got=repr(given)[:80], remedy=remedy)
 
 
 def validate(content: object, name: str = RESULTS) -> None:
     """Check a document against the schema; BadInput names the first place that does not fit."""
-    problem = misfit(content, schema())
-    if problem is not None:
-        place, expected, got = problem
-        raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=AGAIN)
+    _check_fit(content, schema(), name, AGAIN)
 
 
 def check_part(content: object, rule: str, path: Path, remedy: str) -> None:
     """Check a file that holds one part of the document against that rule of the schema."""
-    problem = misfit(content, schema()["$defs"][rule])
+    _check_fit(content, schema()["$defs"][rule], str(path), remedy)
+
+
+def _check_fit(content: object, rule: Mapping[str, Any], name: str, remedy: str) -> None:
+    problem = misfit(content, rule)
     if problem is not None:
         place, expected, got = problem
-        raise BadInput(f"{path}{place}", expected=expected, got=got, remedy=remedy)
+        raise BadInput(f"{name}{place}", expected=expected, got=got, remedy=remedy)
 
 
 @cache
@@ -213,7 +207,6 @@ def _kind(value: Any) -> str:
 
 # Versions of the libraries that computed the results
 
-
 OPTIONAL = ("scikit-image", "opacus")  # of image metrics and privacy accounting
 LIBRARIES = ("fedxray", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
 
@@ -236,7 +229,6 @@ def _version_if_there(name: str) -> str | None:
 
 
 # Trials of a search as results hold them: the best, and those that the loss does not distinguish from it
-
 
 NEARLY = 0.1  # of the lowest loss
 

@@ -80,7 +80,7 @@ def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: i
         blocks = _blocks(values, [0] * n)
         error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
     if len(blocks.sums) < BOOTSTRAP_FROM:
-        return _by_t(mean, error, n=n, freedom=len(blocks.sums) - 1)
+        return by_t(mean, error, n=n, freedom=len(blocks.sums) - 1)
     return _by_bootstrap(mean, error, blocks, n=n, resamples=resamples)
 
 
@@ -128,19 +128,12 @@ def smallest_seen(difference: Interval, *, margin: float, level: float, comparis
 def _check(values: Sequence[float], seeds: Sequence[Hashable]) -> None:
     """Refuse values that are empty, not finite, or of another length than the seeds."""
     if len(values) == 0 or len(values) != len(seeds):
-        raise BadInput(
-            "values",
-            expected="at least one value, and one seed for each",
-            got=f"{len(values)} values and {len(seeds)} seeds",
-            remedy="Give each unit's value together with the seed of its run.",
-        )
+        expected = "at least one value, and one seed for each"
+        remedy = "Give each unit's value together with the seed of its run."
+        raise BadInput("values", expected=expected, got=f"{len(values)} values and {len(seeds)} seeds", remedy=remedy)
     if not all(math.isfinite(value) for value in values):
-        raise BadInput(
-            "values",
-            expected="finite numbers",
-            got="NaN or infinity",
-            remedy="Leave out units without a score and state how many they are.",
-        )
+        remedy = "Leave out units without a score and state how many they are."
+        raise BadInput("values", expected="finite numbers", got="NaN or infinity", remedy=remedy)
 
 
 def _blocks(values: Sequence[float], seeds: Sequence[Hashable]) -> _Blocks:
@@ -168,7 +161,7 @@ def _standard_errors(sums: Floats, sizes: Floats) -> Floats:
     return errors
 
 
-def _by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
+def by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
     """Return Student's interval and the one-sided p."""
     from scipy.special import stdtr, stdtrit
 

@@ -180,14 +180,16 @@ def _compare(units: _Units, field: str, name: str, metric: str | None, down: boo
     return mean, interval(differences, [seed for _, _, seed in both])
 
 
-def _names(units: _Units, field: str) -> list[str]:
-    return list(dict.fromkeys(name for case in units.cases for name in case[field]))
+def _compare_all(units: _Units, field: str, metric: str | None, down: bool) -> dict[str, tuple[float, Interval]]:
+    """Return the comparisons with all floors or controls that have a score."""
+    names = dict.fromkeys(name for case in units.cases for name in case[field])
+    compared = {name: _compare(units, field, name, metric, down) for name in names}
+    return {name: comparison for name, comparison in compared.items() if comparison is not None}
 
 
 def _against_floor(units: _Units, metric: str | None, down: bool) -> tuple[str | None, float | None, Interval | None]:
     """Return name and mean of the strongest floor, and the paired difference to it."""
-    compared = {name: _compare(units, "floors", name, metric, down) for name in _names(units, "floors")}
-    known = {name: floor for name, floor in compared.items() if floor is not None}
+    known = _compare_all(units, "floors", metric, down)
     if not known:
         return None, None, None
     sign = -1.0 if down else 1.0
@@ -198,8 +200,7 @@ def _against_floor(units: _Units, metric: str | None, down: bool) -> tuple[str |
 
 def _against_controls(units: _Units, metric: str | None, down: bool) -> tuple[dict[str, Interval], Row]:
     """Return the paired differences to every control, as intervals and as results.json holds them."""
-    compared = {name: _compare(units, "controls", name, metric, down) for name in _names(units, "controls")}
-    known = {name: control for name, control in compared.items() if control is not None}
+    known = _compare_all(units, "controls", metric, down)
     shown = {name: {"mean": mean, **_spread(difference)} for name, (mean, difference) in known.items()}
     return {name: difference for name, (_, difference) in known.items()}, shown
 
@@ -249,12 +250,10 @@ def _judge_all(drafts: Sequence[_Draft]) -> None:
         for draft, p in zip(family, adjusted, strict=True):
             verdict, reason = judge(replace(draft.measured, adjusted=p, family=size))
             note = "an upper bound that no attacker could have; " if oracle else ""
-            kind = kind_of(
-                draft.measured.difference,
-                draft.controls,
-                record=_about_records(draft.row["metric"]),
-                margin=draft.measured.margin,
-            )
+            metric, measured = draft.row["metric"], draft.measured
+            # Membership itself compares training rows with held-out rows of the same client.
+            record = metric is not None and "membership" in metric_named(metric).kinds
+            kind = kind_of(measured.difference, draft.controls, record=record, margin=measured.margin)
             draft.row.update({"verdict": verdict, "reason": note + reason, "kind": kind})
 
 
@@ -288,11 +287,6 @@ def _best(values: Sequence[float], down: bool) -> float | None:
 def _is_down(metric: str | None) -> bool:
     """Return whether smaller values of a metric leak more."""
     return metric is not None and metric_named(metric).better == "down"
-
-
-def _about_records(metric: str | None) -> bool:
-    """Return whether a metric itself compares training rows with held-out rows of the same client."""
-    return metric is not None and "membership" in metric_named(metric).kinds
 
 
 def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:

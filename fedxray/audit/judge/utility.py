@@ -25,7 +25,6 @@ from fedxray.metrics.models import relative_error
 
 # The privacy promise of a defence to each client: computed once per run, and again where an attack spent more rounds
 
-
 PRIVACY = "privacy.json"
 REMEDY = "Remove the folder of this run and continue with --resume, or choose another --out."
 

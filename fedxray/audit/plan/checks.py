@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedxray.audit import catalog
-from fedxray.audit.plan.recorded import check_recorded
+from fedxray.audit.judge.gate import check_limited
+from fedxray.audit.plan.recorded import check_recorded, span
 from fedxray.audit.plan.schema import (
     AttackPart,
     DataPart,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # FedSGD: a round is one gradient of all examples, so epochs, batch size, momentum and shuffling are fixed
 
-
 FIXED = {"epochs": 1, "batch_size": "all", "momentum": 0.0, "shuffle": "epoch"}
 
 
@@ -45,9 +45,7 @@ def for_gradients(document: dict[str, Any]) -> dict[str, Any]:
 
 def check_one_gradient(federation: FederationPart) -> None:
     """Refuse what fedsgd would ignore."""
-    if federation.algorithm != "fedsgd":
-        return
-    for name, only in FIXED.items():
+    for name, only in FIXED.items() if federation.algorithm == "fedsgd" else ():
         given = getattr(federation, name)
         if name in federation.model_fields_set and given != only:
             raise BadInput(
@@ -59,7 +57,6 @@ def check_one_gradient(federation: FederationPart) -> None:
 
 
 # Checks of all tables
-
 
 MOST_POINTS = 1000  # of all sweeps together
 
@@ -90,21 +87,15 @@ def check_data(data: DataPart) -> None:
     """Refuse unknown data sets, partitions and settings."""
     given = [source for source in (data.name, data.path, data.schema_file) if source is not None]
     if len(given) != 1:
-        raise BadInput(
-            "data.name",
-            expected="either a name, a path or a schema",
-            got="several" if given else "none of them",
-            remedy='For instance name = "clinic".',
-        )
+        expected = "either a name, a path or a schema"
+        remedy = 'For instance name = "clinic".'
+        raise BadInput("data.name", expected=expected, got="several" if given else "none of them", remedy=remedy)
     if data.name is not None:
         catalog.check_name("datasets", data.name, "data.name")
     if data.holdout + data.public >= 1:
-        raise BadInput(
-            "data.public",
-            expected="holdout and public below 1 together",
-            got=f"{data.holdout:g} + {data.public:g}",
-            remedy="Make one of them smaller.",
-        )
+        expected = "holdout and public below 1 together"
+        remedy = "Make one of them smaller."
+        raise BadInput("data.public", expected=expected, got=f"{data.holdout:g} + {data.public:g}", remedy=remedy)
     loading, dividing = loader_options(data), partition_options(data)
     for name in data.settings:
         if name not in loading and name not in dividing:
@@ -117,12 +108,9 @@ def _check_model(model: ModelPart) -> None:
     if model.factory is not None:
         if model.settings:
             name = next(iter(model.settings))
-            raise BadInput(
-                f"model.{name}",
-                expected="no other key beside factory",
-                got=repr(model.settings[name]),
-                remedy="Write the setting into your own function.",
-            )
+            expected = "no other key beside factory"
+            remedy = "Write the setting into your own function."
+            raise BadInput(f"model.{name}", expected=expected, got=repr(model.settings[name]), remedy=remedy)
         return
     builder = catalog.resolve("models", str(model.name), "model.name")
     for name in model.settings:
@@ -132,30 +120,22 @@ def _check_model(model: ModelPart) -> None:
 
 def _check_federation(federation: FederationPart) -> None:
     if federation.mu > 0 and federation.algorithm != "fedprox":
-        raise BadInput(
-            "federation.mu",
-            expected='algorithm = "fedprox"',
-            got=federation.algorithm,
-            remedy="Leave mu out, or use fedprox.",
-        )
+        remedy = "Leave mu out, or use fedprox."
+        raise BadInput("federation.mu", expected='algorithm = "fedprox"', got=federation.algorithm, remedy=remedy)
     check_one_gradient(federation)
     if isinstance(federation.record, list):
         late = [round for round in federation.record if round >= federation.rounds]
         if late or not federation.record:
-            raise BadInput(
-                "federation.record",
-                expected=f"rounds from 0 to {federation.rounds - 1}",
-                got=federation.record,
-                remedy='Leave out what is beyond, or use record = "all".',
-            )
+            expected = f"rounds from 0 to {federation.rounds - 1}"
+            remedy = 'Leave out what is beyond, or use record = "all".'
+            raise BadInput("federation.record", expected=expected, got=federation.record, remedy=remedy)
 
 
 def _name_or_factory(argument: str, part: ModelPart | DefencePart | AttackPart) -> None:
     if (part.name is None) == (part.factory is None):
         got = "neither" if part.name is None else "both"
-        raise BadInput(
-            f"{argument}.name", expected="either a name or a factory", got=got, remedy="Give exactly one of them."
-        )
+        expected = "either a name or a factory"
+        raise BadInput(f"{argument}.name", expected=expected, got=got, remedy="Give exactly one of them.")
 
 
 def _check_attack(argument: str, attack: AttackPart, plan: Plan) -> None:
@@ -168,26 +148,20 @@ def _check_attack(argument: str, attack: AttackPart, plan: Plan) -> None:
             from fedxray.audit.run.search import study_of  # it imports torch, which a report does without
 
             study_of(made, attack.search, f"{argument}.search")
-    _check_grants(argument, attack)
+    for grant in attack.grants or ():
+        catalog.check_name("grants", grant, f"{argument}.grants")
     check_metrics(f"{argument}.metrics", attack.metrics or ())
     for table in [] if attack.restore is None else named(attack.restore, f"{argument}.restore"):
         make_restorer(table, f"{argument}.restore")
     if attack.seat is not None and attack.role != "curious-client":
-        raise BadInput(
-            f"{argument}.seat",
-            expected='role = "curious-client"',
-            got=f"role {attack.role!r}",
-            remedy="Leave seat out.",
-        )
+        expected = 'role = "curious-client"'
+        raise BadInput(f"{argument}.seat", expected=expected, got=f"role {attack.role!r}", remedy="Leave seat out.")
     beyond = [seat for seat in attack.seats if seat >= plan.data.clients and plan.transcript is None]
     twice = len(set(attack.seats)) < len(attack.seats)
     if beyond or twice or (attack.role == "curious-client" and not attack.seats):
-        raise BadInput(
-            f"{argument}.seat",
-            expected=f"clients from 0 to {plan.data.clients - 1}, each once",
-            got=attack.seat,
-            remedy="Name clients that exist, none twice.",
-        )
+        expected = f"clients from 0 to {plan.data.clients - 1}, each once"
+        remedy = "Name clients that exist, none twice."
+        raise BadInput(f"{argument}.seat", expected=expected, got=attack.seat, remedy=remedy)
     if isinstance(attack.rounds, list) and plan.transcript is None:
         _check_rounds(f"{argument}.rounds", attack.rounds, plan.federation)
 
@@ -204,36 +178,15 @@ def _check_rounds(argument: str, wanted: list[int], federation: FederationPart) 
     from fedxray.federation.setting import recorded_rounds
 
     if not wanted or max(wanted) >= federation.rounds:
-        raise BadInput(
-            argument,
-            expected=f"rounds from 0 to {federation.rounds - 1}",
-            got=wanted,
-            remedy="Leave out what is beyond.",
-        )
+        expected = f"rounds from 0 to {federation.rounds - 1}"
+        raise BadInput(argument, expected=expected, got=wanted, remedy="Leave out what is beyond.")
     record = federation.record
     if record == "all":
         return
     kept = recorded_rounds(tuple(record) if isinstance(record, list) else record, federation.rounds)
     if not kept.issuperset(wanted):
-        raise BadInput(
-            argument,
-            expected=f"recorded rounds ({_listed(sorted(kept))})",
-            got=wanted,
-            remedy='Ask for recorded ones, or set record = "all" in [federation].',
-        )
-
-
-def _listed(rounds: list[int]) -> str:
-    shown = ", ".join(map(str, rounds[:10]))
-    return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown
-
-
-def _check_grants(argument: str, attack: AttackPart) -> None:
-    from fedxray.adversary.disclose import GRANTS
-
-    for grant in attack.grants or ():
-        if grant not in GRANTS:
-            raise unknown_name(f"{argument}.grants", grant, GRANTS)
+        remedy = 'Ask for recorded ones, or set record = "all" in [federation].'
+        raise BadInput(argument, expected=f"recorded rounds ({span(sorted(kept))})", got=wanted, remedy=remedy)
 
 
 def _check_sweeps(plan: Plan) -> None:
@@ -249,19 +202,11 @@ def _check_sweeps(plan: Plan) -> None:
             )
         for name, values in swept.items():
             if name in key_names(DefencePart):
-                raise BadInput(
-                    f"{argument}.{name}",
-                    expected="a setting of the defence",
-                    got=name,
-                    remedy="Sweep a setting, not a name or a label.",
-                )
+                remedy = "Sweep a setting, not a name or a label."
+                raise BadInput(f"{argument}.{name}", expected="a setting of the defence", got=name, remedy=remedy)
             if not values:
-                raise BadInput(
-                    f"{argument}.{name}",
-                    expected="a list with at least one value",
-                    got=values,
-                    remedy="Leave the key out.",
-                )
+                expected = "a list with at least one value"
+                raise BadInput(f"{argument}.{name}", expected=expected, got=values, remedy="Leave the key out.")
         points += math.prod(len(values) for values in swept.values())
     if points > MOST_POINTS:
         raise BadInput(
@@ -272,12 +217,9 @@ def _check_sweeps(plan: Plan) -> None:
 def _check_deployed(plan: Plan) -> None:
     marked = [part.title for part in plan.defences if part.deployed]
     if len(marked) > 1:
-        raise BadInput(
-            "defence.deployed",
-            expected="at most one deployed defence",
-            got=", ".join(marked),
-            remedy="Mark one; a deployed point of a sweep is written as its own [[defence]].",
-        )
+        expected = "at most one deployed defence"
+        remedy = "Mark one; a deployed point of a sweep is written as its own [[defence]]."
+        raise BadInput("defence.deployed", expected=expected, got=", ".join(marked), remedy=remedy)
 
 
 def _check_gates(plan: Plan) -> None:
@@ -290,35 +232,18 @@ def _check_gates(plan: Plan) -> None:
                 raise unknown_name(f"{argument}.{name}", given, known)
         if gate.role is not None:
             catalog.check_name("roles", gate.role, f"{argument}.role")
-        _check_gate_metric(f"{argument}.metric", gate.metric)
-
-
-def _check_gate_metric(argument: str, name: str) -> None:
-    """A limit is an upper one, so what is worse when smaller can only be limited as a difference."""
-    from fedxray.metrics.table import METRICS, metric
-
-    base = name.removesuffix("_over_floor")
-    try:
-        limited = metric(base)
-    except BadInput:
-        known = [*METRICS, *(f"{known_metric}_over_floor" for known_metric in METRICS)]
-        raise unknown_name(argument, name, known) from None
-    if limited.down and base == name:
-        raise BadInput(
-            argument, expected="a metric that grows with the leak", got=name, remedy=f"Use {name}_over_floor."
-        )
+        check_limited(f"{argument}.metric", gate.metric)
 
 
 def _unique(what: str, labels: list[str]) -> None:
+    restorers = " (and each restorer of it)" if what == "attack" else ""
     for label in labels:
         if labels.count(label) > 1:
             raise BadInput(
                 f"{what}.label",
                 expected="labels that are unique in the plan",
                 got=f"{label!r} {labels.count(label)} times",
-                remedy=f'Give each [[{what}]] (and each restorer of it) its own label = "...".'
-                if what == "attack"
-                else f'Give each [[{what}]] its own label = "...".',
+                remedy=f'Give each [[{what}]]{restorers} its own label = "...".',
             )
 
 

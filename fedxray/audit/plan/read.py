@@ -27,7 +27,10 @@ def read_plan(path: str | Path) -> Plan:
     file = Path(os.path.expanduser(path))
     text = _read(file)
     document = _parse(file, text)
-    _check_format(document)
+    given = document.get("format", FORMAT)
+    if isinstance(given, int) and given > FORMAT:
+        remedy = "Update fedxray, or write the plan for this version."
+        raise BadInput("format", expected=f"a plan of format {FORMAT} or older", got=given, remedy=remedy)
     document.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "audit")
     return make_plan(document, file.resolve().parent, text)
 
@@ -53,12 +56,9 @@ def _read(file: Path) -> bytes:
             remedy = "Give the path of the plan itself, such as plan.toml."
             raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy=remedy)
         if file.stat().st_size > LARGEST:
-            raise BadInput(
-                "plan",
-                expected=f"a TOML file of at most {LARGEST} bytes",
-                got=f"{file.stat().st_size} bytes",
-                remedy="Check that this is a plan.",
-            )
+            expected = f"a TOML file of at most {LARGEST} bytes"
+            remedy = "Check that this is a plan."
+            raise BadInput("plan", expected=expected, got=f"{file.stat().st_size} bytes", remedy=remedy)
         return file.read_bytes()
     except (OSError, ValueError) as error:
         raise BadInput(
@@ -79,25 +79,11 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
             remedy="Save it as UTF-8.",
         ) from None
     except RecursionError:
-        raise BadInput(
-            f"plan {file.name}",
-            expected="valid TOML",
-            got="tables nested too deeply",
-            remedy="Check that this is a plan.",
-        ) from None
+        expected = "valid TOML"
+        remedy = "Check that this is a plan."
+        raise BadInput(f"plan {file.name}", expected=expected, got="tables nested too deeply", remedy=remedy) from None
     except ValueError as error:  # a date that is none, a number of too many digits
         raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value.") from None
-
-
-def _check_format(document: Mapping[str, Any]) -> None:
-    given = document.get("format", FORMAT)
-    if isinstance(given, int) and given > FORMAT:
-        raise BadInput(
-            "format",
-            expected=f"a plan of format {FORMAT} or older",
-            got=given,
-            remedy="Update fedxray, or write the plan for this version.",
-        )
 
 
 def _check_plain(value: Any, place: str) -> None:
@@ -112,9 +98,8 @@ def _check_plain(value: Any, place: str) -> None:
         got = value if isinstance(value, float) else "a whole number of more than 300 digits"
         raise BadInput(place, expected="a finite number", got=got, remedy="Leave the key out, or give a number.")
     elif not isinstance(value, str | int | float | bool):
-        raise BadInput(
-            place, expected="text, numbers, true or false, lists or tables", got=repr(value), remedy="Put it in quotes."
-        )
+        expected = "text, numbers, true or false, lists or tables"
+        raise BadInput(place, expected=expected, got=repr(value), remedy="Put it in quotes.")
 
 
 def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadInput:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +35,9 @@ def for_recording(document: dict[str, Any]) -> dict[str, Any]:
             "`fedxray import show FOLDER` lists what a recording holds.",
         )
     if "model" not in document:
-        raise BadInput(
-            "model",
-            expected="the network that was trained; its order names arrays that came by position (NumPy)",
-            got="nothing",
-            remedy='Add [model] with factory = "module:function" to the plan.',
-        )
+        expected = "the network that was trained; its order names arrays that came by position (NumPy)"
+        remedy = 'Add [model] with factory = "module:function" to the plan.'
+        raise BadInput("model", expected=expected, got="nothing", remedy=remedy)
     changed = dict(document)
     if isinstance(document["data"], Mapping):
         changed["data"] = {"clients": 1, **document["data"]}
@@ -64,37 +61,50 @@ def _with_seat(attack: Any) -> Any:
     return {**attack, "seat": attack.get("seat", FELLOW_SEAT)}
 
 
+def span(rounds: Sequence[int]) -> str:
+    """Return rounds as text, each stretch by its first and last."""
+    stretches: list[tuple[int, int]] = []
+    for round in rounds:
+        if stretches and stretches[-1][1] == round - 1:
+            stretches[-1] = (stretches[-1][0], round)
+        else:
+            stretches.append((round, round))
+    return named_stretches(stretches)
+
+
+def rounds_named(rounds: Sequence[int]) -> str:
+    """Return rounds as a phrase."""
+    return f"round{'s' if len(rounds) > 1 else ''} {span(rounds)}"
+
+
+def named_stretches(pairs: Iterable[Sequence[int]]) -> str:
+    """Return stretches of rounds as text, at most ten and the last."""
+    texts = [str(first) if first == last else f"{first} to {last}" for first, last in pairs]
+    return ", ".join(texts[:10]) + (f", ... {texts[-1]}" if len(texts) > 10 else "")
+
+
 def check_recorded(plan: Plan) -> None:
     """Refuse what a recording cannot do, and what belongs to recordings where there is none."""
     if plan.transcript is None:
-        _check_simulated(plan)
+        if plan.data.node is not None:
+            got = repr(plan.data.node)
+            raise BadInput("data.node", expected="[transcript] beside it", got=got, remedy="Leave it out.")
         return
     if len(plan.seeds) > 1:
-        raise BadInput(
-            "seeds",
-            expected="one seed, since a recording is one run",
-            got=plan.seeds,
-            remedy="Leave seeds out; the same run repeated would look like more evidence than it is.",
-        )
+        remedy = "Leave seeds out; the same run repeated would look like more evidence than it is."
+        raise BadInput("seeds", expected="one seed, since a recording is one run", got=plan.seeds, remedy=remedy)
     if len(plan.defences) > 1:
-        raise BadInput(
-            "defence",
-            expected="at most one, the defence that was in use",
-            got=", ".join(part.title for part in plan.defences),
-            remedy="Simulate the federation to compare defences.",
-        )
+        expected = "at most one, the defence that was in use"
+        remedy = "Simulate the federation to compare defences."
+        raise BadInput("defence", expected=expected, got=", ".join(part.title for part in plan.defences), remedy=remedy)
     for name in RECORDED:
         if name in plan.federation.model_fields_set:
             raise BadInput(
                 f"federation.{name}", expected="nothing: the recording gives it", got="a value", remedy="Leave it out."
             )
     if plan.data.schema_file is not None:
-        raise BadInput(
-            "data.schema",
-            expected="the node's own records beside [transcript]",
-            got="made-up ones",
-            remedy='Give path = "...".',
-        )
+        expected = "the node's own records beside [transcript]"
+        raise BadInput("data.schema", expected=expected, got="made-up ones", remedy='Give path = "...".')
     _check_candidates(plan)
     _check_attacks(plan)
     _check_records(plan)
@@ -115,44 +125,24 @@ def _check_candidates(plan: Plan) -> None:
             )
     points = math.prod(len(values) for values in grid.values())
     if part is not None and (not grid or points > MOST_CANDIDATES):
-        raise BadInput(
-            "transcript.recipe",
-            expected=f"from 1 to {MOST_CANDIDATES} candidates in all",
-            got=points if grid else "none",
-            remedy="For instance learning_rate = [0.01, 0.03, 0.1].",
-        )
-
-
-def _check_simulated(plan: Plan) -> None:
-    """Keys that only a recording gives a meaning to."""
-    if plan.data.node is not None:
-        raise BadInput("data.node", expected="[transcript] beside it", got=repr(plan.data.node), remedy="Leave it out.")
+        expected = f"from 1 to {MOST_CANDIDATES} candidates in all"
+        remedy = "For instance learning_rate = [0.01, 0.03, 0.1]."
+        raise BadInput("transcript.recipe", expected=expected, got=points if grid else "none", remedy=remedy)
 
 
 def _check_attacks(plan: Plan) -> None:
     for attack in plan.attacks:
         argument = f"attack {attack.title}"
         if attack.role == ACTIVE:
-            raise BadInput(
-                f"{argument}: role",
-                expected="a role that only listens: in a recording no client can be asked again",
-                got=repr(attack.role),
-                remedy="Simulate the federation for an active server.",
-            )
+            expected = "a role that only listens: in a recording no client can be asked again"
+            remedy = "Simulate the federation for an active server."
+            raise BadInput(f"{argument}: role", expected=expected, got=repr(attack.role), remedy=remedy)
         if attack.role == "curious-client" and attack.seats != (FELLOW_SEAT,):
-            raise BadInput(
-                f"{argument}: seat",
-                expected="none: it is a fellow client that is sent the same models",
-                got=attack.seat,
-                remedy="Leave seat out.",
-            )
+            expected = "none: it is a fellow client that is sent the same models"
+            raise BadInput(f"{argument}: seat", expected=expected, got=attack.seat, remedy="Leave seat out.")
         if attack.targets not in ("all", 1, [0]):
-            raise BadInput(
-                f"{argument}: targets",
-                expected="the recording node alone: no other node's data is reconstructed from a live recording",
-                got=attack.targets,
-                remedy="Leave targets out.",
-            )
+            expected = "the recording node alone: no other node's data is reconstructed from a live recording"
+            raise BadInput(f"{argument}: targets", expected=expected, got=attack.targets, remedy="Leave targets out.")
 
 
 def _check_records(plan: Plan) -> None:
@@ -161,17 +151,10 @@ def _check_records(plan: Plan) -> None:
         return
     for name in ("holdout", "public"):
         if name in plan.data.model_fields_set and plan.data.name is None:
-            raise BadInput(
-                f"data.{name}",
-                expected="no share: which records were trained on is a fact here",
-                got=getattr(plan.data, name),
-                remedy='Say it for each record in a column: use = "...".',
-            )
+            expected = "no share: which records were trained on is a fact here"
+            remedy = 'Say it for each record in a column: use = "...".'
+            raise BadInput(f"data.{name}", expected=expected, got=getattr(plan.data, name), remedy=remedy)
     path = plan.data.path
     if path is not None and Path(path).suffix.lower() == ".npz" and "ready" not in plan.data.settings:
-        raise BadInput(
-            "data.ready",
-            expected="true where x is what the network was given, false where fedxray shall scale it as it did then",
-            got="nothing",
-            remedy="Set ready = true.",
-        )
+        expected = "true where x is what the network was given, false where fedxray shall scale it as it did then"
+        raise BadInput("data.ready", expected=expected, got="nothing", remedy="Set ready = true.")

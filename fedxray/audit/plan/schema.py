@@ -83,7 +83,6 @@ def key_names(section: type[BaseModel]) -> dict[str, FieldInfo]:
 
 # The tables of a plan, key by key
 
-
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Rounds = Annotated[int, Field(ge=1, le=10**6)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]  # beyond, float32 overflows at once
@@ -147,9 +146,7 @@ class ModelPart(OpenSection):
         from fedxray.models import build, from_factory
 
         if self.factory is not None:
-            from fedxray.audit.catalog import reach
-
-            reach(folder)
+            catalog.reach(folder)
             return from_factory(self.factory, space, generator)
         return build(str(self.name), space, generator=generator, **self.settings)
 
@@ -228,8 +225,6 @@ class DefencePart(OpenSection):
 
     def make(self, folder: Path, argument: str = "defence") -> Defence:
         """Return the defence itself."""
-        from fedxray.audit import catalog
-
         if self.factory is not None:
             return catalog.defence_from_factory(self.factory, self.settings, folder, argument)
         return catalog.make_defence(str(self.name), self.settings, argument)
@@ -299,11 +294,12 @@ class AttackPart(OpenSection):
 
     def make(self, folder: Path, argument: str = "attack") -> Attack:
         """Return the attack itself."""
-        from fedxray.audit import catalog
+        if self.factory is None:
+            return catalog.make_attack(str(self.name), self.settings, argument)
+        from fedxray.attacks.base import Attack
 
-        if self.factory is not None:
-            return catalog.attack_from_factory(self.factory, self.settings, folder, argument)
-        return catalog.make_attack(str(self.name), self.settings, argument)
+        attack: Attack = catalog.from_factory(self.factory, self.settings, folder, f"{argument}.factory", Attack)
+        return attack
 
 
 class GatePart(Section):
@@ -319,7 +315,6 @@ class GatePart(Section):
 Sweep = dict[str, dict[str, list[Any]]]
 
 # The table [transcript] of a plan, key by key
-
 
 Candidate = TypeVar("Candidate")
 Candidates = Annotated[list[Candidate], Field(min_length=1, max_length=20)]
@@ -414,7 +409,6 @@ def _spell(value: Any) -> str:
 
 # The plan: all tables, its axes, and its digest
 
-
 FORMAT = 1
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 PlanName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -506,7 +500,7 @@ class Plan(Section):
 
     def to_document(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON, with defaults filled in; `from_document` reads it back."""
-        document = _plain(self)
+        document: dict[str, Any] = _plain(self)
         if self.transcript is not None:  # the recording gives what the plan does not
             given = self.federation.model_fields_set
             document["federation"] = {name: value for name, value in document["federation"].items() if name in given}
@@ -543,25 +537,16 @@ def spell_value(value: Any) -> str:
     return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
-def _plain(section: BaseModel) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
     """Return a section as plain values, its settings beside its keys, absent ones left out."""
-    values: dict[str, Any] = {}
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        if field.exclude or value is None:
-            continue
-        values[field.alias or name] = _plain_value(value)
-    if isinstance(section, OpenSection):
-        values.update(section.settings)
-    return values
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return _plain(value)
     if isinstance(value, list):
-        return [_plain_value(entry) for entry in value]
-    return value
+        return [_plain(entry) for entry in value]
+    if not isinstance(value, BaseModel):
+        return value
+    fields_of = type(value).model_fields.items()
+    given = {field.alias or name: getattr(value, name) for name, field in fields_of if not field.exclude}
+    plain = {key: _plain(inner) for key, inner in given.items() if inner is not None}
+    return plain | value.settings if isinstance(value, OpenSection) else plain
 
 
 # The arguments of a [data] table for the loader of the data set and for the split among clients

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, named_stretches, rounds_named, span
 from fedxray.errors import printable
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def heading(facts: RecordingFacts) -> str:
     rounds = list(facts.get("rounds") or ())
     count = f"{len(rounds)} round{'' if len(rounds) == 1 else 's'}"
     asked = "" if facts.get("rounds_asked") is None else ", as the plan asks"
-    span = f" ({stretches(_runs(rounds))}{asked})" if rounds else ""
-    return printable(f"{facts.get('side')} side, node {facts.get('node')}, {count}{span}")
+    which = f" ({span(rounds)}{asked})" if rounds else ""
+    return printable(f"{facts.get('side')} side, node {facts.get('node')}, {count}{which}")
 
 
 def whose(facts: RecordingFacts) -> str:
@@ -82,11 +82,11 @@ def shortcomings(facts: RecordingFacts) -> list[tuple[str, str]]:
     lost = facts.get("cut_off") or 0
     lines = []
     if missing:
-        text = f"{stretches(missing)} (the first is 0): the node was not picked then, or was not recorded"
+        text = f"{named_stretches(missing)} (the first is 0): the node was not picked then, or was not recorded"
         lines.append(("rounds missing", text))
     unanswered = facts.get("unanswered")
     if unanswered:
-        text = f"{stretches(_runs(unanswered))}: nothing came back, or it was not recorded"
+        text = f"{span(unanswered)}: nothing came back, or it was not recorded"
         lines.append(("replies missing", text))
     if stopped:
         lines.append(("recorder stopped", "; ".join(stopped[:SHOWN]) + _more(len(stopped))))
@@ -99,13 +99,7 @@ def shortcomings(facts: RecordingFacts) -> list[tuple[str, str]]:
 def spoken(facts: RecordingFacts) -> str:
     """Return the recorded rounds in words."""
     rounds = list(facts.get("rounds") or ())
-    return f"round{'' if len(rounds) == 1 else 's'} {stretches(_runs(rounds))}" if rounds else "no rounds"
-
-
-def stretches(pairs: Iterable[Sequence[int]]) -> str:
-    """Return the first and last of each stretch of rounds as text."""
-    texts = [str(first) if first == last else f"{first} to {last}" for first, last in pairs]
-    return ", ".join(texts[:10]) + (f", ... {texts[-1]}" if len(texts) > 10 else "")
+    return rounds_named(rounds) if rounds else "no rounds"
 
 
 def recordings_of(document: Mapping[str, Any]) -> list[RecordingFacts]:
@@ -116,16 +110,6 @@ def recordings_of(document: Mapping[str, Any]) -> list[RecordingFacts]:
         if isinstance(facts, Mapping) and facts not in recordings:
             recordings.append(facts)
     return recordings
-
-
-def _runs(rounds: Sequence[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for round in rounds:
-        if runs and runs[-1][1] == round - 1:
-            runs[-1] = (runs[-1][0], round)
-        else:
-            runs.append((round, round))
-    return runs
 
 
 def _more(count: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from torch import nn
 from fedxray.attacks.predict import losses
 from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart, Plan, split_arguments
-from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME
+from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, span
 from fedxray.audit.recorded.describe import whole_facts
-from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed, span
+from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed
 from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.data import Dataset, Split, split
@@ -137,7 +137,6 @@ def _bad(expected: str, got: str) -> BadInput:
 
 
 # The recorded run as a federation of the node alone
-
 
 MOST_TRIED = 10  # rounds whose loss is computed
 
@@ -271,13 +270,7 @@ def _of_rounds(chosen: Chosen, asked: str | list[int] | None) -> Chosen:
         wanted = {round for round in chosen.rounds if first <= round <= last}
     else:
         wanted = set(asked)
-    if not wanted or not wanted <= set(chosen.rounds):
-        raise BadInput(
-            "transcript.rounds",
-            expected=f"rounds of the recording ({span(chosen.rounds)}, the first is 0)",
-            got=asked,
-            remedy="Leave out those that are missing.",
-        )
+    _check_recorded("transcript.rounds", asked, wanted, chosen.rounds)
     return replace(
         chosen,
         trained={round: message for round, message in chosen.trained.items() if round in wanted},
@@ -369,7 +362,6 @@ def facts_of(chosen: Chosen, known: KnownRecipe) -> dict[str, Any]:
 
 # Refusals before a recording is audited: owner, rounds, grants and recipes that it does not hold
 
-
 ABOUT: dict[str, tuple[str, str]] = {
     "epochs": ("federation.epochs", "how many epochs the node trains in a round"),
     "batch_size": ("federation.batch_size", "how many examples are in a batch"),
@@ -392,7 +384,8 @@ def check_recording(plan: Plan, prepared: Prepared) -> Transcript:
         check_word(chosen.node, *facts["learnt"])
     for part in plan.attacks:
         context = _context(plan, part, prepared, transcript)
-        _check_rounds(part, chosen.rounds)
+        if isinstance(part.rounds, list):
+            _check_recorded(f"attack {part.title}: rounds", part.rounds, part.rounds, chosen.rounds)
         _check_order(context)
         _check_recipe(plan, context, prepared)
     return transcript
@@ -410,26 +403,20 @@ def _context(plan: Plan, part: AttackPart, prepared: Prepared, transcript: Trans
     )
 
 
-def _check_rounds(part: AttackPart, recorded: list[int]) -> None:
-    if isinstance(part.rounds, list) and (not part.rounds or not set(part.rounds) <= set(recorded)):
-        raise BadInput(
-            f"attack {part.title}: rounds",
-            expected=f"rounds of the recording ({span(recorded)}, the first is 0)",
-            got=part.rounds,
-            remedy="Leave out those that are missing.",
-        )
+def _check_recorded(argument: str, asked: object, rounds: Collection[int], recorded: Sequence[int]) -> None:
+    """Refuse rounds that the recording does not hold; `asked` is how the plan writes them."""
+    if not rounds or not set(rounds) <= set(recorded):
+        expected = f"rounds of the recording ({span(recorded)}, the first is 0)"
+        raise BadInput(argument, expected=expected, got=asked, remedy="Leave out those that are missing.")
 
 
 def _check_order(context: CaseContext) -> None:
     """Refuse grants that no recording holds."""
     for name in grant_names(context.part, context.attack, None):
         if name in OF_THE_ORDER:
-            raise BadInput(
-                f"attack {context.part.title}: grants",
-                expected="a grant that a recording holds; no message holds the order of the node's records",
-                got=repr(name),
-                remedy="Leave it out, or simulate the federation.",
-            )
+            expected = "a grant that a recording holds; no message holds the order of the node's records"
+            remedy = "Leave it out, or simulate the federation."
+            raise BadInput(f"attack {context.part.title}: grants", expected=expected, got=repr(name), remedy=remedy)
 
 
 def _check_recipe(plan: Plan, context: CaseContext, prepared: Prepared) -> None:
@@ -484,7 +471,6 @@ def _still_working(context: CaseContext) -> str:
 
 
 # The contents of a recording in lines, for `fedxray import show`; nothing is attacked, no records are needed
-
 
 SHOWN = 12  # nodes, arrays and names
 

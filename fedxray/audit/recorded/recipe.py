@@ -19,8 +19,9 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.tabular import TabularInversion
 from fedxray.audit.plan import Plan
+from fedxray.audit.plan.recorded import rounds_named, span
 from fedxray.audit.plan.schema import FederationPart
-from fedxray.audit.run.search import Point, SearchResult, try_points
+from fedxray.audit.run.search import Point, SearchResult, Trial, finite, search_result
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.transcribe import NODE, Chosen
@@ -109,19 +110,12 @@ def known_recipe(plan: Plan, chosen: Chosen) -> KnownRecipe:
 
 def _check_given(name: str, given: Any, sent: _SentValues) -> None:
     if len(sent.rounds) > 1:
-        raise BadInput(
-            f"federation.{name}",
-            expected=f"one value in all rounds that are read; the clients were sent {sent.spelled}",
-            got=given,
-            remedy=read_one(sent.rounds.get(given, sent.longest)),
-        )
+        expected = f"one value in all rounds that are read; the clients were sent {sent.spelled}"
+        remedy = read_one(sent.rounds.get(given, sent.longest))
+        raise BadInput(f"federation.{name}", expected=expected, got=given, remedy=remedy)
     if sent.rounds and given not in sent.rounds:
-        raise BadInput(
-            f"federation.{name}",
-            expected=f"what the clients were sent: {listed(sent.rounds)}",
-            got=given,
-            remedy="Leave it out, or correct it.",
-        )
+        expected = f"what the clients were sent: {listed(sent.rounds)}"
+        raise BadInput(f"federation.{name}", expected=expected, got=given, remedy="Leave it out, or correct it.")
 
 
 def _check_candidates(plan: Plan, sent: Mapping[str, _SentValues]) -> None:
@@ -129,12 +123,8 @@ def _check_candidates(plan: Plan, sent: Mapping[str, _SentValues]) -> None:
     part = None if plan.transcript is None else plan.transcript.recipe
     for name in {} if part is None else part.grid:
         if sent[name].rounds:
-            raise BadInput(
-                f"transcript.recipe.{name}",
-                expected=f"nothing: the clients were sent {sent[name].spelled}",
-                got="candidates",
-                remedy="Leave it out.",
-            )
+            expected = f"nothing: the clients were sent {sent[name].spelled}"
+            raise BadInput(f"transcript.recipe.{name}", expected=expected, got="candidates", remedy="Leave it out.")
 
 
 def _sent_values(chosen: Chosen, name: str, spellings: tuple[str, ...]) -> _SentValues:
@@ -176,19 +166,6 @@ def read_one(rounds: Sequence[int]) -> str:
     return f"Read the rounds of one value only: rounds = {asked} in [transcript]."
 
 
-def rounds_named(rounds: Sequence[int]) -> str:
-    """Return rounds as a phrase."""
-    return f"round{'s' if len(rounds) > 1 else ''} {span(rounds)}"
-
-
-def span(rounds: Sequence[int]) -> str:
-    """Return rounds as text, as first and last where none is missing between them."""
-    if len(rounds) == rounds[-1] - rounds[0] + 1:
-        return f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
-    shown = ", ".join(map(str, rounds[:10]))
-    return f"{shown}, ... {rounds[-1]}" if len(rounds) > 10 else shown
-
-
 def listed(values: Iterable[Any]) -> str:
     """Return values joined by "or"."""
     return " or ".join(str(value) for value in sorted(values, key=str))
@@ -202,7 +179,6 @@ def listed(values: Iterable[Any]) -> str:
 #     3. Take the candidate with the smallest misfit. A field is identified if every candidate with another value of it
 #        has a misfit at least a quarter larger; a larger rate with fewer epochs often fits as well, and is then named.
 # The node's records are not used.
-
 
 STEPS = 80  # of the short attack
 CLOSE = 1.25  # times the smallest misfit: nearer ones are not distinguished
@@ -239,7 +215,7 @@ def find_recipe(transcript: Transcript, recipe: Recipe, grid: Mapping[str, Seque
         evidence = judge.run(replace(view, grants=assumed), generator=fork(seed, "search of the recipe"))
         return math.sqrt(min(evidence.facts["own_loss"])) / length if length else math.inf
 
-    return _judged(try_points(misfit, points))
+    return _judged(search_result([Trial(point, finite(misfit(point))) for point in points]))
 
 
 def _judge(view: View) -> Attack:

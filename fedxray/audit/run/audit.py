@@ -141,12 +141,9 @@ def check_room(folder: Path, needed: int) -> None:
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     free = shutil.disk_usage(existing).free
     if needed > free:
-        raise BadInput(
-            "--out",
-            expected=f"{megabytes(needed)} of free space",
-            got=f"{megabytes(free)} at {existing}",
-            remedy='Free some space, choose another --out, or record fewer rounds (record = "last").',
-        )
+        expected = f"{megabytes(needed)} of free space"
+        remedy = 'Free some space, choose another --out, or record fewer rounds (record = "last").'
+        raise BadInput("--out", expected=expected, got=f"{megabytes(free)} at {existing}", remedy=remedy)
 
 
 def megabytes(count: int) -> str:
@@ -329,7 +326,6 @@ def _log_end(store: Store, name: str, cases: Sequence[Mapping[str, Any]]) -> int
 
 
 # The demo: each shipped plan is an audit of its own in the private part; their results are joined
-
 
 KIND = "demo"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -120,12 +120,9 @@ def choose(full: Choice, budget: Budget) -> Choice:
             choice = smaller
     if choice.seconds() > room:
         least = choice.seconds() / SPARE / budget.workers
-        raise BadInput(
-            "--budget",
-            expected=f"at least {words(least)}, for one client and one seed of every attack",
-            got=budget.text,
-            remedy="Give more time, or take attacks or defences out of the plan.",
-        )
+        expected = f"at least {words(least)}, for one client and one seed of every attack"
+        remedy = "Give more time, or take attacks or defences out of the plan."
+        raise BadInput("--budget", expected=expected, got=budget.text, remedy=remedy)
     return _with_the_rest(choice, room)
 
 
@@ -133,54 +130,37 @@ def _with_the_rest(choice: Choice, room: float) -> Choice:
     """Give the time that is left to attacks whose steps were reduced."""
     for name, cost in choice.costs.items():
         if cost.share < 1:
-            each = _steps_alone(cost).seconds(len(choice.seeds))
+            # The part of the cost that is proportional to the steps, with all of them.
+            steps = replace(cost, fixed=0.0, share=1.0, planted=replace(cost.planted, running=0.0))
+            each = steps.seconds(len(choice.seeds))
             more = min(1.0, cost.share + (room - choice.seconds()) / each * ROUNDING)
             choice = replace(choice, costs={**choice.costs, name: replace(cost, share=more)})
     return choice
 
 
-def _steps_alone(cost: Cost) -> Cost:
-    """Return the part of a cost that is proportional to the steps, with all of them."""
-    return replace(cost, fixed=0.0, share=1.0, planted=replace(cost.planted, running=0.0))
-
-
-def _dearest(choice: Choice, share: float, can: Callable[[Cost], bool]) -> str | None:
-    """Return the attack that takes longest, and longer than its share, among those that can be reduced."""
-    times = {name: cost.seconds(len(choice.seeds)) for name, cost in choice.costs.items() if can(cost)}
-    return max((name for name in times if times[name] > share), key=lambda name: times[name], default=None)
-
-
-def _changed(choice: Choice, name: str | None, change: Callable[[Cost], Cost]) -> Choice | None:
-    if name is None:
-        return None
-    return replace(choice, costs={**choice.costs, name: change(choice.costs[name])})
-
-
-def _without_last(cost: Cost) -> Cost:
-    return replace(cost, clients=cost.clients[:-1])
+def _reduced(choice: Choice, share: float, smaller: Mapping[str, Cost]) -> Choice | None:
+    """Reduce the attack that takes longest, and longer than its share; `smaller` are those that can be reduced."""
+    times = {name: choice.costs[name].seconds(len(choice.seeds)) for name in smaller}
+    dearest = max((name for name in times if times[name] > share), key=lambda name: times[name], default=None)
+    return None if dearest is None else replace(choice, costs={**choice.costs, dearest: smaller[dearest]})
 
 
 def _enough_clients(choice: Choice, share: float) -> Choice | None:
     """One client less, where a verdict keeps enough units."""
-    least = max(1, -(-LEAST_UNITS // len(choice.seeds)))
-    return _changed(choice, _dearest(choice, share, lambda cost: len(cost.clients) > least), _without_last)
+    return _fewer_clients(choice, share, least=max(1, -(-LEAST_UNITS // len(choice.seeds))))
 
 
-def _fewer_clients(choice: Choice, share: float) -> Choice | None:
+def _fewer_clients(choice: Choice, share: float, least: int = 1) -> Choice | None:
     """One client less, whatever that means for the verdict."""
-    return _changed(choice, _dearest(choice, share, lambda cost: len(cost.clients) > 1), _without_last)
+    several = {name: cost for name, cost in choice.costs.items() if len(cost.clients) > least}
+    return _reduced(choice, share, {name: replace(cost, clients=cost.clients[:-1]) for name, cost in several.items()})
 
 
 def _fewer_steps(choice: Choice, share: float) -> Choice | None:
     """Fewer steps of an attack that optimises."""
-
-    def can(cost: Cost) -> bool:
-        return cost.optimising > 0 and cost.share > LEAST_STEPS
-
-    def shorter(cost: Cost) -> Cost:
-        return replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER))
-
-    return _changed(choice, _dearest(choice, share, can), shorter)
+    long = {name: cost for name, cost in choice.costs.items() if cost.optimising > 0 and cost.share > LEAST_STEPS}
+    shorter = {name: replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER)) for name, cost in long.items()}
+    return _reduced(choice, share, shorter)
 
 
 def _fewer_seeds(choice: Choice, _: float) -> Choice | None:
@@ -226,12 +206,9 @@ def stored_budget(folder: Path, budget: Budget | None, resume: bool) -> dict[str
         results.check_part(stored, "budget", folder / NAME, "Put it back as it was, or choose another --out.")
     began = None if stored is None else str(stored["budget"])
     if budget is not None and budget.text != began:
-        raise BadInput(
-            "--budget",
-            expected=f"{began}, with which this audit began" if began else "none, as when this audit began",
-            got=budget.text,
-            remedy="Leave it out to continue as it began, or choose another --out.",
-        )
+        expected = f"{began}, with which this audit began" if began else "none, as when this audit began"
+        remedy = "Leave it out to continue as it began, or choose another --out."
+        raise BadInput("--budget", expected=expected, got=budget.text, remedy=remedy)
     return stored
 
 

@@ -7,7 +7,7 @@ Floors are attacks without messages, controls repeat the attack where it should 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -66,37 +66,27 @@ def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[st
 
 def declared_grants(attack: Attack) -> set[str]:
     """Return the grants that an attack declares, with those of its inner attacks."""
-    names = set(attack.grants)
-    for inner in inner_attacks(attack):
-        names |= declared_grants(inner)
-    return names
-
-
-def inner_attacks(attack: Attack) -> list[Attack]:
-    """Return the attacks that an attack holds as settings."""
-    settings = (getattr(attack, field.name) for field in fields(attack))  # type: ignore[arg-type]
-    return [setting for setting in settings if isinstance(setting, Attack)]
+    return {name for held in catalog.held_attacks(attack) for name in held.grants}
 
 
 def check_inner_kinds(attack: Attack, argument: str) -> None:
     """Refuse an inner attack that returns something else than its field is named for: a model, or labels."""
-    for setting in fields(attack):  # type: ignore[arg-type]
-        inner = getattr(attack, setting.name)
+    for name, inner in catalog.attack_settings(attack).items():
         if not isinstance(inner, Attack):
             continue
-        if inner.kind != setting.name:
+        if inner.kind != name:
             raise BadInput(
-                f"{argument}: {setting.name}",
-                expected=f"an attack that gives {setting.name}",
+                f"{argument}: {name}",
+                expected=f"an attack that gives {name}",
                 got=f"{inner.name}, which gives {inner.kind}",
                 remedy="`fedxray list attacks` lists what each one gives.",
             )
-        check_inner_kinds(inner, f"{argument}: {setting.name}")
+        check_inner_kinds(inner, f"{argument}: {name}")
 
 
 def adapts(attack: Attack) -> bool:
     """Return whether knowing the defence changes the attack or one of its inner attacks."""
-    return attack.adapts or any(adapts(inner) for inner in inner_attacks(attack))
+    return any(held.adapts for held in catalog.held_attacks(attack))
 
 
 def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
@@ -132,11 +122,6 @@ class Answers:
         return run()
 
 
-def no_answers(view: View) -> Answers:
-    """Store no answers, whatever the view."""
-    return Answers()
-
-
 @dataclass(frozen=True, kw_only=True)
 class CaseContext:
     """The data, role, grants and stored answers that the attack, the floors and the controls of one case share."""
@@ -147,7 +132,7 @@ class CaseContext:
     truth: Truth
     client: int | None  # None: all clients but the seats
     aware: bool | None
-    answers: Callable[[View], Answers] = no_answers
+    answers: Callable[[View], Answers] = lambda view: Answers()
     recall: Recall = ask_afresh  # stored points of a search
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that a recording does not hold
@@ -241,7 +226,6 @@ class Scored:
 
 # Floors, controls and ceilings
 
-
 FROM_NOTHING = ("images", "rows")  # kinds whose guesses are not about given records
 
 
@@ -323,7 +307,8 @@ def _held_out(context: CaseContext) -> Scored | None:
 def _other_client(context: CaseContext) -> Scored | None:
     """Score the attack on the messages of the next client, about the records of this one."""
     attack = context.attack
-    if context.client is None or not _reads_single_replies(context):
+    hidden = context.transcript.secure_aggregation or not roles.ROLES[context.part.role].single_replies
+    if context.client is None or hidden:
         return None
     neighbour = next_client(context.client, len(context.truth.train), context.part.seats)
     if neighbour is None:
@@ -360,9 +345,9 @@ def without_client_model(attack: Attack) -> Attack | None:
     if attack.kind == "model":
         return GlobalModel()
     models = [
-        field.name
-        for field in fields(attack)  # type: ignore[arg-type]
-        if isinstance(getattr(attack, field.name), Attack) and getattr(attack, field.name).kind == "model"
+        name
+        for name, value in catalog.attack_settings(attack).items()
+        if isinstance(value, Attack) and value.kind == "model"
     ]
     return replace(attack, **dict.fromkeys(models, GlobalModel())) if models else None  # type: ignore[type-var]
 
@@ -371,8 +356,3 @@ def next_client(client: int, clients: int, seats: Sequence[int]) -> int | None:
     """Return the next client after this one that is no seat; None where there is none."""
     others = [(client + step) % clients for step in range(1, clients)]
     return next((other for other in others if other not in seats), None)
-
-
-def _reads_single_replies(context: CaseContext) -> bool:
-    hidden = context.transcript.secure_aggregation
-    return roles.ROLES[context.part.role].single_replies and not hidden

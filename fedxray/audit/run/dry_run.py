@@ -17,10 +17,9 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import heading, place, shortcomings
 from fedxray.audit.run.grid import is_about_everyone
-from fedxray.audit.run.prepare import Prepared
+from fedxray.audit.run.prepare import Prepared, one_round
 from fedxray.data import Column, Dataset, Split
 from fedxray.data.dataset import Records, union
-from fedxray.defences.base import NoDefence
 from fedxray.errors import printable, some
 from fedxray.federation.local import in_train_mode
 from fedxray.federation.recipe import Recipe
@@ -150,7 +149,6 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
 
 # The error of treating all clients behind a sum as one (curious client, 2024, Lemma 1)
 
-
 MOST_STEPS = 2_000_000  # local steps times examples of a round: more would take too long for a dry run
 READS_SUMS = "curious-client"
 
@@ -213,10 +211,7 @@ def _percent(share: float) -> str:
 
 def _end(federation: Federation, clients: Sequence[Records], recipe: Recipe) -> Params:
     """Return the global model after one round."""
-    short = replace(
-        federation, clients=tuple(clients), holdout=(), recipe=recipe, rounds=1, participation=1.0, record="all",
-        defence=NoDefence(), secure_aggregation=False,
-    )  # fmt: skip
+    short = replace(one_round(federation, clients, recipe), secure_aggregation=False)
     transcript, _ = simulate(short, seed=0)
     return transcript.shelf.get(transcript.outcome(0).parts).params
 

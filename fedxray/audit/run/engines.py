@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedxray.errors import BadInput, FedxrayError, unknown_name
 from fedxray.lookup import load
@@ -65,15 +66,21 @@ def cut_off(tasks: Iterable[Task]) -> list[TaskFailure]:
     return [TaskFailure(task=task, reason=DEADLINE_PASSED, cut_off=True) for task in tasks]
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs tasks; used in a with-block, which stops its workers."""
 
     def __enter__(self) -> Self:
         """Start."""
+        return self
 
     def __exit__(self, *error: object) -> None:
         """Stop all workers."""
+        self.stop_workers()
 
+    def stop_workers(self) -> None:  # noqa: B027  (an engine may have none)
+        """Stop all workers; others start when there are tasks for them."""
+
+    @abstractmethod
     def run(
         self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
@@ -113,15 +120,8 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-class Inline:
+class Inline(Engine):
     """Runs one task after the other in this process."""
-
-    def __enter__(self) -> Self:
-        """Nothing to start."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing to stop."""
 
     def run(
         self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
@@ -153,32 +153,51 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# Runs waiting tasks, calls back for each that is done, and returns those whose worker died.
-Attempt = Callable[[deque[Task], Callable[[Task], None]], list[TaskFailure]]
+class Pool(Engine):
+    """An engine of several workers, which may die; a task whose worker died is retried once at the end, alone."""
 
+    @abstractmethod
+    def worker_count(self) -> int:
+        """Return the largest number of workers at a time."""
 
-def run_with_retry(
-    tasks: Sequence[Task], progress: Progress, *, attempt: Attempt, attempt_alone: Attempt
-) -> list[TaskFailure]:
-    """Run all tasks; one whose worker died is retried once at the end, alone. Returns those that died again."""
-    done: list[Task] = []
+    @abstractmethod
+    def run_waiting(
+        self,
+        waiting: deque[Task],
+        on_done: Callable[[Task], None],
+        *,
+        jobs: int,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
+    ) -> list[TaskFailure]:
+        """Let at most `jobs` workers run until no task waits; returns the tasks whose worker died."""
 
-    def on_done(task: Task) -> None:
-        done.append(task)
-        progress(len(done), len(tasks), task.label)
+    def run(
+        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
+    ) -> list[TaskFailure]:
+        """Run all tasks; returns those that died twice or were cut off."""
+        done: list[Task] = []
 
-    failures: list[TaskFailure] = []
-    for first in attempt(deque(tasks), on_done):
-        for second in [first] if first.cut_off else attempt_alone(deque([first.task]), on_done):
-            note = "" if second.cut_off else ", also when tried again alone"
-            failures.append(replace(second, reason=f"{second.reason}{note}"))
-            if not second.cut_off:
-                on_done(second.task)
-    return failures
+        def on_done(task: Task) -> None:
+            done.append(task)
+            progress(len(done), len(tasks), task.label)
+
+        attempt = partial(self.run_waiting, deadline=deadline, shared=shared)
+        failures: list[TaskFailure] = []
+        for first in attempt(deque(tasks), on_done, jobs=self.worker_count()):
+            if first.cut_off:
+                failures.append(first)
+                continue
+            self.stop_workers()  # no other worker takes memory during the retry
+            for second in attempt(deque([first.task]), on_done, jobs=1):
+                note = "" if second.cut_off else ", also when tried again alone"
+                failures.append(replace(second, reason=f"{second.reason}{note}"))
+                if not second.cut_off:
+                    on_done(second.task)
+        return failures
 
 
 # Worker processes: each runs one task at a time
-
 
 SPAWN = multiprocessing.get_context("spawn")
 EXIT_TIMEOUT = 5.0  # seconds that a worker gets to exit by itself
@@ -243,31 +262,20 @@ class Worker:
 
 
 @dataclass
-class Processes:
+class Processes(Pool):
     """At most `jobs` workers, started when there are tasks for them."""
 
     jobs: int
     workers: list[Worker] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
-        """Workers start later, when it is known how many are needed."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def stop_workers(self) -> None:
         """Stop all workers."""
         while self.workers:
             self.workers.pop().stop()
 
-    def run(
-        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
-    ) -> list[TaskFailure]:
-        """Run all tasks; those whose worker died are retried at the end, each alone."""
-        return run_with_retry(
-            tasks,
-            progress,
-            attempt=partial(self.run_waiting, jobs=self.jobs, deadline=deadline, shared=shared),
-            attempt_alone=partial(self._run_alone, deadline=deadline, shared=shared),
-        )
+    def worker_count(self) -> int:
+        """Return the largest number of workers at a time."""
+        return self.jobs
 
     def run_waiting(
         self,
@@ -283,7 +291,7 @@ class Processes:
         while waiting or self._busy():
             if deadline():
                 begun = [worker.task for worker in self._busy() if worker.task is not None]
-                self.__exit__()
+                self.stop_workers()
                 return failures + cut_off([*begun, *waiting])
             self._assign(waiting, jobs, shared)
             for worker in _ready(self._busy()):
@@ -296,12 +304,6 @@ class Processes:
                     self.workers.remove(worker)
                     worker.stop()
         return failures
-
-    def _run_alone(
-        self, waiting: deque[Task], on_done: Callable[[Task], None], *, deadline: Deadline, shared: Shared
-    ) -> list[TaskFailure]:
-        self.__exit__()  # no other worker takes memory during the retry
-        return self.run_waiting(waiting, on_done, jobs=1, deadline=deadline, shared=shared)
 
     def _busy(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.task is not None]

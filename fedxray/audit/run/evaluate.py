@@ -25,10 +25,10 @@ from fedxray.adversary.disclose import (
 )
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.judge.statistics import CONFIDENCE, ROUNDING, Interval
+from fedxray.audit.judge.statistics import ROUNDING, Interval, by_t
 from fedxray.audit.restoring import restoring_facts
 from fedxray.audit.run.comparisons import CaseContext, Scored, ceilings_of, chosen_controls, controls_of, floors_of
-from fedxray.data.dataset import Column, Dataset, Space
+from fedxray.data.dataset import Column, Dataset
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
 from fedxray.metrics.records import placements, recovered_values
@@ -99,7 +99,6 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
 
 
 # Where a case leaks: the most exposed records by their index and score, and scores by class; never their content
-
 
 MOST_NAMED = 10
 
@@ -215,7 +214,6 @@ def _means(graded: Graded) -> dict[int, dict[str, Any]]:
 
 # Original and reconstruction side by side, as numbers from 0 to 1 that a report can draw
 
-
 MOST_PICTURES = 8
 DIGITS = 3
 
@@ -273,7 +271,6 @@ def _gallery_rows(image: Tensor) -> list[Any]:
 #
 # Of a user's own data they are private and go into a report only with --show-private: a good guess is the record.
 
-
 MOST_RECORDS, MOST_COLUMNS = 8, 12
 NO_GUESS = "no guess"
 
@@ -314,13 +311,10 @@ def _example_rows(evidence: Evidence, truth: Truth, client: int, dataset: Datase
         _record(index, guess[partner[index]] if index in partner else nothing, real[index], columns[:MOST_COLUMNS])
         for index in range(min(len(real), MOST_RECORDS))
     ]
-    title = f"client {client}, {len(real)} records{_hidden(truth.space)}"
+    more = len(columns) - MOST_COLUMNS
+    hidden = f", {more} more columns not shown" if more > 0 else ""
+    title = f"client {client}, {len(real)} records{hidden}"
     return {"title": title, "private": dataset.private, "records": shown}
-
-
-def _hidden(space: Space) -> str:
-    more = len(space.columns) - MOST_COLUMNS
-    return f", {more} more columns not shown" if more > 0 else ""
 
 
 def _record(index: int, guess: Tensor, real: Tensor, columns: Sequence[Column]) -> dict[str, Any]:
@@ -354,7 +348,6 @@ def spoken(column: Column, row: Tensor) -> str:
 # - auc: DeLong's variance, from the share of non-members below each member and of members above each non-member.
 # - The same attack on other records (held out): the two means as independent samples.
 # A metric that is none of these (counts of labels, distances of models) has no interval here.
-
 
 RecordIntervals = dict[str, Any]  # mean, and by name floors and controls: each an interval in plain values
 Sample = tuple[Tensor, ...]  # values whose means are the metric, one tensor for each kind of record
@@ -412,8 +405,6 @@ def _interval(samples: Sequence[Sample]) -> Interval:
     The tensors of one sample have the same mean (DeLong: over members and over non-members), and their variances add.
     The degrees of freedom are those of the smallest tensor, which is conservative.
     """
-    from scipy.special import stdtr, stdtrit
-
     known = [[values[~torch.isnan(values)] for values in sample] for sample in samples]
     parts = [values for sample in known for values in sample]
     count, smallest = sum(len(values) for values in parts), min(len(values) for values in parts)
@@ -425,6 +416,4 @@ def _interval(samples: Sequence[Sample]) -> Interval:
     if error <= ROUNDING * largest:
         sign = 0.5**smallest if mean > 0 else 1.0
         return Interval(mean=mean, low=mean, high=mean, n=count, p=sign, error=0.0, freedom=smallest - 1)
-    half = float(stdtrit(smallest - 1, 0.5 + CONFIDENCE / 2)) * error
-    tail = float(stdtr(smallest - 1, -mean / error))
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=count, p=tail, error=error, freedom=smallest - 1)
+    return by_t(mean, error, n=count, freedom=smallest - 1)

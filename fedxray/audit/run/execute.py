@@ -43,7 +43,6 @@ from fedxray.seeds import derive_seed, spell
 
 # Stored runs: written with a checksum, opened once for all of their cases, refused where altered
 
-
 TRANSCRIPT, PROOF, UTILITY = "transcript", "proof.json", "utility"
 REMOVED = "The run was removed; --resume simulates it again."
 
@@ -69,12 +68,6 @@ def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
 
 
 _open_run: dict[tuple[str, str], OpenRun] = {}
-
-
-def discard_run(store: Store, case: Case) -> None:
-    """Remove the run of a case and close it."""
-    _open_run.clear()
-    store.remove_run(case.run)
 
 
 def read_run(folder: Path, federation: Federation, *, recorded: bool = False) -> Transcript:
@@ -120,7 +113,6 @@ def _digest(path: Path) -> str:
 
 
 # Stored answers: the same attack on the same view is computed once in an audit
-
 
 MAY_DIFFER = ("target", "grants")  # fields in which two views of one role on one run may differ
 
@@ -274,7 +266,8 @@ def execute_case(plan: Plan, store: Store, case: Case) -> None:
     except NoSpaceError:
         raise
     except Damaged as damage:
-        discard_run(store, case)
+        _open_run.clear()
+        store.remove_run(case.run)
         ended = _without_outcome("failed", f"{damage} {REMOVED}", traceback.format_exc())
     except FedxrayError as mistake:
         ended = _without_outcome("failed", str(mistake), traceback.format_exc())
@@ -388,14 +381,9 @@ def _without_outcome(status: str, reason: str, trace: str | None = None) -> dict
         "ledger": {},
         "status": status,
         "reason": reason,
-        "scores": {},
-        "floors": {},
-        "controls": {},
-        "ceilings": {},
+        **{name: {} for name in ("scores", "floors", "controls", "ceilings")},
         "rounds_spent": 0,
-        "worst_record": {},
-        "exposed": {},
-        "by_class": {},
+        **{name: {} for name in ("worst_record", "exposed", "by_class")},
         "traceback": trace,
     }
 
@@ -422,11 +410,12 @@ def results_document(
     """
     ended = ended_cases(plan, store) if ended is None else ended
     labels = [part.title for part in plan.defences]
+    runs = [(label, [run_id(label, seed) for seed in plan.seeds]) for label in labels]
     utility = utility_rows(
         labels,
         plan.seeds,
         {(label, seed): _utility(store, label, seed) for label in labels for seed in plan.seeds},
-        {label: _promise(plan, store, label) for label in labels},
+        {label: worst_promise([store.run_folder(run) for run in ids if store.has_run(run)]) for label, ids in runs},
     )
     shown = [{key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended]
     attacks = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
@@ -474,8 +463,3 @@ def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
     scores: dict[str, float | None] = read_json(path, remedy=remedy)
     results.check_part(scores, "scores", path, remedy)
     return scores
-
-
-def _promise(plan: Plan, store: Store, defence: str) -> dict[str, Any] | None:
-    ids = [run_id(defence, seed) for seed in plan.seeds]
-    return worst_promise([store.run_folder(run) for run in ids if store.has_run(run)])

@@ -96,12 +96,9 @@ def _check_count(plan: Plan, attacked: int) -> None:
     """Refuse a grid of too many cases before it is laid out."""
     count = attacked * len(plan.seeds) * sum(1 if defence.is_none else 2 for defence in plan.defences)
     if count > MOST_CASES:
-        raise BadInput(
-            "attack.targets",
-            expected=f"at most {MOST_CASES:,} cases in an audit",
-            got=f"{count:,}",
-            remedy="Attack fewer clients with targets, or use fewer attacks, defences or seeds.",
-        )
+        expected = f"at most {MOST_CASES:,} cases in an audit"
+        remedy = "Attack fewer clients with targets, or use fewer attacks, defences or seeds."
+        raise BadInput("attack.targets", expected=expected, got=f"{count:,}", remedy=remedy)
 
 
 def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
@@ -110,12 +107,9 @@ def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
     if not is_about_everyone(plan, attack):
         return chosen
     if attack.targets != "all":
-        raise BadInput(
-            f"attack {attack.title}: targets",
-            expected='"all", since a sum is about all clients but the seats at once',
-            got=attack.targets,
-            remedy="Leave targets out.",
-        )
+        expected = '"all", since a sum is about all clients but the seats at once'
+        remedy = "Leave targets out."
+        raise BadInput(f"attack {attack.title}: targets", expected=expected, got=attack.targets, remedy=remedy)
     _check_all_take_part(plan, attack)
     return [None]
 
@@ -157,15 +151,13 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
             raise BadInput(argument, expected=_span(others), got=got, remedy='Name other clients, or targets = "all".')
         return chosen
     if not others:
-        raise BadInput(
-            argument, expected="a client besides the curious one", got="none", remedy="Use more clients or fewer seats."
-        )
+        expected = "a client besides the curious one"
+        raise BadInput(argument, expected=expected, got="none", remedy="Use more clients or fewer seats.")
     if attack.targets == "all":
         return others
     if attack.targets > len(others):
-        raise BadInput(
-            argument, expected=f"at most {len(others)}", got=attack.targets, remedy='Use fewer, or targets = "all".'
-        )
+        expected = f"at most {len(others)}"
+        raise BadInput(argument, expected=expected, got=attack.targets, remedy='Use fewer, or targets = "all".')
     return others[: attack.targets]
 
 

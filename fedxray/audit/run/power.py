@@ -43,7 +43,6 @@ from fedxray.seeds import fork, permutation, uniform_like
 # - class-images: all images of a class are one picture that no public image resembles.
 # - model: every client has a rule of its own by which targets follow from inputs.
 
-
 TARGETS = 6  # planted clients that are attacked
 CANARIES = 4  # distinct members
 FEW = 8  # examples whose labels are inferred
@@ -305,7 +304,6 @@ CHANGES: dict[str, Change] = {
 
 # The runs and cases of the power checks, and their outcome
 
-
 Row = dict[str, Any]
 
 LEAST_RUNS = 4  # an interval over fewer runs is too wide
@@ -373,10 +371,10 @@ def power_rows(plan: Plan, attacks: Sequence[str], cases: Sequence[Mapping[str, 
     """Return one row per checked attack and metric: its gain on a planted leak, and whether that passes."""
     kinds = {case["attack"]: case["plant"] for case in cases}
     rows = [_row(row, kinds[row["attack"]], cases) for row in summarise(cases)]
-    for label in attacks:
-        if label not in kinds:
-            part = plan.attack_of(label)
-            rows.append(_missing(label, part.role))
+    empty = dict.fromkeys(("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted"))
+    for label in [label for label in attacks if label not in kinds]:  # nothing could be planted
+        role, untested = plan.attack_of(label).role, {"n": 0, "passed": False, "reason": UNKNOWN_RECIPE}
+        rows.append({"attack": label, "role": role, **empty, **untested})
     return rows
 
 
@@ -397,9 +395,3 @@ def _row(row: Mapping[str, Any], kind: str, cases: Sequence[Mapping[str, Any]]) 
 def _gain(row: Mapping[str, Any]) -> str:
     spread = f"95 % interval {number(row['low'])} to {number(row['high'])}, margin {number(row['margin'])}"
     return f"{number(row['difference'])} over {row['over']} ({spread})"
-
-
-def _missing(label: str, role: str) -> Row:
-    """Return the row of an attack for which nothing could be planted."""
-    empty = dict.fromkeys(("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted"))
-    return {"attack": label, "role": role, **empty, "n": 0, "passed": False, "reason": UNKNOWN_RECIPE}

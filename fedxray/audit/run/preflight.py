@@ -6,20 +6,21 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack
+from fedxray.audit.catalog import attack_settings
 from fedxray.audit.judge.verdict import LEAST_UNITS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.comparisons import FROM_NOTHING, CaseContext, check_inner_kinds, chosen_controls, declared_grants
+from fedxray.audit.run.comparisons import FROM_NOTHING, CaseContext, check_inner_kinds, chosen_controls, grant_names
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, planted_clients, planted_share, planted_work
-from fedxray.audit.run.prepare import Prepared, prepare
+from fedxray.audit.run.prepare import Prepared, one_round, prepare
 from fedxray.audit.run.search import example_trial, study_of
-from fedxray.defences.base import NoDefence
+from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import simulate
@@ -29,7 +30,6 @@ from fedxray.lookup import users_code
 from fedxray.metrics.optional import check_usable
 
 # The estimate, from the time of one local step: runs, cases and power checks
-
 
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
@@ -67,7 +67,8 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
     """Return the estimate of a plan, where one local step takes `seconds`."""
     runs, cases = expand(plan)
     federation = prepared.federation
-    training = _training_seconds(federation, seconds)
+    steps = sum(federation.recipe.steps(len(records)) for records in federation.clients)  # of one round
+    training = federation.rounds * (steps * federation.participation) * seconds
     own_runs = training if plan.transcript is None else 0.0
     attacks = {part.title: part.make(plan.folder) for part in plan.attacks}
     optimising = {
@@ -94,18 +95,14 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
     )
 
 
-def _training_seconds(federation: Federation, seconds: float) -> float:
-    steps = sum(federation.recipe.steps(len(records)) for records in federation.clients)
-    return federation.rounds * (steps * federation.participation) * seconds
-
-
 def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) -> dict[str, Planted]:
     """Return the power check of every attack for which a verdict may wait; the first of a kind bears the runs."""
     federation, seen, checks = prepared.federation, set[str](), {}
     for part in plan.attacks:
         attack = part.make(plan.folder)
         units = len(asked(plan, part)) * len(plan.seeds)
-        if _is_oracle(part, attack) or units < LEAST_UNITS:  # no verdict waits for it
+        oracle = any(name.startswith("oracle-") for name in grant_names(part, attack, None))
+        if oracle or units < LEAST_UNITS:  # no verdict waits for it
             continue
         runs, cases = planted_work(plan, [part.title], prepared)
         fresh = [run for run in runs if run.id not in seen]
@@ -122,11 +119,6 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
     return checks
 
 
-def _is_oracle(part: AttackPart, attack: Attack) -> bool:
-    names = part.grants if part.grants is not None else declared_grants(attack)
-    return any(name.startswith("oracle-") for name in names)
-
-
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation, records: int) -> int:
     """Return about how many local steps a case replays, with its controls; inversions share the held-out one."""
     if part.restore is not None:  # the raw case has done it
@@ -135,28 +127,19 @@ def _local_steps(part: AttackPart, attack: Attack, federation: Federation, recor
     replayed = federation.recipe.steps(records) if inverts else 1
     again = [name for name in chosen_controls(part, attack) if not inverts or name != "held-out"]
     trials = 1 if part.search is None else study_of(attack, part.search, "search").trials
-    return attack_steps(attack) * replayed * (1 + len(again)) * trials
+    return planned_steps(attack, restarts=True) * replayed * (1 + len(again)) * trials
 
 
-def planned_steps(attack: Attack) -> int:
-    """Return the optimisation steps of one restart of an attack, 0 where it has no such setting."""
-    return _whole_number(attack, "steps", 0)
-
-
-def attack_steps(attack: Attack) -> int:
-    """Return the optimisation steps of an attack over all its restarts."""
-    return planned_steps(attack) * _whole_number(attack, "restarts", 1)
-
-
-def _whole_number(attack: Attack, name: str, otherwise: int) -> int:
-    """Return a setting of the attack that is a whole number, `otherwise` where it has none."""
-    named = {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
-    value = named.get(name, otherwise)
-    return value if isinstance(value, int) else otherwise
+def planned_steps(attack: Attack, *, restarts: bool = False) -> int:
+    """Return the optimisation steps of one restart of an attack, or of all; 0 where it has no such setting."""
+    settings = attack_settings(attack)
+    steps, times = settings.get("steps", 0), settings.get("restarts", 1)
+    if not isinstance(steps, int):
+        return 0
+    return steps * times if restarts and isinstance(times, int) else steps
 
 
 # Checks and a rehearsal
-
 
 REHEARSED_EXAMPLES = 2
 LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed
@@ -174,7 +157,10 @@ def preflight(plan: Plan) -> Estimate:
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
             prepared = prepare(plan, defence.title, plan.seeds[0])
     if plan.transcript is None:
-        transcript, seconds = _rehearse_own(plan, prepared)
+        # An error of the user's own network is bad input, any other error is raised as it is.
+        expected = f"a network of {plan.model.factory} that can be trained"
+        with _of_the_user(plan.model.factory, "model.factory", expected):
+            transcript, seconds = rehearse(prepared)
     else:
         from fedxray.audit.recorded.prepare import check_recording
 
@@ -190,12 +176,9 @@ def preflight(plan: Plan) -> Estimate:
 def check_role(attack: Attack, role: str, argument: str) -> None:
     """Refuse a role that the attack does not support."""
     if role not in attack.roles:
-        raise BadInput(
-            f"{argument}: role",
-            expected=f"a role that {attack.name} can use ({', '.join(attack.roles)})",
-            got=f"{role!r} ({ROLES[role].sees})",
-            remedy=f"Try role = {attack.roles[0]!r}.",
-        )
+        expected = f"a role that {attack.name} can use ({', '.join(attack.roles)})"
+        remedy = f"Try role = {attack.roles[0]!r}."
+        raise BadInput(f"{argument}: role", expected=expected, got=f"{role!r} ({ROLES[role].sees})", remedy=remedy)
 
 
 def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcript) -> None:
@@ -235,13 +218,6 @@ def check_priors(plan: Plan, prepared: Prepared) -> None:
             check_unseen(part, tools_of(part)[1], run.federation.space, records)
 
 
-def _rehearse_own(plan: Plan, prepared: Prepared) -> tuple[Transcript, float]:
-    """Rehearse; an error of the user's own network is bad input, any other error is raised as it is."""
-    expected = f"a network of {plan.model.factory} that can be trained"
-    with _of_the_user(plan.model.factory, "model.factory", expected):
-        return rehearse(prepared)
-
-
 def _of_the_user(factory: str | None, argument: str, expected: str) -> AbstractContextManager[None]:
     """Return a block that reports an error as one of the user's code, where `factory` names such code."""
     return nullcontext() if factory is None else users_code(argument, expected)
@@ -250,18 +226,8 @@ def _of_the_user(factory: str | None, argument: str, expected: str) -> AbstractC
 def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
     """Simulate one round with two examples per client; returns its transcript and the seconds of one local step."""
     federation = prepared.federation
-    short = replace(
-        federation,
-        rounds=1,
-        participation=1.0,
-        record="all",
-        defence=NoDefence(),
-        clients=tuple(
-            replace(records, x=records.x[:REHEARSED_EXAMPLES], y=records.y[:REHEARSED_EXAMPLES])
-            for records in federation.clients
-        ),
-        recipe=replace(federation.recipe, epochs=1, batch_size="all"),
-    )
+    few = [Records(client.x[:REHEARSED_EXAMPLES], client.y[:REHEARSED_EXAMPLES]) for client in federation.clients]
+    short = one_round(federation, few, replace(federation.recipe, epochs=1, batch_size="all"))
     transcript, _ = simulate(short, seed=prepared.seed)
     return transcript, _step_seconds(federation)
 
@@ -270,17 +236,8 @@ def _step_seconds(federation: Federation) -> float:
     """Return the seconds of one local step of the first client at its real batch size."""
     first = federation.clients[0]
     length = federation.recipe.batch_length(len(first))
-    batch = replace(first, x=first.x[:length], y=first.y[:length])
-    short = replace(
-        federation,
-        clients=(batch,),
-        holdout=(),
-        rounds=1,
-        participation=1.0,
-        record="all",
-        defence=NoDefence(),
-        recipe=replace(federation.recipe, epochs=1),
-    )
+    batch = Records(first.x[:length], first.y[:length])
+    short = one_round(federation, [batch], replace(federation.recipe, epochs=1))
     simulate(short, seed=0)
     return _timed(lambda: simulate(short, seed=0))
 

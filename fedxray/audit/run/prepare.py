@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,9 @@ from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data import Dataset, Split, load, split
 from fedxray.data.checks import Stamp, stamp
 from fedxray.data.dataset import Records
+from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
+from fedxray.federation.recipe import Recipe
 from fedxray.federation.setting import Federation, in_dtype, try_defence
 from fedxray.losses import default_loss
 from fedxray.seeds import fork
@@ -74,6 +76,12 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
 
 
+def one_round(federation: Federation, clients: Sequence[Records], recipe: Recipe) -> Federation:
+    """Return the federation with these clients and this recipe for a single round, without defence or held-out data."""
+    short = replace(federation, clients=tuple(clients), holdout=(), recipe=recipe, defence=NoDefence())
+    return replace(short, rounds=1, participation=1.0, record="all")
+
+
 @contextmanager
 def keys_of_data() -> Iterator[None]:
     """Name an argument in a refusal as the plan does: `target` of `load` and `split` is data.target there."""
@@ -82,21 +90,16 @@ def keys_of_data() -> Iterator[None]:
     except BadInput as problem:
         if not (problem.argument.isidentifier() and problem.argument.islower()):
             raise
-        raise BadInput(
-            f"data.{problem.argument}", expected=problem.expected, got=problem.got, remedy=problem.remedy
-        ) from problem
+        raise problem.at(f"data.{problem.argument}") from problem
 
 
 def check_loss(loss: str | None, target: str) -> None:
     """Refuse a loss that is not for this kind of target."""
     fitting = default_loss(target)
     if loss is not None and loss != fitting:
-        raise BadInput(
-            "federation.loss",
-            expected=f"{fitting!r}, since the target is for {target}",
-            got=repr(loss),
-            remedy="Leave loss out, or choose another target.",
-        )
+        expected = f"{fitting!r}, since the target is for {target}"
+        remedy = "Leave loss out, or choose another target."
+        raise BadInput("federation.loss", expected=expected, got=repr(loss), remedy=remedy)
 
 
 def check_dtype(plan: Plan, model: nn.Module) -> None:

@@ -17,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, Self
 from fedxray.audit.run.engines import (
     POLL_INTERVAL,
     Deadline,
+    Pool,
     Processes,
     Progress,
     Shared,
@@ -35,12 +35,10 @@ from fedxray.audit.run.engines import (
     cut_off,
     environment,
     no_deadline,
-    run_with_retry,
 )
 from fedxray.errors import BadInput, FedxrayError, missing_extra
 
 # Starting a cluster of this computer alone, and connecting to an existing one
-
 
 OBJECT_STORE = 80 * 2**20  # bytes, near the least that Ray takes: only tasks and the plan are sent
 CONNECT_TIMEOUT = 10.0  # seconds in which a cluster must answer
@@ -100,12 +98,8 @@ def find_cluster(address: str) -> None:
 
 
 def _no_cluster(got: str) -> BadInput:
-    return BadInput(
-        "--address",
-        expected="HOST:PORT of a Ray cluster, or auto",
-        got=got,
-        remedy="Start one with `ray start --head`, and use the address that it prints.",
-    )
+    remedy = "Start one with `ray start --head`, and use the address that it prints."
+    return BadInput("--address", expected="HOST:PORT of a Ray cluster, or auto", got=got, remedy=remedy)
 
 
 @contextmanager
@@ -149,14 +143,10 @@ class Host:
         """Run a task; returns its error, or how its worker died; `changed` are new shared arguments."""
         self.shared = self.shared if changed is None else changed
         try:
-            failures = self.worker.run_waiting(deque([task]), _ignore, jobs=1, shared=self.shared)
+            failures = self.worker.run_waiting(deque([task]), lambda task: None, jobs=1, shared=self.shared)
         except FedxrayError as error:
             return error
         return failures[0].reason if failures else None
-
-
-def _ignore(task: Task) -> None:
-    """Report no progress: the driver does."""
 
 
 def own_versions() -> dict[str, str]:
@@ -179,7 +169,7 @@ class RemoteHost:
 
 
 @dataclass
-class RayCluster:
+class RayCluster(Pool):
     """Hosts on an existing cluster, or on one of this computer alone, which starts with the first task."""
 
     jobs: int | None = None
@@ -204,7 +194,7 @@ class RayCluster:
         import ray
 
         with without_warnings():
-            self._stop_hosts()
+            self.stop_workers()
             if self.connected:
                 ray.shutdown()
                 self.connected = False
@@ -215,16 +205,11 @@ class RayCluster:
     def run(
         self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
     ) -> list[TaskFailure]:
-        """Run all tasks; those whose worker died are retried at the end, each alone."""
+        """Run all tasks on the cluster, which is connected to where there are any."""
         if not tasks:
             return []
         self._connect()
-        return run_with_retry(
-            tasks,
-            progress,
-            attempt=partial(self._run_waiting, jobs=self._worker_count(), deadline=deadline, shared=shared),
-            attempt_alone=partial(self._run_alone, deadline=deadline, shared=shared),
-        )
+        return super().run(tasks, progress, deadline, shared)
 
     def _connect(self) -> None:
         with environment(QUIET if self.address is not None else QUIET | LOCAL), without_warnings():
@@ -239,13 +224,20 @@ class RayCluster:
                 self.folder = tempfile.mkdtemp(prefix="fedxray-")  # a short path: it holds sockets
                 start_cluster(self.jobs or cores(), self.folder)
 
-    def _worker_count(self) -> int:
+    def worker_count(self) -> int:
+        """Return the number of hosts at a time: as asked, or one for each core of the cluster."""
         import ray
 
         return self.jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def _run_waiting(
-        self, waiting: deque[Task], on_done: Callable[[Task], None], *, jobs: int, deadline: Deadline, shared: Shared
+    def run_waiting(
+        self,
+        waiting: deque[Task],
+        on_done: Callable[[Task], None],
+        *,
+        jobs: int,
+        deadline: Deadline = no_deadline,
+        shared: Shared = (),
     ) -> list[TaskFailure]:
         """Let at most `jobs` hosts run until no task waits; returns the tasks whose worker died."""
         import ray
@@ -254,7 +246,7 @@ class RayCluster:
         while waiting or self.busy:
             if deadline():
                 begun = [task for _, task in self.busy.values()]
-                self._stop_hosts()
+                self.stop_workers()
                 return failures + cut_off([*begun, *waiting])
             while waiting and self.idle:
                 host, task = self.idle.pop(), waiting.popleft()
@@ -268,12 +260,6 @@ class RayCluster:
                 else:
                     self._collect(answer, waiting, failures, on_done)
         return failures
-
-    def _run_alone(
-        self, waiting: deque[Task], on_done: Callable[[Task], None], *, deadline: Deadline, shared: Shared
-    ) -> list[TaskFailure]:
-        self._stop_hosts()  # no other worker takes memory during the retry
-        return self._run_waiting(waiting, on_done, jobs=1, deadline=deadline, shared=shared)
 
     def _start_host(self) -> None:
         """Ask for a host; Ray starts it when a core is free."""
@@ -301,9 +287,8 @@ class RayCluster:
                 ) from problem
             return
         if versions != own_versions():
-            raise BadInput(
-                "--address", expected=_spelt(own_versions()), got=_spelt(versions), remedy="Install the same."
-            )
+            expected = _spelt(own_versions())
+            raise BadInput("--address", expected=expected, got=_spelt(versions), remedy="Install the same.")
         self.losses["starting"] = 0
         self.idle.append(host)
 
@@ -335,7 +320,7 @@ class RayCluster:
         else:
             failures.append(TaskFailure(task=task, reason=ended))
 
-    def _stop_hosts(self) -> None:
+    def stop_workers(self) -> None:
         """Stop all hosts; their worker processes follow them."""
         import ray
 

@@ -1,13 +1,14 @@
 """Search of settings by an attacker's own loss.
 
 Trials come in fixed batches, and the points of a batch depend on the seed and on the trials before it alone, so the
-outcome does not depend on the number of workers. The file holds, in this order: samplers (`search`, `ask`), points by a
+outcome does not depend on the number of workers. The file holds, in this order: samplers (`ask`), points by a
 Gaussian process, the loss curve of an attack for the report, the key `search` of an [[attack]], and the search of an
 attack's settings on a view (`AttackSearch`).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import logging
 import math
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
-from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.catalog import attack_settings
 from fedxray.audit.run.engines import one_thread
 from fedxray.errors import BadInput, Refused, missing_extra, unknown_key, unknown_name
 from fedxray.seeds import derive_seed, fork
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 Scale = Literal["linear", "log", "int"]
 Ranges = Mapping[str, tuple[float, float, Scale]]  # name -> lowest, highest (both included), how it is spaced
 Point = dict[str, float]
-Objective = Callable[[Point], float]
-EvaluateMany = Callable[[list[Point]], Sequence[float]]
 # Returns the stored points of a key, or those that the function asks for now.
 Recall = Callable[[str, Callable[[], list[Point]]], list[Point]]
 SAMPLERS = ("random", "gp", "grid")
@@ -92,7 +91,7 @@ class SearchResult:
     @property
     def best(self) -> Trial:
         """The first trial with the smallest loss of those that were not given up."""
-        return min(self.trials, key=_rank)
+        return min(self.trials, key=lambda trial: (trial.given_up, trial.loss))
 
     def facts(self) -> dict[str, Any]:
         """Return the trials as plain values, which an attack that searched keeps in its facts under "search"."""
@@ -113,33 +112,6 @@ class SearchResult:
 def ask_afresh(key: str, ask: Callable[[], list[Point]]) -> list[Point]:
     """Ask for points without storing them."""
     return ask()
-
-
-def search(
-    objective: Objective | None,
-    ranges: Ranges,
-    *,
-    trials: int,
-    generator: torch.Generator,
-    batch: int = 8,
-    sampler: str = "random",
-    starts: int | None = None,
-    evaluate_many: EvaluateMany | None = None,
-) -> SearchResult:
-    """Try points of the ranges and return all trials with the best; `evaluate_many` takes whole batches.
-
-    Points are drawn at random (random), maximise the expected improvement under a Gaussian process of the losses so far
-    (gp), or stand on a grid of at most `trials` points (grid).
-    """
-    study = Study(ranges=ranges, trials=trials, batch=batch, sampler=sampler, starts=starts)
-    check(study)
-    check_library(study)
-    evaluate = evaluate_many if evaluate_many is not None else _one_by_one(objective)
-    done: list[Trial] = []
-    while points := ask(study, done, generator):
-        losses = evaluate([dict(point) for point in points])
-        done += [Trial(point, finite(loss)) for point, loss in zip(points, losses, strict=True)]
-    return search_result(done)
 
 
 def ask(study: Study, done: Sequence[Trial], generator: torch.Generator, recall: Recall = ask_afresh) -> list[Point]:
@@ -170,13 +142,6 @@ def _from_model(
     return key, lambda: improving_points(ranges, past, count, seed)
 
 
-def try_points(objective: Objective, points: Sequence[Point]) -> SearchResult:
-    """Try the given points in their order."""
-    if not points:
-        raise BadInput("points", expected="at least one", got="none", remedy="Name what to try.")
-    return search_result([Trial(dict(point), finite(objective(dict(point)))) for point in points])
-
-
 def search_result(done: Sequence[Trial]) -> SearchResult:
     """Return the result of these trials: undetermined where none ended with a finite loss."""
     if all(trial.given_up or math.isinf(trial.loss) for trial in done):
@@ -184,16 +149,6 @@ def search_result(done: Sequence[Trial]) -> SearchResult:
         reason = f"{lost} of {len(done)} trials were given up, and no other ended" if lost else "no trial ended"
         return SearchResult(trials=tuple(done), status="undetermined", reason=f"{reason} with a finite loss")
     return SearchResult(trials=tuple(done), status="ok")
-
-
-def _rank(trial: Trial) -> tuple[bool, float]:
-    return trial.given_up, trial.loss
-
-
-def _one_by_one(objective: Objective | None) -> EvaluateMany:
-    if objective is None:
-        raise BadInput("objective", expected="an objective or evaluate_many", got="neither", remedy="Give one.")
-    return lambda points: [objective(point) for point in points]
 
 
 def _grid(ranges: Ranges, trials: int) -> list[Point]:
@@ -239,31 +194,22 @@ def check(study: Study) -> None:
     """Refuse a search with contradictory or impossible settings."""
     if study.sampler not in SAMPLERS:
         raise unknown_name("sampler", study.sampler, SAMPLERS)
-    for name, number in (("trials", study.trials), ("batch", study.batch)):
-        if number < 1:
-            raise BadInput(name, expected="a whole number of at least 1", got=number, remedy="Try 8.")
     if study.starts is not None:
         _check_starts(study, study.starts)
-    if not study.ranges:
-        raise BadInput("ranges", expected="at least one range", got="none", remedy="Name what to search.")
     for name, (low, high, scale) in study.ranges.items():
         _check_range(f"ranges.{name}", low, high, scale)
     if study.sampler == "grid" and _side(study.ranges, study.trials) == 1 < study.trials:
-        raise BadInput(
-            "trials",
-            expected=f"at least {2 ** len(study.ranges)} for a grid of {len(study.ranges)} settings, 2 values of each",
-            got=study.trials,
-            remedy='Use more trials, fewer ranges, or sampler = "random".',
-        )
+        expected = f"at least {2 ** len(study.ranges)} for a grid of {len(study.ranges)} settings, 2 values of each"
+        remedy = 'Use more trials, fewer ranges, or sampler = "random".'
+        raise BadInput("trials", expected=expected, got=study.trials, remedy=remedy)
 
 
 def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
     finite_ends = all(abs(end) <= sys.float_info.max for end in (low, high))  # an int may exceed a float
     integral = scale != "int" or (finite_ends and float(low).is_integer() and float(high).is_integer())
     if finite_ends and low > high:
-        raise BadInput(
-            argument, expected="the smaller end first", got=f"[{low}, {high}]", remedy=f"Write [{high}, {low}]."
-        )
+        expected = "the smaller end first"
+        raise BadInput(argument, expected=expected, got=f"[{low}, {high}]", remedy=f"Write [{high}, {low}].")
     if not (finite_ends and low < high and integral) or (scale == "log" and low <= 0):
         raise BadInput(
             argument,
@@ -276,26 +222,18 @@ def _check_range(argument: str, low: float, high: float, scale: Scale) -> None:
 
 
 def check_library(study: Study) -> None:
-    """Refuse a search whose library is missing, before anything is tried."""
-    if study.sampler == "gp":
-        check_optuna()
+    """Refuse the sampler gp where Optuna is not installed, before anything is tried."""
+    if study.sampler == "gp" and importlib.util.find_spec("optuna") is None:
+        raise missing_extra("sampler", "Optuna", "tune", 'use sampler = "random"')
 
 
 def _check_starts(study: Study, starts: int) -> None:
     if study.sampler != "gp":
-        raise BadInput(
-            "starts",
-            expected='sampler = "gp", which is asked after them',
-            got=f"sampler {study.sampler!r}",
-            remedy="Leave starts out.",
-        )
+        expected = 'sampler = "gp", which is asked after them'
+        raise BadInput("starts", expected=expected, got=f"sampler {study.sampler!r}", remedy="Leave starts out.")
     if not 1 <= starts <= study.trials:
-        raise BadInput(
-            "starts",
-            expected=f"a whole number from 1 to the number of trials ({study.trials})",
-            got=starts,
-            remedy="Use more trials or fewer starts.",
-        )
+        expected = f"a whole number from 1 to the number of trials ({study.trials})"
+        raise BadInput("starts", expected=expected, got=starts, remedy="Use more trials or fewer starts.")
 
 
 # Points of largest expected improvement under a Gaussian process of the losses so far, by Optuna
@@ -303,14 +241,6 @@ def _check_starts(study: Study, starts: int) -> None:
 # The losses of an attack have no noise: the same settings give the same loss, so the process interpolates them.
 # Points of one batch are chosen jointly. They depend on the trials so far and on a seed alone, so that a search
 # that is resumed on another computer asks for the same.
-
-
-def check_optuna() -> None:
-    """Refuse the sampler gp where Optuna is not installed."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise missing_extra("sampler", "Optuna", "tune", 'use sampler = "random"') from None
 
 
 def improving_points(
@@ -379,7 +309,6 @@ def _quiet() -> Iterator[None]:
 
 # The loss curve of an attack for the report: its own loss by step and the settings it tried, never a record
 
-
 MOST_POINTS = 60  # of a curve
 MOST_TRIALS = 1_000  # of a search; results.json lists all of them
 TAKEN = "taken"  # key in the facts of an attack: what it assumed of the client, and the settings that follow
@@ -412,39 +341,30 @@ def _digits(loss: float) -> float | None:
 
 # The key `search` of an [[attack]]: a table of trials, sampler, batch, starts, ranges and give_up
 
-
 KEYS = ("trials", "sampler", "batch", "starts", "ranges", "give_up")
 
 
 def study_of(attack: Attack, table: Any, argument: str) -> Study:
     """Return the search that a plan asks for, or raise BadInput; ranges default to the attack's own."""
     if not attack.searched:
-        raise BadInput(
-            argument,
-            expected="an attack with settings that can be searched",
-            got=attack.name,
-            remedy="`fedxray show NAME` lists them; leave search out.",
-        )
+        expected = "an attack with settings that can be searched"
+        remedy = "`fedxray show NAME` lists them; leave search out."
+        raise BadInput(argument, expected=expected, got=attack.name, remedy=remedy)
     if not isinstance(table, Mapping):
         raise BadInput(argument, expected="a table", got=repr(table), remedy="For instance search = { trials = 16 }.")
     for key in table:
         if key not in KEYS:
             raise unknown_key(f"{argument}.{key}", str(key), KEYS)
-    sampler = table.get("sampler", "random")
-    if sampler not in SAMPLERS:
-        raise unknown_name(f"{argument}.sampler", str(sampler), SAMPLERS)
     study = Study(
         ranges=_ranges(attack, table.get("ranges"), f"{argument}.ranges"),
         trials=_count(table, "trials", 16, argument),
-        sampler=sampler,
+        sampler=table.get("sampler", "random"),
         batch=_count(table, "batch", 8, argument),
         starts=_count(table, "starts", 10, argument) if "starts" in table else None,
         give_up=_share(table["give_up"], f"{argument}.give_up") if "give_up" in table else None,
     )
-    try:
+    with _under(argument):
         check(study)
-    except BadInput as error:
-        raise error.at(f"{argument}.{error.argument}") from None
     _check_not_set(attack, study, argument)
     _check_ends(attack, study, f"{argument}.ranges")
     _check_give_up(attack, study, f"{argument}.give_up")
@@ -458,7 +378,7 @@ def with_point(attack: Attack, point: Point) -> Attack:
 
 def judged_step(attack: Attack, share: float) -> int:
     """Return the number of steps after which a trial may be given up."""
-    steps: int = _settings(attack)["steps"]
+    steps: int = attack_settings(attack)["steps"]
     return max(1, round(share * steps))
 
 
@@ -468,12 +388,9 @@ def _check_not_set(attack: Attack, study: Study, argument: str) -> None:
     for name in study.ranges:
         value = getattr(attack, name)
         if value != own[name]:
-            raise BadInput(
-                argument,
-                expected=f"{name} either set or searched",
-                got=f"{name} = {value!r} and a range of it",
-                remedy=f"Leave {name} out, or name under ranges only what is to be searched.",
-            )
+            expected = f"{name} either set or searched"
+            remedy = f"Leave {name} out, or name under ranges only what is to be searched."
+            raise BadInput(argument, expected=expected, got=f"{name} = {value!r} and a range of it", remedy=remedy)
 
 
 def _check_ends(attack: Attack, study: Study, argument: str) -> None:
@@ -483,51 +400,32 @@ def _check_ends(attack: Attack, study: Study, argument: str) -> None:
             try:
                 with_point(attack, {name: int(value) if scale == "int" else value})
             except BadInput as error:
-                raise BadInput(
-                    f"{argument}.{name}",
-                    expected=error.expected,
-                    got=error.got,
-                    remedy=f"`fedxray show {attack.name}` lists its own range.",
-                ) from None
+                remedy = f"`fedxray show {attack.name}` lists its own range."
+                raise BadInput(f"{argument}.{name}", expected=error.expected, got=error.got, remedy=remedy) from None
 
 
 def _check_give_up(attack: Attack, study: Study, argument: str) -> None:
     """Refuse `give_up` for an attack that cannot end early, or at a step after which none is left."""
     if study.give_up is None:
         return
-    known = _settings(attack)
+    known = attack_settings(attack)
     if "give_up" not in known or "steps" not in known:
         raise BadInput(
             argument, expected="an attack that can end early", got=attack.name, remedy="Leave give_up out of search."
         )
     if known["give_up"] is not None:
-        raise BadInput(
-            argument,
-            expected="an attack without a give_up of its own",
-            got=f"give_up = {known['give_up']!r}",
-            remedy="Leave one of them out.",
-        )
+        expected = "an attack without a give_up of its own"
+        remedy = "Leave one of them out."
+        raise BadInput(argument, expected=expected, got=f"give_up = {known['give_up']!r}", remedy=remedy)
     at = judged_step(attack, study.give_up)
     if at >= known["steps"]:
-        raise BadInput(
-            argument,
-            expected=f"a share that leaves some of {known['steps']} steps",
-            got=study.give_up,
-            remedy="Take more steps, or leave give_up out.",
-        )
+        expected = f"a share that leaves some of {known['steps']} steps"
+        raise BadInput(argument, expected=expected, got=study.give_up, remedy="Take more steps, or leave give_up out.")
     try:
         replace(attack, give_up=(at, 0.0))  # type: ignore[type-var]
     except BadInput as error:
-        raise BadInput(
-            argument,
-            expected=f"{error.argument} = {error.expected}",
-            got=error.got,
-            remedy="Leave give_up out of search.",
-        ) from None
-
-
-def _settings(attack: Attack) -> dict[str, Any]:
-    return {field.name: getattr(attack, field.name) for field in fields(attack)}  # type: ignore[arg-type]
+        expected = f"{error.argument} = {error.expected}"
+        raise BadInput(argument, expected=expected, got=error.got, remedy="Leave give_up out of search.") from None
 
 
 def _ranges(attack: Attack, given: Any, argument: str) -> Ranges:
@@ -544,12 +442,8 @@ def _ranges(attack: Attack, given: Any, argument: str) -> Ranges:
             isinstance(end, int | float) and not isinstance(end, bool) for end in value
         )  # fmt: skip
         if not numbers:
-            raise BadInput(
-                f"{argument}.{name}",
-                expected="[lowest, highest]",
-                got=repr(value),
-                remedy=f"Its default is [{attack.searched[name][0]:g}, {attack.searched[name][1]:g}].",
-            )
+            remedy = f"Its default is [{attack.searched[name][0]:g}, {attack.searched[name][1]:g}]."
+            raise BadInput(f"{argument}.{name}", expected="[lowest, highest]", got=repr(value), remedy=remedy)
         ranges[name] = (value[0], value[1], cast(Scale, attack.searched[name][2]))
     return ranges
 
@@ -557,12 +451,8 @@ def _ranges(attack: Attack, given: Any, argument: str) -> Ranges:
 def _count(table: Mapping[str, Any], key: str, otherwise: int, argument: str) -> int:
     value = table.get(key, otherwise)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TRIALS:
-        raise BadInput(
-            f"{argument}.{key}",
-            expected=f"a whole number from 1 to {MOST_TRIALS:,}",
-            got=repr(value),
-            remedy=f"Try {otherwise}.",
-        )
+        expected = f"a whole number from 1 to {MOST_TRIALS:,}"
+        raise BadInput(f"{argument}.{key}", expected=expected, got=repr(value), remedy=f"Try {otherwise}.")
     return value
 
 
@@ -580,7 +470,6 @@ def _share(value: Any, argument: str) -> float:
 # With `give_up` a trial is ended after that share of its steps if its loss is then above the median of the trials
 # of earlier batches after as many steps (the median stopping rule). The sampler gets its loss so far, an
 # overestimate, and it is never the answer. Batches are fixed, so that this does not depend on the workers.
-
 
 LEAST_EARLIER = 5  # earlier trials that a median needs
 Run = Callable[[Attack], Evidence]
@@ -609,7 +498,10 @@ class AttackSearch:
         draws = fork(self.generator, "search", self.attack.name)
         points = ask(self.study, [answered.trial for answered in done], draws, self.recall)
         limit = early_stop(self.attack, self.study, [answered.answer for answered in done])
-        return [(point, trial_attack(self.attack, point, limit)) for point in points]
+        trials = [(point, with_point(self.attack, point)) for point in points]
+        if limit is None:
+            return trials
+        return [(point, replace(trial, give_up=limit)) for point, trial in trials]  # type: ignore[type-var]
 
     def run_batches(self, batches: int | None = None) -> list[AnsweredTrial]:
         """Run all trials, or those of the first `batches`, in the order of the plan."""
@@ -653,22 +545,6 @@ def _settings_of(search: AttackSearch) -> dict[str, Any]:
     }
 
 
-def search_settings(attack: Attack, view: View, *, generator: torch.Generator, **settings: Any) -> Evidence:
-    """Search the settings of an attack on one view from Python; `settings` are those of `search` in a plan."""
-    study = study_of(attack, settings, "search")
-    return best_answer(
-        AttackSearch(
-            attack=attack, study=study, run=lambda trial: trial.run(view, generator=generator), generator=generator
-        )
-    )
-
-
-def trial_attack(attack: Attack, point: Point, limit: tuple[int, float] | None) -> Attack:
-    """Return the attack of one trial; with a limit (steps, loss) it gives up above that loss after these steps."""
-    trial = with_point(attack, point)
-    return trial if limit is None else replace(trial, give_up=limit)  # type: ignore[type-var]
-
-
 def early_stop(attack: Attack, study: Study, earlier: Sequence[Evidence]) -> tuple[int, float] | None:
     """Return (steps, loss) above which a trial is given up, None while too few earlier trials reached these steps."""
     if study.give_up is None:
@@ -684,13 +560,19 @@ def example_trial(attack: Attack, table: Any, argument: str) -> Attack:
     if table is None:
         return attack
     study = study_of(attack, table, argument)
-    try:
+    with _under(argument):
         check_library(study)
+    lowest = {name: int(low) if scale == "int" else low for name, (low, _, scale) in study.ranges.items()}
+    return with_point(attack, lowest)
+
+
+@contextmanager
+def _under(argument: str) -> Iterator[None]:
+    """Let refusals of the block name a key below this argument."""
+    try:
+        yield
     except BadInput as error:
         raise error.at(f"{argument}.{error.argument}") from None
-    return with_point(
-        attack, {name: int(low) if scale == "int" else low for name, (low, _, scale) in study.ranges.items()}
-    )
 
 
 def own_measure(attack: Attack, evidence: Evidence) -> float:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # The lock: one audit at a time in a folder; it names its holder and is free again when the holder is dead
 
-
 LOCK = ".lock"
 ODD = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a link, a folder, a socket
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -139,21 +138,15 @@ def _is_stale(path: Path) -> bool:
 def _busy(path: Path) -> BadInput:
     pid, host = _holder(path)
     who = f"process {pid} on {host}" if pid is not None else "another process"
-    return BadInput(
-        "--out",
-        expected="a folder that no other run is writing to",
-        got=f"{path.parent}, in use by {who}",
-        remedy="Wait for it to end, or choose another --out.",
-    )
+    expected = "a folder that no other run is writing to"
+    remedy = "Wait for it to end, or choose another --out."
+    return BadInput("--out", expected=expected, got=f"{path.parent}, in use by {who}", remedy=remedy)
 
 
 def _odd(path: Path) -> BadInput:
-    return BadInput(
-        "--out",
-        expected=f"a folder whose {LOCK} is a plain file or absent",
-        got=f"{path}, a symbolic link or no file",
-        remedy="Remove it, or choose another --out.",
-    )
+    expected = f"a folder whose {LOCK} is a plain file or absent"
+    remedy = "Remove it, or choose another --out."
+    return BadInput("--out", expected=expected, got=f"{path}, a symbolic link or no file", remedy=remedy)
 
 
 # The files of an audit
@@ -357,12 +350,8 @@ def check_folder(
     if marker.get("version") != version("fedxray"):
         raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
     if not resume:
-        raise BadInput(
-            "--out",
-            expected="a new folder",
-            got=f"{folder}, which holds this audit already",
-            remedy="Continue with --resume, or choose another --out.",
-        )
+        remedy = "Continue with --resume, or choose another --out."
+        raise BadInput("--out", expected="a new folder", got=f"{folder}, which holds this audit already", remedy=remedy)
     if records is not None:
         _check_records(folder, records)
 
@@ -423,12 +412,8 @@ def _remove_unfinished(folders: Sequence[Path]) -> None:
 
 
 def _not_usable(folder: Path, got: str) -> BadInput:
-    return BadInput(
-        "--out",
-        expected="a new or empty folder, or this audit's own with --resume",
-        got=f"{folder}: {got}",
-        remedy="Choose another --out.",
-    )
+    expected = "a new or empty folder, or this audit's own with --resume"
+    return BadInput("--out", expected=expected, got=f"{folder}: {got}", remedy="Choose another --out.")
 
 
 def _write_json(path: Path, document: Mapping[str, Any] | Sequence[Any], what: str, *, lasting: bool = True) -> None:
@@ -444,9 +429,8 @@ def purge(folder: Path) -> bool:
     read_marker(folder)
     private = folder / PRIVATE
     if private.is_symlink():
-        raise BadInput(
-            str(private), expected="a folder", got="a symbolic link", remedy="Delete what it points to yourself."
-        )
+        remedy = "Delete what it points to yourself."
+        raise BadInput(str(private), expected="a folder", got="a symbolic link", remedy=remedy)
     if not private.is_dir():
         return False
     with locked(folder):

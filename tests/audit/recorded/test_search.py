@@ -15,7 +15,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import SearchResult, Trial, try_points
+from fedxray.audit.run.search import SearchResult, Trial
 from fedxray.errors import BadInput
 from fedxray.report.overview import notices
 from tests.audit.recordings import record_simulation
@@ -100,14 +100,6 @@ def test_fields_that_are_not_distinguished_are_named() -> None:
     assert judged(9.0, 1.0, 1.3, math.inf).chosen == {"learning_rate": 0.1, "epochs": 2}
     lost = judged(math.inf, math.inf, math.inf, math.inf)
     assert lost.chosen == {} and lost.tried[0]["misfit"] is None and lost.reason == "none"
-
-
-def test_points_are_tried_in_their_order() -> None:
-    found = try_points(lambda point: abs(point["a"] - 2.0), [{"a": 1.0}, {"a": 2.5}, {"a": math.nan}])
-    assert [trial.loss for trial in found.trials] == [1.0, 0.5, math.inf]
-    assert found.best.point == {"a": 2.5}
-    with pytest.raises(BadInput, match="points"):
-        try_points(lambda point: 0.0, [])
 
 
 @pytest.mark.parametrize(
