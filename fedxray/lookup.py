@@ -56,12 +56,9 @@ def _import(module: str, argument: str) -> None:
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):  # something that the module itself imports
             raise
-        raise BadInput(
-            argument,
-            expected=f"a module {module} that can be imported",
-            got=str(error),
-            remedy="Put the file beside the plan, install its package, or put its folder on PYTHONPATH.",
-        ) from error
+        expected = f"a module {module} that can be imported"
+        remedy = "Put the file beside the plan, install its package, or put its folder on PYTHONPATH."
+        raise BadInput(argument, expected=expected, got=str(error), remedy=remedy) from error
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def _classes() -> dict[str, type[Attack]]:
 
 def __getattr__(name: str) -> Any:
     """Import the class when it is first used, not before."""
-    if name.startswith("_") or name not in _classes():
+    if not name[:1].isupper() or name not in _classes():  # other names are modules, which must not import everything
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _classes()[name]
 

@@ -10,17 +10,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import View
-from fedxray.attacks.base import (
-    EVERYONE,
-    Attack,
-    Context,
-    Need,
-    classification,
-    granted,
-    images,
-    public_records,
-    sensitive_column,
-)
+from fedxray.attacks import base
 from fedxray.attacks.evidence import (
     Evidence,
     Kind,
@@ -118,16 +108,16 @@ def _numbers(values: Tensor) -> Any:
 MOST_PUBLIC_IMAGES = 1000
 
 
-class Floor(Attack):
+class Floor(base.Attack):
     """Base of floors, which any role can compute: they need their grants, besides what they name in `requires`."""
 
-    roles: ClassVar[tuple[str, ...]] = EVERYONE
+    roles: ClassVar[tuple[str, ...]] = base.EVERYONE
     grants: ClassVar[tuple[str, ...]] = ("examples", "public-records")
-    requires: ClassVar[tuple[Need, ...]] = ()
+    requires: ClassVar[tuple[base.Need, ...]] = ()
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[base.Need, ...]:
         """List a kind of task, then the grants."""
-        known = (public_records() if name == "public-records" else granted(name) for name in self.grants)
+        known = (base.public_records() if name == "public-records" else base.granted(name) for name in self.grants)
         return (*self.requires, *known)
 
 
@@ -136,7 +126,7 @@ class AttributeFloor(Floor):
 
     kind: ClassVar[Kind] = "attributes"
     grants: ClassVar[tuple[str, ...]] = ("public-attributes", "public-records")
-    requires: ClassVar[tuple[Need, ...]] = (sensitive_column(),)
+    requires: ClassVar[tuple[base.Need, ...]] = (base.sensitive_column(),)
 
 
 class SourceFloor(Floor):
@@ -150,7 +140,7 @@ class ImageFloor(Floor):
     """Base of floors of images."""
 
     kind: ClassVar[Kind] = "images"
-    requires: ClassVar[tuple[Need, ...]] = (images(),)
+    requires: ClassVar[tuple[base.Need, ...]] = (base.images(),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +152,7 @@ class Majority(AttributeFloor):
 
     name: ClassVar[str] = "majority"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return one value for all records."""
         records, public, column = _in_question(view)
         code = _likeliest(public, column)
@@ -178,7 +168,7 @@ class Imputation(AttributeFloor):
 
     name: ClassVar[str] = "imputation"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Learn from the public records, predict for the records in question."""
         _, public, column = _in_question(view)
         asked, known = view.grants.public_attributes, known_records(view)
@@ -203,7 +193,7 @@ class Chance(Floor):
     kind: ClassVar[Kind] = "membership"
     grants: ClassVar[tuple[str, ...]] = ("target-records",)
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return the same score for all records."""
         records = view.grants.target_records
         assert records is not None
@@ -216,7 +206,7 @@ class ChanceOfSources(SourceFloor):
 
     name: ClassVar[str] = "chance"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return 1 / clients for every record and client [records, clients]."""
         records = view.grants.source_records
         assert records is not None
@@ -231,7 +221,7 @@ class OwnerShare(SourceFloor):
 
     name: ClassVar[str] = "owner-share"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return one client for all records."""
         records = view.grants.source_records
         assert records is not None
@@ -245,7 +235,7 @@ class MeanImage(ImageFloor):
 
     name: ClassVar[str] = "mean-image"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return one image, repeated."""
         public, count = known_records(view), view.grants.examples
         assert count is not None
@@ -261,7 +251,7 @@ class NearestPublicImage(ImageFloor):
 
     name: ClassVar[str] = "nearest-public-image"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return every public image, repeated only where there are fewer than images in question."""
         public, count = known_records(view), view.grants.examples
         assert count is not None
@@ -276,9 +266,9 @@ class ClassMean(Floor):
     name: ClassVar[str] = "class-mean"
     kind: ClassVar[Kind] = "class-images"
     grants: ClassVar[tuple[str, ...]] = ("public-records",)
-    requires: ClassVar[tuple[Need, ...]] = (images(), classification())
+    requires: ClassVar[tuple[base.Need, ...]] = (base.images(), base.classification())
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return one image per class."""
         public = known_records(view)
         labels = torch.arange(len(view.space.classes), dtype=torch.int64, device=public.x.device)
@@ -294,9 +284,9 @@ class Marginals(Floor):
 
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "labels"
-    requires: ClassVar[tuple[Need, ...]] = (classification(),)
+    requires: ClassVar[tuple[base.Need, ...]] = (base.classification(),)
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return public shares times the number of records, rounded so that they sum to it."""
         public, count = known_records(view), view.grants.examples
         assert count is not None
@@ -342,7 +332,7 @@ class MajorityRow(Floor):
     name: ClassVar[str] = "majority"
     kind: ClassVar[Kind] = "rows"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Return one row, repeated."""
         public, count = known_records(view).x, view.grants.examples
         assert count is not None
@@ -359,7 +349,7 @@ class MarginalRows(Floor):
     name: ClassVar[str] = "marginals"
     kind: ClassVar[Kind] = "rows"
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Fill each column separately, in random order."""
         public, count = known_records(view).x, view.grants.examples
         assert count is not None

@@ -94,12 +94,8 @@ def max_bytes() -> int:
     if not text:
         return DEFAULT_CAP
     if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < 1:
-        raise BadInput(
-            "FEDXRAY_MAX_BYTES",
-            expected="a whole number of bytes above 0",
-            got=shown(text),
-            remedy="For instance FEDXRAY_MAX_BYTES=4000000000.",
-        )
+        remedy = "For instance FEDXRAY_MAX_BYTES=4000000000."
+        raise BadInput("FEDXRAY_MAX_BYTES", expected="a whole number of bytes above 0", got=shown(text), remedy=remedy)
     return int(text)
 
 
@@ -107,12 +103,8 @@ def check_size(what: str, size: int) -> None:
     """Refuse a size above the cap; `what` names the file in the message."""
     cap = max_bytes()
     if size > cap:
-        raise BadInput(
-            what,
-            expected=f"at most {cap} bytes",
-            got=f"{size} bytes or more",
-            remedy="Use less data, or raise the cap by setting FEDXRAY_MAX_BYTES.",
-        )
+        remedy = "Use less data, or raise the cap by setting FEDXRAY_MAX_BYTES."
+        raise BadInput(what, expected=f"at most {cap} bytes", got=f"{size} bytes or more", remedy=remedy)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -145,12 +137,8 @@ def unpack(path: Path) -> bytes:
 
 def unreadable(what: str, problem: Exception) -> BadInput:
     """The refusal of a file that cannot be read to its end."""
-    return BadInput(
-        what,
-        expected="a readable file",
-        got=f"{type(problem).__name__}: {problem}",
-        remedy="Check the path, the permissions and that the file is complete.",
-    )
+    remedy = "Check the path, the permissions and that the file is complete."
+    return BadInput(what, expected="a readable file", got=f"{type(problem).__name__}: {problem}", remedy=remedy)
 
 
 def missing_file(path: Path) -> BadInput:

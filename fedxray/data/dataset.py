@@ -170,12 +170,8 @@ def check_uses(path: Path, name: str, values: NDArray[Any], count: int) -> NDArr
         got = f"{values.dtype} of shape {values.shape}"
         raise BadInput(where, expected=f"one word for each of {count} records", got=got, remedy=SAY_USE)
     for row in np.flatnonzero(~np.isin(values, USES))[:1]:
-        raise BadInput(
-            where,
-            expected=f"one of {', '.join(USES)}",
-            got=f"{shown(str(values[row]))} for record {row}",
-            remedy=SAY_USE,
-        )
+        expected, remedy = f"one of {', '.join(USES)}", SAY_USE
+        raise BadInput(where, expected=expected, got=f"{shown(str(values[row]))} for record {row}", remedy=remedy)
     if not (values == "train").any():
         raise BadInput(where, expected="records that were trained on", got="none", remedy=SAY_USE)
     return values

@@ -93,12 +93,8 @@ def _download(name: str, source: Source, file: Path) -> Path:
             problems.append(f"{url}: content with sha256 {digest} instead of {source.sha256}")
             continue
         return file
-    raise BadInput(
-        f"data set {name}",
-        expected="a download",
-        got="; ".join(problems),
-        remedy=f"Try again with a network; or download {source.urls[0]} elsewhere, save it as {by_hand} and repeat.",
-    )
+    remedy = f"Try again with a network; or download {source.urls[0]} elsewhere, save it as {by_hand} and repeat."
+    raise BadInput(f"data set {name}", expected="a download", got="; ".join(problems), remedy=remedy)
 
 
 def _copy(url: str, file: Path) -> str:

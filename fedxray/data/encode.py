@@ -173,12 +173,8 @@ def encode_target(
     """Class numbers or values [n], class names, and the mean and deviation by which the target was scaled."""
     if classification:
         if scale_target:
-            raise BadInput(
-                "scale_target",
-                expected="a regression target",
-                got=f"classes in {shown(target)}",
-                remedy="Leave scale_target out.",
-            )
+            expected, remedy = "a regression target", "Leave scale_target out."
+            raise BadInput("scale_target", expected=expected, got=f"classes in {shown(target)}", remedy=remedy)
         classes, index = distinct(values)
         return (torch.from_numpy(index), tuple(spell_category(value) for value in classes), 0.0, 1.0)
     plain, mean, spread = scale_finite(target, values.astype(np.float64), scale=scale_target)

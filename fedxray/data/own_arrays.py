@@ -283,12 +283,9 @@ def _columns(x: NDArray[Any], groups: Mapping[str, Sequence[int]]) -> tuple[Colu
     for name, positions in groups.items():
         for position in positions:
             if not isinstance(position, int) or not 0 <= position < width or position in owner:
-                raise BadInput(
-                    f"groups.{name}",
-                    expected=f"positions from 0 to {width - 1}, each in one group",
-                    got=shown(list(positions)),
-                    remedy="Count the columns of x from 0.",
-                )
+                expected = f"positions from 0 to {width - 1}, each in one group"
+                remedy = "Count the columns of x from 0."
+                raise BadInput(f"groups.{name}", expected=expected, got=shown(list(positions)), remedy=remedy)
             owner[position] = name
     columns: dict[str, Column] = {}
     for position in range(width):
@@ -306,12 +303,8 @@ def _column(name: str, positions: tuple[int, ...], x: NDArray[Any], *, grouped: 
         low, high = float(values.min()), float(values.max())
         return Column(name=name, kind="continuous", positions=positions, low=low, high=high)
     if len(codes) > MOST_CODES:
-        raise BadInput(
-            f"groups.{name}",
-            expected=f"at most {MOST_CODES} different values",
-            got=len(codes),
-            remedy="Leave a column of numbers out of groups.",
-        )
+        expected, remedy = f"at most {MOST_CODES} different values", "Leave a column of numbers out of groups."
+        raise BadInput(f"groups.{name}", expected=expected, got=len(codes), remedy=remedy)
     return Column(
         name=name,
         kind="categorical",

@@ -158,12 +158,8 @@ def _check_columns(
 ) -> str:
     """The target column, refused where it or the sensitive one is missing, dropped or the same."""
     if target is None:
-        raise BadInput(
-            "target",
-            expected="the name of the column to predict",
-            got="nothing",
-            remedy=f"The columns are: {', '.join(columns[:40])}.",
-        )
+        remedy = f"The columns are: {', '.join(columns[:40])}."
+        raise BadInput("target", expected="the name of the column to predict", got="nothing", remedy=remedy)
     for argument, name in (("target", target), ("sensitive", sensitive)):
         if name is not None and name in dropped:
             raise BadInput(

@@ -95,12 +95,9 @@ def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ModuleNotFoundError as problem:
-        raise BadInput(
-            "path",
-            expected="the package pillow to read images",
-            got="none installed",
-            remedy="It comes with matplotlib; install it again: pip install pillow.",
-        ) from problem
+        expected = "the package pillow to read images"
+        remedy = "It comes with matplotlib; install it again: pip install pillow."
+        raise BadInput("path", expected=expected, got="none installed", remedy=remedy) from problem
     return Image
 
 

@@ -182,21 +182,14 @@ def sizes_in_turn(task: Division, *, sizes: object = ()) -> list[Tensor]:
     The order does not depend on the sizes: divisions of equal total divide the same records.
     """
     if not isinstance(sizes, list | tuple) or not sizes:
-        raise BadInput(
-            "sizes",
-            expected="a list of the number of records of each client",
-            got=repr(sizes),
-            remedy="For instance sizes = [21, 11]: every other client holds 11.",
-        )
+        expected = "a list of the number of records of each client"
+        remedy = "For instance sizes = [21, 11]: every other client holds 11."
+        raise BadInput("sizes", expected=expected, got=repr(sizes), remedy=remedy)
     turn = [whole_number("sizes", size) for size in sizes]
     wanted = [turn[client % len(turn)] for client in range(task.clients)]
     if sum(wanted) > len(task.members):
-        raise BadInput(
-            "sizes",
-            expected=f"at most {len(task.members)} records in all",
-            got=sum(wanted),
-            remedy="Use smaller sizes, fewer clients, or a smaller public share.",
-        )
+        remedy = "Use smaller sizes, fewer clients, or a smaller public share."
+        raise BadInput("sizes", expected=f"at most {len(task.members)} records in all", got=sum(wanted), remedy=remedy)
     return list(task.shuffled("sizes")[: sum(wanted)].split(wanted))
 
 

@@ -75,21 +75,14 @@ def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) 
     """The uses that the data itself states, owner by owner: nothing is drawn, so every seed gets the same records."""
     if dataset.owner is None or partition != "as-given":
         got = f"partition = {partition!r}" if dataset.owner is not None else "records without owners"
-        raise BadInput(
-            "use",
-            expected='owners of the records (an array client) and partition = "as-given", or a [transcript]',
-            got=got,
-            remedy="Add them, or leave use out.",
-        )
+        expected = 'owners of the records (an array client) and partition = "as-given", or a [transcript]'
+        remedy = "Add them, or leave use out."
+        raise BadInput("use", expected=expected, got=got, remedy=remedy)
     train, held, public = rows_by_use(dataset.raw[USE])
     owners = dataset.owner[train].unique().tolist()
     if len(owners) != clients:
-        raise BadInput(
-            "clients",
-            expected=f"{len(owners)}, the owners of records for training",
-            got=clients,
-            remedy=f"Set clients = {len(owners)}.",
-        )
+        expected, remedy = f"{len(owners)}, the owners of records for training", f"Set clients = {len(owners)}."
+        raise BadInput("clients", expected=expected, got=clients, remedy=remedy)
     parts = [train[dataset.owner[train] == owner][:limit] for owner in owners]
     held_out = [held[dataset.owner[held] == owner] for owner in owners]
     used = len(public) + sum(map(len, [*parts, *held_out]))
@@ -116,12 +109,9 @@ def _divide(partition: str, task: Division, options: dict[str, Any]) -> list[Ten
     parts = function(task, **options)
     for client, part in enumerate(parts):
         if len(part) == 0:
-            raise BadInput(
-                "clients",
-                expected="records for every client",
-                got=f"none for client {client} of {len(parts)}",
-                remedy="Use fewer clients, another partition, or smaller holdout and public shares.",
-            )
+            expected = "records for every client"
+            remedy = "Use fewer clients, another partition, or smaller holdout and public shares."
+            raise BadInput("clients", expected=expected, got=f"none for client {client} of {len(parts)}", remedy=remedy)
     return parts
 
 
@@ -145,12 +135,8 @@ def _take_holdout(
     train = [order[~torch.isin(order, taken)][:limit] for order in ordered]
     for client, part in enumerate(train):
         if len(part) == 0:
-            raise BadInput(
-                "holdout",
-                expected="a training record for every client",
-                got=f"none for client {client}",
-                remedy="Use fewer clients or a smaller holdout.",
-            )
+            expected, remedy = "a training record for every client", "Use fewer clients or a smaller holdout."
+            raise BadInput("holdout", expected=expected, got=f"none for client {client}", remedy=remedy)
     return tuple(train), tuple(held)
 
 

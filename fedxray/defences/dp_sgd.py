@@ -30,17 +30,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import (
-    Defence,
-    ExampleGradients,
-    Hooks,
-    KnownDefence,
-    Privacy,
-    Sampling,
-    State,
-    Work,
-    example_norms,
-)
+from fedxray.defences import base
 from fedxray.defences.noise import MOST
 from fedxray.errors import BadInput
 from fedxray.params import Params, add
@@ -183,7 +173,7 @@ TOO_LITTLE = "no epsilon: too little noise for a finite one"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpSgd(Defence):
+class DpSgd(base.Defence):
     """Per-example gradients are clipped, their sum gets noise: record-level (epsilon, delta)-DP.
 
     Give either `epsilon`, to which the noise is calibrated, or `noise_multiplier`. The noise is calibrated to the
@@ -220,20 +210,20 @@ class DpSgd(Defence):
             remedy = "For instance epsilon = 10.0."
             raise BadInput("epsilon", expected="either epsilon or noise_multiplier", got=got, remedy=remedy)
 
-    def hooks(self, work: Work) -> Hooks:
+    def hooks(self, work: base.Work) -> base.Hooks:
         """Clip and add noise in every step, on Poisson samples."""
         noise, pairs = self.noise_for(work), work.mixing == "pairs"
         poisson = self.sampling == "poisson"
         expected = expected_examples(work, poisson)
-        certain = Hooks(gradients=partial(self._on_gradients, 0.0, expected))
-        return Hooks(
+        certain = base.Hooks(gradients=partial(self._on_gradients, 0.0, expected))
+        return base.Hooks(
             gradients=partial(self._on_gradients, noise * self.clip, expected),
-            sampling=Sampling(rate=sampling_rate(work), pairs=pairs) if poisson else None,
+            sampling=base.Sampling(rate=sampling_rate(work), pairs=pairs) if poisson else None,
             privacy=partial(self._privacy, work, noise),
-            known=KnownDefence(replay=certain, step_variance=(noise * self.clip / expected) ** 2),
+            known=base.KnownDefence(replay=certain, step_variance=(noise * self.clip / expected) ** 2),
         )
 
-    def noise_for(self, work: Work) -> float:
+    def noise_for(self, work: base.Work) -> float:
         """Return the noise multiplier of a client with this work."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
@@ -249,8 +239,13 @@ class DpSgd(Defence):
         return f"DP-SGD with {noise}, delta {self.delta:g}, example gradients clipped to norm {self.clip:g}, {batches}"
 
     def _on_gradients(
-        self, deviation: float, expected: float, value: ExampleGradients, state: State, generator: torch.Generator
-    ) -> tuple[ExampleGradients, State]:
+        self,
+        deviation: float,
+        expected: float,
+        value: base.ExampleGradients,
+        state: base.State,
+        generator: torch.Generator,
+    ) -> tuple[base.ExampleGradients, base.State]:
         clipped = clip_examples(value.each, self.clip)
         extra = value.extra
         if deviation:
@@ -260,7 +255,7 @@ class DpSgd(Defence):
         divisor = torch.full_like(value.divisor, expected)
         return replace(value, each=clipped, extra=extra, divisor=divisor), state
 
-    def _privacy(self, work: Work, noise: float, rounds: int) -> Privacy:
+    def _privacy(self, work: base.Work, noise: float, rounds: int) -> base.Privacy:
         """Return the guarantee for every record after `rounds` rounds of this work."""
         rate, steps = sampling_rate(work), work.steps * rounds
         notes = [ASSUMES_POISSON] if self.sampling == "shuffle" and rate < 1 else []
@@ -277,7 +272,7 @@ class DpSgd(Defence):
             epsilon, accountant = best_epsilon(noise, rate, steps, self.delta)
         if epsilon is not None and not math.isfinite(epsilon):
             epsilon, notes = None, [TOO_LITTLE]
-        return Privacy(
+        return base.Privacy(
             epsilon=epsilon,
             delta=self.delta,
             noise_multiplier=noise,
@@ -288,12 +283,12 @@ class DpSgd(Defence):
         )
 
 
-def sampling_rate(work: Work) -> float:
+def sampling_rate(work: base.Work) -> float:
     """Return the sampling probability of every example in every step: one over the batches of an epoch."""
     return 1 / -(-work.examples // work.batch_size)
 
 
-def expected_examples(work: Work, poisson: bool) -> float:
+def expected_examples(work: base.Work, poisson: bool) -> float:
     """Return the expected number of examples, or averaged pairs, of a step; for shuffled batches, of a full one."""
     drawn = work.examples if poisson else work.batch_size
     units = -(-drawn // 2) if work.mixing == "pairs" else drawn
@@ -302,6 +297,6 @@ def expected_examples(work: Work, poisson: bool) -> float:
 
 def clip_examples(gradients: Params, clip: float) -> dict[str, Tensor]:
     """Return every example's gradient clipped to norm `clip` over all tensors [examples, ...]."""
-    norms = example_norms(gradients)
+    norms = base.example_norms(gradients)
     factor = clip / norms.clamp(min=clip)  # 1 for a gradient within the norm, also for norm 0
     return {name: value * factor.reshape(-1, *[1] * (value.dim() - 1)) for name, value in gradients.items()}

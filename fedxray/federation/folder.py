@@ -118,12 +118,8 @@ def _dtype_name(name: str, dtype: str) -> Any:
     """The name of a dtype in the index, refused where the format has none."""
     plain = dtype.removeprefix("torch.")
     if plain not in DTYPES:
-        raise BadInput(
-            f"tensor {name!r}",
-            expected=f"a dtype of {', '.join(DTYPES)}",
-            got=plain,
-            remedy="Convert it before recording.",
-        )
+        remedy = "Convert it before recording."
+        raise BadInput(f"tensor {name!r}", expected=f"a dtype of {', '.join(DTYPES)}", got=plain, remedy=remedy)
     return plain
 
 

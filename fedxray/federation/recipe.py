@@ -54,12 +54,8 @@ class Recipe:
                 "momentum", expected="a number from 0 up to but below 1", got=self.momentum, remedy="Try 0.9."
             )
         if self.mu < 0 or (self.mu > 0 and self.algorithm != "fedprox"):
-            raise BadInput(
-                "mu",
-                expected='a number ≥ 0, with algorithm = "fedprox"',
-                got=self.mu,
-                remedy='Set algorithm = "fedprox" or leave mu out.',
-            )
+            remedy = 'Set algorithm = "fedprox" or leave mu out.'
+            raise BadInput("mu", expected='a number ≥ 0, with algorithm = "fedprox"', got=self.mu, remedy=remedy)
 
     @property
     def kind(self) -> Literal["weights", "gradient"]:

@@ -108,12 +108,9 @@ def check_hooks(hooks: object) -> Hooks:
     """The hooks of a defence, refused where its method returned something else."""
     if isinstance(hooks, Hooks):
         return hooks
-    raise BadInput(
-        "defence",
-        expected="its method hooks to return a fedxray.defences.base.Hooks",
-        got=type(hooks).__name__,
-        remedy="Return Hooks() where nothing is to be changed.",
-    )
+    expected = "its method hooks to return a fedxray.defences.base.Hooks"
+    remedy = "Return Hooks() where nothing is to be changed."
+    raise BadInput("defence", expected=expected, got=type(hooks).__name__, remedy=remedy)
 
 
 def check_defence(model: nn.Module, hooks: Hooks) -> None:

@@ -150,12 +150,8 @@ class Transcript:
         for message in self.messages:
             if message.what == "outcome" and message.round == round:
                 return message
-        raise BadInput(
-            "round",
-            expected=f"a recorded round ({_span(self.rounds())})",
-            got=round,
-            remedy='Record more rounds with record = "all".',
-        )
+        remedy = 'Record more rounds with record = "all".'
+        raise BadInput("round", expected=f"a recorded round ({_span(self.rounds())})", got=round, remedy=remedy)
 
 
 def _span(rounds: Iterable[int]) -> str:

@@ -94,27 +94,16 @@ def _check_matched(
 ) -> None:
     """Refuse patterns that match nothing, and replies to models that are not there."""
     if not models:
-        raise BadInput(
-            f"folder {str(folder)!r}",
-            expected=f"files called {sent}",
-            got=_names_in(folder),
-            remedy='Give the pattern of their names: --sent "round-{round}-weights.npz".',
-        )
+        remedy = 'Give the pattern of their names: --sent "round-{round}-weights.npz".'
+        raise BadInput(f"folder {str(folder)!r}", expected=f"files called {sent}", got=_names_in(folder), remedy=remedy)
     if reply is not None and not replies:
-        raise BadInput(
-            "--reply",
-            expected=f"at least one file called {reply}",
-            got=_names_in(folder),
-            remedy='Give the pattern of their names, or --reply "" where there are only models that were sent.',
-        )
+        remedy = 'Give the pattern of their names, or --reply "" where there are only models that were sent.'
+        raise BadInput("--reply", expected=f"at least one file called {reply}", got=_names_in(folder), remedy=remedy)
     unmatched = sorted(set(replies) - set(models))
     if unmatched:
-        raise BadInput(
-            f"file {replies[unmatched[0]].name!r}",
-            expected=f"the model that was sent in round {unmatched[0]} ({sent})",
-            got="no such file",
-            remedy="Add it, or remove the reply: without the model it started from it has no meaning.",
-        )
+        expected = f"the model that was sent in round {unmatched[0]} ({sent})"
+        remedy = "Add it, or remove the reply: without the model it started from it has no meaning."
+        raise BadInput(f"file {replies[unmatched[0]].name!r}", expected=expected, got="no such file", remedy=remedy)
 
 
 def _checked(recipe: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -270,12 +270,8 @@ def arrays_of(content: RecordDict, name: str | None) -> dict[str, Any] | None:
     if name is None and not records:
         return None
     if name is None or name not in records:
-        raise BadInput(
-            "arrays",
-            expected="the name of the record that holds the model",
-            got=f"{name!r} among {', '.join(records) or 'none'}",
-            remedy='Name it: record(folder, arrays="...").',
-        )
+        expected, remedy = "the name of the record that holds the model", 'Name it: record(folder, arrays="...").'
+        raise BadInput("arrays", expected=expected, got=f"{name!r} among {', '.join(records) or 'none'}", remedy=remedy)
     return dict(records[name]) or None
 
 

@@ -13,27 +13,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedxray.reproduce.base import (
-    Difference,
-    Measured,
-    Number,
-    Paper,
-    Reproduction,
-    Request,
-    TableColumn,
-    Unit,
-    columns_of,
-    compare,
-    compare_rows,
-    defended_columns,
-    defended_title,
-    published,
-    sweep,
-)
+from fedxray.reproduce import base
 
 THEIR_CLIENTS = 10
 paper = partial(
-    Paper,
+    base.Paper,
     title="Diana, Marfoq, Xu, Neglia, Giroire, Thomas: Attribute Inference Attacks for Federated Regression Tasks "
     "(AAAI 2025)",
 )
@@ -61,8 +45,8 @@ CALLED = {
 }
 FIGURE_LABELS = ("grad", "grad-closed", "model", "active-50-grad", "active-50", "oracle")
 THEIR_ORDER = (
-    *compare(("model", "grad"), ("active-50", "model"), ("active-50", "active-50-grad"), expected="above"),
-    *compare(
+    *base.compare(("model", "grad"), ("active-50", "model"), ("active-50", "active-50-grad"), expected="above"),
+    *base.compare(
         ("active-50", "oracle"),
         ("grad-closed", "grad"),
         ("model", "grad-closed"),
@@ -80,19 +64,19 @@ STAND_IN = (
 )
 
 
-def columns(labels: Sequence[str]) -> tuple[TableColumn, ...]:
+def columns(labels: Sequence[str]) -> tuple[base.TableColumn, ...]:
     """Return the accuracy of these attacks."""
-    return columns_of({label: CALLED[label] for label in labels}, ("accuracy",))
+    return base.columns_of({label: CALLED[label] for label in labels}, ("accuracy",))
 
 
-def order(labels: Sequence[str]) -> tuple[Difference, ...]:
+def order(labels: Sequence[str]) -> tuple[base.Difference, ...]:
     """Return the differences between columns that are in the table."""
     return tuple(one for one in THEIR_ORDER if {one.left, one.right} <= set(labels))
 
 
 def plan_of(
     data: dict[str, Any],
-    request: Request,
+    request: base.Request,
     labels: Sequence[str],
     *,
     rate: float,
@@ -115,7 +99,7 @@ def plan_of(
 
 
 def income_plan(
-    request: Request,
+    request: base.Request,
     labels: Sequence[str] = FIGURE_LABELS,
     *,
     heterogeneity: float = 0.4,
@@ -127,14 +111,14 @@ def income_plan(
     return plan_of(data, request, labels, rate=RATES["income"], **changes)
 
 
-def attacked(data: Mapping[str, Any], request: Request) -> list[int]:
+def attacked(data: Mapping[str, Any], request: base.Request) -> list[int]:
     """Return the attacked clients, evenly spread: the partition gives the first and the second half different data."""
     clients = int(data["clients"])
     wanted = request.pick_clients(small=min(2, clients), paper=clients, most=clients)
     return [index * clients // wanted for index in range(wanted)]
 
 
-def attack(label: str, request: Request, epochs: int = 1) -> dict[str, Any]:
+def attack(label: str, request: base.Request, epochs: int = 1) -> dict[str, Any]:
     """Return one attack by its label: [active-ROUNDS-]KIND."""
     kind, active = label, 0
     if label.startswith("active-"):
@@ -164,7 +148,7 @@ def attack(label: str, request: Request, epochs: int = 1) -> dict[str, Any]:
     return settings
 
 
-def _on_gradients(kind: str, active: int, request: Request) -> dict[str, Any]:
+def _on_gradients(kind: str, active: int, request: base.Request) -> dict[str, Any]:
     """Return a gradient attack: in closed form or iterative, over several shares of the rounds."""
     settings: dict[str, Any] = {"name": "attribute-from-gradients", "controls": ["held-out"]}
     if active:
@@ -188,7 +172,7 @@ def medical() -> dict[str, Any]:
     return {"name": "medical", "sensitive": "smoker", "clients": 2, "partition": "iid"}
 
 
-def income(request: Request, *, heterogeneity: float = 0.4, limit: int | None = None) -> dict[str, Any]:
+def income(request: base.Request, *, heterogeneity: float = 0.4, limit: int | None = None) -> dict[str, Any]:
     """Return income in one state (Louisiana where its file is there), divided by its correlation with sex."""
     from fedxray.data.tables import states_in_dollars
 
@@ -208,7 +192,7 @@ def income(request: Request, *, heterogeneity: float = 0.4, limit: int | None = 
 DATASET_SIZE_LABELS = ("grad", "grad-closed", "active-50-grad", "global", "oracle")
 
 
-def plan_dataset_size(request: Request, task: str, *, limit: int) -> dict[str, Any]:
+def plan_dataset_size(request: base.Request, task: str, *, limit: int) -> dict[str, Any]:
     """Return four clients with `limit` records each, drawn at random, on one task."""
     data = {**income(request), "clients": 4, "partition": "iid", "limit": limit}
     del data["heterogeneity"]
@@ -217,7 +201,7 @@ def plan_dataset_size(request: Request, task: str, *, limit: int) -> dict[str, A
     return plan_of(data | {"state": "NE"}, request, DATASET_SIZE_LABELS, rate=CLASSIFICATION_RATE)
 
 
-DATASET_SIZE = Reproduction(
+DATASET_SIZE = base.Reproduction(
     name="aia-regression-dataset-size",
     shows="How the gradient attack fails on regression, and not on classification, as clients hold more records.",
     paper=paper(
@@ -235,14 +219,14 @@ DATASET_SIZE = Reproduction(
     small_rows=("regression-64", "regression-256", "classification-64", "classification-256"),
     columns=columns(DATASET_SIZE_LABELS),
     differences=(
-        *compare_rows(
+        *base.compare_rows(
             "grad", ("regression-64", "regression-256"), ("classification-256", "regression-256"), expected="above"
         ),
-        *compare(("global", "grad")),
-        *compare(("oracle", "global"), expected="above"),
-        *compare(("grad-closed", "grad")),
+        *base.compare(("global", "grad")),
+        *base.compare(("oracle", "global"), expected="above"),
+        *base.compare(("grad-closed", "grad")),
     ),
-    plan=sweep(plan_dataset_size, "limit"),
+    plan=base.sweep(plan_dataset_size, "limit"),
     why="regression is Connecticut (or Louisiana), classification is Nebraska with incomes above 50,000 or not",
 )
 
@@ -267,23 +251,23 @@ TOY_COLUMNS = {
 }
 
 
-def measure_toy(request: Request, row: str) -> list[Measured]:
+def measure_toy(request: base.Request, row: str) -> list[base.Measured]:
     """Measure accuracy and distance to the client's own optimum, for every seed and client."""
     from fedxray.reproduce.aia_toy import attack_toy
 
-    units: dict[tuple[str, str], list[Unit]] = {}
+    units: dict[tuple[str, str], list[base.Unit]] = {}
     for seed in request.pick_seeds(small=5, paper=5):
         for kind, client, scores in attack_toy(seed, int(row)):
             for metric, value in scores.items():
-                units.setdefault((kind, metric), []).append(Unit(seed=seed, client=client, value=value))
+                units.setdefault((kind, metric), []).append(base.Unit(seed=seed, client=client, value=value))
     floors = {"accuracy": {"majority": 0.5}}
     return [
-        Measured(column=kind, metric=metric, units=tuple(values), floors=floors.get(metric, {}))
+        base.Measured(column=kind, metric=metric, units=tuple(values), floors=floors.get(metric, {}))
         for (kind, metric), values in units.items()
     ]
 
 
-TOY = Reproduction(
+TOY = base.Reproduction(
     name="aia-regression-toy",
     shows="That twelve messages reveal a client's linear model, and that inverting a matrix limits the accuracy.",
     paper=paper(
@@ -297,10 +281,10 @@ TOY = Reproduction(
         clients=2,
     ),
     rows=("64", "256", "1024"),
-    columns=columns_of(TOY_COLUMNS, ("accuracy", "parameter_distance")),
+    columns=base.columns_of(TOY_COLUMNS, ("accuracy", "parameter_distance")),
     differences=(
-        *compare_rows("inverse-float32", ("1024", "64"), expected="above", metrics=("accuracy",)),
-        *compare(
+        *base.compare_rows("inverse-float32", ("1024", "64"), expected="above", metrics=("accuracy",)),
+        *base.compare(
             ("least-squares-float32", "inverse-float32"),
             ("inverse-float64", "inverse-float32"),
             ("least-squares-float32", "last-returned"),
@@ -320,13 +304,13 @@ TABLE1_ROWS = ("medical", "income-l", "income-a")
 TABLE1_LABELS = tuple(label for label in CALLED if label not in ("global", "active-50-tuned-oracle"))
 
 
-def accuracy(cell: str) -> Mapping[str, Number]:
+def accuracy(cell: str) -> Mapping[str, base.Number]:
     """Read a printed cell `mean/spread` in percent."""
     mean, spread = map(float, cell.split("/"))
     return {"accuracy": (mean / 100, spread / 100)}
 
 
-TABLE1_PRINTED = published(
+TABLE1_PRINTED = base.published(
     """
 grad                   60.36/.67 54.98/.29 87.26/.92
 grad-oracle            71.44/.33 56.10/1.12 91.06/.55
@@ -346,7 +330,7 @@ oracle                 94.31/.11 78.31/.07 96.79/.79
 TABLE1_NUMBERS = {row: {label: cells[row] for label, cells in TABLE1_PRINTED.items()} for row in TABLE1_ROWS}
 
 
-def plan_table1(request: Request, row: str) -> dict[str, Any]:
+def plan_table1(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one data set."""
     if row == "medical":
         return plan_of(medical(), request, TABLE1_LABELS, rate=RATES["medical"])
@@ -357,7 +341,7 @@ def plan_table1(request: Request, row: str) -> dict[str, Any]:
     return plan_of(states(request), request, labels, rate=RATES["income"])
 
 
-def states(request: Request) -> dict[str, Any]:
+def states(request: base.Request) -> dict[str, Any]:
     """Return a fifth of every state that has a file with dollars, one client each."""
     from fedxray.data.tables import states_in_dollars
 
@@ -366,7 +350,7 @@ def states(request: Request) -> dict[str, Any]:
     return data | ({"limit": 300} if request.is_small else {})
 
 
-TABLE1 = Reproduction(
+TABLE1 = base.Reproduction(
     name="aia-regression-table1",
     shows="How well a model or gradients reveal the sensitive column of a client's records, passively and actively.",
     paper=paper(place="Table 1", numbers=TABLE1_NUMBERS),
@@ -375,7 +359,7 @@ TABLE1 = Reproduction(
     columns=columns(TABLE1_LABELS),
     differences=(
         *order(TABLE1_LABELS),
-        *compare(
+        *base.compare(
             ("model", "grad-oracle"),
             ("active-10", "model"),
             ("active-50", "active-10"),
@@ -413,7 +397,7 @@ ROUNDS_COLUMNS = {
 }
 
 
-def plan_rounds(request: Request, row: str) -> dict[str, Any]:
+def plan_rounds(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one data set of Table 1."""
     data = medical() if row == "medical" else income(request)
     common = {"name": "attribute-from-model", "targets": attacked(data, request)}
@@ -433,7 +417,7 @@ def plan_rounds(request: Request, row: str) -> dict[str, Any]:
     }
 
 
-ROUNDS = Reproduction(
+ROUNDS = base.Reproduction(
     name="aia-regression-rounds",
     shows="How much attribute inference gains from active rounds, counting every round that tuning spends.",
     paper=paper(
@@ -443,11 +427,11 @@ ROUNDS = Reproduction(
     ),
     rows=("medical", "income"),
     small_rows=("medical",),
-    columns=columns_of(ROUNDS_COLUMNS, ("accuracy",)),
+    columns=base.columns_of(ROUNDS_COLUMNS, ("accuracy",)),
     differences=(
-        *compare(("active-50", "oracle")),
-        *compare(("active-50", "passive"), expected="above"),
-        *compare(
+        *base.compare(("active-50", "oracle")),
+        *base.compare(("active-50", "passive"), expected="above"),
+        *base.compare(
             ("active-50", "send-back-50"),
             ("active-50", "constant-50"),
             ("search-line", "active-50"),
@@ -465,13 +449,13 @@ ROUNDS = Reproduction(
 WIDTH_LABELS = ("model", "active-10", "active-50", "active-50-tuned-oracle", "oracle")
 
 
-def plan_width(request: Request, *, occupations: int) -> dict[str, Any]:
+def plan_width(request: base.Request, *, occupations: int) -> dict[str, Any]:
     """Return Connecticut, which has no occupations, with this number of them drawn at random."""
     data = {**income(request), "state": "CT", "drawn_occupations": occupations}
     return plan_of(data, request, WIDTH_LABELS, rate=RATES["income"])
 
 
-WIDTH = Reproduction(
+WIDTH = base.Reproduction(
     name="aia-regression-width",
     shows="Whether an active attack overfits a client in few rounds only because its table has many columns.",
     paper=figure(
@@ -483,11 +467,11 @@ WIDTH = Reproduction(
     small_rows=("0", "500"),
     columns=columns(WIDTH_LABELS),
     differences=(
-        *compare(("active-50", "model"), ("active-50", "active-10"), expected="above"),
-        *compare(("active-50", "oracle"), ("active-50-tuned-oracle", "active-50")),
-        *compare_rows(("active-50", "model"), ("500", "0")),
+        *base.compare(("active-50", "model"), ("active-50", "active-10"), expected="above"),
+        *base.compare(("active-50", "oracle"), ("active-50-tuned-oracle", "active-50")),
+        *base.compare_rows(("active-50", "model"), ("500", "0")),
     ),
-    plan=sweep(plan_width, "occupations"),
+    plan=base.sweep(plan_width, "occupations"),
     why=f"{WHY}; occupations drawn at random stand in for real ones, which also depend on income and sex",
 )
 
@@ -495,7 +479,7 @@ WIDTH = Reproduction(
 # Figure 3: heterogeneity, batch size and local epochs
 
 ONE_RATE = "one learning rate for all rows, where the paper tunes it for each (its appendix is not in our text)"
-HETEROGENEITY = Reproduction(
+HETEROGENEITY = base.Reproduction(
     name="aia-regression-heterogeneity",
     shows="How much better attribute inference works where clients differ in how income is correlated with sex.",
     paper=figure(
@@ -506,11 +490,11 @@ HETEROGENEITY = Reproduction(
     rows=("0.0", "0.1", "0.2", "0.3", "0.4", "0.5"),  # 0.0 is the same mixture everywhere
     small_rows=("0.0", "0.4"),
     columns=columns(FIGURE_LABELS),
-    differences=(*order(FIGURE_LABELS), *compare_rows(FIGURE_LABELS, ("0.4", "0.0"), expected="above")),
-    plan=sweep(income_plan, "heterogeneity", float),
+    differences=(*order(FIGURE_LABELS), *base.compare_rows(FIGURE_LABELS, ("0.4", "0.0"), expected="above")),
+    plan=base.sweep(income_plan, "heterogeneity", float),
     why=f"{WHY}; {STAND_IN}",
 )
-BATCH_SIZE = Reproduction(
+BATCH_SIZE = base.Reproduction(
     name="aia-regression-batch-size",
     shows="How attribute inference depends on the batch size of the clients.",
     paper=figure(
@@ -519,11 +503,11 @@ BATCH_SIZE = Reproduction(
     rows=("32", "64", "128", "256", "512", "1024"),
     small_rows=("32", "256"),
     columns=columns(FIGURE_LABELS),
-    differences=(*order(FIGURE_LABELS), *compare_rows(("model", "active-50"), ("32", "256"), expected="above")),
-    plan=sweep(income_plan, "batch_size"),
+    differences=(*order(FIGURE_LABELS), *base.compare_rows(("model", "active-50"), ("32", "256"), expected="above")),
+    plan=base.sweep(income_plan, "batch_size"),
     why=f"{WHY}; {ONE_RATE}; {STAND_IN}",
 )
-EPOCHS = Reproduction(
+EPOCHS = base.Reproduction(
     name="aia-regression-epochs",
     shows="How attribute inference depends on the local epochs of the clients.",
     paper=figure(
@@ -536,11 +520,11 @@ EPOCHS = Reproduction(
     columns=columns(FIGURE_LABELS),
     differences=(
         *order(FIGURE_LABELS),
-        *compare_rows("grad", ("1", "5"), expected="above"),
-        *compare_rows("model", ("1", "5")),
-        *compare_rows("active-50", ("1", "5"), expected="above"),
+        *base.compare_rows("grad", ("1", "5"), expected="above"),
+        *base.compare_rows("model", ("1", "5")),
+        *base.compare_rows("active-50", ("1", "5"), expected="above"),
     ),
-    plan=sweep(income_plan, "epochs"),
+    plan=base.sweep(income_plan, "epochs"),
     why=f"{WHY}; {ONE_RATE}; {STAND_IN}",
 )
 
@@ -548,7 +532,7 @@ EPOCHS = Reproduction(
 # Figure 4: clients with fewer and with more records
 
 CLIENT_SIZE_LABELS = ("active-50-grad", "active-50", "oracle")
-CLIENT_SIZE = Reproduction(
+CLIENT_SIZE = base.Reproduction(
     name="aia-regression-client-size",
     shows="Whether clients with fewer records are more exposed.",
     paper=figure(
@@ -558,8 +542,8 @@ CLIENT_SIZE = Reproduction(
     rows=("100", "200", "400", "800", "1600"),
     small_rows=("100", "400"),
     columns=columns(CLIENT_SIZE_LABELS),
-    differences=compare_rows(CLIENT_SIZE_LABELS, ("100", "400"), expected="above"),
-    plan=sweep(partial(income_plan, labels=CLIENT_SIZE_LABELS), "limit"),
+    differences=base.compare_rows(CLIENT_SIZE_LABELS, ("100", "400"), expected="above"),
+    plan=base.sweep(partial(income_plan, labels=CLIENT_SIZE_LABELS), "limit"),
     why="clients of one state, cut to one size per row, stand in for states of different sizes",
 )
 
@@ -567,14 +551,14 @@ CLIENT_SIZE = Reproduction(
 # Section 6: on a classification task the order of model and gradient attacks is inverted
 
 
-def plan_classification(request: Request, row: str) -> dict[str, Any]:
+def plan_classification(request: base.Request, row: str) -> dict[str, Any]:
     """Return Nebraska with incomes above 50,000 or not, and a network with one hidden layer or none."""
     data = {**income(request), "state": "NE"}
     network = {"name": "linear"} if row == "linear" else None
     return plan_of(data, request, FIGURE_LABELS, rate=CLASSIFICATION_RATE, network=network)
 
 
-CLASSIFICATION = Reproduction(
+CLASSIFICATION = base.Reproduction(
     name="aia-classification",
     shows="Whether a model reveals more of the sensitive column than gradients do when the target is a class.",
     paper=figure(
@@ -584,8 +568,8 @@ CLASSIFICATION = Reproduction(
     rows=("mlp", "linear"),
     columns=columns(FIGURE_LABELS),
     differences=(
-        *compare(("grad", "model"), ("grad-closed", "model"), ("active-50-grad", "active-50"), expected="above"),
-        *compare(("oracle", "model")),
+        *base.compare(("grad", "model"), ("grad-closed", "model"), ("active-50-grad", "active-50"), expected="above"),
+        *base.compare(("oracle", "model")),
     ),
     plan=plan_classification,
     why="Nebraska stands in for Louisiana; the learning rate is ours, since the text gives none",
@@ -603,7 +587,7 @@ LINEAR_COLUMNS = {
 }
 
 
-def plan_linear(request: Request, row: str) -> dict[str, Any]:
+def plan_linear(request: base.Request, row: str) -> dict[str, Any]:
     """Return 300 rounds on a standardised target."""
     data = medical() if row == "medical" else {**income(request), "partition": "iid"}
     data.pop("heterogeneity", None)
@@ -622,15 +606,15 @@ def plan_linear(request: Request, row: str) -> dict[str, Any]:
     }
 
 
-LINEAR = Reproduction(
+LINEAR = base.Reproduction(
     name="aia-regression-linear",
     shows="Whether the messages of a federated linear regression reveal the client's optimum and its attributes.",
     paper=paper(place="Appendix C.1, Table 2"),
     rows=("medical", "income"),
-    columns=columns_of(LINEAR_COLUMNS, ("accuracy",)),
+    columns=base.columns_of(LINEAR_COLUMNS, ("accuracy",)),
     differences=(
-        *compare(("linear", "model"), expected="above"),
-        *compare(("linear", "oracle"), ("linear-forward", "linear"), ("active-50", "oracle")),
+        *base.compare(("linear", "model"), expected="above"),
+        *base.compare(("linear", "oracle"), ("linear-forward", "linear"), ("active-50", "oracle")),
     ),
     plan=plan_linear,
     why="columns and target are standardised without logarithms, and income keeps all its columns; all clients take "
@@ -641,17 +625,17 @@ LINEAR = Reproduction(
 # Appendix C.2: the round in which an active attack starts
 
 START_ROUND_LABELS = ("model", "active-50", "oracle")
-START_ROUND = Reproduction(
+START_ROUND = base.Reproduction(
     name="aia-regression-start-round",
     shows="Whether an active attack can start early.",
     paper=figure(place="Appendix C.2", trend="the text states only that it was examined"),
     rows=("10", "50", str(TRAINING_ROUNDS)),  # the attack starts after these rounds and reads no later one
     columns=columns(START_ROUND_LABELS),
     differences=(
-        *compare_rows("active-50", ("10", str(TRAINING_ROUNDS))),
-        *compare(("active-50", "model"), expected="above"),
+        *base.compare_rows("active-50", ("10", str(TRAINING_ROUNDS))),
+        *base.compare(("active-50", "model"), expected="above"),
     ),
-    plan=sweep(partial(income_plan, labels=START_ROUND_LABELS), "rounds", lambda value: list(range(int(value)))),
+    plan=base.sweep(partial(income_plan, labels=START_ROUND_LABELS), "rounds", lambda value: list(range(int(value)))),
     why=f"{WHY}; {STAND_IN}",
 )
 
@@ -664,7 +648,7 @@ ACTIVE_ROUNDS = 50
 BUDGETS = {"medical": {"delta": 1e-6, "clip": 5e5}, "income-l": {"delta": 1e-5, "clip": 3e6}}
 
 
-def plan_dp(request: Request, row: str) -> dict[str, Any]:
+def plan_dp(request: base.Request, row: str) -> dict[str, Any]:
     """Return one data set without a defence and with epsilon 1 over all rounds, those of an active server included."""
     data, rate = (medical(), RATES["medical"]) if row == "medical" else (income(request), RATES["income"])
     rounds = TRAINING_ROUNDS + ACTIVE_ROUNDS
@@ -674,19 +658,19 @@ def plan_dp(request: Request, row: str) -> dict[str, Any]:
 
 def private(label: str) -> str:
     """Return the title of the column under DP-SGD."""
-    return defended_title(label, "dp-sgd")
+    return base.defended_title(label, "dp-sgd")
 
 
-DP = Reproduction(
+DP = base.Reproduction(
     name="aia-regression-dp",
     shows="Whether a model or gradients still reveal the sensitive column when clients train with DP-SGD at epsilon 1.",
     paper=paper(place="Appendix C, Table 3"),
     rows=tuple(BUDGETS),
-    columns=defended_columns({label: CALLED[label] for label in DP_LABELS}, ("accuracy",), ("dp-sgd",)),
+    columns=base.defended_columns({label: CALLED[label] for label in DP_LABELS}, ("accuracy",), ("dp-sgd",)),
     differences=(
         *order(DP_LABELS),
-        *compare(*((label, private(label)) for label in DP_LABELS if label != "oracle"), expected="above"),
-        *compare((private("active-50"), private("model")), (private("active-50"), private("active-50-grad"))),
+        *base.compare(*((label, private(label)) for label in DP_LABELS if label != "oracle"), expected="above"),
+        *base.compare((private("active-50"), private("model")), (private("active-50"), private("active-50-grad"))),
     ),
     plan=plan_dp,
     why=f"{WHY}; {STAND_IN}; batches are drawn at random, and the noise is set for {TRAINING_ROUNDS + ACTIVE_ROUNDS} "

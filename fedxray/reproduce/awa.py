@@ -15,24 +15,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fedxray.reproduce.base import (
-    NO_TABLE,
-    Follows,
-    Measured,
-    Number,
-    Paper,
-    Reproduction,
-    Request,
-    Unit,
-    chosen_point,
-    columns_of,
-    compare,
-    compare_rows,
-    published,
-)
+from fedxray.reproduce import base
 
 paper = partial(
-    Paper,
+    base.Paper,
     title="Song, Wang, Zuazua: Approximate and Weighted Data Reconstruction Attack in Federated Learning",
     clients=1,  # the paper seems to attack one group
 )
@@ -67,7 +53,7 @@ NETWORK = (
 WHY = f"{NETWORK}; 250 steps unless a row states another number (the paper: 1,000)"
 
 
-def plan_of(request: Request, case: str, attacks: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+def plan_of(request: base.Request, case: str, attacks: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     """Return the plan of a case, or of one with another data, model or federation part."""
     parts = {"data": data(), "model": network(), "federation": federation(case)}
     return {"seeds": request.pick_seeds(), **(parts | changes), "attack": attacks}
@@ -90,7 +76,7 @@ def federation(case: str, **changes: Any) -> dict[str, Any]:
     return recipe | changes
 
 
-def attack(request: Request, label: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+def attack(request: base.Request, label: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return one attack with known labels, under a label of its own."""
     return {
         **settings,
@@ -104,7 +90,7 @@ def attack(request: Request, label: str, settings: dict[str, Any], **more: Any) 
     }
 
 
-def attacked(request: Request) -> int:
+def attacked(request: base.Request) -> int:
     """Return the number of groups that are attacked."""
     return request.pick_clients(small=1, paper=GROUPS, most=GROUPS)
 
@@ -120,13 +106,13 @@ def attacked(request: Request) -> int:
 LONG = "case1-1000"
 
 
-def image_scores(cell: str) -> Mapping[str, Number]:
+def image_scores(cell: str) -> Mapping[str, base.Number]:
     """Read a printed cell `PSNR/SSIM/MSE`; the paper compares in order, which is our `_by_index`."""
     numbers = [float(number) for number in cell.split("/")]
     return dict(zip((*METRICS, *IN_ORDER), numbers * 2, strict=True))
 
 
-TABLE4_NUMBERS = published(
+TABLE4_NUMBERS = base.published(
     """
 case1  14.06/0.534/0.042  15.89/0.689/0.028  22.40/0.935/0.006
 case2  16.43/0.739/0.024  16.07/0.631/0.035  20.40/0.901/0.009
@@ -138,23 +124,23 @@ case4  -                  16.41/0.734/0.025  19.68/0.882/0.011
 )
 
 
-def plan_table4(request: Request, row: str) -> dict[str, Any]:
+def plan_table4(request: base.Request, row: str) -> dict[str, Any]:
     """Return one case with all attacks."""
     steps = {"steps": THEIR_STEPS} if row == LONG else {}
     attacks = [attack(request, label, settings, **steps) for label, settings in ATTACKS.items()]
     return plan_of(request, row.partition("-")[0], attacks)
 
 
-TABLE4 = Reproduction(
+TABLE4 = base.Reproduction(
     name="awa-table4",
     shows="How well three attacks reconstruct four images from one update, after one or several epochs and batches.",
     paper=paper(place="Table 4", numbers={**TABLE4_NUMBERS, LONG: TABLE4_NUMBERS["case1"]}),
     rows=(*CASES, LONG),
     small_rows=("case1",),
-    columns=columns_of({name: CALLED.get(name, "") for name in ATTACKS}, (*METRICS, *IN_ORDER)),
+    columns=base.columns_of({name: CALLED.get(name, "") for name in ATTACKS}, (*METRICS, *IN_ORDER)),
     differences=(
-        *compare(("awa-sent", "dlg"), ("awa-sent", "agic"), metrics=COMPARED, expected="above"),
-        *compare(
+        *base.compare(("awa-sent", "dlg"), ("awa-sent", "agic"), metrics=COMPARED, expected="above"),
+        *base.compare(
             ("awa", "awa-sent"),
             ("awa", "dlg"),
             ("awa", "agic"),
@@ -183,7 +169,7 @@ SHORT = "case1-250"  # only the first few
 LAST_SSIM = {"case1": 0.9658, "case2": 0.9613, "case3": 0.9595, "case4": 0.9135}  # Figure 3
 
 
-def plan_iterations(request: Request, row: str) -> dict[str, Any]:
+def plan_iterations(request: base.Request, row: str) -> dict[str, Any]:
     """Return one case, attacked by one descent."""
     settings = {"name": "awa", "kept_every": KEPT_EVERY}
     read = FEW_STEPS if row == SHORT else READ_STEPS
@@ -191,7 +177,7 @@ def plan_iterations(request: Request, row: str) -> dict[str, Any]:
     return plan_of(request, row.partition("-")[0], attacks)
 
 
-ITERATIONS = Reproduction(
+ITERATIONS = base.Reproduction(
     name="awa-iterations",
     shows="How good the images of AWA are after 50 to 3,000 steps.",
     paper=paper(
@@ -201,16 +187,16 @@ ITERATIONS = Reproduction(
     ),
     rows=(*CASES, SHORT),
     small_rows=(SHORT,),
-    columns=columns_of({f"awa-{steps}": f"{steps:,} steps" for steps in READ_STEPS}, METRICS),
+    columns=base.columns_of({f"awa-{steps}": f"{steps:,} steps" for steps in READ_STEPS}, METRICS),
     differences=(
-        *compare(
+        *base.compare(
             ("awa-250", "awa-100"),
             ("awa-1000", "awa-250"),
             ("awa-3000", "awa-1000"),
             metrics=COMPARED,
             expected="above",
         ),
-        *compare_rows("awa-1000", *(("case1", case) for case in tuple(CASES)[1:]), metrics=COMPARED),
+        *base.compare_rows("awa-1000", *(("case1", case) for case in tuple(CASES)[1:]), metrics=COMPARED),
     ),
     plan=plan_iterations,
     why=WHY,
@@ -241,7 +227,7 @@ SEARCH_COLUMNS = {
 }
 
 
-def plan_search(request: Request, row: str) -> dict[str, Any]:
+def plan_search(request: base.Request, row: str) -> dict[str, Any]:
     """Return a study on the fifth group, or its weights on the others; few trials at the small scale."""
     case, _, study = row.partition("-")
     trials, starts, steps = (6, 3, 40) if request.is_small else (TRIALS, STARTS, TRIAL_STEPS)
@@ -260,12 +246,12 @@ def with_found_weights(plan: dict[str, Any], study: Mapping[str, Any]) -> dict[s
     """Return the plan of the four groups with the weights that the study found."""
     if not any(settings["label"] == SEARCHED for settings in plan["attack"]):
         return plan
-    weights = chosen_point(study, SEARCHED)
+    weights = base.chosen_point(study, SEARCHED)
     attacks = [{**settings, **weights} if settings["label"] == SEARCHED else settings for settings in plan["attack"]]
     return {**plan, "attack": attacks}
 
 
-SEARCH = Reproduction(
+SEARCH = base.Reproduction(
     name="awa-search",
     shows="How much weights help that were searched on other images, and what DLG reaches with the compute of the "
     "search.",
@@ -275,9 +261,9 @@ SEARCH = Reproduction(
     ),
     rows=SEARCH_ROWS,
     small_rows=SEARCH_ROWS[:2],
-    follows={case: Follows(row=f"{case}-study", fill=with_found_weights) for case in SEARCH_CASES},
-    columns=columns_of(SEARCH_COLUMNS, METRICS),
-    differences=compare(
+    follows={case: base.Follows(row=f"{case}-study", fill=with_found_weights) for case in SEARCH_CASES},
+    columns=base.columns_of(SEARCH_COLUMNS, METRICS),
+    differences=base.compare(
         (SEARCHED, "awa"),
         (SEARCHED, "awa-untuned"),
         (SEARCHED, "dlg-rate"),
@@ -339,7 +325,7 @@ STAGES_ATTACKS = {name: ATTACKS[name] for name in ("awa", "dlg-rate", "agic")} |
 }
 
 
-def plan_stages(request: Request, row: str) -> dict[str, Any]:
+def plan_stages(request: base.Request, row: str) -> dict[str, Any]:
     """Return a plan that records and attacks the rounds after a stage of training."""
     before = int(row.removeprefix("after-"))
     attacks = []
@@ -349,7 +335,7 @@ def plan_stages(request: Request, row: str) -> dict[str, Any]:
     return plan_of(request, "case1", attacks, **training_parts(before, TOGETHER))
 
 
-STAGES = Reproduction(
+STAGES = base.Reproduction(
     name="awa-stages",
     shows="How well the attacks work after the network has been trained for 4 and 16 rounds.",
     paper=paper(
@@ -358,14 +344,14 @@ STAGES = Reproduction(
     ),
     rows=STAGES_ROWS,
     small_rows=STAGES_ROWS[:2],
-    columns=columns_of(
+    columns=base.columns_of(
         {name: CALLED.get(name, "") for name in ("awa", "dlg-rate", "agic")}
         | {"agic-rounds": f"AGIC, {TOGETHER} rounds at once"},
         METRICS,
     ),
     differences=(
-        *compare(("awa", "dlg-rate"), ("awa", "agic"), ("agic-rounds", "agic"), metrics=COMPARED),
-        *compare_rows("awa", *((STAGES_ROWS[0], row) for row in STAGES_ROWS[1:]), metrics=COMPARED),
+        *base.compare(("awa", "dlg-rate"), ("awa", "agic"), ("agic-rounds", "agic"), metrics=COMPARED),
+        *base.compare_rows("awa", *((STAGES_ROWS[0], row) for row in STAGES_ROWS[1:]), metrics=COMPARED),
     ),
     plan=plan_stages,
     why=f"the paper prints no numbers; a client with {MANY:,} images trains the network beside the groups, at a "
@@ -394,20 +380,20 @@ GAIN_COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def plan_gain(request: Request, row: str) -> dict[str, Any]:
+def plan_gain(request: base.Request, row: str) -> dict[str, Any]:
     """Return one case with all variants."""
     attacks = [attack(request, label, settings) for label, (_, settings) in GAIN_COLUMNS.items()]
     return plan_of(request, row, attacks)
 
 
-GAIN = Reproduction(
+GAIN = base.Reproduction(
     name="awa-gain",
     shows="Which component gives AWA its gain over DLG: the scale of the loss, ramps over layers, or enhancement.",
-    paper=paper(place=NO_TABLE, trend="weights and enhancement give the gain"),
+    paper=paper(place=base.NO_TABLE, trend="weights and enhancement give the gain"),
     rows=("case1", "case4"),
     small_rows=("case1",),
-    columns=columns_of({label: words for label, (words, _) in GAIN_COLUMNS.items()}, METRICS),
-    differences=compare(
+    columns=base.columns_of({label: words for label, (words, _) in GAIN_COLUMNS.items()}, METRICS),
+    differences=base.compare(
         ("dlg-rate", "dlg-sent"),
         ("no-weights", "dlg-rate"),
         ("plain-ramp", "no-weights"),
@@ -465,7 +451,7 @@ SETTINGS_ATTACKS = ("awa", "dlg-rate")
 SETTINGS_NUMBERS = {metric: TABLE4_NUMBERS["case1"]["awa-sent"][metric] for metric in METRICS}
 
 
-def plan_settings(request: Request, row: str) -> dict[str, Any]:
+def plan_settings(request: base.Request, row: str) -> dict[str, Any]:
     """Return case 1 with one choice changed."""
     attacks = []
     for label in SETTINGS_ATTACKS:
@@ -477,16 +463,16 @@ def plan_settings(request: Request, row: str) -> dict[str, Any]:
     return plan_of(request, "case1", attacks, **parts, model=network(**SETTINGS_MODELS[row]))
 
 
-SETTINGS = Reproduction(
+SETTINGS = base.Reproduction(
     name="awa-settings",
     shows="Which of the choices that the paper leaves open give its numbers.",
     paper=paper(place="Table 4, case 1", numbers={row: {"awa": SETTINGS_NUMBERS} for row in SETTINGS_ROWS}, once=True),
     rows=SETTINGS_ROWS,
     small_rows=(BASE, "batch", "width-16"),
-    columns=columns_of({name: CALLED.get(name, "") for name in SETTINGS_ATTACKS}, METRICS),
+    columns=base.columns_of({name: CALLED.get(name, "") for name in SETTINGS_ATTACKS}, METRICS),
     differences=(
-        *compare(("awa", "dlg-rate"), metrics=COMPARED),
-        *compare_rows(
+        *base.compare(("awa", "dlg-rate"), metrics=COMPARED),
+        *base.compare_rows(
             "awa",
             *((BASE, row) for row in SETTINGS_ROWS if row not in (BASE, TRAINED)),  # its groups differ
             metrics=METRICS[:1],
@@ -511,27 +497,29 @@ LANDSCAPE_ROWS = tuple(
 METRIC = "relative_distance"
 
 
-def measure_landscape(request: Request, row: str) -> list[Measured]:
+def measure_landscape(request: base.Request, row: str) -> list[base.Measured]:
     """Measure every group's true images with noise of every size, in the network of the row."""
     from fedxray.reproduce.awa_noise import distances, prepared
 
-    units: dict[float, list[Unit]] = {noise: [] for noise in NOISES}
+    units: dict[float, list[base.Unit]] = {noise: [] for noise in NOISES}
     plan = plan_settings(request, row)
     for seed in request.pick_seeds():
         federation = prepared(plan, seed)
         for client in range(attacked(request)):
             for noise, value in distances(federation, client, seed, NOISES).items():
-                units[noise].append(Unit(seed=seed, client=client, value=value))
-    return [Measured(column=f"noise-{noise:g}", metric=METRIC, units=tuple(values)) for noise, values in units.items()]
+                units[noise].append(base.Unit(seed=seed, client=client, value=value))
+    return [
+        base.Measured(column=f"noise-{noise:g}", metric=METRIC, units=tuple(values)) for noise, values in units.items()
+    ]
 
 
-LANDSCAPE = Reproduction(
+LANDSCAPE = base.Reproduction(
     name="awa-landscape",
     shows="How soon an update stops resembling the true one when the true images get a little noise.",
-    paper=paper(place=NO_TABLE),
+    paper=paper(place=base.NO_TABLE),
     rows=LANDSCAPE_ROWS,
-    columns=columns_of({f"noise-{noise:g}": "" for noise in NOISES}, (METRIC,)),
-    differences=compare_rows(f"noise-{NOISES[-1]:g}", *((row, BASE) for row in LANDSCAPE_ROWS[1:])),
+    columns=base.columns_of({f"noise-{noise:g}": "" for noise in NOISES}, (METRIC,)),
+    differences=base.compare_rows(f"noise-{NOISES[-1]:g}", *((row, BASE) for row in LANDSCAPE_ROWS[1:])),
     measure=measure_landscape,
     why=f"this begins at the true images, which no attack can; {NETWORK}",
 )

@@ -14,23 +14,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fedxray.reproduce.base import (
-    NO_TABLE,
-    Number,
-    Paper,
-    Reproduction,
-    Request,
-    columns_of,
-    compare,
-    compare_rows,
-    defended_columns,
-    defended_title,
-    published,
-)
+from fedxray.reproduce import base
 
 THEIR_CLIENTS = 100
 paper = partial(
-    Paper,
+    base.Paper,
     title="Dimitrov, Balunović, Konstantinov, Vechev: Data Leakage in Federated Averaging (TMLR 2022)",
     clients=THEIR_CLIENTS,
 )
@@ -44,7 +32,7 @@ ATTACKS = {
     "fedsgd-epoch": "FedSGD-Epoch",
     "fedsgd-inversion": "FedSGD",
 }
-COLUMNS = columns_of(ATTACKS, METRICS)
+COLUMNS = base.columns_of(ATTACKS, METRICS)
 RECIPES = ("1x5", "5x5", "10x10", "10x5", "10x1")  # local epochs x batch size
 ROWS = tuple(f"{data}-{recipe}" for data in ("femnist", "cifar100") for recipe in RECIPES)
 STAND_IN = (
@@ -53,7 +41,7 @@ STAND_IN = (
     "random initialisation because the matching term scales with the update norm (squared norm 410 to 860 in seven "
     "initialisations); every client shuffles independently, the authors' clients all in the same order"
 )
-THEIR_ORDER = compare(
+THEIR_ORDER = base.compare(
     ("dlf", "dlf-no-prior"),
     ("dlf", "fedsgd-inversion"),
     ("dlf-no-prior", "fedsgd-inversion"),
@@ -63,13 +51,13 @@ THEIR_ORDER = compare(
 )
 
 
-def rec_and_psnr(cell: str) -> Mapping[str, Number]:
+def rec_and_psnr(cell: str) -> Mapping[str, base.Number]:
     """Read a printed cell `rec/psnr`, rec in percent."""
     rec, psnr = map(float, cell.split("/"))
     return {"rec": rec / 100, "psnr": psnr}
 
 
-def federation_of(row: str, request: Request, *, rounds: int = 1, **changes: Any) -> dict[str, Any]:
+def federation_of(row: str, request: base.Request, *, rounds: int = 1, **changes: Any) -> dict[str, Any]:
     """Return a row's plan without its attacks; the row is called data-EPOCHSxBATCH, with or without a suffix."""
     data, epochs, batch = _parts(row)
     federation = {
@@ -88,7 +76,7 @@ def federation_of(row: str, request: Request, *, rounds: int = 1, **changes: Any
 
 
 def attack(
-    name: str, row: str, request: Request, *, grants: tuple[str, ...] = KNOWN_COUNTS, **settings: Any
+    name: str, row: str, request: base.Request, *, grants: tuple[str, ...] = KNOWN_COUNTS, **settings: Any
 ) -> dict[str, Any]:
     """Return one attack of a row with the authors' preset for its data set; few steps at the small scale."""
     data, epochs, batch = _parts(row)
@@ -104,7 +92,7 @@ def attack(
     }
 
 
-def attacked(data: str, request: Request) -> int:
+def attacked(data: str, request: base.Request) -> int:
     """Return the number of clients that are attacked."""
     most = int((cifar100() if data == "cifar100" else handwriting())["clients"])
     return request.pick_clients(small=2, paper=THEIR_CLIENTS, most=most)
@@ -139,7 +127,7 @@ def _parts(row: str) -> tuple[str, int, int]:
 
 # Table 1: five attacks on FedAvg updates with known label counts
 
-TABLE1_NUMBERS = published(
+TABLE1_NUMBERS = base.published(
     """
 femnist-1x5    42.3/19.7 42.3/19.7 42.3/19.7 37.7/19.5 37.7/19.5
 femnist-5x5    63.1/21.2 56.2/20.7 59.0/20.6 56.1/20.4 13.7/17.4
@@ -157,12 +145,12 @@ cifar100-10x1  12.2/15.4 11.0/15.2  0.4/12.5  0.0/8.9   1.3/12.8
 )
 
 
-def plan_table1(request: Request, row: str) -> dict[str, Any]:
+def plan_table1(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one combination of data set, local epochs and batch size."""
     return {**federation_of(row, request), "attack": [attack(name, row, request) for name in ATTACKS]}
 
 
-TABLE1 = Reproduction(
+TABLE1 = base.Reproduction(
     name="dlf-table1",
     shows="How many images of a client each attack reconstructs from one FedAvg update when label counts are known.",
     paper=paper(place="Table 1", numbers=TABLE1_NUMBERS),
@@ -171,7 +159,7 @@ TABLE1 = Reproduction(
     columns=COLUMNS,
     differences=(
         *THEIR_ORDER,
-        *compare_rows(
+        *base.compare_rows(
             "fedsgd-inversion",
             *((f"{data}-1x5", f"{data}-{r}") for data in ("femnist", "cifar100") for r in ("5x5", "10x10", "10x5")),
             expected="above",
@@ -201,13 +189,13 @@ TABLE2_ATTACKS = {
 TABLE2_ROWS = tuple(f"{data}-{recipe}" for data in ("mnist", "femnist", "cifar100") for recipe in RECIPES)
 
 
-def label_error(cell: str) -> Mapping[str, Number]:
+def label_error(cell: str) -> Mapping[str, base.Number]:
     """Read a printed cell `mean/spread`."""
     mean, spread = map(float, cell.split("/"))
     return {"label_error": (mean, spread)}
 
 
-TABLE2_NUMBERS = published(
+TABLE2_NUMBERS = base.published(
     """
 femnist-1x5     3.4/2.01  3.2/1.84  3.6/2.07
 femnist-5x5     3.4/2.10  7.8/6.77  3.2/1.92
@@ -237,7 +225,7 @@ def table2_data(name: str) -> dict[str, Any]:
     return {"name": "femnist-like", "clients": 55, "partition": "as-given", "public": 0.05, **common}
 
 
-def plan_table2(request: Request, row: str) -> dict[str, Any]:
+def plan_table2(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one recipe on one data set, the first of its clients attacked."""
     name, _, recipe = row.partition("-")
     epochs, batch = map(int, recipe.split("x"))
@@ -260,15 +248,15 @@ def plan_table2(request: Request, row: str) -> dict[str, Any]:
     }
 
 
-TABLE2 = Reproduction(
+TABLE2 = base.Reproduction(
     name="dlf-table2",
     shows="How many of a client's labels are inferred wrongly from one FedAvg update.",
     paper=paper(place="Table 2", numbers=TABLE2_NUMBERS),
     rows=TABLE2_ROWS,
-    columns=columns_of(TABLE2_ATTACKS, ("label_error",)),
+    columns=base.columns_of(TABLE2_ATTACKS, ("label_error",)),
     differences=(
-        *compare(("labels-dlf", "labels-geng-start"), ("labels-dlf", "labels-geng-end"), expected="below"),
-        *compare(("labels-dlf", "labels-dlf-bias"), ("labels-dlf", "labels-ilrg"), ("labels-dlf", "labels-idlg")),
+        *base.compare(("labels-dlf", "labels-geng-start"), ("labels-dlf", "labels-geng-end"), expected="below"),
+        *base.compare(("labels-dlf", "labels-dlf-bias"), ("labels-dlf", "labels-ilrg"), ("labels-dlf", "labels-idlg")),
     ),
     plan=plan_table2,
     why=f"{STAND_IN}; the rows of digits by writer have no counterpart in the paper; its {THEIR_CLIENTS} clients are "
@@ -281,7 +269,7 @@ TABLE2 = Reproduction(
 
 # Table 3: the attacks of Table 1 end to end, with estimated label counts
 
-TABLE3_NUMBERS = published(
+TABLE3_NUMBERS = base.published(
     """
 femnist-1x5    37.2/19.3 37.2/19.3 37.2/19.3 35.7/19.2 35.7/19.2
 femnist-5x5    51.9/20.3 47.5/20.1 40.8/19.5 47.0/19.8 12.5/17.3
@@ -300,13 +288,13 @@ cifar100-10x1   6.7/14.7  5.7/14.6  0.4/11.9  0.1/9.0   1.4/12.7
 ESTIMATED: dict[str, Any] = {"grants": ("recipe", "examples"), "labels": {"name": "labels-dlf"}}
 
 
-def plan_table3(request: Request, row: str) -> dict[str, Any]:
+def plan_table3(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of a row; every attack starts from the label counts that labels-dlf estimates."""
     attacks = [attack(name, row, request, **ESTIMATED) for name in ATTACKS]
     return {**federation_of(row, request), "attack": attacks}
 
 
-TABLE3 = Reproduction(
+TABLE3 = base.Reproduction(
     name="dlf-table3",
     shows="How many images each attack reconstructs when it has to estimate the label counts first.",
     paper=paper(place="Table 3", numbers=TABLE3_NUMBERS),
@@ -325,14 +313,14 @@ AVERAGING_COLUMNS = {"matched": "matched and averaged", "plain": "averaged as th
 AVERAGING_ROWS = tuple(f"{data}-10x5{suffix}" for data in ("femnist", "cifar100") for suffix in ("", "-end-to-end"))
 
 
-def plan_averaging(request: Request, row: str) -> dict[str, Any]:
+def plan_averaging(request: base.Request, row: str) -> dict[str, Any]:
     """Return one attack with its epochs combined in three ways, label counts known or estimated."""
     labels = ESTIMATED if row.endswith("-end-to-end") else {}
     attacks = [attack("dlf", row, request, label=name, average=name, **labels) for name in AVERAGING_COLUMNS]
     return {**federation_of(row, request), "attack": attacks}
 
 
-AVERAGING = Reproduction(
+AVERAGING = base.Reproduction(
     name="dlf-averaging",
     shows="That images of single epochs improve when they are matched and averaged.",
     paper=paper(
@@ -341,8 +329,8 @@ AVERAGING = Reproduction(
     ),
     rows=AVERAGING_ROWS,
     small_rows=AVERAGING_ROWS[:1],
-    columns=columns_of(AVERAGING_COLUMNS, METRICS),
-    differences=(*compare(("matched", "none"), expected="above"), *compare(("matched", "plain"))),
+    columns=base.columns_of(AVERAGING_COLUMNS, METRICS),
+    differences=(*base.compare(("matched", "none"), expected="above"), *base.compare(("matched", "plain"))),
     plan=plan_averaging,
     why=STAND_IN,
 )
@@ -360,7 +348,7 @@ PRIORS = {
     "l2-max": "max, l2",
     "l2-max-conv": "conv + max, l2",
 }
-TABLE4_NUMBERS = published(
+TABLE4_NUMBERS = base.published(
     """
 femnist-10x5  61.6/21.2 61.5/21.2 36.8/19.2 56.0/20.7 65.5/21.5 64.4/21.4 39.6/19.4 63.6/21.2
 cifar100-10x5 55.1/19.5 56.0/19.6 56.9/19.6 58.0/19.8 56.0/19.5 56.3/19.6 56.0/19.6 58.8/19.8
@@ -370,22 +358,22 @@ cifar100-10x5 55.1/19.5 56.0/19.6 56.9/19.6 58.0/19.8 56.0/19.5 56.3/19.6 56.0/1
 )
 
 
-def plan_table4(request: Request, row: str) -> dict[str, Any]:
+def plan_table4(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one data set, with every prior at the authors' weight for it."""
     attacks = [attack("dlf", row, request, label=prior, prior=prior) for prior in PRIORS]
     return {**federation_of(row, request), "attack": attacks}
 
 
-TABLE4 = Reproduction(
+TABLE4 = base.Reproduction(
     name="dlf-table4",
     shows="Which prior over the epochs of a client helps the attack most.",
     paper=paper(place="Table 4", numbers=TABLE4_NUMBERS),
     rows=tuple(TABLE4_NUMBERS),
     small_rows=("femnist-10x5",),
-    columns=columns_of(PRIORS, METRICS),
+    columns=base.columns_of(PRIORS, METRICS),
     differences=(
-        *compare(("l2-mean", "l2-max"), ("l2-mean", "l1-mean"), ("l2-max-conv", "l2-max"), expected="above"),
-        *compare(("l2-mean", "l2-max-conv")),
+        *base.compare(("l2-mean", "l2-max"), ("l2-mean", "l1-mean"), ("l2-max-conv", "l2-max"), expected="above"),
+        *base.compare(("l2-mean", "l2-max-conv")),
     ),
     plan=plan_table4,
     why=STAND_IN,
@@ -407,7 +395,7 @@ DEFENCES_SETTINGS: dict[str, dict[str, Any]] = {
 MILD_AND_STRONG = (("gaussian-0.01", "gaussian-0.03"), ("laplace-0.01", "laplace-0.02"), ("pruning-0.2", "pruning-0.5"))
 
 
-def plan_defences(request: Request, row: str) -> dict[str, Any]:
+def plan_defences(request: base.Request, row: str) -> dict[str, Any]:
     """Return one recipe under all defences."""
     return {
         **federation_of(row, request),
@@ -416,18 +404,18 @@ def plan_defences(request: Request, row: str) -> dict[str, Any]:
     }
 
 
-under = partial(defended_title, "dlf")
-DEFENCES = Reproduction(
+under = partial(base.defended_title, "dlf")
+DEFENCES = base.Reproduction(
     name="dlf-defences",
     shows="How much noise and pruning on per-example gradients reduce what one FedAvg update reveals.",
     paper=paper(place="Table 6 (Appendix B)"),
     rows=("femnist-10x5", "femnist-5x5", "femnist-1x5"),
     small_rows=("femnist-1x5",),
-    columns=defended_columns({name: ATTACKS[name] for name in DEFENCES_ATTACKS}, METRICS, DEFENCES_SETTINGS),
+    columns=base.defended_columns({name: ATTACKS[name] for name in DEFENCES_ATTACKS}, METRICS, DEFENCES_SETTINGS),
     differences=(
-        *compare(*(("dlf", under(strong)) for _, strong in MILD_AND_STRONG), expected="above"),
-        *compare(*((under(mild), under(strong)) for mild, strong in MILD_AND_STRONG), expected="above"),
-        *compare(*((under(strong, True), under(strong)) for _, strong in MILD_AND_STRONG)),
+        *base.compare(*(("dlf", under(strong)) for _, strong in MILD_AND_STRONG), expected="above"),
+        *base.compare(*((under(mild), under(strong)) for mild, strong in MILD_AND_STRONG), expected="above"),
+        *base.compare(*((under(strong, True), under(strong)) for _, strong in MILD_AND_STRONG)),
     ),
     plan=plan_defences,
     why=f"{STAND_IN}; the authors' noise is the same in every epoch and for all tensors of an example, ours is drawn "
@@ -441,7 +429,7 @@ TRAINERS = 10  # clients of every round
 TRAINED_ROWS = tuple(f"femnist-10x5-after-{rounds}" for rounds in (0, 5, 10))
 
 
-def plan_trained(request: Request, row: str) -> dict[str, Any]:
+def plan_trained(request: base.Request, row: str) -> dict[str, Any]:
     """Return a plan whose last round is attacked; the same clients train in all rounds."""
     before = int(row.rpartition("-")[2])
     content = federation_of(row, request, rounds=before + 1)
@@ -451,7 +439,7 @@ def plan_trained(request: Request, row: str) -> dict[str, Any]:
     return {**content, "attack": [{**one, "rounds": [before], "targets": targets} for one in attacks]}
 
 
-TRAINED = Reproduction(
+TRAINED = base.Reproduction(
     name="dlf-trained",
     shows="How well the attacks work after the network has been trained for 5 and 10 rounds.",
     paper=paper(place="Table 7 (Appendix B)"),
@@ -459,8 +447,8 @@ TRAINED = Reproduction(
     small_rows=TRAINED_ROWS[:2],
     columns=COLUMNS,
     differences=(
-        *compare(("dlf", "fedsgd-inversion")),
-        *compare_rows("dlf", *((TRAINED_ROWS[0], row) for row in TRAINED_ROWS[1:])),
+        *base.compare(("dlf", "fedsgd-inversion")),
+        *base.compare_rows("dlf", *((TRAINED_ROWS[0], row) for row in TRAINED_ROWS[1:])),
     ),
     plan=plan_trained,
     why=f"{STAND_IN}; the same {TRAINERS} clients train in every round and are attacked, the authors draw new ones",
@@ -479,7 +467,7 @@ ORDER_COLUMNS = {
 ORDER_ROWS = tuple(f"{data}-10x5-{order}" for data in ("femnist", "cifar100") for order in ORDER_SHUFFLES)
 
 
-def plan_order(request: Request, row: str) -> dict[str, Any]:
+def plan_order(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one client order, with and without knowledge of the batches."""
     batches = (*KNOWN_COUNTS, "batch-labels")
     attacks = [
@@ -492,16 +480,16 @@ def plan_order(request: Request, row: str) -> dict[str, Any]:
     return {**federation_of(row, request, shuffle=shuffle), "attack": attacks}
 
 
-ORDER = Reproduction(
+ORDER = base.Reproduction(
     name="dlf-order",
     shows="How much the attack gains from knowing the labels of every batch, and from a client that keeps its order.",
     paper=paper(place="Table 8 (Appendix B.3)"),
     rows=ORDER_ROWS,
     small_rows=ORDER_ROWS[:2],
-    columns=columns_of(ORDER_COLUMNS, METRICS),
+    columns=base.columns_of(ORDER_COLUMNS, METRICS),
     differences=(
-        *compare(("batches-known", "counts-known"), ("shared-batches-known", "shared-counts-known")),
-        *compare_rows(("counts-known", "batches-known"), (ORDER_ROWS[1], ORDER_ROWS[0])),
+        *base.compare(("batches-known", "counts-known"), ("shared-batches-known", "shared-counts-known")),
+        *base.compare_rows(("counts-known", "batches-known"), (ORDER_ROWS[1], ORDER_ROWS[0])),
     ),
     plan=plan_order,
     why=f"{STAND_IN}; with shared images the labels of the first epoch's batches are used for all epochs, the authors' "
@@ -523,7 +511,7 @@ ITERATIONS_COLUMNS = {
 ITERATIONS_ROWS = ("femnist-5x5", "femnist-10x10", "femnist-10x5")
 
 
-def plan_iterations(request: Request, row: str) -> dict[str, Any]:
+def plan_iterations(request: base.Request, row: str) -> dict[str, Any]:
     """Return the federation of a row of Table 1, attacked with fewer and fewer steps."""
     attacks = []
     for label, (_, share, together) in ITERATIONS_COLUMNS.items():
@@ -532,14 +520,14 @@ def plan_iterations(request: Request, row: str) -> dict[str, Any]:
     return {**federation_of(row, request), "attack": attacks}
 
 
-ITERATIONS = Reproduction(
+ITERATIONS = base.Reproduction(
     name="dlf-iterations",
     shows="How much quality fewer steps cost, and that epochs which begin together need fewer steps.",
-    paper=paper(place=NO_TABLE, trend="400 steps, always"),
+    paper=paper(place=base.NO_TABLE, trend="400 steps, always"),
     rows=ITERATIONS_ROWS,
     small_rows=ITERATIONS_ROWS[:1],
-    columns=columns_of({name: words for name, (words, _, _) in ITERATIONS_COLUMNS.items()}, METRICS),
-    differences=compare(
+    columns=base.columns_of({name: words for name, (words, _, _) in ITERATIONS_COLUMNS.items()}, METRICS),
+    differences=base.compare(
         ("together-half", "dlf"), ("together-quarter", "dlf"), ("together-half", "dlf-half"), ("dlf", "dlf-half")
     ),
     plan=plan_iterations,

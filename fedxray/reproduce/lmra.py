@@ -11,25 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedxray.reproduce.base import (
-    Difference,
-    Number,
-    Paper,
-    Reproduction,
-    Request,
-    TableColumn,
-    columns_of,
-    compare,
-    compare_rows,
-    defended_columns,
-    defended_title,
-    published,
-    sweep,
-)
+from fedxray.reproduce import base
 
 THEIR_CLIENTS = 10
 paper = partial(
-    Paper,
+    base.Paper,
     title="Driouich, Xu, Neglia, Giroire, Thomas: Local Model Reconstruction Attacks in Federated Learning and their "
     "Uses",
     clients=THEIR_CLIENTS,
@@ -71,7 +57,7 @@ SMALL_NETWORKS = "the small scale has small networks and few clients' records"
 
 def federation_of(
     data: str,
-    request: Request,
+    request: base.Request,
     *,
     norm: bool = False,
     clients: int | None = None,
@@ -91,14 +77,14 @@ def federation_of(
     }
 
 
-def batch_size(data: str, request: Request) -> int:
+def batch_size(data: str, request: base.Request) -> int:
     """Return the paper's batch size, or at the small scale the same share of a client's examples."""
     if data == "att-faces":
         return 32
     return 64 if request.is_small else 512
 
 
-def _data(data: str, request: Request) -> Mapping[str, Any]:
+def _data(data: str, request: base.Request) -> Mapping[str, Any]:
     """Return a data set and its division; a tenth is held out for controls, and a tenth is public."""
     small = request.is_small
     if data == "leaf":  # so that about 200 or 2,000 examples are left for training
@@ -113,7 +99,7 @@ def _data(data: str, request: Request) -> Mapping[str, Any]:
     return {**named, "clients": 6 if data == "flights" else THEIR_CLIENTS, "holdout": 0.1, "public": 0.1}
 
 
-def targets(data: str, request: Request, *, small: int = 3) -> list[int]:
+def targets(data: str, request: base.Request, *, small: int = 3) -> list[int]:
     """Return the attacked clients; fewer of them are always among more."""
     most = 6 if data == "flights" else THEIR_CLIENTS
     count = request.pick_clients(small=small, paper=THEIR_CLIENTS, most=most)
@@ -155,7 +141,7 @@ def majority_sources(clients: list[int]) -> dict[str, Any]:
     return {"name": "source-majority", "label": "sia-majority", "targets": clients, "controls": ["held-out"]}
 
 
-def gradient_images(clients: list[int], request: Request) -> dict[str, Any]:
+def gradient_images(clients: list[int], request: base.Request) -> dict[str, Any]:
     """Return the baseline of sample reconstruction on updates (Eq. 4)."""
     steps = 200 if request.is_small else 2400
     named = {"name": "inverting-gradients", "label": "sra-gradients", "steps": steps, "at": "last"}
@@ -174,37 +160,37 @@ def _role(label: str) -> dict[str, str]:
 # Columns, differences and printed numbers
 
 
-def columns(labels: Sequence[str], metrics: Sequence[str], prefix: str = "") -> tuple[TableColumn, ...]:
+def columns(labels: Sequence[str], metrics: Sequence[str], prefix: str = "") -> tuple[base.TableColumn, ...]:
     """Return columns for models, or for attacks on them with a prefix, each with the paper's name."""
-    return columns_of({f"{prefix}{label}": CALLED.get(label, "") for label in labels}, metrics)
+    return base.columns_of({f"{prefix}{label}": CALLED.get(label, "") for label in labels}, metrics)
 
 
 def all_columns(
     guessed: Sequence[str], used: Sequence[str], shown: Sequence[str], traced: Sequence[str]
-) -> tuple[TableColumn, ...]:
+) -> tuple[base.TableColumn, ...]:
     """Return columns for models, and for attributes, images and sources from models and by the baselines."""
     return (
         *columns(guessed, ("zest", "training_loss", "training_accuracy")),
-        *columns_of({"aia-gradients": "SOTA"}, ("accuracy",)),
+        *base.columns_of({"aia-gradients": "SOTA"}, ("accuracy",)),
         *columns(used, ("accuracy",), "aia-"),
-        *columns_of({"sra-gradients": "SOTA"}, ("ssim",)),
+        *base.columns_of({"sra-gradients": "SOTA"}, ("ssim",)),
         *columns(shown, ("class_ssim",), "sra-"),
-        *columns_of({"sia-majority": "SOTA"}, ("accuracy",)),
+        *base.columns_of({"sia-majority": "SOTA"}, ("accuracy",)),
         *columns(traced, ("accuracy",), "sia-"),
     )
 
 
-def beats(left: str, *rights: str, metrics: tuple[str, ...] = ()) -> tuple[Difference, ...]:
+def beats(left: str, *rights: str, metrics: tuple[str, ...] = ()) -> tuple[base.Difference, ...]:
     """Return the paper's finding that one column is above others."""
-    return compare(*((left, right) for right in rights), metrics=metrics, expected="above")
+    return base.compare(*((left, right) for right in rights), metrics=metrics, expected="above")
 
 
-def percent(metric: str) -> Callable[[str], Mapping[str, Number]]:
+def percent(metric: str) -> Callable[[str], Mapping[str, base.Number]]:
     """Return a reader of printed cells with one number in percent."""
     return lambda cell: {metric: float(cell) / 100}
 
 
-def together(*parts: Mapping[str, Mapping[str, Mapping[str, Number]]]) -> dict[str, dict[str, Any]]:
+def together(*parts: Mapping[str, Mapping[str, Mapping[str, base.Number]]]) -> dict[str, dict[str, Any]]:
     """Return the numbers of several parts of a table, by row and column."""
     merged: dict[str, dict[str, Any]] = {}
     for part in parts:
@@ -232,7 +218,7 @@ TABLE1_USED = (
 TABLE1_TRACED = tuple(name for name in TABLE1_USED if name not in ("global", "optimum"))
 TABLE1_SHOWN = ("global", "last", "heuristic", "optimum")
 TABLE1_NUMBERS = together(
-    published(
+    base.published(
         """
 flights      71.4 70.7 84.2
 adult        70.7 68.6 88.4
@@ -246,7 +232,7 @@ att-faces-bn 50.2 51.6 55.9
         ("global", "last", "heuristic"),
         percent("zest"),
     ),
-    published(
+    base.published(
         """
 flights      73.1 70.7 70.2 77.8
 adult        67.6 61.3 62.1 73.1
@@ -258,13 +244,13 @@ leaf-bn      62.9 56.1 57.8 68.9
         ("aia-gradients", "aia-global", "aia-last", "aia-heuristic"),
         percent("accuracy"),
     ),
-    published("att-faces 26.1\natt-faces-bn 24.1", ("sra-gradients",), percent("ssim")),
-    published(
+    base.published("att-faces 26.1\natt-faces-bn 24.1", ("sra-gradients",), percent("ssim")),
+    base.published(
         "att-faces 25.5 24.3 34.3\natt-faces-bn 23.6 23.7 33.2",
         ("sra-global", "sra-last", "sra-heuristic"),
         percent("class_ssim"),
     ),
-    published(
+    base.published(
         """
 flights      82.1 64.4 84.3
 adult        77.6 61.0 79.4
@@ -281,7 +267,7 @@ att-faces-bn 57.1 50.8 61.6
 )
 
 
-def plan_table1(request: Request, row: str) -> dict[str, Any]:
+def plan_table1(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one data set, with or without BatchNorm."""
     data = row.removesuffix("-bn")
     chosen = targets(data, request)
@@ -294,7 +280,7 @@ def plan_table1(request: Request, row: str) -> dict[str, Any]:
     return {**federation_of(data, request, norm=row.endswith("-bn")), "attack": attacks}
 
 
-TABLE1 = Reproduction(
+TABLE1 = base.Reproduction(
     name="lmra-table1",
     shows="How similar each guess is to a client's own model, and which attributes, sources and images it reveals.",
     paper=paper(place="Table 1", numbers=TABLE1_NUMBERS),
@@ -319,7 +305,7 @@ TABLE1 = Reproduction(
 IMAGES_BATCHES = {"att-faces": 32, "att-faces-64": 64}  # Figure 1, and the figure of Appendix D.2
 
 
-def plan_images(request: Request, row: str) -> dict[str, Any]:
+def plan_images(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one batch size."""
     chosen = targets("att-faces", request, small=2)
     baseline = gradient_images(chosen[:1] if request.is_small else chosen, request)
@@ -328,14 +314,14 @@ def plan_images(request: Request, row: str) -> dict[str, Any]:
 
 
 IMAGES_NUMBERS = {name: numbers for name, numbers in TABLE1_NUMBERS["att-faces"].items() if name.startswith("sra-")}
-IMAGES = Reproduction(
+IMAGES = base.Reproduction(
     name="lmra-images",
     shows="Which faces a client's models and one update reveal.",
     paper=paper(place="Figure 1 and Table 1 (SRA)", numbers={"att-faces": IMAGES_NUMBERS}),
     rows=tuple(IMAGES_BATCHES),
     small_rows=("att-faces",),
     columns=(
-        *columns_of({"sra-gradients": "SOTA"}, ("ssim",)),
+        *base.columns_of({"sra-gradients": "SOTA"}, ("ssim",)),
         *columns(TABLE1_SHOWN, ("class_ssim", "class_psnr"), "sra-"),
     ),
     differences=beats("sra-heuristic", "sra-global", "sra-last", metrics=("class_ssim",)),
@@ -373,17 +359,17 @@ def rows_of(values: Values) -> tuple[str, ...]:
     return tuple(f"{data}-{value}" for data, row in values.items() for value in row)
 
 
-def ends(values: Values, column: str, **options: Any) -> tuple[Difference, ...]:
+def ends(values: Values, column: str, **options: Any) -> tuple[base.Difference, ...]:
     """Return one column at the first value against the last one, for the data sets that have it."""
     pairs = [
         (f"{data}-{row[0]}", f"{data}-{row[-1]}")
         for data, row in values.items()
         if (data == "att-faces") == column.startswith("sra")
     ]
-    return compare_rows(column, *pairs, **options)
+    return base.compare_rows(column, *pairs, **options)
 
 
-def plan_figure(request: Request, data: str, **changes: Any) -> dict[str, Any]:
+def plan_figure(request: base.Request, data: str, **changes: Any) -> dict[str, Any]:
     """Return one data set: on tables models, attributes and sources, on faces models and images of classes."""
     chosen = targets(data, request, small=2)
     few = chosen[:1] if request.is_small else chosen
@@ -400,13 +386,13 @@ def plan_figure(request: Request, data: str, **changes: Any) -> dict[str, Any]:
     return {**federation_of(data, request, **changes), "attack": attacks}
 
 
-def plan_batch_size(request: Request, data: str, *, batch: int) -> dict[str, Any]:
+def plan_batch_size(request: base.Request, data: str, *, batch: int) -> dict[str, Any]:
     """Return one batch size; the small scale has an eighth of it in tables."""
     size = batch // SHRINK if request.is_small and data != "att-faces" else batch
     return plan_figure(request, data, batch_size=size)
 
 
-def plan_dataset_size(request: Request, data: str, *, examples: int) -> dict[str, Any]:
+def plan_dataset_size(request: base.Request, data: str, *, examples: int) -> dict[str, Any]:
     """Return one number of examples of every client, nested; batches of 256 or of all that there are."""
     size, batch = (examples // SHRINK, 256 // SHRINK) if request.is_small else (examples, 256)
     chosen = targets(data, request, small=2)
@@ -414,7 +400,7 @@ def plan_dataset_size(request: Request, data: str, *, examples: int) -> dict[str
     return {**federation, "attack": [gradient_attributes(chosen), *attributes(FIGURES_USED, chosen)]}
 
 
-DATASET_SIZE = Reproduction(
+DATASET_SIZE = base.Reproduction(
     name="lmra-dataset-size",
     shows="How attribute inference depends on the number of records of a client.",
     paper=paper(
@@ -424,15 +410,17 @@ DATASET_SIZE = Reproduction(
     ),
     rows=rows_of(RECORDS_VALUES),
     small_rows=("leaf-64", "leaf-1024", "adult-64", "adult-1024"),
-    columns=(*columns_of({"aia-gradients": "SOTA"}, ("accuracy",)), *columns(FIGURES_USED, ("accuracy",), "aia-")),
+    columns=(*base.columns_of({"aia-gradients": "SOTA"}, ("accuracy",)), *columns(FIGURES_USED, ("accuracy",), "aia-")),
     differences=(
         *beats("aia-heuristic", "aia-gradients"),
-        *compare_rows("aia-gradients", *((f"{data}-64", f"{data}-1024") for data in RECORDS_VALUES), expected="above"),
+        *base.compare_rows(
+            "aia-gradients", *((f"{data}-64", f"{data}-1024") for data in RECORDS_VALUES), expected="above"
+        ),
     ),
-    plan=sweep(plan_dataset_size, "examples"),
+    plan=base.sweep(plan_dataset_size, "examples"),
     why=f"{WHY}; rows are named after the paper's scale, the small one divides records by {SHRINK}",
 )
-CLIENTS = Reproduction(
+CLIENTS = base.Reproduction(
     name="lmra-clients",
     shows="How the attacks depend on the number of clients.",
     paper=paper(place="Figure 4", trend="the number of clients has a limited impact; source inference falls a little"),
@@ -440,10 +428,10 @@ CLIENTS = Reproduction(
     small_rows=("leaf-10", "leaf-20"),
     columns=FIGURES_COLUMNS,
     differences=(*FIGURES_ORDER, *ends(CLIENTS_VALUES, "sia-majority", expected="above")),
-    plan=sweep(plan_figure, "clients"),
+    plan=base.sweep(plan_figure, "clients"),
     why=f"{WHY}; the paper duplicates clients of AT&T, here each has fewer people of its own; {STAND_IN}",
 )
-BATCH_SIZE = Reproduction(
+BATCH_SIZE = base.Reproduction(
     name="lmra-batch-size",
     shows="How the attacks depend on the batch size of the clients.",
     paper=paper(
@@ -460,10 +448,10 @@ BATCH_SIZE = Reproduction(
         *ends(BATCH_VALUES, "aia-gradients", expected="below"),
         *ends(BATCH_VALUES, "sra-gradients", expected="above"),
     ),
-    plan=sweep(plan_batch_size, "batch"),
+    plan=base.sweep(plan_batch_size, "batch"),
     why=f"{WHY}; rows are named after the paper's batches, the small scale divides those of tables by {SHRINK}",
 )
-EPOCHS = Reproduction(
+EPOCHS = base.Reproduction(
     name="lmra-epochs",
     shows="How the attacks depend on the local epochs of the clients.",
     paper=paper(
@@ -478,9 +466,9 @@ EPOCHS = Reproduction(
         *FIGURES_ORDER,
         *ends(EPOCHS_VALUES, "aia-gradients", expected="above"),
         *ends(EPOCHS_VALUES, "sra-gradients", expected="above"),
-        *compare_rows("aia-gradients", ("leaf-1", "leaf-5"), expected="above"),
+        *base.compare_rows("aia-gradients", ("leaf-1", "leaf-5"), expected="above"),
     ),
-    plan=sweep(plan_figure, "epochs"),
+    plan=base.sweep(plan_figure, "epochs"),
     why=WHY,
 )
 
@@ -494,13 +482,13 @@ MEAN_DISSIMILARITY = sum(DISSIMILARITY) / len(DISSIMILARITY) / 100
 HETEROGENEITY_GUESSED = ("global", "last", "optimum")
 
 
-def plan_heterogeneity(request: Request, row: str) -> dict[str, Any]:
+def plan_heterogeneity(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one data set."""
     attacks = models(HETEROGENEITY_GUESSED, targets(row, request, small=6))
     return {**federation_of(row, request), "attack": attacks}
 
 
-HETEROGENEITY = Reproduction(
+HETEROGENEITY = base.Reproduction(
     name="lmra-heterogeneity",
     shows="How far a client's own model is from the global one, and (the floor) from the next client's own.",
     paper=paper(
@@ -520,7 +508,7 @@ HETEROGENEITY = Reproduction(
 
 TABLE9_NAMES = ("global", "last", "heuristic", "optimum")
 TABLE9_NUMBERS = together(
-    published(
+    base.published(
         """
 adult        74.4 73.9 79.6 90.5
 leaf         77.0 75.1 83.8 89.9
@@ -532,18 +520,20 @@ att-faces-bn 70.1 71.3 86.8 87.9
         TABLE9_NAMES,
         percent("training_accuracy"),
     ),
-    published("flights 16.4 16.9 13.3 10.7\nflights-bn 16.2 15.9 13.9 10.3", TABLE9_NAMES, percent("training_mape")),
+    base.published(
+        "flights 16.4 16.9 13.3 10.7\nflights-bn 16.2 15.9 13.9 10.3", TABLE9_NAMES, percent("training_mape")
+    ),
 )
 
 
-def plan_table9(request: Request, row: str) -> dict[str, Any]:
+def plan_table9(request: base.Request, row: str) -> dict[str, Any]:
     """Return the plan of one data set, with or without BatchNorm."""
     data = row.removesuffix("-bn")
     attacks = models(TABLE1_GUESSED, targets(data, request))
     return {**federation_of(data, request, norm=row.endswith("-bn")), "attack": attacks}
 
 
-TABLE9 = Reproduction(
+TABLE9 = base.Reproduction(
     name="lmra-table9",
     shows="How well each guess of a client's model fits the client's own records; similarity alone can mislead.",
     paper=paper(place="Table 9 (Appendix D.1)", numbers=TABLE9_NUMBERS),
@@ -614,17 +604,17 @@ TABLE10_NUMBERS = together(
     *(
         {
             row: {
-                defended_title(label, defence): {TABLE10_COLUMNS[label][0]: number["printed"]}
+                base.defended_title(label, defence): {TABLE10_COLUMNS[label][0]: number["printed"]}
                 for label, number in cells.items()
             }
-            for row, cells in published(text, TABLE10_COLUMNS, percent("printed")).items()
+            for row, cells in base.published(text, TABLE10_COLUMNS, percent("printed")).items()
         }
         for defence, text in TABLE10_PRINTED.items()
     )
 )
 
 
-def plan_table10(request: Request, row: str) -> dict[str, Any]:
+def plan_table10(request: base.Request, row: str) -> dict[str, Any]:
     """Return one data set under all defences."""
     chosen = targets(row, request, small=2)
     few = targets(row, request, small=1)  # a case of these costs as much as ten others
@@ -644,7 +634,7 @@ def plan_table10(request: Request, row: str) -> dict[str, Any]:
     }
 
 
-TABLE10 = Reproduction(
+TABLE10 = base.Reproduction(
     name="lmra-table10",
     shows="How much DP-SGD, mixup and both reduce the attacks on local models, attributes, sources and images.",
     paper=paper(place="Table 10", numbers=TABLE10_NUMBERS),
@@ -653,16 +643,16 @@ TABLE10 = Reproduction(
     columns=tuple(
         column
         for label, (metric, called) in TABLE10_COLUMNS.items()
-        for column in defended_columns({label: called}, (metric,), DEFENCES, called_aware=False)
+        for column in base.defended_columns({label: called}, (metric,), DEFENCES, called_aware=False)
     ),
-    differences=compare(
+    differences=base.compare(
         *(
-            (defended_title(ours, defence), defended_title(theirs, defence))
+            (base.defended_title(ours, defence), base.defended_title(theirs, defence))
             for defence in DEFENCES
             for ours, theirs in TABLE10_PAIRS
         ),
         *(
-            (ours, defended_title(ours, defence))
+            (ours, base.defended_title(ours, defence))
             for defence in DEFENCES
             if defence != "none"
             for ours, _ in TABLE10_PAIRS

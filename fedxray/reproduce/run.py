@@ -384,12 +384,8 @@ def _union(first: Any, second: Any) -> Any:
 
 
 def _differs(folder: Path, what: str) -> BadInput:
-    return BadInput(
-        "--out",
-        expected="a folder of the same settings",
-        got=f"{folder}, whose plan differs in {what}",
-        remedy="Choose another --out.",
-    )
+    expected, remedy = "a folder of the same settings", "Choose another --out."
+    return BadInput("--out", expected=expected, got=f"{folder}, whose plan differs in {what}", remedy=remedy)
 
 
 # Rows whose plan needs the results of an earlier row, such as the settings that a search chose
@@ -402,12 +398,9 @@ def check_rows(reproduction: Reproduction, rows: Sequence[str], folder: Path) ->
     for row in rows:
         earlier = reproduction.follows[row].row if row in reproduction.follows else row
         if earlier not in rows and not (folder / earlier / RESULTS).is_file():
-            raise BadInput(
-                "--row",
-                expected=f"{earlier} too, whose results {row} needs",
-                got=f"{row} alone",
-                remedy=f"Add --row {earlier}, or continue with --resume in a folder that has it.",
-            )
+            expected = f"{earlier} too, whose results {row} needs"
+            remedy = f"Add --row {earlier}, or continue with --resume in a folder that has it."
+            raise BadInput("--row", expected=expected, got=f"{row} alone", remedy=remedy)
 
 
 def with_earlier_row(reproduction: Reproduction, row: str, plan: Plan, folder: Path) -> Plan:

@@ -186,9 +186,5 @@ class Diffusion(Shaped):
         return next((level for level in range(len(self.kept)) if self.sigma(level) >= sigma), len(self.kept) - 1)
 
     def _without_labels(self, got: str) -> BadInput:
-        return BadInput(
-            "prior",
-            expected="labels that this class-conditional model knows",
-            got=got,
-            remedy="Use a prior that can do without, such as one of `fedxray train-prior`.",
-        )
+        remedy = "Use a prior that can do without, such as one of `fedxray train-prior`."
+        return BadInput("prior", expected="labels that this class-conditional model knows", got=got, remedy=remedy)

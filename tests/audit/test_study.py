@@ -19,7 +19,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import estimate, preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import AttackSearch, best_answer, curve_facts, own_measure, study_of
+from fedxray.audit.run.search import AttackSearch, best_answer, curve_facts, own_measure, search_settings, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork
@@ -117,12 +117,7 @@ def test_a_trial_without_its_measure_is_refused_with_what_that_attack_needs(atta
 
 
 def searched(attack: Attack, view: View, **table: Any) -> Evidence:
-    study = study_of(attack, table, "search")
-    return best_answer(
-        AttackSearch(
-            attack=attack, study=study, run=lambda trial: trial.run(view, generator=fork(0)), generator=fork(0)
-        )
-    )
+    return search_settings(attack, view, generator=fork(0), **table)
 
 
 def test_the_learning_rate_is_found_by_the_own_images() -> None:

@@ -38,19 +38,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
+from fedxray.attacks import base
 from fedxray.attacks.attributes import gradient_match
 from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
 from fedxray.attacks.attributes.gradient_match import Cosine
-from fedxray.attacks.base import (
-    SINGLE_REPLIES,
-    Attack,
-    Context,
-    Need,
-    granted,
-    line_to_the_client,
-    sensitive_column,
-    single_replies,
-)
 from fedxray.attacks.evidence import Evidence, Kind, Status, of_attributes
 from fedxray.attacks.local_model.active import isolate
 from fedxray.attacks.local_model.messages import step_size
@@ -124,7 +115,7 @@ Relax = Callable[[Tensor, torch.Generator], Tensor]  # logits [records, values] 
 
 
 def by_descent(
-    task: GradientMatching, methods: Sequence[Method], relax: Relax, context: Context, *, times: float = 1.0
+    task: GradientMatching, methods: Sequence[Method], relax: Relax, context: base.Context, *, times: float = 1.0
 ) -> Iterator[MatchedValues]:
     """Yield for every number of rounds and every method the result of a descent on logits from N(0, 1).
 
@@ -177,13 +168,13 @@ USUAL_RATES: dict[str, tuple[float, ...]] = {  # of Diana et al. 2025 and of Dri
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributeFromGradients(Attack):
+class AttributeFromGradients(base.Attack):
     """What is the sensitive value of each record? The values whose gradients point along the observed updates."""
 
     name: ClassVar[str] = "attribute-from-gradients"
     kind: ClassVar[Kind] = "attributes"
     paper: ClassVar[str] = "lyu-2021"
-    roles: ClassVar[tuple[str, ...]] = SINGLE_REPLIES
+    roles: ClassVar[tuple[str, ...]] = base.SINGLE_REPLIES
     grants: ClassVar[tuple[str, ...]] = ("public-attributes",)
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
@@ -215,15 +206,15 @@ class AttributeFromGradients(Attack):
     active_rounds: int = setting(0, "Rounds in which the client is isolated first; these are then matched.", least=0)
     with_recorded: bool = setting(False, "Whether the recorded rounds are matched in addition to the active ones.")
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[base.Need, ...]:
         """List the other columns and replies; a channel to the client if active, the truth for the oracle's choice."""
-        active = (line_to_the_client(), step_size()) if self.active_rounds else ()
-        oracle = (granted("oracle-records"),) if self.pick == "oracle-records" else ()
-        known = (sensitive_column(), granted("public-attributes"))
+        active = (base.line_to_the_client(), step_size()) if self.active_rounds else ()
+        oracle = (base.granted("oracle-records"),) if self.pick == "oracle-records" else ()
+        known = (base.sensitive_column(), base.granted("public-attributes"))
         few = (few_indicators(self.grid),) if self.method == "closed-form" else ()
-        return (*known, *few, single_replies(), *active, *oracle)
+        return (*known, *few, base.single_replies(), *active, *oracle)
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def attack(self, view: View, context: base.Context) -> Evidence:
         """Match the updates; the records are sorted by their own values first."""
         given, column = view.grants.public_attributes, view.space.column(view.space.sensitive or "")
         assert given is not None
@@ -268,7 +259,7 @@ class AttributeFromGradients(Attack):
             return [Lbfgs(steps=self.steps, lr=rate) for rate in rates]
         return [Sgd(steps=self.steps, lr=rate) for rate in rates]
 
-    def _attempts(self, task: GradientMatching, context: Context) -> Any:
+    def _attempts(self, task: GradientMatching, context: base.Context) -> Any:
         if self.method == "closed-form":
             return in_closed_form(task, self.changes)
         if self.method == "iterative":
@@ -290,7 +281,7 @@ class AttributeFromGradients(Attack):
         return share_right(task.candidates[attempt.chosen], task)
 
 
-def few_indicators(grid: int) -> Need:
+def few_indicators(grid: int) -> base.Need:
     """Return the need of no more records times values than the closed form can hold."""
 
     def met(view: View) -> bool:
@@ -300,7 +291,7 @@ def few_indicators(grid: int) -> Need:
         values = view.space.column(view.space.sensitive).candidates(given.x, grid)
         return len(given.x) * len(values) <= MOST_INDICATORS
 
-    return Need(
+    return base.Need(
         what=f"records times values up to {MOST_INDICATORS}, as it is set to closed-form",
         given_by='method = "iterative", a smaller grid for numbers, or a limit on the records in [data]',
         met=met,

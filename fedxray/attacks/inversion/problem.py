@@ -18,21 +18,12 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
+from fedxray.attacks import observations
 from fedxray.attacks.base import Attack, Context, Need, any_update, images
 from fedxray.attacks.evidence import Evidence, Kind, of_images
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, one_step, pulled, replay, straight_schedule
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.labels.last_layer import HeadStatistics
-from fedxray.attacks.observations import (
-    WHICH_UPDATE,
-    At,
-    AtOrAll,
-    clients_behind,
-    is_sum,
-    known_examples,
-    observation_at,
-    server_step,
-)
 from fedxray.defences.base import Hooks, KnownDefence, Work
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
@@ -80,7 +71,7 @@ class ImageInversion(Attack):
 
     restarts: int = setting(1, RESTARTS, least=1)
     labels: Attack = setting(LabelsIdlg, LABELS, check=check_label_attack)
-    at: At = setting("first", WHICH_UPDATE)
+    at: observations.At = setting("first", observations.WHICH_UPDATE)
     batch_norm: BatchNorm = setting("batch", BATCH_NORM)
 
     def needs(self) -> tuple[Need, ...]:
@@ -88,10 +79,10 @@ class ImageInversion(Attack):
         return image_needs(self.at, self.labels)
 
 
-def image_needs(at: AtOrAll, labels: Attack) -> tuple[Need, ...]:
+def image_needs(at: observations.AtOrAll, labels: Attack) -> tuple[Need, ...]:
     """Return the needs of an inversion with known labels: `labels` is the attack that infers them otherwise."""
     inner = tuple(unless_labels_granted(need) for need in labels.needs())
-    return (images(), any_update(), known_examples(at), replayable(at), *inner)
+    return (images(), any_update(), observations.known_examples(at), replayable(at), *inner)
 
 
 def images_found(inputs: Tensor, labels: Tensor, end: Outcome, facts: dict[str, Any]) -> Evidence:
@@ -125,14 +116,16 @@ def labels_known(view: View, context: Context, attack: Attack) -> tuple[Tensor, 
     return torch.arange(len(counts), device=counts.device).repeat_interleave(counts), facts
 
 
-def labels_in_batches(view: View, context: Context, attack: Attack, at: AtOrAll) -> tuple[Tensor, dict[str, Any]]:
+def labels_in_batches(
+    view: View, context: Context, attack: Attack, at: observations.AtOrAll
+) -> tuple[Tensor, dict[str, Any]]:
     """Return the labels [examples] as they are cut into batches, on the device of the update, and their source.
 
     Labels from counts are sorted by class; where there are several batches they are shuffled, since sorted ones would
     put equal labels into the same batch.
     """
     labels, facts = labels_known(view, context, attack)
-    observation = observation_at(view, at)
+    observation = observations.observation_at(view, at)
     labels, recipe = labels.to(next(iter(observation.start.values())).device), recipe_of(view, observation)
     if facts["labels"] == "granted" or recipe is None or recipe.batch_length(len(labels)) >= len(labels):
         return labels, facts
@@ -161,24 +154,24 @@ def recipe_of(view: View, observation: Observation) -> Recipe | None:
     if observation.kind == "gradient":
         return Recipe(algorithm="fedsgd", loss=view.loss)
     recipe = view.grants.recipe
-    if recipe is None or recipe.batch_size == "all" or not is_sum(observation):
+    if recipe is None or recipe.batch_size == "all" or not observations.is_sum(observation):
         return recipe
-    return replace(recipe, batch_size=recipe.batch_size * clients_behind(view, observation))
+    return replace(recipe, batch_size=recipe.batch_size * observations.clients_behind(view, observation))
 
 
-def replayable(at: AtOrAll) -> Need:
+def replayable(at: observations.AtOrAll) -> Need:
     """Return the need of the recipe, which is met by a single gradient."""
     return Need(
         what="the training recipe of an update of weights",
         given_by='grants = ["recipe"]',
-        met=lambda view: recipe_of(view, observation_at(view, at)) is not None,
+        met=lambda view: recipe_of(view, observations.observation_at(view, at)) is not None,
     )
 
 
 def aim_of(observation: Observation, recipe: Recipe) -> Params:
     """Return the update that a replay should produce; for a sum, the server's own step is divided out."""
-    step = server_step(recipe)
-    return scaled(observation.update, 1 / step) if is_sum(observation) else observation.update
+    step = observations.server_step(recipe)
+    return scaled(observation.update, 1 / step) if observations.is_sum(observation) else observation.update
 
 
 def replayed(
@@ -208,7 +201,7 @@ def aware(
         return client, aim
     hooks = defence.hooks(_work(view, recipe, examples, client))
     known = hooks.known or KnownDefence()
-    if is_sum(observation):
+    if observations.is_sum(observation):
         return replace(client, hooks=replace(known.replay, incoming=None, outgoing=None)), aim
     counts, noise = weights(aim, known, hooks), update_variance(known, client)
     counted = {name: value * counts[name] for name, value in aim.items()}

@@ -27,19 +27,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedxray.adversary.view import Observation, View
+from fedxray.attacks import observations
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, any_update, classification
 from fedxray.attacks.evidence import Evidence, Kind, of_label_counts
-from fedxray.attacks.observations import (
-    WHICH_UPDATE,
-    At,
-    clients_behind,
-    examples_behind,
-    is_sum,
-    known_examples,
-    mean_of_others,
-    observation_at,
-    server_step,
-)
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
 from fedxray.params import Params, add, each, scaled
@@ -62,9 +52,9 @@ class HeadGradient:
         return len(self.pulls)
 
 
-def head_gradient(view: View, at: At) -> HeadGradient:
+def head_gradient(view: View, at: observations.At) -> HeadGradient:
     """Return the last layer of the chosen update, divided by the sum of the factors of its steps."""
-    reply, examples = mean_reply(view, at), examples_behind(view, at)
+    reply, examples = mean_reply(view, at), observations.examples_behind(view, at)
     assert examples is not None
     factors = pulls(reply, view.grants.recipe, _examples_of_one(view, reply, examples))
     assert factors is not None
@@ -90,12 +80,12 @@ def scale_of(view: View, reply: Observation, examples: int) -> float | None:
     return None if factors is None else sum(factors)
 
 
-def mean_reply(view: View, at: At) -> Observation:
+def mean_reply(view: View, at: observations.At) -> Observation:
     """Return the chosen update as a client's reply: of a sum, the mean reply before the server's step."""
-    seen, recipe = observation_at(view, at), view.grants.recipe
-    if seen.kind == "gradient" or not is_sum(seen) or recipe is None:
+    seen, recipe = observations.observation_at(view, at), view.grants.recipe
+    if seen.kind == "gradient" or not observations.is_sum(seen) or recipe is None:
         return seen
-    mean = scaled(seen.update, 1 / server_step(recipe))
+    mean = scaled(seen.update, 1 / observations.server_step(recipe))
     return replace(seen, update=_without_own(view, seen.round, mean, recipe), kind=recipe.kind)
 
 
@@ -114,14 +104,14 @@ def _without_own(view: View, round: int, mean: Params, recipe: Recipe) -> Params
     by_examples = recipe.weighting == "examples"
     weights = [float(size) if by_examples else 1.0 for size in sizes]
     left = float(others) if by_examples else float(len(everyone) - len(own))
-    return mean_of_others(mean, [reply.update for reply in own], weights, left)
+    return observations.mean_of_others(mean, [reply.update for reply in own], weights, left)
 
 
 def _examples_of_one(view: View, reply: Observation, examples: int) -> int:
     """Return the number of examples of a client: of a sum, its share of all."""
-    if not is_sum(reply):
+    if not observations.is_sum(reply):
         return examples
-    return -(-examples // max(1, clients_behind(view, reply) - len(view.own)))
+    return -(-examples // max(1, observations.clients_behind(view, reply) - len(view.own)))
 
 
 def bias_name(view: View) -> str | None:
@@ -140,9 +130,9 @@ def linear_head() -> Need:
     )  # fmt: skip
 
 
-def needs_of_head(at: At) -> tuple[Need, ...]:
+def needs_of_head(at: observations.At) -> tuple[Need, ...]:
     """Return what every attack on the last layer needs."""
-    return (any_update(), classification(), known_examples(at), linear_head())
+    return (any_update(), classification(), observations.known_examples(at), linear_head())
 
 
 def head_bias(instead: str) -> Need:
@@ -154,7 +144,7 @@ def head_bias(instead: str) -> Need:
     )
 
 
-def known_steps(at: At) -> Need:
+def known_steps(at: observations.At) -> Need:
     """Return the need of the recipe, which is met by a single gradient."""
     return Need(
         what="the training recipe of an update of weights",
@@ -245,7 +235,7 @@ class HeadStatistics(Attack):
 
     place: Literal["start", "end"] = setting(REQUIRED, "The model sent, or the model returned.")
     samples: int = setting(REQUIRED, "Number of random inputs.")
-    at: At = setting(REQUIRED, WHICH_UPDATE)
+    at: observations.At = setting(REQUIRED, observations.WHICH_UPDATE)
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer."""
@@ -253,7 +243,7 @@ class HeadStatistics(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return prediction, activation and its error, of the model sent or of the one returned."""
-        seen = observation_at(view, self.at)
+        seen = observations.observation_at(view, self.at)
         params = seen.start if self.place == "start" else returned(mean_reply(view, self.at))
         buffers = seen.buffers if self.place == "start" else {**seen.buffers, **seen.buffers_after}
         like = next(iter(seen.start.values()))
@@ -265,7 +255,7 @@ class HeadStatistics(Attack):
 
 
 def statistics_of(
-    context: Context, view: View, place: Literal["start", "end"], samples: int, at: At
+    context: Context, view: View, place: Literal["start", "end"], samples: int, at: observations.At
 ) -> DummyStatistics:
     """Return the statistics of the model sent or returned, computed once for all label attacks on this view."""
     tensors = context.run(HeadStatistics(place=place, samples=samples, at=at), view).tensors
@@ -337,7 +327,7 @@ class LabelAttack(Attack):
     floors: ClassVar[tuple[str, ...]] = ("marginals",)
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
 
-    at: At = setting("first", WHICH_UPDATE)
+    at: observations.At = setting("first", observations.WHICH_UPDATE)
 
     def needs(self) -> tuple[Need, ...]:
         """List an update with a linear last layer trained with cross-entropy, and its number of examples."""
@@ -371,6 +361,11 @@ class CountsByFormula(LabelAttack):
         end = statistics_of(context, view, "end", self.samples, self.at) if any(along) else start
         raw = raw_counts(gradient, start, end, along, self.source)
         activation = [float(start.activation), float(end.activation)]
-        facts = {"source": self.source, "steps": gradient.steps, "round": observation_at(view, self.at).round,
-                 "examples": gradient.examples, "activation": activation}  # fmt: skip
+        facts = {
+            "source": self.source,
+            "steps": gradient.steps,
+            "round": observations.observation_at(view, self.at).round,
+            "examples": gradient.examples,
+            "activation": activation,
+        }
         return evidence_of(raw, gradient.examples, facts, _doubt(gradient, start, end, self.source))

@@ -30,14 +30,7 @@ from torch import Tensor
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence, of_model
-from fedxray.attacks.local_model.messages import (
-    LocalModelAttack,
-    Messages,
-    last_of,
-    messages_of_target,
-    returned,
-    step_of,
-)
+from fedxray.attacks.local_model import messages
 from fedxray.optim import MOST_RATE, Adam, Method, Outcome, Sgd, minimise
 from fedxray.params import flatten
 from fedxray.progress import Report
@@ -81,7 +74,12 @@ def span_of(vectors: Tensor, rounding: float) -> Span:
 
 
 def fit_update_map(
-    seen: Messages, hidden: tuple[int, ...], method: Method, generator: torch.Generator, report: Report, outside: bool
+    seen: messages.Messages,
+    hidden: tuple[int, ...],
+    method: Method,
+    generator: torch.Generator,
+    report: Report,
+    outside: bool,
 ) -> UpdateMap:
     """Fit the regressor of the changes on the models sent by the mean squared error over the messages (Eq. 7)."""
     models, changes = span_of(seen.starts, seen.rounding), span_of(seen.updates, seen.rounding)
@@ -139,7 +137,7 @@ def predict(network: dict[str, Tensor], places: Tensor, beyond: Tensor | None = 
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalModelHeuristic(LocalModelAttack):
+class LocalModelHeuristic(messages.LocalModelAttack):
     """The model at which the learned update map predicts the smallest change."""
 
     name: ClassVar[str] = "local-model-heuristic"
@@ -170,8 +168,8 @@ class LocalModelHeuristic(LocalModelAttack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Solve Eq. 7, then Eq. 8."""
-        seen, last = messages_of_target(view), last_of(view.of_target())
-        start = flatten({name: returned(view, last)[name].double() for name in seen.like})
+        seen, last = messages.messages_of_target(view), messages.last_of(view.of_target())
+        start = flatten({name: messages.returned(view, last)[name].double() for name in seen.like})
         buffers = last.buffers_after or last.buffers
         fitting = Adam(steps=self.fit_steps, lr=self.fit_lr)
         learned = fit_update_map(
@@ -183,12 +181,12 @@ class LocalModelHeuristic(LocalModelAttack):
         ground = make_ground(learned, start, self.reading, self.restrict)
         method: Method = Adam(steps=self.steps, lr=self.lr)
         if self.reading == "follow-update":
-            method = Sgd(steps=self.steps, lr=self.lr * step_of(view, last))
+            method = Sgd(steps=self.steps, lr=self.lr * messages.step_of(view, last))
         end = minimise(ground.loss(self.reading), ground.start(), method, report=context.report, what="heuristic")
         return self._evidence(seen, learned, ground, end, buffers)
 
     def _evidence(
-        self, seen: Messages, learned: UpdateMap, ground: Ground, end: Outcome, buffers: Mapping[str, Tensor]
+        self, seen: messages.Messages, learned: UpdateMap, ground: Ground, end: Outcome, buffers: Mapping[str, Tensor]
     ) -> Evidence:
         worst = next((stage for stage in (learned.fit, end) if stage.status != "ok"), end)
         model = ground.origin + ground.directions @ end.best["place"] * learned.models.size

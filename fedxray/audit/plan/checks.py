@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedxray.audit import catalog
 from fedxray.audit.judge.gate import check_limited
+from fedxray.audit.plan import schema
 from fedxray.audit.plan.recorded import check_recorded, span
-from fedxray.audit.plan.schema import (
-    AttackPart,
-    DataPart,
-    DefencePart,
-    FederationPart,
-    ModelPart,
-    key_names,
-    keywords,
-    loader_options,
-    partition_options,
-)
 from fedxray.audit.restoring import make_restorer, named
 from fedxray.errors import BadInput, unknown_key, unknown_name
 from fedxray.metrics.optional import check_metrics
@@ -43,7 +33,7 @@ def for_gradients(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "federation": {**federation, "batch_size": FIXED["batch_size"]}}
 
 
-def check_one_gradient(federation: FederationPart) -> None:
+def check_one_gradient(federation: schema.FederationPart) -> None:
     """Refuse what fedsgd would ignore."""
     for name, only in FIXED.items() if federation.algorithm == "fedsgd" else ():
         given = getattr(federation, name)
@@ -83,7 +73,7 @@ def check_plan(plan: Plan) -> None:
     _check_gates(plan)
 
 
-def check_data(data: DataPart) -> None:
+def check_data(data: schema.DataPart) -> None:
     """Refuse unknown data sets, partitions and settings."""
     given = [source for source in (data.name, data.path, data.schema_file) if source is not None]
     if len(given) != 1:
@@ -96,14 +86,14 @@ def check_data(data: DataPart) -> None:
         expected = "holdout and public below 1 together"
         remedy = "Make one of them smaller."
         raise BadInput("data.public", expected=expected, got=f"{data.holdout:g} + {data.public:g}", remedy=remedy)
-    loading, dividing = loader_options(data), partition_options(data)
+    loading, dividing = schema.loader_options(data), schema.partition_options(data)
     for name in data.settings:
         if name not in loading and name not in dividing:
-            known = {*key_names(DataPart), *loading, *dividing}
+            known = {*schema.key_names(schema.DataPart), *loading, *dividing}
             raise unknown_key(f"data.{name}", name, known)
 
 
-def _check_model(model: ModelPart) -> None:
+def _check_model(model: schema.ModelPart) -> None:
     _name_or_factory("model", model)
     if model.factory is not None:
         if model.settings:
@@ -114,11 +104,11 @@ def _check_model(model: ModelPart) -> None:
         return
     builder = catalog.resolve("models", str(model.name), "model.name")
     for name in model.settings:
-        if name not in keywords(builder):
-            raise unknown_key(f"model.{name}", name, {"name", "factory", *keywords(builder)})
+        if name not in schema.keywords(builder):
+            raise unknown_key(f"model.{name}", name, {"name", "factory", *schema.keywords(builder)})
 
 
-def _check_federation(federation: FederationPart) -> None:
+def _check_federation(federation: schema.FederationPart) -> None:
     if federation.mu > 0 and federation.algorithm != "fedprox":
         remedy = "Leave mu out, or use fedprox."
         raise BadInput("federation.mu", expected='algorithm = "fedprox"', got=federation.algorithm, remedy=remedy)
@@ -131,14 +121,14 @@ def _check_federation(federation: FederationPart) -> None:
             raise BadInput("federation.record", expected=expected, got=federation.record, remedy=remedy)
 
 
-def _name_or_factory(argument: str, part: ModelPart | DefencePart | AttackPart) -> None:
+def _name_or_factory(argument: str, part: schema.ModelPart | schema.DefencePart | schema.AttackPart) -> None:
     if (part.name is None) == (part.factory is None):
         got = "neither" if part.name is None else "both"
         expected = "either a name or a factory"
         raise BadInput(f"{argument}.name", expected=expected, got=got, remedy="Give exactly one of them.")
 
 
-def _check_attack(argument: str, attack: AttackPart, plan: Plan) -> None:
+def _check_attack(argument: str, attack: schema.AttackPart, plan: Plan) -> None:
     _name_or_factory(argument, attack)
     catalog.check_name("roles", attack.role, f"{argument}.role")
     if attack.factory is None:
@@ -166,14 +156,14 @@ def _check_attack(argument: str, attack: AttackPart, plan: Plan) -> None:
         _check_rounds(f"{argument}.rounds", attack.rounds, plan.federation)
 
 
-def check_controls(argument: str, part: AttackPart, attack: Attack) -> None:
+def check_controls(argument: str, part: schema.AttackPart, attack: Attack) -> None:
     """Refuse a control that the attack does not have."""
     for name in part.controls or ():
         if name not in attack.controls:
             raise unknown_name(f"{argument}.controls", name, attack.controls)
 
 
-def _check_rounds(argument: str, wanted: list[int], federation: FederationPart) -> None:
+def _check_rounds(argument: str, wanted: list[int], federation: schema.FederationPart) -> None:
     """An attack can read recorded rounds only."""
     from fedxray.federation.setting import recorded_rounds
 
@@ -201,7 +191,7 @@ def _check_sweeps(plan: Plan) -> None:
                 argument, expected="at least one key with a list", got="none", remedy="For instance scale = [0.1, 1.0]."
             )
         for name, values in swept.items():
-            if name in key_names(DefencePart):
+            if name in schema.key_names(schema.DefencePart):
                 remedy = "Sweep a setting, not a name or a label."
                 raise BadInput(f"{argument}.{name}", expected="a setting of the defence", got=name, remedy=remedy)
             if not values:

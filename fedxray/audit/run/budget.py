@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,8 @@ def choose(full: Choice, budget: Budget) -> Choice:
     """Return as much of a plan as fits into the budget; BadInput where not even the least does."""
     room, choice = budget.seconds * budget.workers * SPARE, full
     shares = [room / len(full.costs)] * 3 + [0.0] * 4
-    for shrink, share in zip((*SHRINKING, *SHRINKING, _fewer_seeds), shares, strict=True):
+    steps: tuple[Callable[[Choice, float], Choice | None], ...] = (*SHRINKING, *SHRINKING, _fewer_seeds)
+    for shrink, share in zip(steps, shares, strict=True):
         while choice.seconds() > room:
             smaller = shrink(choice, share)
             if smaller is None:

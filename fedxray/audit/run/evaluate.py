@@ -14,15 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.adversary import roles
-from fedxray.adversary.disclose import (
-    attribute_order,
-    attribute_rows,
-    membership_order,
-    membership_records,
-    records_in_question,
-    source_records,
-)
+from fedxray.adversary import disclose, roles
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import ROUNDING, Interval, by_t
@@ -82,7 +74,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
     return {
         **view.ledger(),
         "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
-        "examples_in_question": len(records_in_question(context.truth, context.client, context.part.seats)),
+        "examples_in_question": len(disclose.records_in_question(context.truth, context.client, context.part.seats)),
         "floor_records": len(context.truth.public),  # floors are always given the public share
         "defence": context.truth.defence.describe(),
         "aware": context.aware,
@@ -151,10 +143,12 @@ def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
     if kind == "membership":
         return _members(context, guess)
     if kind == "sources":
-        asked = source_records(truth, client, context.part.seats)[0].y if labels is not None else None
+        asked = disclose.source_records(truth, client, context.part.seats)[0].y if labels is not None else None
         return {name: Graded(values=values, indices=None, classes=asked) for name, values in records.items()}
     count = len(truth.train[client])
-    indices = attribute_order(truth, client, count) if kind == "attributes" else torch.arange(count, device="cpu")
+    indices = (
+        disclose.attribute_order(truth, client, count) if kind == "attributes" else torch.arange(count, device="cpu")
+    )
     sure = guess.evidence.tensors.get("margins") if kind == "attributes" else None
     return {
         name: Graded(
@@ -167,13 +161,13 @@ def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
 
 def _members(context: CaseContext, guess: Scored) -> dict[str, Graded]:
     """Grade each member by the share of non-members below it; the mean of these shares is the auc."""
-    inside = membership_records(context.truth, context.client, context.part.seats)[1]
+    inside = disclose.membership_records(context.truth, context.client, context.part.seats)[1]
     scores = guess.evidence.tensors["scores"].cpu()
     if len(scores) != len(inside) or "auc" not in guess.scores.means:
         return {}
     assert context.client is not None  # memberships are asked of one client
     own = context.truth.train[context.client]
-    indices = membership_order(context.truth, context.client, len(inside))[inside]
+    indices = disclose.membership_order(context.truth, context.client, len(inside))[inside]
     classes = own.y.cpu()[indices] if context.truth.space.target == "classification" else None
     shares = placements(scores, inside)[0]
     return {"auc": Graded(values=shares, indices=indices, classes=classes, sure=scores[inside])}
@@ -226,7 +220,7 @@ def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Data
     """
     if evidence.kind not in ("images", "class-images"):
         return None
-    asked = records_in_question(truth, client, evidence.seats)
+    asked = disclose.records_in_question(truth, client, evidence.seats)
     originals = truth.space.to_pixels(asked.x)
     guesses = truth.space.to_pixels(evidence.tensors["inputs"].to(originals))
     if "own" in evidence.tensors:
@@ -289,10 +283,10 @@ def _attributes(evidence: Evidence, truth: Truth, client: int, dataset: Dataset)
     own = truth.train[client].x
     if len(codes) != len(own):  # about all clients at once
         return None
-    real = attribute_rows(truth, client).x
+    real = disclose.attribute_rows(truth, client).x
     guess = real.clone()
     guess[:, list(column.positions)] = codes.to(real)
-    asked = attribute_order(truth, client, len(own)).tolist()  # the index of each in the client's own order
+    asked = disclose.attribute_order(truth, client, len(own)).tolist()  # the index of each in the client's own order
     shown = [
         _record(index, guess[row], real[row], [column])
         for index, row in sorted(zip(asked, range(len(own)), strict=True))[:MOST_RECORDS]
@@ -372,7 +366,7 @@ def within_run(
 def _samples(context: CaseContext, guess: Scored) -> dict[str, Sample]:
     """Return the values behind every metric of a guess, one tensor [records] each, two for the auc."""
     if guess.evidence.kind == "membership":
-        inside = membership_records(context.truth, context.client, context.part.seats)[1]
+        inside = disclose.membership_records(context.truth, context.client, context.part.seats)[1]
         scores = guess.evidence.tensors["scores"]
         if guess.rows != "train" or bool(inside.all()) or len(scores) != len(inside):
             return {}

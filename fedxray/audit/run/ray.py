@@ -22,20 +22,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
-from fedxray.audit.run.engines import (
-    POLL_INTERVAL,
-    Deadline,
-    Pool,
-    Processes,
-    Progress,
-    Shared,
-    Task,
-    TaskFailure,
-    cores,
-    cut_off,
-    environment,
-    no_deadline,
-)
+from fedxray.audit.run import engines
 from fedxray.errors import BadInput, FedxrayError, missing_extra
 
 # Starting a cluster of this computer alone, and connecting to an existing one
@@ -127,8 +114,8 @@ class Host:
 
     paths: Sequence[str]
     variables: Mapping[str, str]
-    worker: Processes = field(default_factory=lambda: Processes(1))
-    shared: Shared = ()
+    worker: engines.Processes = field(default_factory=lambda: engines.Processes(1))
+    shared: engines.Shared = ()
 
     def __post_init__(self) -> None:
         """Take over the module paths and settings of the driver."""
@@ -139,7 +126,7 @@ class Host:
         """Return the versions of the libraries on this node."""
         return own_versions()
 
-    def work(self, task: Task, changed: Shared | None) -> FedxrayError | str | None:
+    def work(self, task: engines.Task, changed: engines.Shared | None) -> FedxrayError | str | None:
         """Run a task; returns its error, or how its worker died; `changed` are new shared arguments."""
         self.shared = self.shared if changed is None else changed
         try:
@@ -159,9 +146,9 @@ class RemoteHost:
     """A host as the driver sees it, and the shared arguments that it holds."""
 
     actor: Any
-    shared: Shared = ()
+    shared: engines.Shared = ()
 
-    def give(self, task: Task, shared: Shared) -> Any:
+    def give(self, task: engines.Task, shared: engines.Shared) -> Any:
         """Send a task, and the shared arguments where the host holds others; returns Ray's future answer."""
         changed = None if shared is self.shared else shared
         self.shared = shared
@@ -169,7 +156,7 @@ class RemoteHost:
 
 
 @dataclass
-class RayCluster(Pool):
+class RayCluster(engines.Pool):
     """Hosts on an existing cluster, or on one of this computer alone, which starts with the first task."""
 
     jobs: int | None = None
@@ -178,7 +165,7 @@ class RayCluster(Pool):
     folder: str | None = None  # the temporary folder of a cluster of this computer
     starting: dict[Any, RemoteHost] = field(default_factory=dict)  # first answer -> host
     idle: list[RemoteHost] = field(default_factory=list)
-    busy: dict[Any, tuple[RemoteHost, Task]] = field(default_factory=dict)  # answer -> host, task
+    busy: dict[Any, tuple[RemoteHost, engines.Task]] = field(default_factory=dict)  # answer -> host, task
     losses: Counter[str] = field(default_factory=Counter)
 
     def __enter__(self) -> Self:
@@ -203,8 +190,12 @@ class RayCluster(Pool):
             self.folder = None
 
     def run(
-        self, tasks: Sequence[Task], progress: Progress, deadline: Deadline = no_deadline, shared: Shared = ()
-    ) -> list[TaskFailure]:
+        self,
+        tasks: Sequence[engines.Task],
+        progress: engines.Progress,
+        deadline: engines.Deadline = engines.no_deadline,
+        shared: engines.Shared = (),
+    ) -> list[engines.TaskFailure]:
         """Run all tasks on the cluster, which is connected to where there are any."""
         if not tasks:
             return []
@@ -212,7 +203,7 @@ class RayCluster(Pool):
         return super().run(tasks, progress, deadline, shared)
 
     def _connect(self) -> None:
-        with environment(QUIET if self.address is not None else QUIET | LOCAL), without_warnings():
+        with engines.environment(QUIET if self.address is not None else QUIET | LOCAL), without_warnings():
             import ray
 
             if ray.is_initialized():  # by this object before, or by the caller
@@ -222,7 +213,7 @@ class RayCluster(Pool):
                 find_cluster(self.address)
             else:
                 self.folder = tempfile.mkdtemp(prefix="fedxray-")  # a short path: it holds sockets
-                start_cluster(self.jobs or cores(), self.folder)
+                start_cluster(self.jobs or engines.cores(), self.folder)
 
     def worker_count(self) -> int:
         """Return the number of hosts at a time: as asked, or one for each core of the cluster."""
@@ -232,29 +223,29 @@ class RayCluster(Pool):
 
     def run_waiting(
         self,
-        waiting: deque[Task],
-        on_done: Callable[[Task], None],
+        waiting: deque[engines.Task],
+        on_done: Callable[[engines.Task], None],
         *,
         jobs: int,
-        deadline: Deadline = no_deadline,
-        shared: Shared = (),
-    ) -> list[TaskFailure]:
+        deadline: engines.Deadline = engines.no_deadline,
+        shared: engines.Shared = (),
+    ) -> list[engines.TaskFailure]:
         """Let at most `jobs` hosts run until no task waits; returns the tasks whose worker died."""
         import ray
 
-        failures: list[TaskFailure] = []
+        failures: list[engines.TaskFailure] = []
         while waiting or self.busy:
             if deadline():
                 begun = [task for _, task in self.busy.values()]
                 self.stop_workers()
-                return failures + cut_off([*begun, *waiting])
+                return failures + engines.cut_off([*begun, *waiting])
             while waiting and self.idle:
                 host, task = self.idle.pop(), waiting.popleft()
                 self.busy[host.give(task, shared)] = host, task
             present = len(self.starting) + len(self.idle) + len(self.busy)
             for _ in range(min(jobs - present, len(waiting) - len(self.starting))):
                 self._start_host()
-            for answer in ray.wait([*self.starting, *self.busy], num_returns=1, timeout=POLL_INTERVAL)[0]:
+            for answer in ray.wait([*self.starting, *self.busy], num_returns=1, timeout=engines.POLL_INTERVAL)[0]:
                 if answer in self.starting:
                     self._accept_host(answer)
                 else:
@@ -293,7 +284,11 @@ class RayCluster(Pool):
         self.idle.append(host)
 
     def _collect(
-        self, answer: Any, waiting: deque[Task], failures: list[TaskFailure], on_done: Callable[[Task], None]
+        self,
+        answer: Any,
+        waiting: deque[engines.Task],
+        failures: list[engines.TaskFailure],
+        on_done: Callable[[engines.Task], None],
     ) -> None:
         """Handle the answer to a task; a task whose host was lost waits again."""
         import ray
@@ -310,7 +305,7 @@ class RayCluster(Pool):
                 waiting.appendleft(task)
             else:
                 reason = f"its worker was lost {MOST_LOSSES} times ({last_line(problem)})"
-                failures.append(TaskFailure(task=task, reason=reason))
+                failures.append(engines.TaskFailure(task=task, reason=reason))
             return
         self.idle.append(host)
         if isinstance(ended, FedxrayError):
@@ -318,7 +313,7 @@ class RayCluster(Pool):
         if ended is None:
             on_done(task)
         else:
-            failures.append(TaskFailure(task=task, reason=ended))
+            failures.append(engines.TaskFailure(task=task, reason=ended))
 
     def stop_workers(self) -> None:
         """Stop all hosts; their worker processes follow them."""

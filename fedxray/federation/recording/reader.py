@@ -284,12 +284,8 @@ def one_of(
         listed += f"; and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
         got = "nothing" if given is None else repr(given)
         short = argument.rpartition(".")[2]
-        raise BadInput(
-            argument,
-            expected=f"a {noun} of this recording: {listed}",
-            got=got,
-            remedy=f'Name it: {short} = "{printable(known[0])}".',
-        )
+        remedy = f'Name it: {short} = "{printable(known[0])}".'
+        raise BadInput(argument, expected=f"a {noun} of this recording: {listed}", got=got, remedy=remedy)
     return given
 
 

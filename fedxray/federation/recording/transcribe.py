@@ -67,12 +67,9 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
     if not trained and any(message.what == "train" for message in mine):
         raise damaged(recording.folder, f"at least one complete training of node {node}", f"none; {lost[-1]}")
     if not trained:
-        raise BadInput(
-            "data.node",
-            expected="a node that was sent a model to train",
-            got=f"{node}, which only evaluated",
-            remedy=f"Nodes that trained: {', '.join(trainers(messages)) or 'none'}.",
-        )
+        expected = "a node that was sent a model to train"
+        remedy = f"Nodes that trained: {', '.join(trainers(messages)) or 'none'}."
+        raise BadInput("data.node", expected=expected, got=f"{node}, which only evaluated", remedy=remedy)
     ended = _ends(_sound(recording, mine, "evaluate", lost), lost)
     return Chosen(
         recording=recording, node=node, trained=trained, ended=ended, lost=tuple(lost), missing=_gaps(trained, messages)
@@ -325,12 +322,9 @@ def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor
 def _without_model(arrays: Mapping[str, Tensor]) -> Parts:
     """All arrays as parameters, refused where they have no names."""
     if by_position(list(arrays)):
-        raise BadInput(
-            "model",
-            expected="the network, whose order names arrays that were recorded by position (NumPy)",
-            got="none",
-            remedy="Give the model that was trained.",
-        )
+        expected = "the network, whose order names arrays that were recorded by position (NumPy)"
+        remedy = "Give the model that was trained."
+        raise BadInput("model", expected=expected, got="none", remedy=remedy)
     return Parts(dict(arrays))
 
 

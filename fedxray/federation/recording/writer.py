@@ -239,12 +239,9 @@ def _checked(facts: dict[str, Any]) -> bytes:
     except ValidationError as problem:
         wrong = why_not(problem)
     if wrong is not None:
-        raise BadInput(
-            "message",
-            expected=f"facts that can be read again, of at most {MOST_FACTS} bytes",
-            got=wrong,
-            remedy="Shorten names, counts or the config.",
-        )
+        expected = f"facts that can be read again, of at most {MOST_FACTS} bytes"
+        remedy = "Shorten names, counts or the config."
+        raise BadInput("message", expected=expected, got=wrong, remedy=remedy)
     return content
 
 
