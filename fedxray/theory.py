@@ -223,7 +223,6 @@ def hard_optimum(parameters: int, *, like: Tensor) -> Tensor:
 # assumes smooth losses: ReLU and max pooling have kinks that no Hessian sees, and diverging clients cross them. Then
 # delta is larger than the leading term and falls more slowly than eta^2.
 
-
 Loss = Callable[[Params], Tensor]  # a client's mean loss over its records, a scalar
 
 

@@ -15,23 +15,12 @@ from torch import Tensor
 
 from fedxray.defences.base import Hooks, Kept
 from fedxray.errors import BadInput, Diverged
+from fedxray.federation import transcript as transcripts
 from fedxray.federation.cohort import ClientJob, train
 from fedxray.federation.local import LocalResult, in_train_mode
 from fedxray.federation.recipe import Recipe, client_weights
 from fedxray.federation.setting import Federation, participants, recorded_rounds
 from fedxray.federation.tamper import Tamper
-from fedxray.federation.transcript import (
-    MemoryShelf,
-    Message,
-    Parts,
-    Shelf,
-    Transcript,
-    client_reader,
-    readers_of_broadcast,
-    readers_of_outcome,
-    readers_of_reply,
-    readers_of_sum,
-)
 from fedxray.federation.truth import Truth, client_schedule
 from fedxray.params import Params, add, buffers_of, is_finite, parameters_of, same_shapes, same_values, weighted_mean
 from fedxray.progress import Report, Step, silent
@@ -66,83 +55,85 @@ def apply_update(model: Params, mean: Params, recipe: Recipe) -> dict[str, Tenso
 class Recorder:
     """The messages of one run so far; their tensors are stored on the shelf."""
 
-    def __init__(self, federation: Federation, seed: int, shelf: Shelf) -> None:
+    def __init__(self, federation: Federation, seed: int, shelf: transcripts.Shelf) -> None:
         """Start without messages."""
         self._federation, self._seed, self._shelf = federation, seed, shelf
-        self._messages: list[Message] = []
+        self._messages: list[transcripts.Message] = []
         self._kept = federation.kept()
         self._written: set[str] = set()
 
-    def exchange(self, round: int, client: int, sent: Parts, reply: LocalResult, *, tampered: bool) -> None:
+    def exchange(self, round: int, client: int, sent: transcripts.Parts, reply: LocalResult, *, tampered: bool) -> None:
         """Record the model that one client was sent and its reply."""
         recipe = self._federation.recipe
         key = f"sent/{round}/{client}" if tampered else f"global/{round}"  # an honest model is stored once
-        broadcast = Message(
+        broadcast = transcripts.Message(
             what="broadcast",
             round=round,
             client=client,
             parts=self._put(key, sent),
-            readers=readers_of_broadcast(client),
+            readers=transcripts.readers_of_broadcast(client),
             tampered=tampered,
         )
         shared = {} if self._kept.statistics else reply.buffers
-        reply_message = Message(
+        reply_message = transcripts.Message(
             what="reply",
             round=round,
             client=client,
-            parts=self._put(f"reply/{round}/{client}", Parts(reply.update, shared)),
+            parts=self._put(f"reply/{round}/{client}", transcripts.Parts(reply.update, shared)),
             kind=recipe.kind,
             contributors=(client,),
             examples=len(self._federation.clients[client]),
-            readers=readers_of_reply(client, self._federation.secure_aggregation),
+            readers=transcripts.readers_of_reply(client, self._federation.secure_aggregation),
             tampered=tampered,
         )
         self._messages += [broadcast, reply_message]
 
-    def state(self, round: int, client: int, own: Parts) -> None:
+    def state(self, round: int, client: int, own: transcripts.Parts) -> None:
         """Record parameters and buffers that never leave a client; parameters that do are stored as zeros."""
         like = parameters_of(self._federation.model) if own.params else {}
         params = {name: own.params.get(name, torch.zeros_like(value)) for name, value in like.items()}
-        key = self._put(f"state/{round}/{client}", Parts(params, own.buffers))
-        readers = frozenset({client_reader(client)})
-        self._messages.append(Message(what="state", round=round, client=client, parts=key, readers=readers))
+        key = self._put(f"state/{round}/{client}", transcripts.Parts(params, own.buffers))
+        readers = frozenset({transcripts.client_reader(client)})
+        self._messages.append(transcripts.Message(what="state", round=round, client=client, parts=key, readers=readers))
 
-    def ends(self, round: int, contributors: tuple[int, ...], mean: dict[str, Tensor], after: Parts) -> None:
+    def ends(
+        self, round: int, contributors: tuple[int, ...], mean: dict[str, Tensor], after: transcripts.Parts
+    ) -> None:
         """Record the mean of the replies and the model that a round ended with."""
         federation = self._federation
-        total = Message(
+        total = transcripts.Message(
             what="sum",
             round=round,
             client=None,
-            parts=self._put(f"sum/{round}", Parts(mean)),
+            parts=self._put(f"sum/{round}", transcripts.Parts(mean)),
             kind=federation.recipe.kind,
             examples=sum(len(federation.clients[client]) for client in contributors),
             contributors=contributors,
-            readers=readers_of_sum(),
+            readers=transcripts.readers_of_sum(),
         )
         last = round == federation.rounds - 1
         following = () if last else tuple(participants(federation, self._seed, round + 1))
         everyone = tuple(range(len(federation.clients)))
-        outcome = Message(
+        outcome = transcripts.Message(
             what="outcome",
             round=round,
             client=None,
             parts=self._put(f"global/{round + 1}", after),
-            readers=readers_of_outcome(following, last, everyone),
+            readers=transcripts.readers_of_outcome(following, last, everyone),
         )
         self._messages += [total, outcome]
 
-    def _put(self, key: str, parts: Parts) -> str:
+    def _put(self, key: str, parts: transcripts.Parts) -> str:
         """Store the tensors of a key the first time it occurs, and return the key."""
         if key not in self._written:
             self._shelf.put(key, parts)
             self._written.add(key)
         return key
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> transcripts.Transcript:
         """The transcript of what was recorded so far."""
         federation = self._federation
-        return Transcript(
+        return transcripts.Transcript(
             messages=tuple(self._messages),
             shelf=self._shelf,
             model=federation.model,
@@ -157,14 +148,14 @@ class Recorder:
 
 
 def simulate(
-    federation: Federation, *, seed: int = 0, shelf: Shelf | None = None, report: Report = silent
-) -> tuple[Transcript, Truth]:
+    federation: Federation, *, seed: int = 0, shelf: transcripts.Shelf | None = None, report: Report = silent
+) -> tuple[transcripts.Transcript, Truth]:
     """Run a federation from the weights of its model and return its transcript and the truth behind it.
 
     The model itself is not changed. `shelf` is where tensors are stored (default: in memory).
     """
-    run = _Run(federation, seed, shelf if shelf is not None else MemoryShelf())
-    model = Parts(parameters_of(federation.model), buffers_of(federation.model))
+    run = _Run(federation, seed, shelf if shelf is not None else transcripts.MemoryShelf())
+    model = transcripts.Parts(parameters_of(federation.model), buffers_of(federation.model))
     for round in range(federation.rounds):
         model = run.round(round, model)
         report(Step("federation", round + 1, federation.rounds))
@@ -175,21 +166,21 @@ def simulate(
 class Branch:
     """The result of an active server: its own messages, the state of its tamper, and the client rounds it spent."""
 
-    transcript: Transcript
+    transcript: transcripts.Transcript
     state: Any
     rounds_spent: int
 
 
 def continue_run(
     federation: Federation,
-    transcript: Transcript,
+    transcript: transcripts.Transcript,
     *,
     seed: int,
     after: int,
     clients: Sequence[int],
     rounds: int,
     tamper: Tamper,
-    shelf: Shelf | None = None,
+    shelf: transcripts.Shelf | None = None,
     report: Report = silent,
 ) -> Branch:
     """Continue a recorded run for the attacked clients alone, with a server that tampers.
@@ -199,7 +190,7 @@ def continue_run(
     shown stays the one after the recorded round.
     """
     _check_branch(federation, transcript, clients)
-    run = _Run(federation, seed, shelf if shelf is not None else MemoryShelf())
+    run = _Run(federation, seed, shelf if shelf is not None else transcripts.MemoryShelf())
     run.own.update(client_states(transcript, federation.kept(), after))
     model = transcript.shelf.get(transcript.outcome(after).parts)
     state = tamper.start()
@@ -207,7 +198,7 @@ def continue_run(
         starts = {}
         for client in clients:
             sent, state = tamper.send(state, round, client, model.params)
-            starts[client] = Parts(_checked_sent(sent, model.params), model.buffers)
+            starts[client] = transcripts.Parts(_checked_sent(sent, model.params), model.buffers)
         # Only the round after the branch point, with the honest model, is one of the recorded run, with its draws.
         known = step == 0 and all(same_values(start.params, model.params) for start in starts.values())
         replies = run.replies(round, starts, fresh=not known)
@@ -218,7 +209,7 @@ def continue_run(
     return Branch(run.recorder.transcript(), state, rounds * len(clients))
 
 
-def _check_branch(federation: Federation, transcript: Transcript, clients: Sequence[int]) -> None:
+def _check_branch(federation: Federation, transcript: transcripts.Transcript, clients: Sequence[int]) -> None:
     """Refuse a recording, whose clients cannot be asked again, and unknown clients."""
     if transcript.recorded:
         raise BadInput(
@@ -239,7 +230,7 @@ def _checked_sent(sent: dict[str, Tensor], like: Params) -> dict[str, Tensor]:
     return sent
 
 
-def client_states(transcript: Transcript, kept: Kept, round: int) -> dict[int, Parts]:
+def client_states(transcript: transcripts.Transcript, kept: Kept, round: int) -> dict[int, transcripts.Parts]:
     """Parameters and buffers that every client kept to itself, as they were at the end of a round."""
     latest: dict[int, tuple[int, str]] = {}  # client -> round and key
     for message in transcript.messages:
@@ -247,7 +238,7 @@ def client_states(transcript: Transcript, kept: Kept, round: int) -> dict[int, P
             latest[message.client] = max(latest.get(message.client, (-1, "")), (message.round, message.parts))
     own = {client: transcript.shelf.get(parts) for client, (_, parts) in latest.items()}
     return {
-        client: Parts({name: parts.params[name] for name in kept.params}, parts.buffers)
+        client: transcripts.Parts({name: parts.params[name] for name in kept.params}, parts.buffers)
         for client, parts in own.items()
     }
 
@@ -255,17 +246,17 @@ def client_states(transcript: Transcript, kept: Kept, round: int) -> dict[int, P
 class _Run:
     """The state of one run: the recorder, and the parameters and buffers that clients keep to themselves."""
 
-    def __init__(self, federation: Federation, seed: int, shelf: Shelf) -> None:
+    def __init__(self, federation: Federation, seed: int, shelf: transcripts.Shelf) -> None:
         self.federation, self.seed = federation, seed
         self.recorder = Recorder(federation, seed, shelf)
-        self.own: dict[int, Parts] = {}
+        self.own: dict[int, transcripts.Parts] = {}
         self._kept_by_clients = federation.kept()
         self._network = in_train_mode(federation.model)
         self._kept = recorded_rounds(federation.record, federation.rounds)
         self._hooks: dict[int, Hooks] = {}
         self._unsaved: set[int] = set()  # clients whose own state changed since it was recorded
 
-    def round(self, round: int, model: Parts) -> Parts:
+    def round(self, round: int, model: transcripts.Parts) -> transcripts.Parts:
         """Run one honest round and return the next global model."""
         federation, recipe = self.federation, self.federation.recipe
         starts = dict.fromkeys(participants(federation, self.seed, round), model)
@@ -274,25 +265,29 @@ class _Run:
         mean = mean_update([reply.update for reply in replies.values()], examples, recipe)
         returned, local = [reply.buffers for reply in replies.values()], self._kept_by_clients.statistics
         buffers = mean_buffers(model.buffers, returned, examples, recipe, kept=local)
-        after = Parts(apply_update(model.params, mean, recipe), buffers)
+        after = transcripts.Parts(apply_update(model.params, mean, recipe), buffers)
         _check_finite(after, round)
         if round in self._kept:
             self.write(round, starts, replies, tampered=False)
             self.recorder.ends(round, tuple(replies), mean, after)
         return after
 
-    def replies(self, round: int, starts: dict[int, Parts], *, fresh: bool = False) -> dict[int, LocalResult]:
+    def replies(
+        self, round: int, starts: dict[int, transcripts.Parts], *, fresh: bool = False
+    ) -> dict[int, LocalResult]:
         """The replies of the clients to the models they were sent; `fresh` draws anew, for a tampered round."""
         jobs = [self._job(round, client, start, fresh) for client, start in starts.items()]
         results = train(self._network, jobs, self.federation.recipe)
         for job, result in zip(jobs, results, strict=True):
             buffers = result.buffers if self._kept_by_clients.statistics else {}
             if buffers or result.kept:
-                self.own[job.client] = Parts(result.kept, buffers)
+                self.own[job.client] = transcripts.Parts(result.kept, buffers)
                 self._unsaved.add(job.client)
         return {job.client: result for job, result in zip(jobs, results, strict=True)}
 
-    def write(self, round: int, starts: dict[int, Parts], replies: dict[int, LocalResult], *, tampered: bool) -> None:
+    def write(
+        self, round: int, starts: dict[int, transcripts.Parts], replies: dict[int, LocalResult], *, tampered: bool
+    ) -> None:
         """Record the messages of a round, and the own state of every client where it changed."""
         for client, reply in replies.items():
             self.recorder.exchange(round, client, starts[client], reply, tampered=tampered)
@@ -300,13 +295,13 @@ class _Run:
             self.recorder.state(round, client, self.own[client])
         self._unsaved.clear()
 
-    def _job(self, round: int, client: int, start: Parts, fresh: bool) -> ClientJob:
+    def _job(self, round: int, client: int, start: transcripts.Parts, fresh: bool) -> ClientJob:
         """One client's work in a round, from the model it was sent and its own state."""
         records, recipe = self.federation.clients[client], self.federation.recipe
         hooks = self._hooks_of(client)
         # A server that repeats a round must not get the same noise twice, or it could subtract it.
         asked = (start.params,) if fresh else ()
-        own = self.own.get(client, Parts({}))
+        own = self.own.get(client, transcripts.Parts({}))
         return ClientJob(
             client=client,
             start={**start.params, **own.params},
@@ -324,7 +319,7 @@ class _Run:
         return self._hooks[client]
 
 
-def _check_finite(model: Parts, round: int) -> None:
+def _check_finite(model: transcripts.Parts, round: int) -> None:
     """Raise `Diverged` where the global model is no longer finite."""
     if not is_finite(model.params) or not is_finite(model.buffers):
         raise Diverged(

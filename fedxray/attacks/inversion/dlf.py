@@ -56,17 +56,9 @@ from fedxray import imaging
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context
 from fedxray.attacks.evidence import Evidence
-from fedxray.attacks.inversion import problem
+from fedxray.attacks.inversion import problem, replay as replaying
 from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, Distance, distance_named, squared_l2
 from fedxray.attacks.inversion.problem import ImageInversion
-from fedxray.attacks.inversion.replay import (
-    Replay,
-    one_step,
-    one_step_per_epoch,
-    replay,
-    schedule_of_epochs,
-    straight_schedule,
-)
 from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.observations import observation_at
 from fedxray.data.dataset import Space
@@ -270,7 +262,7 @@ class FedsgdEpoch(DlfFamily):
 
     def played(self, recipe: Recipe, examples: int) -> Recipe:
         """Return a recipe of one step per epoch."""
-        return one_step_per_epoch(recipe, examples)
+        return replaying.one_step_per_epoch(recipe, examples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +273,7 @@ class FedsgdInversion(DlfFamily):
 
     def played(self, recipe: Recipe, examples: int) -> Recipe:
         """Return a recipe of one step."""
-        return one_step(recipe, examples)
+        return replaying.one_step(recipe, examples)
 
 
 # Step 1: what is known of the client
@@ -331,7 +323,7 @@ def _fits(steps: Sequence[Tensor], recipe: Recipe) -> bool:
     count = sum(sizes) // (1 if recipe.kind == "gradient" else recipe.epochs)
     if count == 0:
         return False
-    schedule = straight_schedule(count, recipe)
+    schedule = replaying.straight_schedule(count, recipe)
     return sizes == [len(schedule.used(step)) for step in range(schedule.steps)]
 
 
@@ -350,7 +342,7 @@ Penalty = Callable[[Tensor], Tensor]  # images [epochs, n, c, h, w] -> scalar
 class Simulation:
     """A replay of the client with one set of images, or one per epoch."""
 
-    client: Replay
+    client: replaying.Replay
     aim: Params  # the sum of the client's gradients
     unit: float  # turns a replayed update into such a sum
     labels: Tensor  # [sets * n]
@@ -363,9 +355,9 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
     count = len(known.labels)
     epochs = recipe.epochs if recipe.kind == "weights" else 1
     sets = epochs if by_epoch else 1
-    order = schedule_of_epochs(count, recipe) if by_epoch else straight_schedule(count, recipe)
+    order = replaying.schedule_of_epochs(count, recipe) if by_epoch else replaying.straight_schedule(count, recipe)
     seen = known.observation
-    client = replay(view.model, seen.start, recipe, order, buffers=seen.buffers, batch_norm=attack.batch_norm)
+    client = replaying.replay(view.model, seen.start, recipe, order, buffers=seen.buffers, batch_norm=attack.batch_norm)
     aim = problem.aim_of(seen, known.recipe)
     client, aim = problem.aware(view, seen, known.recipe, count, client, aim)
     labels = known.labels.repeat(sets) if known.step_labels is None else known.step_labels[: sets * count]

@@ -20,19 +20,7 @@ from torch import Tensor
 
 from fedxray.data.checks import check_size
 from fedxray.errors import BadInput, printable, some
-from fedxray.federation.recording.format import (
-    ARRAYS,
-    FORMAT,
-    HEAD,
-    KIND,
-    MESSAGES,
-    MOST_FACTS,
-    STOPPED,
-    RecordedMessage,
-    Side,
-    StoredArrays,
-    why_not,
-)
+from fedxray.federation.recording import format as form
 from fedxray.files import is_unfinished, read_json
 
 MOST_MESSAGES = 1_000_000
@@ -60,22 +48,22 @@ class Recording:
     """The messages of one folder in the order they were written; `cut` lists the incomplete ones with the reason."""
 
     folder: Path
-    side: Side
-    messages: tuple[RecordedMessage, ...]
+    side: form.Side
+    messages: tuple[form.RecordedMessage, ...]
     cut: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()  # why recorders stopped before the training did
 
-    def arrays(self, stored: StoredArrays) -> dict[str, Tensor]:
+    def arrays(self, stored: form.StoredArrays) -> dict[str, Tensor]:
         """The arrays of one message by name, in their order, checked against their hash."""
-        path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
+        path = self.folder / form.ARRAYS / f"{stored.sha256}.safetensors"
         arrays = _load(path, stored.bytes, stored.sha256)
         if set(arrays) != set(stored.names):
             raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(arrays)))
         return {name: arrays[name] for name in stored.names}
 
-    def fault(self, stored: StoredArrays) -> str | None:
+    def fault(self, stored: form.StoredArrays) -> str | None:
         """The reason why the arrays of one message cannot be used, None where they are complete and finite."""
-        path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
+        path = self.folder / form.ARRAYS / f"{stored.sha256}.safetensors"
         check_size(f"recording {str(path)!r}", stored.bytes)
         try:
             stamp = path.stat().st_mtime_ns
@@ -83,9 +71,9 @@ class Recording:
             return str(problem.strerror)
         return _fault(path, stored.bytes, stored.sha256, stamp)
 
-    def forms(self, stored: StoredArrays) -> dict[str, Tensor]:
+    def forms(self, stored: form.StoredArrays) -> dict[str, Tensor]:
         """Shapes and dtypes of the arrays of one message, without their values."""
-        path = self.folder / ARRAYS / f"{stored.sha256}.safetensors"
+        path = self.folder / form.ARRAYS / f"{stored.sha256}.safetensors"
         try:
             with safe_open(path, framework="pt", device="cpu") as handle:
                 names: list[str] = handle.keys()
@@ -96,9 +84,9 @@ class Recording:
             raise damaged(path, f"the arrays {some(stored.names)}", some(sorted(forms)))
         return {name: forms[name] for name in stored.names}
 
-    def nodes(self) -> dict[str, list[RecordedMessage]]:
+    def nodes(self) -> dict[str, list[form.RecordedMessage]]:
         """The messages of every node, by its id."""
-        by_node: dict[str, list[RecordedMessage]] = {}
+        by_node: dict[str, list[form.RecordedMessage]] = {}
         for message in self.messages:
             by_node.setdefault(message.node, []).append(message)
         return by_node
@@ -124,12 +112,12 @@ def read_recording(path: str | Path) -> Recording:
         cut.append(f"{len(names) - MOST_MESSAGES:,} messages after the first {MOST_MESSAGES:,}: too many to be read")
     for name in names[:MOST_MESSAGES]:
         try:
-            message = _read_message(folder / MESSAGES / name)
+            message = _read_message(folder / form.MESSAGES / name)
         except BadInput as problem:
             cut.append(printable(f"message {name}: {problem.got}"))
             continue
         parts = [stored for stored in (message.sent, message.reply) if stored is not None]
-        if all(_is_there(folder / ARRAYS / f"{stored.sha256}.safetensors", stored.bytes) for stored in parts):
+        if all(_is_there(folder / form.ARRAYS / f"{stored.sha256}.safetensors", stored.bytes) for stored in parts):
             messages.append(message)
         else:
             cut.append(f"{title(message)}: arrays that are missing or cut off")
@@ -140,39 +128,39 @@ def read_recording(path: str | Path) -> Recording:
     return Recording(folder=folder, side=side, messages=tuple(messages), cut=tuple(cut), stops=tuple(stops))
 
 
-def title(message: RecordedMessage) -> str:
+def title(message: form.RecordedMessage) -> str:
     """The name of a message in a list of those left out; rounds are counted from 0."""
     round = "?" if message.round is None else message.round - 1
     return f"{message.what} of round {round} with node {printable(message.node)}"
 
 
-def _read_head(folder: Path) -> Side:
-    path = folder / HEAD
+def _read_head(folder: Path) -> form.Side:
+    path = folder / form.HEAD
     try:
         there = path.is_file() and not path.is_symlink()
     except (OSError, ValueError) as problem:
         raise damaged(path, "a readable file", str(problem), "Check the path.") from problem
     if not there:
         remedy = "Name the folder that a recorder or `fedxray import` wrote."
-        raise damaged(folder, f"a recording with {HEAD}", "none", remedy)
-    head = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
-    if not isinstance(head, dict) or head.get("kind") != KIND:
-        raise damaged(path, f'kind = "{KIND}"', "something else")
+        raise damaged(folder, f"a recording with {form.HEAD}", "none", remedy)
+    head = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=form.MOST_FACTS)
+    if not isinstance(head, dict) or head.get("kind") != form.KIND:
+        raise damaged(path, f'kind = "{form.KIND}"', "something else")
     version = head.get("format")
-    if version != FORMAT:
-        newer = isinstance(version, int) and version > FORMAT
+    if version != form.FORMAT:
+        newer = isinstance(version, int) and version > form.FORMAT
         remedy = "It comes from a newer fedxray: update yours." if newer else RECORD_AGAIN
-        raise damaged(path, f"format {FORMAT}", repr(version)[:80], remedy)
+        raise damaged(path, f"format {form.FORMAT}", repr(version)[:80], remedy)
     side = head.get("side")
     if side not in ("client", "server", "checkpoints"):
         raise damaged(path, "side client, server or checkpoints", repr(side)[:80])
-    known: Side = side
+    known: form.Side = side
     return known
 
 
 def _message_files(folder: Path) -> list[str]:
     """Names of the message files, oldest first; unfinished files of a process that ended are left out."""
-    parent = folder / MESSAGES
+    parent = folder / form.MESSAGES
     try:
         names = [path.name for path in parent.iterdir()] if parent.is_dir() and not parent.is_symlink() else []
     except OSError as problem:
@@ -184,7 +172,7 @@ def _stops(folder: Path) -> list[str]:
     """The first line of every note that a recorder wrote when it stopped."""
     reasons = []
     try:
-        for path in sorted(folder.glob(f"{STOPPED}-*.txt"))[:MOST_NOTES]:
+        for path in sorted(folder.glob(f"{form.STOPPED}-*.txt"))[:MOST_NOTES]:
             if path.is_file() and not path.is_symlink():
                 with path.open("rb") as stream:
                     lines = stream.read(MOST_NOTE).decode(errors="replace").splitlines()
@@ -194,14 +182,14 @@ def _stops(folder: Path) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _read_message(path: Path) -> RecordedMessage:
+def _read_message(path: Path) -> form.RecordedMessage:
     if path.is_symlink() or not path.is_file():
         raise damaged(path, "a plain file", "a link or something else")
-    plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=MOST_FACTS)
+    plain = read_json(path, argument=f"recording {str(path)!r}", remedy=RECORD_AGAIN, most=form.MOST_FACTS)
     try:
-        return RecordedMessage.model_validate(plain)
+        return form.RecordedMessage.model_validate(plain)
     except ValidationError as problem:
-        raise damaged(path, "a complete message", why_not(problem)) from problem
+        raise damaged(path, "a complete message", form.why_not(problem)) from problem
 
 
 @functools.lru_cache(maxsize=MOST_CHECKED)
@@ -289,7 +277,7 @@ def one_of(
     return given
 
 
-def rounds_of(messages: Sequence[RecordedMessage], node: str) -> str:
+def rounds_of(messages: Sequence[form.RecordedMessage], node: str) -> str:
     """A text with the number of rounds in which a node trained, and which, counted from 0."""
     rounds = [m.round for m in messages if m.node == node and m.what == "train"]
     numbers = [round - 1 for round in rounds if round is not None]
@@ -301,6 +289,6 @@ def rounds_of(messages: Sequence[RecordedMessage], node: str) -> str:
     return f"1 round: {first}" if count == 1 else f"{count} rounds from {first} to {last}"
 
 
-def trainers(messages: Sequence[RecordedMessage]) -> list[str]:
+def trainers(messages: Sequence[form.RecordedMessage]) -> list[str]:
     """The nodes that were sent a model to train."""
     return list(dict.fromkeys(message.node for message in messages if message.what == "train"))

@@ -17,19 +17,10 @@ from torch import Tensor, nn
 
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, some
+from fedxray.federation import transcript as transcripts
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.format import RecordedMessage, StoredArrays
 from fedxray.federation.recording.reader import Recording, damaged, one_of, rounds_of, title, trainers
-from fedxray.federation.transcript import (
-    SERVER,
-    WIRE,
-    Message,
-    Parts,
-    Transcript,
-    client_reader,
-    readers_of_broadcast,
-    readers_of_reply,
-)
 from fedxray.params import buffers_of, scaled, subtract
 
 NODE, FELLOW = 0, 1  # clients of the transcript: the node, and another client
@@ -80,7 +71,7 @@ def transcribe(
     chosen: Chosen, *, model: nn.Module, space: Space, recipe: Recipe, secure_aggregation: bool = False,
     widen: bool = False,
     examples: bool = True,
-) -> Transcript:  # fmt: skip
+) -> transcripts.Transcript:  # fmt: skip
     """The transcript of one node; its tensors are read and checked when first used.
 
     `recipe` gives the loss and the kind of replies; `examples` includes the recorded numbers of examples; `widen` is
@@ -89,12 +80,12 @@ def transcribe(
     hidden = secure_aggregation or any(message.secure for message in chosen.trained.values())
     network = with_frozen(model, chosen)
     shelf = _RecordedShelf(chosen, network, recipe, widen)
-    messages: list[Message] = []
+    messages: list[transcripts.Message] = []
     for round, message in sorted(chosen.trained.items()):
         messages += _broadcasts(round)
         if message.reply is not None:
             messages.append(
-                Message(
+                transcripts.Message(
                     what="reply",
                     round=round,
                     client=NODE,
@@ -102,15 +93,17 @@ def transcribe(
                     kind=recipe.kind,
                     examples=message.examples if examples else None,
                     contributors=(NODE,),
-                    readers=readers_of_reply(NODE, hidden),
+                    readers=transcripts.readers_of_reply(NODE, hidden),
                 )
             )
-    everyone = frozenset({SERVER, WIRE, client_reader(NODE), client_reader(FELLOW)})
+    everyone = frozenset(
+        {transcripts.SERVER, transcripts.WIRE, transcripts.client_reader(NODE), transcripts.client_reader(FELLOW)}
+    )
     messages += [
-        Message(what="outcome", round=round, client=None, parts=f"after/{round}", readers=everyone)
+        transcripts.Message(what="outcome", round=round, client=None, parts=f"after/{round}", readers=everyone)
         for round in sorted(chosen.ended)
     ]
-    return Transcript(
+    return transcripts.Transcript(
         messages=tuple(messages),
         shelf=shelf,
         model=network,
@@ -140,10 +133,14 @@ def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
             checked.add(stored.sha256)
 
 
-def _broadcasts(round: int) -> list[Message]:
+def _broadcasts(round: int) -> list[transcripts.Message]:
     return [
-        Message(
-            what="broadcast", round=round, client=client, parts=f"sent/{round}", readers=readers_of_broadcast(client)
+        transcripts.Message(
+            what="broadcast",
+            round=round,
+            client=client,
+            parts=f"sent/{round}",
+            readers=transcripts.readers_of_broadcast(client),
         )
         for client in (NODE, FELLOW)
     ]
@@ -156,15 +153,15 @@ class _RecordedShelf:
         self._chosen, self._model, self._recipe, self._widen = chosen, model, recipe, widen
         self._sent = functools.lru_cache(maxsize=1)(self._read_sent)  # a reply is read after the model it belongs to
 
-    def put(self, key: str, parts: Parts) -> None:
+    def put(self, key: str, parts: transcripts.Parts) -> None:
         """Refuse, since a recording does not change."""
         raise BadInput("recording", expected="no new tensors", got=key, remedy="Record into another folder.")
 
-    def reader(self, key: str) -> Callable[[], Parts]:
+    def reader(self, key: str) -> Callable[[], transcripts.Parts]:
         """A function that fetches the tensors under that key."""
         return functools.partial(self.get, key)
 
-    def get(self, key: str) -> Parts:
+    def get(self, key: str) -> transcripts.Parts:
         """The tensors under that key."""
         what, _, text = key.partition("/")
         round = int(text)
@@ -175,13 +172,13 @@ class _RecordedShelf:
             return sent
         reply = self._fit(message.reply, f"reply of round {round}")
         if self._recipe.kind == "gradient":
-            return Parts(scaled(reply.params, -1.0), reply.buffers)
-        return Parts(subtract(reply.params, sent.params), reply.buffers)
+            return transcripts.Parts(scaled(reply.params, -1.0), reply.buffers)
+        return transcripts.Parts(subtract(reply.params, sent.params), reply.buffers)
 
-    def _read_sent(self, round: int) -> Parts:
+    def _read_sent(self, round: int) -> transcripts.Parts:
         return self._fit(self._chosen.trained[round].sent, f"model sent in round {round}")
 
-    def _fit(self, stored: StoredArrays, what: str) -> Parts:
+    def _fit(self, stored: StoredArrays, what: str) -> transcripts.Parts:
         return fit(self._chosen.recording.arrays(stored), self._model, widen=self._widen, what=what)
 
 
@@ -281,7 +278,9 @@ def by_position(names: Sequence[str]) -> bool:
     return bool(names) and list(names) == [str(index) for index in range(len(names))]
 
 
-def fit(arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays") -> Parts:
+def fit(
+    arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = False, what: str = "arrays"
+) -> transcripts.Parts:
     """Trainable parameters and buffers of the network from recorded arrays; refused by name where they do not fit.
 
     `widen` accepts half precision for a network of full precision; `what` names the arrays in messages.
@@ -301,7 +300,7 @@ def fit(arrays: Mapping[str, Tensor], model: nn.Module | None, *, widen: bool = 
     own = buffers_of(model)
     recorded = {name: fitted[name] for name in own if name in fitted}
     # Buffers that are not in the state dict keep the network's own values.
-    return Parts({name: fitted[name] for name in trained}, {**own, **recorded} if recorded else {})
+    return transcripts.Parts({name: fitted[name] for name in trained}, {**own, **recorded} if recorded else {})
 
 
 def frozen(arrays: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -319,13 +318,13 @@ def named(arrays: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor
     return arrays
 
 
-def _without_model(arrays: Mapping[str, Tensor]) -> Parts:
+def _without_model(arrays: Mapping[str, Tensor]) -> transcripts.Parts:
     """All arrays as parameters, refused where they have no names."""
     if by_position(list(arrays)):
         expected = "the network, whose order names arrays that were recorded by position (NumPy)"
         remedy = "Give the model that was trained."
         raise BadInput("model", expected=expected, got="none", remedy=remedy)
-    return Parts(dict(arrays))
+    return transcripts.Parts(dict(arrays))
 
 
 def _positions(arrays: Mapping[str, Tensor], model: nn.Module) -> list[str]:

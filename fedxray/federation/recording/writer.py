@@ -21,20 +21,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedxray.errors import BadInput
-from fedxray.federation.recording.format import (
-    ARRAYS,
-    FORMAT,
-    HEAD,
-    KIND,
-    MESSAGES,
-    MOST_FACTS,
-    STOPPED,
-    Arrays,
-    RecordedMessage,
-    Said,
-    Side,
-    why_not,
-)
+from fedxray.federation.recording import format as form
 from fedxray.files import read_object, write_whole
 
 MOST_WAITING = 1_000_000_000  # bytes of arrays that may wait for the disk
@@ -56,7 +43,7 @@ log = logging.getLogger("fedxray.recorder")
 class RecordingWriter:
     """The recording of one side in one folder; several processes may write to the same one."""
 
-    def __init__(self, folder: str | Path, side: Side, *, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, folder: str | Path, side: form.Side, *, most_waiting: int = MOST_WAITING) -> None:
         """Prepare a recording; nothing is written before the first message."""
         self.folder, self.side = place_of(folder), side
         self._most_waiting = most_waiting
@@ -69,7 +56,7 @@ class RecordingWriter:
         """Start with an empty queue and no thread in this process."""
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], Said], int]] = deque()
+        self._waiting: deque[tuple[Callable[[], form.Said], int]] = deque()
         self._waiting_bytes = 0
         self._in_burst = False
         self._thread: threading.Thread | None = None
@@ -79,7 +66,7 @@ class RecordingWriter:
         """Pickle the path of the recording alone: thread, lock and queue stay with their process."""
         return (writer_here, (str(self.folder), self.side, self._most_waiting))
 
-    def submit(self, message: Callable[[], Said], size: int) -> None:
+    def submit(self, message: Callable[[], form.Said], size: int) -> None:
         """Queue a message; `message` is called on the writer's thread, `size` is the bytes of its arrays."""
         with self._held():
             if self.stopped is not None:
@@ -169,12 +156,12 @@ class RecordingWriter:
         """Write to the folder why the recording ended, where that is possible."""
         try:
             open_folder(self.folder, self.side)
-            path = self.folder / f"{STOPPED}-{uuid.uuid4().hex[:12]}.txt"
+            path = self.folder / f"{form.STOPPED}-{uuid.uuid4().hex[:12]}.txt"
             write_whole(path, note.encode(errors="replace"), "note", lasting=False)
         except Exception as error:  # noqa: BLE001  (the disk may be what failed)
             log.debug("no note could be written: %s\n%s", error, note)
 
-    def _write(self, message: Said) -> None:
+    def _write(self, message: form.Said) -> None:
         if not self._opened:
             open_folder(self.folder, self.side)
             self._opened = True
@@ -182,7 +169,7 @@ class RecordingWriter:
 
 
 @functools.cache
-def writer_here(folder: str, side: Side, most_waiting: int) -> RecordingWriter:
+def writer_here(folder: str, side: form.Side, most_waiting: int) -> RecordingWriter:
     """The one writer of this process for unpickled copies: a simulation engine sends one with each message."""
     return RecordingWriter(folder, side, most_waiting=most_waiting)
 
@@ -197,17 +184,17 @@ def place_of(folder: str | Path) -> Path:
         ) from problem
 
 
-def open_folder(folder: Path, side: Side) -> None:
+def open_folder(folder: Path, side: form.Side) -> None:
     """Begin a recording, or continue one of the same side."""
-    for path in (folder, folder / MESSAGES, folder / ARRAYS):
+    for path in (folder, folder / form.MESSAGES, folder / form.ARRAYS):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    head = folder / HEAD
+    head = folder / form.HEAD
     if not head.exists():
-        content = {"kind": KIND, "format": FORMAT, "side": side}
+        content = {"kind": form.KIND, "format": form.FORMAT, "side": side}
         # Lasting: without the head nothing can be read.
         write_whole(head, json.dumps(content).encode(), "recording")
     existing = read_object(head)
-    if (existing.get("kind"), existing.get("format"), existing.get("side")) != (KIND, FORMAT, side):
+    if (existing.get("kind"), existing.get("format"), existing.get("side")) != (form.KIND, form.FORMAT, side):
         raise BadInput(
             f"folder {str(folder)!r}",
             expected=f"no recording yet, or one of the {side}'s side",
@@ -216,7 +203,7 @@ def open_folder(folder: Path, side: Side) -> None:
         )
 
 
-def write_message(folder: Path, message: Said, stored: set[str] | None = None) -> None:
+def write_message(folder: Path, message: form.Said, stored: set[str] | None = None) -> None:
     """Write one message: its arrays first, then its facts; `stored` collects hashes of arrays known to be complete."""
     stored = set() if stored is None else stored
     facts = {
@@ -227,29 +214,29 @@ def write_message(folder: Path, message: Said, stored: set[str] | None = None) -
     }
     # The time comes first in the name, for frameworks that do not number their rounds.
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
-    write_whole(folder / MESSAGES / name, _checked(facts), "message", lasting=False)
+    write_whole(folder / form.MESSAGES / name, _checked(facts), "message", lasting=False)
 
 
 def _checked(facts: dict[str, Any]) -> bytes:
     """The facts as JSON, refused where the reader would refuse them."""
     content = json.dumps(facts, allow_nan=False).encode()
     try:
-        RecordedMessage.model_validate(json.loads(content))
-        wrong = f"{len(content)} bytes" if len(content) > MOST_FACTS else None
+        form.RecordedMessage.model_validate(json.loads(content))
+        wrong = f"{len(content)} bytes" if len(content) > form.MOST_FACTS else None
     except ValidationError as problem:
-        wrong = why_not(problem)
+        wrong = form.why_not(problem)
     if wrong is not None:
-        expected = f"facts that can be read again, of at most {MOST_FACTS} bytes"
+        expected = f"facts that can be read again, of at most {form.MOST_FACTS} bytes"
         remedy = "Shorten names, counts or the config."
         raise BadInput("message", expected=expected, got=wrong, remedy=remedy)
     return content
 
 
-def _store(folder: Path, arrays: Arrays, stored: set[str]) -> dict[str, Any]:
+def _store(folder: Path, arrays: form.Arrays, stored: set[str]) -> dict[str, Any]:
     """Store arrays under the hash of their file; returns hash, size and the names in order."""
     content = pack(arrays)
     digest = hashlib.sha256(content).hexdigest()
-    path = folder / ARRAYS / f"{digest}.safetensors"
+    path = folder / form.ARRAYS / f"{digest}.safetensors"
     if not _is_complete(path, content, known=digest in stored):
         write_whole(path, content, "arrays", lasting=False)
     stored.add(digest)
@@ -263,7 +250,7 @@ def _is_complete(path: Path, content: bytes, *, known: bool) -> bool:
     return known or path.read_bytes() == content
 
 
-def pack(arrays: Arrays) -> bytes:
+def pack(arrays: form.Arrays) -> bytes:
     """The bytes of a safetensors file with these arrays, copied once; the library's writer copies them three times."""
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     header: dict[str, Any] = {}
