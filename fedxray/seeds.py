@@ -45,10 +45,7 @@ def spell(value: Any) -> str:
 
 
 def _label(entry: type[Any]) -> str:
-    """Name and kind of a catalogue entry, so that its class may be renamed; a floor has a class for each kind of guess.
-
-    A user's own class goes by its full name: it may have the name of one of ours and do something else.
-    """
+    """Name and kind of a catalogue entry, so that its class may be renamed; the full name of a user's own class."""
     if not entry.__module__.startswith("fedxray."):
         return f"{entry.__module__}:{entry.__qualname__}"
     labels = (getattr(entry, "name", entry.__name__), getattr(entry, "kind", None))

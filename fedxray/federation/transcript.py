@@ -133,10 +133,6 @@ class Transcript:
         counts = f"clients={self.clients}, rounds={len(self.rounds())}, messages={len(self.messages)}"
         return f"Transcript({counts}, secure_aggregation={self.secure_aggregation}, recorded={self.recorded})"
 
-    def of_round(self, round: int) -> list[Message]:
-        """The messages of one round, in order."""
-        return [message for message in self.messages if message.round == round]
-
     def rounds(self) -> list[int]:
         """The recorded rounds, ascending."""
         return sorted({message.round for message in self.messages if message.what == "broadcast"})

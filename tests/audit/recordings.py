@@ -24,7 +24,7 @@ def record_simulation(
     open_folder(folder, side)
     for round in transcript.rounds():
         for client in clients:
-            key = {m.what: m.parts for m in transcript.of_round(round) if m.client == client}
+            key = {m.what: m.parts for m in transcript.messages if (m.round, m.client) == (round, client)}
             sent, reply = transcript.shelf.get(key["broadcast"]), transcript.shelf.get(key["reply"])
             back = {name: value + reply.params[name] for name, value in sent.params.items()}
             about = {"node": str(100 + client), "run": "1", "round": round + 1, "partition": client}

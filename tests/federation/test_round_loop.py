@@ -115,11 +115,11 @@ def test_start_plus_update_is_end() -> None:
 
 def test_messages_of_a_round_and_their_readers() -> None:
     transcript, _ = simulate(federation((8, 4), rounds=2))
-    sent = [(message.what, message.client) for message in transcript.of_round(0)]
+    sent = [(message.what, message.client) for message in transcript.messages if message.round == 0]
     assert sent == [
         ("broadcast", 0), ("reply", 0), ("broadcast", 1), ("reply", 1), ("sum", None), ("outcome", None)
     ]  # fmt: skip
-    by = {(message.what, message.client): message for message in transcript.of_round(1)}
+    by = {(message.what, message.client): message for message in transcript.messages if message.round == 1}
     assert by["broadcast", 0].readers == {SERVER, WIRE, client_reader(0)}
     assert by["reply", 1].readers == {SERVER, WIRE, client_reader(1)}
     assert by["reply", 1].contributors == (1,) and by["reply", 1].examples == 4
