@@ -251,7 +251,9 @@ def test_l_bfgs_takes_the_rates_of_its_paper_and_draws_nothing() -> None:
     assert {one["learning_rate"] for one in found.facts["tried"]} == {1e-3, 5e-3, 1e-2, 1e-1}
     curves = run(view, method="l-bfgs", steps=60, learning_rates=(0.1,)).curve
     assert curves[-1] < 0.1 * curves[0]
-    assert share_right(run(view, method="l-bfgs", steps=60, learning_rates=(0.1,)), view, truth) > 0.9
+    attack = AttributeFromGradients(method="l-bfgs", steps=60, learning_rates=(0.1,))
+    shares = [share_right(attack.run(view, generator=fork(seed)), view, truth) for seed in range(10)]
+    assert sum(shares) / len(shares) > 0.9
 
 
 def test_shares_mean_first_rounds_and_every_one_is_tried() -> None:

@@ -124,7 +124,7 @@ class TabularInversion(Attack):
     grants: ClassVar[tuple[str, ...]] = ("recipe", "examples")
     floors: ClassVar[tuple[str, ...]] = ("majority", "marginals")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
-    small: ClassVar[Mapping[str, Any]] = {"steps": 60, "restarts": 2, "learning_rate": 0.15}
+    small: ClassVar[Mapping[str, Any]] = {"steps": 150, "restarts": 3, "learning_rate": 0.15}
     adapts: ClassVar[bool] = True
 
     steps: int = setting(1500, problem.STEPS, least=1)
