@@ -1,7 +1,6 @@
 """Random generators forked by name, so that a draw depends on its purpose and not on earlier draws.
 
-`spell` turns settings into canonical text, which is part of every seed: catalogue names and settings, no names of our
-classes.
+`spell` turns settings into canonical text, part of every seed: catalogue names and settings, no names of our classes.
 """
 
 from __future__ import annotations
