@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,3 +170,11 @@ def test_an_attack_is_handed_a_plain_function_to_run_others(store: Store, monkey
     execute_run(plan, store, runs[0])
     execute_case(plan, store, cases[0])
     assert handed and all(not hasattr(memo, name) for memo in handed for name in ("store", "case", "save", "view"))
+
+
+def test_clients_that_hold_other_records_of_their_own_share_no_answer(store: Store) -> None:
+    _, _, cases = planned()
+    view = view_with(linear([[1.0]]), table(1))
+    views = [replace(view, own=tuple(SimpleNamespace(client=client) for client in seats)) for seats in ((), (0,), (1,))]
+    keys = {StoredAnswers(store, cases[0], one)._key(MembershipLoss(), view) for one in views}  # type: ignore[arg-type]
+    assert len(keys) == 3
