@@ -19,7 +19,7 @@ from fedxray.audit.run.store import open_store
 from tests.audit.plans import tiny
 from tests.audit.recordings import record_simulation
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def planted_case(value: float | None, client: int, **changes: Any) -> dict[str, Any]:

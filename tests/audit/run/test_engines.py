@@ -21,7 +21,7 @@ from fedxray.errors import BadInput
 from tests.audit import chores
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def task(folder: Path, function: str, name: str, **more: Any) -> Task:

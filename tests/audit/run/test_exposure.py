@@ -20,7 +20,7 @@ from fedxray.metrics.scores import Scores, from_records
 from fedxray.metrics.scoring import score
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")

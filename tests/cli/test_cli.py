@@ -23,7 +23,7 @@ from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.settings import setting
 from tests.audit.plans import tiny, write_toml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BUILT = [
     "audit",
     "demo",

@@ -22,7 +22,7 @@ from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
 from fedxray.audit.run.store import Store
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
-from tests.audit.test_engines import (
+from tests.audit.run.test_engines import (
     HERE,
     ProgressLog,
     has_gone,

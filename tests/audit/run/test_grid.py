@@ -12,7 +12,7 @@ from fedxray.audit.run.grid import Case, expand, run_id
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 OWN = {"factory": "nowhere:defend", "label": "own"}
 
 

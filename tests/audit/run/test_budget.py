@@ -31,7 +31,7 @@ from fedxray.errors import BadInput
 from fedxray.lookup import load
 from fedxray.report.overview import CUT, REDUCED, notices
 from tests.audit.plans import tiny
-from tests.audit.test_engines import ProgressLog, has_gone, task, timeless, wait_for
+from tests.audit.run.test_engines import ProgressLog, has_gone, task, timeless, wait_for
 
 SECONDS = {"inversion": 100.0, "membership": 0.0}
 

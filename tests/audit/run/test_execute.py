@@ -37,7 +37,7 @@ from fedxray.files import NoSpaceError
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.folder import transcript_bytes
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 DIGITS: dict[str, Any] = {
     "data": {"name": "digits", "clients": 2, "limit": 3},
     "model": {"name": "linear"},

@@ -26,7 +26,7 @@ from tests.audit.forks import start
 from tests.audit.plans import tiny
 from tests.report.synthetic import make_cases
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def names(folder: Path) -> set[str]:

@@ -20,10 +20,10 @@ from fedxray.audit.run.store import Store
 from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
 from tests.audit.plans import tiny
-from tests.audit.test_engines import timeless
+from tests.audit.run.test_engines import timeless
 
 KILLS = int(os.environ.get("FEDXRAY_KILLS", "200"))
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def plan() -> Any:

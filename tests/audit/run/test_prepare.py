@@ -10,7 +10,7 @@ from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
 from tests.audit.plans import table, tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])

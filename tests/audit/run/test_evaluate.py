@@ -38,7 +38,7 @@ from fedxray.metrics.scoring import same_client_other_seed, score
 from fedxray.seeds import fork
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PLAIN = {"name": "attribute-from-model"}
 GLOBAL = {**PLAIN, "model": "global-model"}
 

@@ -18,7 +18,7 @@ from fedxray.defences.base import NoDefence
 from fedxray.federation.setting import Federation
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 DIGITS = {"name": "digits", "clients": 2, "limit": 6, "records": None, "sensitive": None, "partition": "iid"}
 
 

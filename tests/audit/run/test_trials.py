@@ -21,7 +21,7 @@ from fedxray.audit.run.grid import TrialTask, expand
 from fedxray.audit.run.store import Store, open_store
 from fedxray.audit.run.trials import case_costs, save_trial_time, trial_batches, trial_time
 from tests.audit.forks import start
-from tests.audit.test_engines import timeless
+from tests.audit.run.test_engines import timeless
 
 STUDY = {"trials": 12, "starts": 6, "batch": 3, "sampler": "gp", "give_up": 0.5}
 
@@ -37,7 +37,7 @@ def plan(study: dict[str, Any] | None = None, **attack: Any) -> Plan:
             "federation": {"rounds": 1, "batch_size": "all", "learning_rate": 0.1},
             "attack": [part],
         },
-        Path(__file__).parent,
+        Path(__file__).parents[1],
     )
 
 

@@ -27,7 +27,7 @@ from fedxray.federation.recipe import Recipe
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fedxray.audit.plan.schema import to_toml
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def gated(**gate: Any) -> dict[str, Any]:
