@@ -15,6 +15,7 @@ a client where there is only one run. An interval over one run speaks of the cli
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -213,3 +214,23 @@ def _resampled_t(mean: float, error: float, blocks: _Blocks, resamples: int) -> 
         errors = np.maximum(_standard_errors(sums, sizes), error * LEAST_SPREAD)
         parts.append((sums.sum(axis=1) / sizes.sum(axis=1) - mean) / errors)
     return np.concatenate(parts)
+
+
+# Permutations of a run's clients: whose messages are read in place of whose
+
+MOST_PERMUTED = 4  # clients up to which all permutations are used
+DRAWN = 3  # permutations of a run beyond, beside the identity
+
+
+def drawn_permutations(run_seed: int, clients: Sequence[int]) -> list[dict[int, int]]:
+    """Return by client whose messages are read instead: all permutations of up to four clients, else three drawn ones.
+
+    The identity is left out. The draw depends on the run and its clients alone, so that all attacks share it.
+    """
+    known = sorted(clients)
+    if len(known) <= MOST_PERMUTED:
+        orders = list(itertools.permutations(known))[1:]  # the first is the identity
+    else:
+        generator = np.random.Generator(np.random.PCG64(derive_seed(0, "permutations", run_seed, known)))
+        orders = [tuple(known[place] for place in generator.permutation(len(known))) for _ in range(DRAWN)]
+    return [dict(zip(known, order, strict=True)) for order in orders]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from fedxray.audit.judge.statistics import Interval, holm, interval, paired, smallest_seen
+from fedxray.audit.judge.statistics import Interval, drawn_permutations, holm, interval, paired, smallest_seen
 from fedxray.errors import BadInput
 
 finite = st.floats(-1e3, 1e3, allow_nan=False).map(lambda value: round(value, 3))
@@ -228,3 +228,13 @@ def test_where_nothing_varies_the_smallest_leak_is_the_margin_and_one_unit_knows
     assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, comparisons=3) == 0.05
     assert smallest_seen(interval([0.0] * 6, [0] * 6), margin=0.05, level=0.05, comparisons=4) is None
     assert smallest_seen(interval([0.0], [0]), margin=0.05, level=0.05, comparisons=3) is None
+
+
+def test_few_clients_are_permuted_in_all_ways_and_many_by_three_draws_of_the_run() -> None:
+    assert drawn_permutations(0, [4, 2]) == [{2: 4, 4: 2}] and drawn_permutations(0, [1]) == []
+    assert len(drawn_permutations(5, range(4))) == 23 and {0: 0, 1: 1, 2: 2, 3: 3} not in drawn_permutations(
+        5, range(4)
+    )
+    drawn = drawn_permutations(7, range(6))
+    assert len(drawn) == 3 and all(sorted(one.values()) == list(range(6)) for one in drawn)
+    assert drawn == drawn_permutations(7, reversed(range(6))) != drawn_permutations(8, range(6))
