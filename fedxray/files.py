@@ -11,9 +11,11 @@ import math
 import os
 import re
 import signal
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +63,13 @@ def write_whole(
     """Write a file under a temporary name and rename it when it is complete; `what` is its name in messages.
 
     `at` is called with the name of every point passed, so that tests can stop the process there. With `lasting` the
-    file is on the disk when this returns; without, it may be lost or incomplete if the machine itself stops.
+    file is on the disk when this returns; without, it may be lost or incomplete if the machine itself stops. A file is
+    never open to more people than its folder.
     """
     part = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+    opener = partial(os.open, mode=readers_of(path.parent))
     try:
-        with room_for(f"{what} {path.name}"), part.open("wb") as stream:
+        with room_for(f"{what} {path.name}"), open(part, "wb", opener=opener) as stream:
             stream.write(content)
             at(f"{what} written")
             stream.flush()
@@ -80,6 +84,11 @@ def write_whole(
     at(f"{what} in place")
 
 
+def readers_of(folder: Path) -> int:
+    """Return the mode of a new file in a folder: 0600 in one that is its owner's alone."""
+    return folder.stat().st_mode & 0o666
+
+
 def sync_folder(folder: Path) -> None:
     """Bring renames in a folder to the disk, on systems where a folder can be opened."""
     if os.name == "posix":
@@ -91,9 +100,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Bring every file and folder below a folder to the disk."""
+    """Bring every file and folder below a folder to the disk, no file open to more people than its folder."""
     for parent, _, names in os.walk(folder):
         for name in names:
+            Path(parent, name).chmod(readers_of(Path(parent)))
             handle = os.open(Path(parent, name), os.O_RDONLY)
             try:
                 os.fsync(handle)
@@ -116,9 +126,11 @@ def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, m
         return BadInput(argument or str(path), expected=expected, got=short, remedy=remedy)
 
     try:
-        size = path.stat().st_size
-        if size > most:
-            raise refused(f"at most {most} bytes", f"{size} bytes")
+        known = path.stat()
+        if not stat.S_ISREG(known.st_mode):  # reading a pipe would never end
+            raise refused("a plain file", "something else")
+        if known.st_size > most:
+            raise refused(f"at most {most} bytes", f"{known.st_size} bytes")
         text = path.read_bytes().decode("utf-8")
         return json.loads(
             text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole

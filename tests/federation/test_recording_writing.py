@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,10 @@ from fedxray.errors import BadInput
 from fedxray.federation.recording import writer as writer_module
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.writer import RecordingWriter, open_folder
+from fedxray.files import NoSpaceError
 from tests.federation.messages import training_message
+
+ROOT = Path(__file__).parents[2]
 
 
 def notes(folder: Path) -> list[str]:
@@ -77,6 +83,71 @@ def test_messages_that_come_at_once_are_let_in_together(tmp_path: Path) -> None:
     assert len(read_recording(tmp_path).messages) == 12 and notes(tmp_path) == []
 
 
+def test_a_full_disk_does_not_hide_that_the_recording_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes, what: str, **_: Any) -> None:
+        raise NoSpaceError(f"no space left for {what} ({os.strerror(errno.ENOSPC)}).")
+
+    writer = RecordingWriter(tmp_path, "client")
+    writer.submit(lambda: training_message(1), 0)
+    writer.wait()
+    assert read_recording(tmp_path).stops == ()
+    monkeypatch.setattr(writer_module, "write_whole", full)
+    writer.submit(lambda: training_message(2), 0)
+    writer.wait()
+    found = read_recording(tmp_path)
+    assert [one.round for one in found.messages] == [1] and notes(tmp_path) == []
+    assert found.stops == (str(writer.stopped),) and "no space left for" in found.stops[0]
+
+
+HANGS = """
+import os, sys, threading
+from fedxray.federation.recording import writer as writer_module
+from tests.federation.messages import training_message
+writer_module.EXIT_SECONDS = 0.5
+writer = writer_module.RecordingWriter(sys.argv[1], "client")
+writer.submit(lambda: training_message(1), 0)
+writer.wait()
+writer.submit(lambda: threading.Event().wait(), 0)
+"""
+
+
+def test_a_disk_that_hangs_keeps_no_process_alive_and_the_cut_is_noted(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS, str(tmp_path)], cwd=ROOT, timeout=60, capture_output=True, text=True
+    )
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr
+    found = read_recording(tmp_path)
+    assert len(found.messages) == 1
+    assert found.stops == ("the disk took nothing for 0.5 s when the program ended",)
+
+
+SLOW = """
+import sys, threading
+from fedxray.federation.recording import writer as writer_module
+from tests.federation.messages import training_message
+writer_module.EXIT_SECONDS = 2.0
+writer = writer_module.RecordingWriter(sys.argv[1], "client")
+pause = threading.Event()
+for round in range(1, 31):
+    writer.submit(lambda round=round: pause.wait(0.1) or training_message(round), 0)
+"""
+
+
+def test_a_process_that_ends_waits_for_a_slow_disk(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SLOW, str(tmp_path)], cwd=ROOT, timeout=60, check=True)
+    found = read_recording(tmp_path)
+    assert [one.round for one in found.messages] == list(range(1, 31)) and found.stops == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+def test_a_pipe_in_place_of_the_head_stops_the_recording(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "recording.json")
+    writer = RecordingWriter(tmp_path, "client")
+    writer.submit(lambda: training_message(1), 0)
+    assert writer._thread is None or writer._thread.join(30) is None  # type: ignore[func-returns-value]
+    assert "expected a plain file" in str(writer.stopped)
+
+
 def test_a_stop_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = RecordingWriter(tmp_path, "client")
     with caplog.at_level(logging.WARNING, logger="fedxray.recorder"):
@@ -126,3 +197,4 @@ def test_a_recording_is_readable_by_its_owner_alone(tmp_path: Path, there: bool)
         os.umask(before)
     modes = [one.stat().st_mode & 0o777 for one in (folder, folder / "messages", folder / "arrays")]
     assert modes == [0o755 if there else 0o700, 0o700, 0o700]
+    assert (folder / "recording.json").stat().st_mode & 0o777 == (0o644 if there else 0o600)

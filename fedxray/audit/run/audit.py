@@ -352,6 +352,7 @@ def run_demo(
             parts = []
             for plan in plans:
                 store.write_plan(plan.text, f"plan-{plan.name}.toml")
+                (store.private / plan.name).mkdir(mode=0o700)
                 part = run_audit(plan, store.private / plan.name, engine=workers, progress=progress)
                 parts.append(part)
             document = join([part.document for part in parts])

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,17 @@ from uuid import uuid4
 
 from fedxray.audit.judge import results
 from fedxray.errors import BadInput, printable
-from fedxray.files import TEMPORARY, fault, is_unfinished, read_object, room_for, sync_folder, sync_tree, write_whole
+from fedxray.files import (
+    TEMPORARY,
+    fault,
+    is_unfinished,
+    read_object,
+    readers_of,
+    room_for,
+    sync_folder,
+    sync_tree,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -293,7 +304,8 @@ class Store:
     def log(self, line: str) -> None:
         """Add a line with the time to the log; it may be shared, so it holds nothing private."""
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        with room_for("the log"), (self.folder / LOG).open("a", encoding="utf-8") as stream:
+        opener = partial(os.open, mode=readers_of(self.folder))
+        with room_for("the log"), open(self.folder / LOG, "a", encoding="utf-8", opener=opener) as stream:
             stream.write(f"{now}Z {printable(line)}\n")
 
     def _lost(self, run: str) -> Path:

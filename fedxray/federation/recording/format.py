@@ -4,6 +4,7 @@
     messages/NAME.json         the facts of one message, written after its arrays; arrays without it are ignored
     arrays/SHA256.safetensors  the arrays of a message; a model sent to several nodes is stored once
     stopped-NAME.txt           why a recorder stopped before the training did
+    stopped.txt                the same where the disk was full: blank space, made at the beginning
 
 Every file is written completely or not at all, so a recording that was cut off can be read up to that point. The writer
 checks its output by the same model that the reader uses (`RecordedMessage`). Nothing here imports torch.
@@ -24,6 +25,7 @@ KIND = "fedxray recording"
 HEAD = "recording.json"
 MESSAGES, ARRAYS = "messages", "arrays"
 STOPPED = "stopped"  # start of the name of a note with the reason why a recorder stopped
+RESERVE = f"{STOPPED}.txt"  # the note that needs no space: blank until a recorder stops on a full disk
 MOST_FACTS = 4 * 1024**2  # bytes of one message's JSON
 MOST_COUNT = 2**53  # upper bound of counts, as other readers of JSON store numbers as floats
 MOST_ROUNDS = 10**9

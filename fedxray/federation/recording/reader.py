@@ -172,11 +172,12 @@ def _stops(folder: Path) -> list[str]:
     """The first line of every note that a recorder wrote when it stopped."""
     reasons = []
     try:
-        for path in sorted(folder.glob(f"{form.STOPPED}-*.txt"))[:MOST_NOTES]:
+        for path in [folder / form.RESERVE, *sorted(folder.glob(f"{form.STOPPED}-*.txt"))[:MOST_NOTES]]:
             if path.is_file() and not path.is_symlink():
                 with path.open("rb") as stream:
-                    lines = stream.read(MOST_NOTE).decode(errors="replace").splitlines()
-                reasons.append(printable(lines[0] if lines else "no reason given"))
+                    lines = stream.read(MOST_NOTE).decode(errors="replace").strip().splitlines()
+                if lines or path.name != form.RESERVE:
+                    reasons.append(printable(lines[0] if lines else "no reason given"))
     except OSError as problem:
         raise damaged(folder, "readable notes", str(problem)) from problem
     return list(dict.fromkeys(reasons))

@@ -22,9 +22,11 @@ from pydantic import ValidationError
 
 from fedxray.errors import BadInput
 from fedxray.federation.recording import format as form
-from fedxray.files import read_object, write_whole
+from fedxray.files import NoSpaceError, read_object, write_whole
 
 MOST_WAITING = 1_000_000_000  # bytes of arrays that may wait for the disk
+EXIT_SECONDS = 30.0  # that a process waits at its end for a disk on which nothing more arrives
+RESERVED = 4096  # bytes of the note that is made at the beginning
 DTYPES = {  # of NumPy, with their names in safetensors
     "<f2": "F16",
     "<f4": "F32",
@@ -60,6 +62,8 @@ class RecordingWriter:
         self._waiting_bytes = 0
         self._in_burst = False
         self._thread: threading.Thread | None = None
+        self._waiter: threading.Thread | None = None
+        self._handled = 0  # messages and notes written or dropped by the thread
         self._note: str | None = None  # to be written to the folder
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -112,11 +116,34 @@ class RecordingWriter:
 
     def _start(self) -> None:
         """Start the thread if there is none; the lock must be held."""
-        if self._thread is None:
+        if self._waiter is None:
             # No daemon: Python waits for it at exit, so that a short-lived process loses nothing.
-            thread = threading.Thread(target=self._work, name="fedxray-recorder")
+            waiter = threading.Thread(target=self._wait_at_exit, name="fedxray-recorder-exit")
+            waiter.start()
+            self._waiter = waiter
+        if self._thread is None:
+            # A daemon: a disk that hangs keeps no process alive.
+            thread = threading.Thread(target=self._work, name="fedxray-recorder", daemon=True)
             thread.start()
             self._thread = thread
+
+    def _wait_at_exit(self) -> None:
+        """When the program has ended, wait until all is written, but not for a disk that takes nothing more."""
+        threading.main_thread().join()
+        while True:
+            with self._held():
+                thread, handled = self._thread, self._handled
+                if thread is None:
+                    self._waiter = None  # a thread that outlives the main one may record more
+                    return
+            thread.join(EXIT_SECONDS)
+            if thread.is_alive() and self._handled == handled:
+                reason = f"the disk took nothing for {EXIT_SECONDS:g} s when the program ended"
+                log.warning("fedxray stopped recording to %s: %s.", self.folder, reason)
+                note = threading.Thread(target=self._write_note, args=(reason,), daemon=True)  # it may hang as well
+                note.start()
+                note.join(EXIT_SECONDS)
+                return
 
     def _work(self) -> None:
         """Write until the queue is empty."""
@@ -136,6 +163,7 @@ class RecordingWriter:
                 self._write_note(note)
             with self._held():
                 self._waiting_bytes -= size
+                self._handled += 1
 
     def _stop(self, reason: str, trace: str = "", *, keep: bool = False) -> None:
         """Stop recording and log the reason once; the thread writes a note, since the disk may be what fails."""
@@ -154,10 +182,15 @@ class RecordingWriter:
 
     def _write_note(self, note: str) -> None:
         """Write to the folder why the recording ended, where that is possible."""
+        content = note.encode(errors="replace")
         try:
             open_folder(self.folder, self.side)
-            path = self.folder / f"{form.STOPPED}-{uuid.uuid4().hex[:12]}.txt"
-            write_whole(path, note.encode(errors="replace"), "note", lasting=False)
+            try:
+                path = self.folder / f"{form.STOPPED}-{uuid.uuid4().hex[:12]}.txt"
+                write_whole(path, content, "note", lasting=False)
+            except (OSError, NoSpaceError):  # in place, which needs no space on a full disk
+                with (self.folder / form.RESERVE).open("r+b") as stream:
+                    stream.write(content[:RESERVED].ljust(RESERVED))
         except Exception as error:  # noqa: BLE001  (the disk may be what failed)
             log.debug("no note could be written: %s\n%s", error, note)
 
@@ -188,7 +221,9 @@ def open_folder(folder: Path, side: form.Side) -> None:
     """Begin a recording, or continue one of the same side."""
     for path in (folder, folder / form.MESSAGES, folder / form.ARRAYS):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    head = folder / form.HEAD
+    head, reserve = folder / form.HEAD, folder / form.RESERVE
+    if not reserve.exists():
+        write_whole(reserve, b" " * RESERVED, "note")
     if not head.exists():
         content = {"kind": form.KIND, "format": form.FORMAT, "side": side}
         # Lasting: without the head nothing can be read.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,23 @@ def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     assert outside == {"audit.json", ".lock", "results.json", "gallery.json", "private"} | plans
     again = audit.run_demo(folder)
     assert timeless(again.document) == timeless(ended.document)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are of POSIX")
+@pytest.mark.usefixtures("two_small_plans")
+def test_everything_private_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        audit.run_demo(tmp_path / "demo")
+        run_audit(small("three", "a"), tmp_path / "audit")
+    finally:
+        os.umask(before)
+    for folder in ("demo", "audit"):
+        private = tmp_path / folder / "private"
+        entries = [private, *private.rglob("*")]
+        assert {path.stat().st_mode & 0o777 for path in entries if path.is_dir()} == {0o700}
+        assert {path.stat().st_mode & 0o777 for path in entries if path.is_file()} == {0o600}
+        assert (tmp_path / folder / "results.json").stat().st_mode & 0o777 == 0o666, "as the umask lets it"
 
 
 def timeless(document: dict[str, Any]) -> dict[str, Any]:
