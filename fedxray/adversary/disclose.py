@@ -1,11 +1,13 @@
 """Disclosure: the grants that the auditor names, copied out of the truth for one adversary.
 
-This file and `metrics/scoring.py` are the only ones that may use `Truth`. What is granted in random order is drawn from
-the seed of the run by a name of its own, so that scoring can undo the order.
+This file and `metrics/scoring.py` are the only ones that may use `Truth`. Records are granted in the order of a hash of
+what is granted of them: it shows nothing else about a record, whoever knows the seed of the run, and scoring can undo it.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -53,7 +55,7 @@ def disclose(
     rows: Rows = "train",
     transcript: Transcript | None = None,
 ) -> Grants:
-    """The named grants about one target client (or about all clients but the colluding ones), by value.
+    """The named grants about one target client (or about all clients but the colluding ones), as copies.
 
     `seats` are the colluding clients. With rows = "holdout" everything that describes records describes held-out ones
     instead: a control. Only `bn-statistics` needs the transcript, since they depend on the models that the client was
@@ -69,10 +71,9 @@ def disclose(
             if name in BY_ROUND
             else _GIVE[name](truth, client, tuple(seats), rows)
         )
-        if name.startswith("oracle-"):
-            oracle[name] = value
-        else:
-            values[name.replace("-", "_")] = value
+        # A copy, since an attack may write into what it is given.
+        given, key = (oracle, name) if name.startswith("oracle-") else (values, name.replace("-", "_"))
+        given[key] = copy.deepcopy(value)
     return Grants(names=tuple(sorted(set(names))), oracle=oracle, **values)
 
 
@@ -85,7 +86,7 @@ def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...]
 
 
 def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> tuple[Records, torch.Tensor]:
-    """Members and non-members in random order, and whether each is a member (for scoring only), [records] bool.
+    """Members and non-members, mixed, and whether each is a member (for scoring only), [records] bool.
 
     Non-members are held-out records of the same client, so that a difference of populations does not help.
     """
@@ -94,13 +95,24 @@ def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] 
     if not len(others):
         remedy = "Set holdout = 0.1 in [data]."
         raise BadInput("data.holdout", expected="held-out records as non-members", got="none", remedy=remedy)
-    mixed = membership_order(truth, client, len(members) + len(others))
+    mixed = membership_order(truth, client, seats)
     return union((members, others)).take(mixed.to(members.x.device)), mixed < len(members)
 
 
-def membership_order(truth: Truth, client: int | None, count: int) -> torch.Tensor:
-    """The index [count] of each record before mixing: members first, in the client's own order; for scoring only."""
-    return permutation(count, fork(truth.seed, "membership", -1 if client is None else client))
+def membership_order(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> torch.Tensor:
+    """The index [records] of each record before mixing: members first, in the client's own order; for scoring only."""
+    both = union(tuple(records_in_question(truth, client, seats, rows) for rows in ("train", "holdout")))
+    return _mixed_order(truth, both, "membership", -1 if client is None else client)
+
+
+def _mixed_order(truth: Truth, granted: Records, *purpose: object) -> torch.Tensor:
+    """The order [records] of a hash of the granted content; equal content is ordered by a draw that is not granted."""
+    columns = [column.detach().cpu().contiguous().numpy() for column in (granted.x, granted.y)]
+    hashes = [hashlib.sha256(x.tobytes() + y.tobytes()).digest() for x, y in zip(*columns, strict=True)]
+    order = list(range(len(hashes)))
+    if len(set(hashes)) < len(hashes):
+        order = permutation(len(hashes), fork(truth.secret, *purpose)).tolist()
+    return torch.tensor(sorted(order, key=hashes.__getitem__), dtype=torch.int64, device="cpu")
 
 
 def source_records(
@@ -118,8 +130,9 @@ def source_records(
     index = torch.arange(len(holder), device="cpu")
     if client is not None:
         index = torch.cat([index[holder == client], _spread(index[holder != client], sizes[client])])
-    index = index[permutation(len(index), fork(truth.seed, "sources", -1 if client is None else client, rows))]
     asked = everyone.take(index.to(everyone.x.device))
+    mixed = _mixed_order(truth, asked, "sources", -1 if client is None else client, rows)
+    asked, index = asked.take(mixed.to(asked.x.device)), index[mixed]
     counts = torch.bincount(holder[index], minlength=len(sizes)).tolist()
     return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, held)
 
@@ -142,14 +155,25 @@ def _owners(asked: Records, train: Sequence[Records]) -> torch.Tensor:
 
 
 def attribute_rows(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
-    """The records asked about in random order, since the client's own order would show which shared a batch."""
+    """The records asked about, mixed, since the client's own order would show which shared a batch."""
     records = records_in_question(truth, client, seats, rows)
-    return records.take(attribute_order(truth, client, len(records), rows).to(records.x.device))
+    return records.take(attribute_order(truth, client, seats, rows).to(records.x.device))
 
 
-def attribute_order(truth: Truth, client: int | None, count: int, rows: Rows = "train") -> torch.Tensor:
-    """The index [count] of each of these records in the client's own order; for scoring only."""
-    return permutation(count, fork(truth.seed, "public order", -1 if client is None else client, rows))
+def attribute_order(
+    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
+) -> torch.Tensor:
+    """The index [records] of each of these records in the client's own order; for scoring only."""
+    records = _blanked(truth, records_in_question(truth, client, seats, rows))
+    return _mixed_order(truth, records, "public order", -1 if client is None else client, rows)
+
+
+def _blanked(truth: Truth, records: Records) -> Records:
+    """The records with the sensitive column set to zero, where the data have one."""
+    x = records.x.clone()
+    if truth.space.sensitive is not None:
+        x[:, list(truth.space.column(truth.space.sensitive).positions)] = 0.0
+    return Records(x, records.y)
 
 
 def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> PublicAttributes:
@@ -157,15 +181,14 @@ def _public_attributes(truth: Truth, client: int | None, seats: tuple[int, ...],
     if truth.space.sensitive is None:
         remedy = 'Name it in [data], for example sensitive = "smoker".'
         raise BadInput("data.sensitive", expected="the name of the sensitive column", got="nothing", remedy=remedy)
-    records = attribute_rows(truth, client, seats, rows)
-    x = records.x.clone()
-    x[:, list(truth.space.column(truth.space.sensitive).positions)] = 0.0
-    return PublicAttributes(x=x, y=records.y.clone())
+    records = _blanked(truth, attribute_rows(truth, client, seats, rows))
+    return PublicAttributes(x=records.x, y=records.y)
 
 
 def _labels(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:
-    y = records_in_question(truth, client, seats, rows).y
-    return y[permutation(len(y), fork(truth.seed, "granted labels", -1 if client is None else client)).to(y.device)]
+    """The labels in an order that depends on which labels there are and on nothing else."""
+    y = records_in_question(truth, client, seats, rows).y.sort().values
+    return y[permutation(len(y), fork(0, "granted labels", y)).to(y.device)]
 
 
 def _label_counts(truth: Truth, client: int | None, seats: tuple[int, ...], rows: Rows) -> torch.Tensor:

@@ -13,6 +13,7 @@ import torch
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence, Kind
 from fedxray.errors import Refused
+from fedxray.params import is_finite
 from fedxray.progress import Report, silent
 from fedxray.seeds import derive_seed, fork, spell
 from fedxray.settings import check_fields
@@ -114,7 +115,7 @@ class Attack(ABC):
         self.check(view)
         own = fork(generator, "attack", self.name, spell(self))
         context = Context(generator=own, root=generator, memo=memo, report=report)
-        evidence = with_doubts(self.attack(view, context), context.stages)
+        evidence = with_doubts(if_finite(self.attack(view, context)), context.stages)
         spent = evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages)
         seats = tuple(client.client for client in view.own)
         return replace(evidence, target=view.target, seats=seats, rounds_spent=spent)
@@ -123,6 +124,16 @@ class Attack(ABC):
     def identity(self) -> str:
         """Return a short text that is equal for equal settings, for names of stored answers."""
         return f"{self.name}-{derive_seed(0, self.name, spell(self)):016x}"
+
+
+def if_finite(evidence: Evidence) -> Evidence:
+    """Return the evidence, as diverged where an entry of it is NaN or infinite: that is no guess."""
+    lost = [name for name, value in evidence.tensors.items() if not is_finite({name: value})]
+    if not lost or evidence.status != "ok":
+        return evidence
+    count = int((~torch.isfinite(evidence.tensors[lost[0]])).sum())
+    entries = f"{count} of {evidence.tensors[lost[0]].numel()} entries of {lost[0]!r}"
+    return replace(evidence, status="diverged", reason=f"the guess holds values that are not finite: {entries}")
 
 
 def with_doubts(evidence: Evidence, stages: list[Evidence]) -> Evidence:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Protocol
 
 from torch import Tensor, nn
@@ -110,9 +112,8 @@ class MemoryShelf:
         return self._stored[key]
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """A function that returns the tensors under that key and holds no others."""
-        parts = self._stored[key]
-        return lambda: parts
+        """A function that returns copies of the tensors under that key and holds no others."""
+        return partial(copy.deepcopy, self._stored[key])
 
 
 @dataclass(frozen=True, kw_only=True)

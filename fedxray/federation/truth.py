@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from fedxray.federation.recipe import Recipe, Schedule, draw_by_chance, draw_sch
 from fedxray.federation.transcript import Parts
 from fedxray.models.inspect import batch_norm_layers, batch_statistics
 from fedxray.params import Params, each
-from fedxray.seeds import fork
+from fedxray.seeds import derive_seed, fork, spell
 
 MOST_SHOWN = 10  # clients in a repr
 
@@ -39,6 +40,16 @@ class Truth:
         sizes += ", ..." if len(self.train) > MOST_SHOWN else ""
         defence = type(self.defence).__name__
         return f"Truth(train=[{sizes}], public={len(self.public)}, rounds={self.rounds}, defence={defence})"
+
+    def checksum(self) -> str:
+        """A text that changes with any record, parameter or buffer, so that a change in place is noticed."""
+        network = dict(self.model.named_parameters()), dict(self.model.named_buffers())
+        return f"{derive_seed(0, self.train, self.holdout, self.public, *network):016x}"
+
+    @cached_property
+    def secret(self) -> int:
+        """A seed for draws that no adversary may repeat: it depends on all records, which none of them holds."""
+        return derive_seed(self.seed, "secret", spell((self.train, self.holdout)))
 
     def work(self, client: int) -> Work:
         """The facts about a client's work that a defence may use."""

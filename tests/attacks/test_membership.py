@@ -53,3 +53,11 @@ def test_batch_statistics_of_the_records_in_question_play_no_part() -> None:
 def test_without_records_it_refuses() -> None:
     with pytest.raises(Refused, match="target-records"):
         MembershipLoss().run(view_with(linear([[2.0]]), table(1)), generator=fork(0))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_no_answer(value: float) -> None:
+    """A record without a number has no rank; before, NaN counted as the lowest score of a guess that ended well."""
+    records = Records(RECORDS.x, torch.tensor([2.0, value, 5.5]))
+    found = MembershipLoss().run(view_with(linear([[2.0]]), table(1), target_records=records), generator=fork(0))
+    assert found.status == "diverged" and "1 of 3 entries of 'scores'" in found.reason

@@ -6,6 +6,7 @@ Floors are attacks without messages, controls repeat the attack where it should 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -156,7 +157,7 @@ class CaseContext:
         client = 0 if client is None else client  # any client is the same where only sums are seen
         if role == "curious-client":
             # The records of a fellow client in a recording are not known.
-            own = [] if transcript.recorded else [self.truth.train[seat] for seat in seats]
+            own = [] if transcript.recorded else [copy.deepcopy(self.truth.train[seat]) for seat in seats]
             return roles.curious_client(transcript, seat=seats, own=own, grants=grants, rounds=rounds)
         if role == "secure-aggregation":
             return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)

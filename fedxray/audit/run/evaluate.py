@@ -146,9 +146,7 @@ def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
         asked = disclose.source_records(truth, client, context.part.seats)[0].y if labels is not None else None
         return {name: Graded(values=values, indices=None, classes=asked) for name, values in records.items()}
     count = len(truth.train[client])
-    indices = (
-        disclose.attribute_order(truth, client, count) if kind == "attributes" else torch.arange(count, device="cpu")
-    )
+    indices = disclose.attribute_order(truth, client) if kind == "attributes" else torch.arange(count, device="cpu")
     sure = guess.evidence.tensors.get("margins") if kind == "attributes" else None
     return {
         name: Graded(
@@ -167,7 +165,7 @@ def _members(context: CaseContext, guess: Scored) -> dict[str, Graded]:
         return {}
     assert context.client is not None  # memberships are asked of one client
     own = context.truth.train[context.client]
-    indices = disclose.membership_order(context.truth, context.client, len(inside))[inside]
+    indices = disclose.membership_order(context.truth, context.client)[inside]
     classes = own.y.cpu()[indices] if context.truth.space.target == "classification" else None
     shares = placements(scores, inside)[0]
     return {"auc": Graded(values=shares, indices=indices, classes=classes, sure=scores[inside])}
@@ -286,7 +284,7 @@ def _attributes(evidence: Evidence, truth: Truth, client: int, dataset: Dataset)
     real = disclose.attribute_rows(truth, client).x
     guess = real.clone()
     guess[:, list(column.positions)] = codes.to(real)
-    asked = disclose.attribute_order(truth, client, len(own)).tolist()  # the index of each in the client's own order
+    asked = disclose.attribute_order(truth, client).tolist()  # the index of each in the client's own order
     shown = [
         _record(index, guess[row], real[row], [column])
         for index, row in sorted(zip(asked, range(len(own)), strict=True))[:MOST_RECORDS]

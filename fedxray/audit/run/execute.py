@@ -27,7 +27,7 @@ from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
-from fedxray.audit.run.prepare import Prepared
+from fedxray.audit.run.prepare import Prepared, forget_data
 from fedxray.audit.run.search import Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
@@ -46,7 +46,12 @@ from fedxray.seeds import derive_seed, spell
 TRANSCRIPT, PROOF, UTILITY = "transcript", "proof.json", "utility"
 REMOVED = "The run was removed; --resume simulates it again."
 
-OpenRun = tuple[Prepared, Transcript, Truth]
+CHANGED = (
+    "The records or the network of the run were changed in place while this case ran, so its scores mean nothing. "
+    "An attack must work on copies."
+)
+
+OpenRun = tuple[Prepared, Transcript, Truth, str]  # with the checksum of the truth
 
 
 def write_proof(folder: Path) -> None:
@@ -63,11 +68,21 @@ def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
         prepared = prepare_for(plan, case)
         federation = prepared.federation
         transcript = read_run(folder, federation, recorded=prepared.recorded is not None)
-        _open_run[key] = prepared, transcript, federation.truth(case.seed)
+        truth = federation.truth(case.seed)
+        _open_run[key] = prepared, transcript, truth, truth.checksum()
     return _open_run[key]
 
 
 _open_run: dict[tuple[str, str], OpenRun] = {}
+
+
+def _truth_unchanged() -> bool:
+    """Return whether the truth of the open run is as it was read; one that is not is closed, with its data."""
+    intact = all(truth.checksum() == checksum for _, _, truth, checksum in _open_run.values())
+    if not intact:
+        _open_run.clear()
+        forget_data()
+    return intact
 
 
 def read_run(folder: Path, federation: Federation, *, recorded: bool = False) -> Transcript:
@@ -273,6 +288,8 @@ def execute_case(plan: Plan, store: Store, case: Case) -> None:
         ended = _without_outcome("failed", str(mistake), traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
         ended = _without_outcome("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
+    if not _truth_unchanged():
+        ended = _without_outcome("failed", CHANGED)
     trials = trial_time(plan, store, case)
     times = {name: round(value + trials[name], 3) for name, value in clock().items()}
     store.write_case(case.id, {**case.facts(), **ended, **times})
@@ -287,6 +304,8 @@ def execute_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
         raise
     except (Exception, SystemExit):  # noqa: BLE001  (code of the user's may leave)
         return
+    finally:
+        _truth_unchanged()
 
 
 def _run_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
@@ -309,7 +328,7 @@ def _run_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
 
 def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseContext]:
     """Return the run of a case as it was prepared, and the context in which its attack runs."""
-    prepared, transcript, truth = run_of(plan, store, case)
+    prepared, transcript, truth, _ = run_of(plan, store, case)
     part = plan.attack_of(case.attack)
     if case.plant is not None:  # a power check asks whether a leak is seen, not whose it is
         part = part.model_copy(update={"controls": []})

@@ -125,6 +125,11 @@ def load_data(plan: Plan, seed: int) -> Dataset:
     return _loaded(json.dumps(arguments, default=str), () if path is None else stamp(path))
 
 
+def forget_data() -> None:
+    """Read data sets from their files again."""
+    _loaded.cache_clear()
+
+
 @functools.lru_cache(maxsize=2)
 def _loaded(arguments: str, seen: Stamp) -> Dataset:
     """Load a data set; the last two are cached by their arguments as JSON and the state of the user's files."""

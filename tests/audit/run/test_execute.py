@@ -18,6 +18,8 @@ from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.judge.results import versions
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run import execute, execute as room
+from fedxray.audit.run.comparisons import CaseContext
+from fedxray.audit.run.evaluate import CaseOutcome, evaluate
 from fedxray.audit.run.execute import (
     ended_cases,
     execute_case,
@@ -164,6 +166,33 @@ def test_a_case_is_not_run_twice(store: Store, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(room, "evaluate", broken)
     execute_case(plan, store, cases[0])
     assert store.read_case(cases[0].id)["status"] == "ok"
+
+
+@pytest.mark.parametrize("what", ["records", "network"])
+def test_a_case_that_changed_the_truth_has_failed_and_the_next_starts_afresh(
+    store: Store, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    plan, runs, cases = planned()
+    execute_run(plan, store, runs[0])
+    execute_case(plan, store, cases[1])
+    expected = store.read_case(cases[1].id)
+    (store.private / "cases" / f"{cases[1].id}.json").unlink()
+
+    def careless(context: CaseContext) -> CaseOutcome:
+        outcome = evaluate(context)
+        if context.client == 0:
+            spoilt = context.truth.public.x if what == "records" else next(context.truth.model.parameters())
+            spoilt.data.zero_()
+        return outcome
+
+    monkeypatch.setattr(room, "evaluate", careless)
+    for case in cases[:2]:
+        execute_case(plan, store, case)
+    changed, after = store.read_case(cases[0].id), store.read_case(cases[1].id)
+    assert changed["status"] == "failed" and "changed in place" in changed["reason"] and changed["scores"] == {}
+    assert [after[part] for part in ("scores", "floors", "controls")] == [
+        expected[part] for part in ("scores", "floors", "controls")
+    ]
 
 
 def edit(**changes: Any) -> Callable[[Path], None]:
