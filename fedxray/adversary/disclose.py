@@ -1,7 +1,7 @@
 """Disclosure: the grants that the auditor names, copied out of the truth for one adversary.
 
 This file and `metrics/scoring.py` are the only ones that may use `Truth`. Records are granted in the order of a hash of
-what is granted of them: it shows nothing else, also to whoever knows the seed of the run, and scoring can undo it.
+what is granted of them: it shows nothing else, also to an attack that knows the seed, and scoring can undo it.
 """
 
 from __future__ import annotations
