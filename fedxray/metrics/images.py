@@ -56,6 +56,17 @@ def image_scores(
     return from_records({f"{name}_by_index" if by_index else name: values for name, values in records.items()})
 
 
+def image_closeness(guess: Tensor, pool: Tensor) -> Tensor:
+    """PSNR of every image of a pool [t, c, h, w] with its nearest guess [g, c, h, w]; shape [t]."""
+    return imaging.pairwise_psnr(guess, pool).amax(0)
+
+
+def class_image_closeness(guess: Tensor, pool: Tensor, *, labels: Tensor, classes: Tensor) -> Tensor:
+    """PSNR of every image of a pool, of classes [t], with the guess of its class, labels [g]; the lowest for none."""
+    psnr = imaging.pairwise_psnr(guess, pool)  # [g, t]
+    return psnr.masked_fill(labels[:, None] != classes[None], -imaging.PSNR_CAP).amax(0)
+
+
 def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Tensor) -> Scores:
     """Similarity of one guess per class [g, c, h, w], labels [g], to the true images [t, c, h, w] of classes [t].
 

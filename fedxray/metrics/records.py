@@ -177,6 +177,12 @@ def row_scores(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Score
     return from_records({"values_recovered": shares})
 
 
+def row_closeness(guess: Tensor, pool: Tensor, columns: Sequence[Column]) -> Tensor:
+    """Values of every row of a pool [t, width] that its nearest guess [g, width] recovers, nearer rows first; [t]."""
+    recovered = recovered_values(guess, pool, columns).sum(-1)  # [g, t]
+    return (recovered + _nearness(guess, pool)).amax(0)
+
+
 def recovered_values(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Tensor:
     """Whether each guess recovers each value of each true row; bool [g, t, columns]."""
     by_column = []

@@ -7,18 +7,20 @@ Floors are attacks without messages, controls repeat the attack where it should 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from fedxray.adversary import roles
-from fedxray.adversary.disclose import Rows, disclose, records_in_question
+from fedxray.adversary.disclose import Rows, disclose, records_in_question, source_records
 from fedxray.adversary.view import Channel, Exchange, Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.audit import catalog
+from fedxray.audit.judge.statistics import drawn_permutations
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restore
 from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
@@ -29,7 +31,7 @@ from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.optional import scored_with
-from fedxray.metrics.scores import Scores
+from fedxray.metrics.scores import Scores, from_records
 from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
 from fedxray.metrics.table import metric as metric_named
 from fedxray.progress import Report, silent
@@ -138,13 +140,19 @@ class CaseContext:
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that a recording does not hold
     restored: dict[str, Evidence] = field(default_factory=dict)  # by the raw evidence, spelled
+    drawn: bool = True  # whether the seed drew the held-out records
+    public_alike: bool = False  # whether it drew the public ones in the same way
 
     def view(self, attack: Attack, *, messages_of: int | None = None, rows: Rows = "train") -> View:
         """Return what the adversary of this case sees and is granted.
 
-        A control reads another client's messages (`messages_of`) or asks about held-out records (`rows`).
+        A control reads another client's messages (`messages_of`) or asks about held-out records (`rows`). Messages of
+        another client state its number of examples, which must not be why they tell nothing: the right one is given.
         """
         names = [name for name in grant_names(self.part, attack, self.aware) if name not in self.unknown]
+        if messages_of is not None and self.client is not None and roles.ROLES[self.part.role].knows_examples:
+            counts = {len(self.truth.train[client]) for client in (self.client, messages_of)}
+            names += ["examples"] if len(counts) > 1 else []
         grants = disclose(
             self.truth, names, client=self.client, seats=self.part.seats, rows=rows, transcript=self.transcript
         )
@@ -228,6 +236,7 @@ class Scored:
 # Floors, controls and ceilings
 
 FROM_NOTHING = ("images", "rows")  # kinds whose guesses are not about given records
+BY_SPLIT = ("membership", "images", "rows", "class-images")  # kinds that held-out records test against luck
 
 
 def floors_of(context: CaseContext) -> dict[str, Scored]:
@@ -264,14 +273,14 @@ def strongest(guesses: Sequence[dict[str, float]]) -> dict[str, float]:
     return best
 
 
-def controls_of(context: CaseContext) -> dict[str, Scored]:
-    """Return the attack repeated where it should not work, by the name of the control."""
-    makers: dict[str, Callable[[CaseContext], Scored | None]] = {
-        "held-out": _held_out,
-        "other-client": _other_client,
-        "global-model": _global_model,
+def controls_of(context: CaseContext, swaps: Mapping[int, Scored] | None = None) -> dict[str, Scored]:
+    """Return the attack repeated where it should not work, by the name of the control; `swaps` where they are known."""
+    makers: dict[str, Callable[[], Scored | None]] = {
+        "held-out": lambda: _held_out(context),
+        "other-client": lambda: _other_client(context, swaps_of(context) if swaps is None else swaps),
+        "global-model": lambda: _global_model(context),
     }
-    scored = {name: makers[name](context) for name in chosen_controls(context.part, context.attack)}
+    scored = {name: makers[name]() for name in chosen_controls(context.part, context.attack)}
     return {name: control for name, control in scored.items() if control is not None}
 
 
@@ -305,21 +314,97 @@ def _held_out(context: CaseContext) -> Scored | None:
     return context.score(context.infer(attack, context.view(attack, rows="holdout")), "holdout")
 
 
-def _other_client(context: CaseContext) -> Scored | None:
-    """Score the attack on the messages of the next client, about the records of this one."""
-    attack = context.attack
-    hidden = context.transcript.secure_aggregation or not roles.ROLES[context.part.role].single_replies
-    if context.client is None or hidden:
+def swaps_of(context: CaseContext) -> dict[int, Scored]:
+    """Return the attack about this client with the messages of others, by their client.
+
+    For sources it is the share of this client's own records that is attributed to each client, its own included. None
+    where held-out records test the same, where only sums are seen, and where an oracle holds the truth.
+    """
+    part, attack, truth = context.part, context.attack, context.truth
+    if not is_swapped(part, attack, held_out=any(map(len, truth.holdout))):
+        return {}
+    others = others_read(
+        part,
+        attack,
+        client=context.client,
+        clients=len(truth.train),
+        seed=truth.seed,
+        sums=context.transcript.secure_aggregation,
+        swapped=True,
+    )
+    if attack.kind == "sources":
+        return _attributed(context, others)
+    answers = {other: _with_messages_of(context, other) for other in others}
+    return {other: answer for other, answer in answers.items() if answer is not None}
+
+
+def is_swapped(part: AttackPart, attack: Attack, *, held_out: bool) -> bool:
+    """Return whether other clients' messages test this attack against luck."""
+    oracle = any(name.startswith("oracle-") for name in grant_names(part, attack, None))
+    return not oracle and not (held_out and attack.kind in BY_SPLIT)
+
+
+def others_read(
+    part: AttackPart, attack: Attack, *, client: int | None, clients: int, seed: int, sums: bool, swapped: bool
+) -> list[int]:
+    """Return the clients whose messages a case reads in place of this one's: by the run's permutations, else the next.
+
+    `clients` is their number in the run, `sums` states that no single reply is seen.
+    """
+    after = None if client is None else next_client(client, clients, part.seats)
+    if client is None or after is None or not _reads_others(part, attack, client, sums):
+        return []
+    present = [one for one in range(clients) if one not in part.seats]
+    orders = drawn_permutations(seed, present) if swapped and client in present else []
+    return sorted({order[client] for order in orders} - {client}) or [after]
+
+
+def _reads_others(part: AttackPart, attack: Attack, client: int | None, sums: bool) -> bool:
+    """Return whether a case has the control of another client's messages."""
+    alone = client is not None and not sums and roles.ROLES[part.role].single_replies
+    return alone and "other-client" in chosen_controls(part, attack)
+
+
+def _with_messages_of(context: CaseContext, other: int) -> Scored | None:
+    try:
+        return context.score(context.infer(context.attack, context.view(context.attack, messages_of=other)))
+    except Refused:  # the other client took part in none of the rounds that are read
         return None
-    neighbour = next_client(context.client, len(context.truth.train), context.part.seats)
-    if neighbour is None:
+
+
+def _attributed(context: CaseContext, clients: Sequence[int]) -> dict[int, Scored]:
+    """Return the share of this client's records that a guess about sources attributes to it and to these clients."""
+    evidence = context.infer(context.attack, context.view(context.attack))
+    if context.client is None or not clients:
+        return {}
+    own = source_records(context.truth, context.client, context.part.seats)[1][:, context.client]  # [records] bool
+    if "probabilities" in evidence.tensors:
+        shares = evidence.tensors["probabilities"].to(own.device)[own].double()
+    else:
+        owners = evidence.tensors["owners"].to(own.device)[own]
+        shares = torch.nn.functional.one_hot(owners, len(context.truth.train)).double()
+    return {
+        client: Scored(evidence=evidence, scores=from_records({"accuracy": shares[:, client]}))
+        for client in (context.client, *clients)
+    }
+
+
+def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored | None:
+    """Score the attack on the messages of other clients, about the records of this one; the mean over them."""
+    part, attack, client = context.part, context.attack, context.client
+    if client is None or not _reads_others(part, attack, client, context.transcript.secure_aggregation):
+        return None
+    after = next_client(client, len(context.truth.train), part.seats)
+    if after is None:
         return None
     if attack.kind == "sources":
         return context.score(_under_other_names(context))
-    try:
-        return context.score(context.infer(attack, context.view(attack, messages_of=neighbour)))
-    except Refused:  # the other client took part in none of the rounds that are read
-        return None
+    if not swaps:
+        return _with_messages_of(context, after)
+    first = next(iter(swaps.values()))
+    names = set.intersection(*(set(one.scores.means) for one in swaps.values()))
+    means = {name: math.fsum(one.scores.means[name] for one in swaps.values()) / len(swaps) for name in sorted(names)}
+    return replace(first, scores=Scores(means=means, records={}))
 
 
 def _under_other_names(context: CaseContext) -> Evidence:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,16 @@ from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import ROUNDING, Interval, by_t
 from fedxray.audit.restoring import restoring_facts
-from fedxray.audit.run.comparisons import CaseContext, Scored, ceilings_of, chosen_controls, controls_of, floors_of
+from fedxray.audit.run.comparisons import (
+    CaseContext,
+    Scored,
+    ceilings_of,
+    chosen_controls,
+    controls_of,
+    floors_of,
+    swaps_of,
+)
+from fedxray.audit.run.luck import ranking_of, record_variances, split_facts
 from fedxray.data.dataset import Column, Dataset
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
@@ -45,14 +54,19 @@ class CaseOutcome:
     within: dict[str, RecordIntervals] = field(default_factory=dict)  # intervals over records, of a recording
     exposed: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # the most exposed records
     by_class: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    swaps: dict[str, dict[str, float]] = field(default_factory=dict)  # by the client whose messages were read
+    split: dict[str, Any] = field(default_factory=dict)  # how trained and held-out records rank
+    draws: dict[str, list[int]] = field(default_factory=dict)  # the single ranks behind it, which stay private
+    record_variance: dict[str, float] = field(default_factory=dict)  # by metric, if records were independent
 
 
 def evaluate(context: CaseContext) -> CaseOutcome:
     """Run and score the attack, its floors and its controls."""
     view = context.view(context.attack)
-    evidence = context.infer(context.attack, view)
-    guess = context.score(evidence)
-    floors, controls = floors_of(context), controls_of(context)
+    guess = finite(context.score(context.infer(context.attack, view)))
+    evidence, swaps = guess.evidence, swaps_of(context)
+    floors, controls = floors_of(context), controls_of(context, swaps)
+    ranking = ranking_of(context, evidence)
     return CaseOutcome(
         evidence=evidence,
         score=guess.scores,
@@ -64,7 +78,23 @@ def evaluate(context: CaseContext) -> CaseOutcome:
         within=within_run(context, guess, floors, controls) if context.transcript.recorded else {},
         exposed=exposed_records(context, guess),
         by_class=by_class(context, guess, floors),
+        swaps={str(client): dict(swap.scores.means) for client, swap in swaps.items()},
+        split={} if ranking is None else split_facts(ranking, lists=evidence.kind != "membership", drawn=context.drawn),
+        draws={} if ranking is None else ranking.draws(),
+        record_variance=record_variances(context, guess),
     )
+
+
+NOT_NUMBERS = "some of its scores are not numbers"
+
+
+def finite(guess: Scored) -> Scored:
+    """Return the guess; scores of membership that are not numbers rank nobody, so they leave no score."""
+    if guess.evidence.kind != "membership" or not bool(guess.evidence.tensors["scores"].isnan().any()):
+        return guess
+    reason = guess.evidence.reason or NOT_NUMBERS
+    evidence = replace(guess.evidence, status="diverged", reason=reason)
+    return replace(guess, evidence=evidence, scores=Scores(means={}, records={}))
 
 
 def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
@@ -83,6 +113,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "target_column": space.target_name,
         "target_standardised": space.target == "regression" and space.target_std != 1.0,
         "seats": list(context.part.seats),
+        "clients": len(context.truth.train),
         **restoring_facts(context.part),
         "controls_left_out": [
             name for name in context.attack.controls if name not in chosen_controls(context.part, context.attack)

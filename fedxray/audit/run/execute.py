@@ -31,6 +31,7 @@ from fedxray.audit.run.prepare import Prepared, forget_data
 from fedxray.audit.run.search import Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
+from fedxray.data.dataset import USE
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
 from fedxray.federation.folder import INDEX, Damaged, FolderShelf, read_transcript, write_transcript
 from fedxray.federation.round_loop import simulate
@@ -332,6 +333,7 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
     part = plan.attack_of(case.attack)
     if case.plant is not None:  # a power check asks whether a leak is seen, not whose it is
         part = part.model_copy(update={"controls": []})
+    drawn = prepared.recorded is None and USE not in prepared.dataset.raw
     return prepared, CaseContext(
         part=part,
         attack=part.make(plan.folder),
@@ -342,6 +344,8 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
         answers=lambda view: StoredAnswers(store, case, view),
         recall=stored_points(store),
         unknown=prepared.unknown,
+        drawn=drawn,
+        public_alike=drawn and case.plant is None and plan.data.partition == "iid",
     )
 
 
@@ -349,6 +353,10 @@ def _clock() -> Callable[[], dict[str, float]]:
     """Return a clock that reports the seconds since now, and those of them that were spent computing."""
     before, busy = time.perf_counter(), time.process_time()
     return lambda: {"seconds": time.perf_counter() - before, "cpu_seconds": time.process_time() - busy}
+
+
+LUCK = ("within", "swaps", "split", "draws", "record_variance")  # parts of an outcome that not every case has
+PRIVATE_PARTS = ("traceback", "pictures", "draws")  # of a stored case, kept out of results.json
 
 
 def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: Store, case: Case) -> dict[str, Any]:
@@ -369,7 +377,7 @@ def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: St
         "scores": dict(outcome.score.means),
         "floors": outcome.floors,
         "controls": outcome.controls,
-        **({"within": outcome.within} if outcome.within else {}),
+        **{name: value for name in LUCK if (value := getattr(outcome, name))},
         "ceilings": outcome.ceilings,
         "rounds_spent": evidence.rounds_spent,
         "worst_record": {
@@ -436,7 +444,7 @@ def results_document(
         {(label, seed): _utility(store, label, seed) for label in labels for seed in plan.seeds},
         {label: worst_promise([store.run_folder(run) for run in ids if store.has_run(run)]) for label, ids in runs},
     )
-    shown = [{key: value for key, value in case.items() if key not in ("traceback", "pictures")} for case in ended]
+    shown = [{key: value for key, value in case.items() if key not in PRIVATE_PARTS} for case in ended]
     attacks = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
     kinds = {title: attack.kind for title, (attack, _) in attacks.items()}
     return results.document(

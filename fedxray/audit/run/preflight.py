@@ -15,7 +15,15 @@ from fedxray.audit.judge.verdict import LEAST_UNITS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.comparisons import FROM_NOTHING, CaseContext, check_inner_kinds, chosen_controls, grant_names
+from fedxray.audit.run.comparisons import (
+    FROM_NOTHING,
+    CaseContext,
+    check_inner_kinds,
+    chosen_controls,
+    grant_names,
+    is_swapped,
+    others_read,
+)
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, planted_clients, planted_share, planted_work
 from fedxray.audit.run.prepare import Prepared, one_round, prepare
@@ -32,6 +40,7 @@ from fedxray.metrics.optional import check_usable
 # The estimate, from the time of one local step: runs, cases and power checks
 
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
+SAME_FOR_ALL = {"recipe"}  # grants on which answers about all clients agree, so that a stored one serves as a control
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
 
 
@@ -73,6 +82,7 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
     attacks = {part.title: part.make(plan.folder) for part in plan.attacks}
     optimising = {
         part.title: _local_steps(part, attacks[part.title], federation, len(federation.clients[0]))
+        * (1 + _repeats(plan, part, attacks[part.title], federation))
         * (len(federation.clients) - len(part.seats) if is_about_everyone(plan, part) else 1)
         * REPLAY
         * seconds
@@ -120,14 +130,31 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
 
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation, records: int) -> int:
-    """Return about how many local steps a case replays, with its controls; inversions share the held-out one."""
+    """Return about how many local steps an attack replays."""
     if part.restore is not None:  # the raw case has done it
         return 0
     inverts = attack.kind in FROM_NOTHING
     replayed = federation.recipe.steps(records) if inverts else 1
-    again = [name for name in chosen_controls(part, attack) if not inverts or name != "held-out"]
     trials = 1 if part.search is None else study_of(attack, part.search, "search").trials
-    return planned_steps(attack, restarts=True) * replayed * (1 + len(again)) * trials
+    return planned_steps(attack, restarts=True) * replayed * trials
+
+
+def _repeats(plan: Plan, part: AttackPart, attack: Attack, federation: Federation) -> int:
+    """Return how often the controls of a case repeat its attack; inversions share the held-out one."""
+    inverts = attack.kind in FROM_NOTHING
+    controls = set(chosen_controls(part, attack)) - ({"held-out"} if inverts else set())
+    stored = part.targets == "all" and attack.reads is not None and set(attack.reads) <= SAME_FOR_ALL
+    others = others_read(
+        part,
+        attack,
+        client=asked(plan, part)[0],
+        clients=len(federation.clients),
+        seed=plan.seeds[0],
+        sums=federation.secure_aggregation,
+        swapped=is_swapped(part, attack, held_out=any(map(len, federation.holdout))),
+    )
+    free = stored or attack.kind == "sources"
+    return len(controls - {"other-client"}) + (0 if free else len(others))
 
 
 def planned_steps(attack: Attack, *, restarts: bool = False) -> int:

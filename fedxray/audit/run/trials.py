@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fedxray.adversary.roles import ROLES
 from fedxray.audit.plan import Plan
-from fedxray.audit.run.comparisons import chosen_controls, next_client
+from fedxray.audit.run.comparisons import is_swapped, others_read
 from fedxray.audit.run.grid import Case, TrialTask
 from fedxray.audit.run.search import study_of
 from fedxray.audit.run.store import Store
@@ -24,7 +23,7 @@ def trial_batches(plan: Plan, cases: Sequence[Case]) -> list[list[TrialTask]]:
     sizes = {part.title: _sizes(plan, part.title) for part in plan.attacks if part.search is not None}
     searching = [case for case in cases if sizes.get(case.attack)]
     own: list[tuple[Case, int | None]] = [(case, None) for case in searching]
-    controls = [(case, client) for case in searching if (client := _control_client(plan, case)) is not None]
+    controls = [(case, client) for case in searching for client in _control_clients(plan, case)]
     return [
         [
             TrialTask(case=case, messages_of=client, batch=batch, index=index)
@@ -71,18 +70,20 @@ def _sizes(plan: Plan, title: str) -> list[int]:
     return study_of(part.make(plan.folder), part.search, f"attack {title}: search").sizes()
 
 
-def _control_client(plan: Plan, case: Case) -> int | None:
-    """Return the client whose messages the control `other-client` of this case reads, None without such a control."""
+def _control_clients(plan: Plan, case: Case) -> list[int]:
+    """Return the clients whose messages the control `other-client` of this case reads, none without such a control."""
+    if case.plant is not None or plan.transcript is not None:  # no controls, and one client
+        return []
     part = plan.attack_of(case.attack)
     attack = part.make(plan.folder)
-    hidden = plan.federation.secure_aggregation or not ROLES[part.role].single_replies
-    if (
-        hidden
-        or case.client is None
-        or case.plant is not None  # a power check has no controls
-        or plan.transcript is not None  # a recording holds one client
-        or attack.kind == "sources"  # whose control needs no second search
-        or "other-client" not in chosen_controls(part, attack)
-    ):
-        return None
-    return next_client(case.client, plan.clients, part.seats)
+    if attack.kind == "sources":  # whose control needs no second search
+        return []
+    return others_read(
+        part,
+        attack,
+        client=case.client,
+        clients=plan.clients,
+        seed=case.seed,
+        sums=plan.federation.secure_aggregation,
+        swapped=is_swapped(part, attack, held_out=plan.data.holdout > 0),
+    )

@@ -40,6 +40,7 @@ from tests.audit.plans import tiny
 
 HERE = Path(__file__).parents[1]
 PLAIN = {"name": "attribute-from-model"}
+GIVEN: dict[int, tuple[str, ...]] = {}  # all clients hold the same number of records
 GLOBAL = {**PLAIN, "model": "global-model"}
 
 
@@ -76,7 +77,10 @@ def test_a_case_by_hand() -> None:
     attack = AttributeFromModel()
     assert found.score.means == scored(made, view(), attack)
     assert found.controls["held-out"] == scored(made, view(rows="holdout"), attack, "holdout")
-    assert found.controls["other-client"] == scored(made, view(client=2), attack)
+    swapped = {str(other): scored(made, view(client=other, more=GIVEN.get(other, ())), attack) for other in (0, 2)}
+    assert found.swaps == swapped
+    means = {name: (swapped["0"][name] + swapped["2"][name]) / 2 for name in swapped["0"]}
+    assert found.controls["other-client"] == pytest.approx(means)
     assert found.controls["global-model"] == scored(made, view(), AttributeFromModel(model=GlobalModel()))
     bare = roles.server(
         made.transcript, client=1, grants=disclose(made.truth, ["public-attributes", "public-records"], client=1)
@@ -174,7 +178,7 @@ def test_a_client_that_was_never_asked_is_refused_and_makes_no_control() -> None
     with pytest.raises(Refused, match="client alone"):
         evaluate(replace(made, client=absent))
     before = (absent - 1) % 3  # whose next client is the absent one
-    assert "other-client" not in evaluate(replace(made, client=before)).controls
+    assert str(absent) not in evaluate(replace(made, client=before)).swaps
 
 
 def image_case(attack: dict[str, Any]) -> tuple[CaseContext, CaseOutcome]:
