@@ -85,16 +85,10 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     )
 
 
-NOT_NUMBERS = "some of its scores are not numbers"
-
-
 def finite(guess: Scored) -> Scored:
-    """Return the guess; scores of membership that are not numbers rank nobody, so they leave no score."""
-    if guess.evidence.kind != "membership" or not bool(guess.evidence.tensors["scores"].isnan().any()):
-        return guess
-    reason = guess.evidence.reason or NOT_NUMBERS
-    evidence = replace(guess.evidence, status="diverged", reason=reason)
-    return replace(guess, evidence=evidence, scores=Scores(means={}, records={}))
+    """Return the guess, without scores where it is a membership that is not a number: such a record has no rank."""
+    lost = guess.evidence.kind == "membership" and bool(guess.evidence.tensors["scores"].isnan().any())
+    return replace(guess, scores=Scores(means={}, records={})) if lost else guess
 
 
 def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
