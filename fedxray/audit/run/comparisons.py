@@ -147,7 +147,7 @@ class CaseContext:
         """Return what the adversary of this case sees and is granted.
 
         A control reads another client's messages (`messages_of`) or asks about held-out records (`rows`). Messages of
-        another client state its number of examples, which must not be why they tell nothing: the right one is given.
+        another client state its number of examples, which must not be why an attack fails: the right one is given.
         """
         names = [name for name in grant_names(self.part, attack, self.aware) if name not in self.unknown]
         if messages_of is not None and self.client is not None and roles.ROLES[self.part.role].knows_examples:

@@ -22,7 +22,7 @@ from fedxray.federation.truth import Truth
 from fedxray.metrics.images import class_image_closeness, image_closeness
 from fedxray.metrics.records import row_closeness
 
-LABELS = {"labels", "label-counts", "batch-labels"}  # grants that tell the classes of trained records
+LABELS = {"labels", "label-counts", "batch-labels"}  # grants that give the classes of trained records
 PUBLIC = {"public-records", "public-images"}  # grants that draw guesses towards public records
 MOST_PUBLIC = 1000  # public records in a pool
 SHARES = ("accuracy", "within_tolerance", "rec", "retrieval")  # metrics that are 0 or 1 for each record
