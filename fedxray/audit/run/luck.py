@@ -118,7 +118,7 @@ def split_facts(ranking: Ranking, *, lists: bool, drawn: bool) -> dict[str, Any]
     """Return by stratum the Mann-Whitney statistic of trained records, both numbers and tie sizes; no single record.
 
     The statistic of the case is sum(u) / sum(n1 n0); `variance` is its variance when all draws are equally likely.
-    `drawn` is False where somebody chose which records to train on.
+    `drawn` is False where the user or a recording names the records that were trained on.
     """
     strata = [_stratum(ranking, one) for one in ranking.stratum.unique().tolist()]
     pairs = sum(one["n1"] * one["n0"] for one in strata)
