@@ -19,8 +19,9 @@ from fedxray.data.encode import image_size, make_images
 from fedxray.data.own_csv import check_names
 from fedxray.errors import BadInput
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
-FORMATS = ("PNG", "JPEG", "BMP", "PPM")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
+FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF")
+SAMPLE_FORMAT, UNSIGNED = 339, (1,)  # a TIFF's tag for the kind of its numbers, and its default
 BROKEN = (
     OSError,
     SyntaxError,
@@ -75,7 +76,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _read_all(files: list[Path], size: tuple[int, int] | None) -> NDArray[Any]:
-    """Pixels as bytes, [n, h, w] when all are grey, else [n, h, w, 3]."""
+    """Pixels as bytes or as floats in 0..1, [n, h, w] when all are grey, else [n, h, w, 3]."""
     library = pillow()
     images: list[NDArray[Any]] = []
     for file in files:
@@ -85,9 +86,37 @@ def _read_all(files: list[Path], size: tuple[int, int] | None) -> NDArray[Any]:
             remedy = "Give size = 32 (or another) to resize all of them."
             raise _bad_image(file, expected, image.shape[:2], remedy)
         images.append(image)
+    images = _to_unit_range(images)
     if len({image.ndim for image in images}) > 1:
         images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
     return np.stack(images)
+
+
+def _to_unit_range(images: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Images in 0..1 where one has more than 8 bits; such images are scaled by the range that all of them share."""
+    kinds = {image.dtype.kind for image in images}
+    if kinds == {"u"}:
+        return images
+    ranges = {kind: _range(kind, [image for image in images if image.dtype.kind == kind]) for kind in kinds}
+
+    def scaled(image: NDArray[Any]) -> NDArray[Any]:
+        low, high = ranges[image.dtype.kind]
+        return ((image - low) / (high - low or 1.0)).astype(np.float32)
+
+    return [scaled(image) for image in images]
+
+
+def _range(kind: str, images: list[NDArray[Any]]) -> tuple[float, float]:
+    """The values that become 0 and 1: those of the bit depth, or 0 and 1 for floats that keep to them.
+
+    Files often keep 10 or 12 bits in 16: the depth is the fewest even bits that hold every value. Negative numbers, and
+    floats beyond 1, tell no depth: their lowest and highest become 0 and 1.
+    """
+    low, high = min(float(image.min()) for image in images), max(float(image.max()) for image in images)
+    if low < 0 or (kind == "f" and high > 1):
+        return low, high
+    bits = int(high).bit_length()
+    return 0.0, float(2 ** max(8, bits + bits % 2) - 1) if kind in "ui" else 1.0
 
 
 def pillow() -> ModuleType:
@@ -102,23 +131,46 @@ def pillow() -> ModuleType:
 
 
 def _read_one(library: ModuleType, file: Path, size: tuple[int, int] | None, files: int) -> NDArray[Any]:
-    """One image as bytes, [h, w] or [h, w, 3]; its size is checked from the header before it is decoded."""
+    """One image, [h, w] or [h, w, 3]; its size is checked from the header before it is decoded."""
     check_size(f"file {shown(str(file))}", file.stat().st_size)
     try:
         with warnings.catch_warnings():
-            # Pillow warns of large or odd images: the size is checked below, and values are bytes.
+            # Pillow warns of large or odd images: size and values are checked below.
             warnings.simplefilter("ignore")
             with library.open(file, formats=FORMATS) as image:
                 width, height = image.size
                 check_size(f"file {shown(str(file))}, unpacked", 4 * width * height)
                 check_size("all images, unpacked", files * 3 * (height * width if size is None else size[0] * size[1]))
-                plain = image.convert("L" if image.mode in ("1", "L", "I", "I;16", "F") else "RGB")
-                if size is not None:
-                    plain = plain.resize((size[1], size[0]), library.Resampling.BILINEAR)
-                return np.asarray(plain, dtype=np.uint8)
+                if getattr(image, "n_frames", 1) > 1:
+                    remedy = "Save each picture in a file of its own."
+                    raise _bad_image(file, "one image", f"{image.n_frames} in one file", remedy)
+                return _pixels(library, image, size)
     except (library.DecompressionBombError, *BROKEN) as problem:
         got = f"{type(problem).__name__}: {problem}"
         raise _bad_image(file, "a complete image", got, "Remove it or save it again.") from problem
+
+
+def _pixels(library: ModuleType, image: Any, size: tuple[int, int] | None) -> NDArray[Any]:
+    """The values of an image: bytes, int64 where it has more bits, or float32 for real numbers, as in the file.
+
+    Pillow itself scales a PGM's values by its maximum, to 65535.
+    """
+    mode, pgm = image.mode, image.format == "PPM"
+    whole = mode.startswith("I") and not pgm
+    if mode.startswith("I") or mode == "F":
+        values = np.asarray(image)
+        unsigned = image.format == "TIFF" and image.tag_v2.get(SAMPLE_FORMAT, UNSIGNED) == UNSIGNED
+        if unsigned and values.min() < 0:  # beyond what Pillow's whole numbers hold
+            raise ValueError("values above 2,147,483,647")
+        plain = library.fromarray(values.astype(np.float32) / np.float32(65535 if pgm and mode != "F" else 1))
+    else:
+        plain = image.convert("L" if mode in ("1", "L") else "RGB")
+    if size is not None:
+        plain = plain.resize((size[1], size[0]), library.Resampling.BILINEAR)
+    pixels = np.asarray(plain)
+    if not np.isfinite(pixels).all():
+        raise ValueError("values that are not finite")
+    return np.rint(pixels).astype(np.int64) if whole else pixels
 
 
 def _bad_image(file: Path, expected: str, got: object, remedy: str) -> BadInput:

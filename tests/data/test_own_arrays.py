@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -203,6 +204,64 @@ def test_grey_and_mixed_images(tmp_path: Path, pillow: ModuleType) -> None:
     assert load(path=tmp_path).x.shape == (2, 1, 6, 5)
     paint(pillow, tmp_path / "b" / "2.png", (6, 5, 4))
     assert load(path=tmp_path).x.shape == (3, 3, 6, 5)
+
+
+def test_deep_grey_images_are_scaled_and_never_clipped(tmp_path: Path, pillow: ModuleType) -> None:
+    """Each value must come back as its share of the range; before, everything above 255 was white."""
+    ramp = np.linspace(0, 1, 30).reshape(6, 5)
+    twelve, sixteen = np.rint(ramp * 4095), np.rint(ramp * 65535)
+    for name, values, suffix in (
+        ("12 bits in 16", twelve.astype(np.uint16), "png"),
+        ("16 bits", sixteen.astype(np.uint16), "png"),
+        ("16 bits in a TIFF", sixteen.astype(np.uint16), "tiff"),
+        ("signed", np.rint(ramp * 60000 - 30000).astype(np.int32), "tif"),
+        ("floats", ramp.astype(np.float32), "tiff"),
+        ("floats beyond 1", (ramp * 3000 - 1000).astype(np.float32), "tiff"),
+    ):
+        for folder in "ab":
+            (tmp_path / name / folder).mkdir(parents=True)
+            pillow.fromarray(values).save(tmp_path / name / folder / f"1.{suffix}")
+        found = load(path=tmp_path / name)
+        assert np.allclose(found.x[0, 0].numpy(), ramp, atol=2e-3), name
+        assert torch.allclose(load(path=tmp_path / name, size=[6, 5]).x, found.x), name
+    for maximum in (1000, 4095, 65535):
+        head = f"P5 5 6 {maximum}\n".encode()
+        for folder in "ab":
+            (tmp_path / "pgm" / folder).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "pgm" / folder / "1.pgm").write_bytes(
+                head + np.rint(ramp * maximum / 2).astype(">u2").tobytes()
+            )
+        assert np.allclose(load(path=tmp_path / "pgm").x[0, 0].numpy(), ramp / 2, atol=2e-3), maximum
+
+
+def test_deep_images_share_one_range_with_each_other_and_none_with_ordinary_ones(
+    tmp_path: Path, pillow: ModuleType
+) -> None:
+    dark = np.array([[100, 200], [300, 400]], np.uint16)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    pillow.fromarray(dark).save(tmp_path / "a" / "1.png")
+    pillow.fromarray(dark * 10).save(tmp_path / "b" / "1.png")  # 4000 needs 12 bits
+    pillow.fromarray(np.full((2, 2), 51, np.uint8)).save(tmp_path / "c" / "1.png")
+    found = load(path=tmp_path).x[:, 0]
+    assert np.allclose(found[0], dark / 4095) and np.allclose(found[1], dark / 409.5) and np.allclose(found[2], 0.2)
+
+
+def test_images_that_are_not_finite_or_several_in_one_file_are_refused(tmp_path: Path, pillow: ModuleType) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        pillow.fromarray(np.array([[0.0, np.nan]], np.float32)).save(tmp_path / name / "1.tiff")
+    with pytest.raises(BadInput, match="not finite"):
+        load(path=tmp_path)
+    page = pillow.fromarray(np.zeros((2, 2), np.uint8))
+    page.save(tmp_path / "a" / "1.tiff", save_all=True, append_images=[page])
+    with pytest.raises(BadInput, match=r"one image, got 2 in one file"):
+        load(path=tmp_path)
+    tags = [(256, 1), (257, 1), (258, 32), (259, 1), (262, 1), (273, 110), (278, 1), (279, 4)]  # unsigned unless stated
+    head = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + b"".join(struct.pack("<HHII", t, 4, 1, v) for t, v in tags)
+    (tmp_path / "a" / "1.tiff").write_bytes(head.ljust(110, b"\0") + b"\xff" * 4 + bytes(40))
+    with pytest.raises(BadInput, match="values above 2,147,483,647"):
+        load(path=tmp_path)
 
 
 def test_image_folder_messages(tmp_path: Path, pillow: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
