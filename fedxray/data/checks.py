@@ -8,15 +8,18 @@ from __future__ import annotations
 import difflib
 import gzip
 import hashlib
+import itertools
 import math
 import os
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, some
 
 MOST_NAMES = 20  # columns that a message lists
+MOST_FILES = 10_000  # of a folder, compared with a name that is not there
 
 
 def whole_number(argument: str, value: object, *, least: int = 1, most: int | None = None) -> int:
@@ -65,8 +68,7 @@ def unknown_column(argument: str, got: object, file: str, columns: Sequence[str]
     near = difflib.get_close_matches(str(got), columns, n=3, cutoff=0.5)
     hints = [f"Did you mean {' or '.join(near)}?"] if near else []
     if len(columns) <= MOST_NAMES or not near:
-        more = f" and {len(columns) - MOST_NAMES} more" if len(columns) > MOST_NAMES else ""
-        hints.append(f"Its columns: {', '.join(columns[:MOST_NAMES])}{more}.")
+        hints.append(f"Its columns: {some(columns, MOST_NAMES)}.")
     expected = f"a column of {plain_name(file)}"
     return BadInput(argument, expected=expected, got=shown(got), remedy=" ".join(hints))
 
@@ -135,6 +137,15 @@ def unpack(path: Path) -> bytes:
     return b"".join(parts)
 
 
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The content of one file of an archive, at most the size that its directory states.
+
+    Read in pieces: in one piece everything is unpacked first and cut afterwards, whatever size is stated.
+    """
+    with archive.open(member) as stream:
+        return b"".join(iter(lambda: stream.read(CHUNK), b""))
+
+
 def unreadable(what: str, problem: Exception) -> BadInput:
     """The refusal of a file that cannot be read to its end."""
     remedy = "Check the path, the permissions and that the file is complete."
@@ -144,8 +155,22 @@ def unreadable(what: str, problem: Exception) -> BadInput:
 def missing_file(path: Path) -> BadInput:
     """The refusal of a path where there is no file."""
     return BadInput(
-        "path", expected="an existing file or folder", got=shown(str(path), longest=400), remedy="Check the spelling."
+        "path", expected="an existing file or folder", got=shown(str(path), longest=400), remedy=nearest_file(path)
     )
+
+
+def nearest_file(path: Path) -> str:
+    """A remedy for a path where there is nothing: the names nearest to it in its folder, or that there is no folder."""
+    try:
+        if not path.parent.is_dir():
+            return f"There is no folder {shown(str(path.parent), longest=400)}."
+        found = sorted(entry.name for entry in itertools.islice(path.parent.iterdir(), MOST_FILES))
+    except (OSError, ValueError):  # a folder that may not be read, a name with a zero byte
+        return "Check the spelling."
+    near = difflib.get_close_matches(path.name[:200], found, n=3, cutoff=0.5)
+    if near:
+        return f"Did you mean {' or '.join(shown(name) for name in near)}?"
+    return f"That folder holds {some([shown(name) for name in found], nothing='nothing')}."
 
 
 # Fingerprints of a user's own file or folder of images: by content, and quickly by sizes and times

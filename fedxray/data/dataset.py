@@ -120,6 +120,7 @@ class Dataset:
     owners: tuple[str, ...] = ()  # the names of owner 0, 1, ..., where they have any
     private: bool = False  # a user's own data: contents are never shown unless asked for
     note: str = ""  # for readers of a report: synthetic, stand-in, source
+    remarks: tuple[str, ...] = ()  # on how a user's own file was read, for a dry run
 
     def __len__(self) -> int:
         """Number of records."""

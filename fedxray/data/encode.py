@@ -14,11 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedxray.data.checks import plain_name, shown, whole_number
+from fedxray.data.checks import check_size, plain_name, shown, whole_number
 from fedxray.data.dataset import Column, Dataset, Space
 from fedxray.errors import BadInput, unknown_name
 
 Floats = NDArray[np.float64]
+MOST_COLUMNS = 100_000  # of a table
+BYTES_OF_CODE = 40  # of one number of a category's code
 
 
 def standardise(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -60,6 +62,7 @@ def encode_categorical(
     category too where there are more than two.
     """
     categories, index = distinct(values)
+    check_size(f"column {shown(name)}, encoded", len(categories) * (BYTES_OF_CODE * len(categories) + 4 * len(values)))
     dropped = 0 if keep_first and len(categories) > 2 else 1
     table = np.eye(len(categories), dtype=np.float64)[:, dropped:]  # [categories, positions]
     if len(categories) == 1:
@@ -107,8 +110,9 @@ def encode_all(
     blocks: list[NDArray[np.float32]] = []
     columns: list[Column] = []
     position = 0
+    numbers = frozenset(continuous)
     for name in (*continuous, *categorical):
-        if name in continuous:
+        if name in numbers:
             block, column = encode_continuous(name, raw[name].astype(np.float64), position)
         else:
             block, column = encode_categorical(

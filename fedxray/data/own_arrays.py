@@ -19,9 +19,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column, whole_number
+from fedxray.data.checks import (
+    check_size,
+    names,
+    plain_name,
+    read_bytes,
+    read_member,
+    shown,
+    unknown_column,
+    whole_number,
+)
 from fedxray.data.dataset import USE, Column, Dataset, Space, check_uses
-from fedxray.data.encode import check_sensitive, make_images, make_table, owners_of, spell_category
+from fedxray.data.encode import MOST_COLUMNS, check_sensitive, make_images, make_table, owners_of, spell_category
+from fedxray.data.own_csv import check_names
 from fedxray.errors import BadInput
 
 MOST_CLASSES = 10_000
@@ -39,7 +49,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             check_size(f"file {shown(str(path), longest=400)}, unpacked", sum(member.file_size for member in members))
-            return {_array_name(member, path): _read_array(archive.read(member), path) for member in members}
+            return {_array_name(member, path): _read_array(read_member(archive, member), path) for member in members}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as problem:
         raise bad_npz(path, "an NPZ file", f"{type(problem).__name__}: {problem}") from problem
 
@@ -115,7 +125,8 @@ def _table(
         if name not in columns:
             raise unknown_column("categorical", name, path.name, columns)
     raw: dict[str, NDArray[Any]] = {name: x[:, index].astype(np.float64) for index, name in enumerate(columns)}
-    grouped = [name for name in columns if name in categorical or len(np.unique(raw[name])) == 2]
+    named = frozenset(categorical)
+    grouped = {name: None for name in columns if name in named or len(np.unique(raw[name])) == 2}
     owner, owners = owners_of(client)
     classification = y.dtype.kind in "biuU"
     if classification:
@@ -128,7 +139,7 @@ def _table(
         target="y",
         classification=classification,
         continuous=[name for name in columns if name not in grouped],
-        categorical=grouped,
+        categorical=list(grouped),
         sensitive=sensitive,
         scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
         owner=owner,
@@ -175,6 +186,8 @@ def _checked_arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]
 def check_lengths(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     """Refuse arrays whose shapes are not those of records, with one entry of y and client for each."""
     x = arrays["x"]
+    if x.ndim == 2 and x.shape[1] > MOST_COLUMNS:
+        raise bad_npz(path, f"at most {MOST_COLUMNS:,} columns in x", f"{x.shape[1]:,}")
     if x.ndim not in (2, 3, 4) or x.dtype.kind == "U" or min(x.shape) < 1 or len(x) < 2:
         raise bad_npz(path, "x as numbers in 2 to 4 dimensions, two records or more", f"{x.dtype} of shape {x.shape}")
     for name in ("y", "client"):
@@ -218,6 +231,10 @@ def ready_npz(
     called x0, x1, ... `classes` is their number where not all occur in y; `mean` and `std` are the constants by which
     images were normalised, so that pixels can be shown; `use` names an array of words of `USES`.
     """
+    for argument, value, kinds in (("groups", groups, Mapping), ("mean", mean, Sequence), ("std", std, Sequence)):
+        if value is not None and not isinstance(value, kinds):
+            remedy = "For instance groups = { region = [3, 4, 5] }, mean = [0.5], std = [0.2]."
+            raise BadInput(argument, expected=f"a {kinds.__name__.lower()}", got=shown(value), remedy=remedy)
     arrays = _checked_arrays(path, ("x", "y", *([use] if use else [])))
     x, y, client = arrays["x"], arrays["y"], arrays.get("client")
     if x.ndim == 3:
@@ -271,28 +288,42 @@ def _space(
 
 def _class_names(path: Path, y: NDArray[Any], classes: int | None) -> tuple[str, ...]:
     """Classes 0, 1, ...; a node need not hold all of them, so their number may be given."""
-    count = int(y.max()) + 1 if classes is None else whole_number("classes", classes, least=2, most=10_000)
-    if int(y.min()) < 0 or int(y.max()) >= count or count < 2:
-        raise bad_npz(path, f"class numbers from 0 to {count - 1} in y", f"{int(y.min())} to {int(y.max())}")
+    low, high = int(y.min()), int(y.max())
+    count = high + 1 if classes is None else whole_number("classes", classes, least=2, most=MOST_CLASSES)
+    if low < 0 or not 2 <= count <= MOST_CLASSES or high >= count:
+        raise bad_npz(path, f"class numbers from 0 to {min(max(count, 2), MOST_CLASSES) - 1} in y", f"{low} to {high}")
     return tuple(str(number) for number in range(count))
 
 
 def _columns(x: NDArray[Any], groups: Mapping[str, Sequence[int]]) -> tuple[Column, ...]:
     """One column per position, and one per group of positions; values that occur are the candidates."""
-    width, owner = x.shape[1], {}
+    width = x.shape[1]
+    owner: dict[int, str] = {}
     for name, positions in groups.items():
-        for position in positions:
-            if not isinstance(position, int) or not 0 <= position < width or position in owner:
-                expected = f"positions from 0 to {width - 1}, each in one group"
-                remedy = "Count the columns of x from 0."
-                raise BadInput(f"groups.{name}", expected=expected, got=shown(list(positions)), remedy=remedy)
-            owner[position] = name
+        check_names("group", [name])
+        if not isinstance(positions, list | tuple) or not all(
+            _is_free(position, width, owner) for position in positions
+        ):
+            expected = f"positions from 0 to {width - 1}, each in one group"
+            remedy = "Count the columns of x from 0."
+            raise BadInput(f"groups.{name}", expected=expected, got=shown(positions), remedy=remedy)
+        owner |= dict.fromkeys(positions, name)
+    for position in set(range(width)) - set(owner):
+        if f"x{position}" in groups:
+            expected, got = "a name that no other column has", f"the name of column {position}"
+            raise BadInput(f"groups.x{position}", expected=expected, got=got, remedy="Name the group otherwise.")
     columns: dict[str, Column] = {}
     for position in range(width):
         name = owner.get(position, f"x{position}")
         if name not in columns:
             columns[name] = _column(name, tuple(groups.get(name, (position,))), x, grouped=position in owner)
     return tuple(columns.values())
+
+
+def _is_free(position: object, width: int, owner: Mapping[int, str]) -> bool:
+    """Whether this is a position of x that no group has yet."""
+    whole = isinstance(position, int) and not isinstance(position, bool)
+    return whole and 0 <= position < width and position not in owner  # type: ignore[operator]
 
 
 def _column(name: str, positions: tuple[int, ...], x: NDArray[Any], *, grouped: bool) -> Column:

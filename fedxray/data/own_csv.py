@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column
 from fedxray.data.dataset import USE, Dataset, check_uses
-from fedxray.data.encode import make_table
-from fedxray.errors import BadInput
+from fedxray.data.encode import MOST_COLUMNS, distinct, make_table
+from fedxray.data.identifiers import why_no_feature
+from fedxray.errors import BadInput, check_one_of, some
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-MOST_CATEGORIES = 200  # of a text column that is not listed under categorical
+FILLED = "missing"  # the category of missing values
+HANDLINGS = ("drop-rows", "median", "category")  # of missing values
+MOST_LISTED = 12  # columns in a message
 MOST_CLASSES = 100  # of a text target
 # 27,3 or 1.234,5 or 1,234.5: a number to people, but not to float().
 WITH_COMMA = re.compile(r"[+-]?((\d{1,3}([.' ]\d{3})+|\d*),\d+([eE][+-]?\d+)?|\d{1,3}(,\d{3})+(\.\d+)?)")
@@ -30,16 +33,10 @@ NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)", re.
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The text of a CSV file, and the line of the file on which each row begins."""
+    """The text of a CSV file by column, and the line of the file on which each row begins."""
 
-    header: list[str]
-    rows: list[list[str]]
+    columns: dict[str, list[str]]
     lines: list[int]
-
-    def column(self, name: str) -> list[str]:
-        """The texts of one column."""
-        index = self.header.index(name)
-        return [row[index].strip() for row in self.rows]
 
     def where(self, row: int) -> str:
         """The line of a row as an editor counts it."""
@@ -49,6 +46,12 @@ class Cells:
         """The refusal of one cell, with its column and line."""
         return BadInput(f"column {shown(column)}, {self.where(row)}", expected=expected, got=got, remedy=remedy)
 
+    def without(self, rows: Set[int]) -> Cells:
+        """The table without some rows."""
+        stay = [row for row in range(len(self.lines)) if row not in rows]
+        columns = {name: [cells[row] for row in stay] for name, cells in self.columns.items()}
+        return Cells(columns=columns, lines=[self.lines[row] for row in stay])
+
 
 def own_csv(
     path: Path,
@@ -57,32 +60,43 @@ def own_csv(
     sensitive: str | None = None,
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    missing: str | None = None,
     scale_target: bool | None = None,
     use: str | None = None,
 ) -> Dataset:
     """The table in a CSV file with a header; numbers are standardised, text becomes categories.
 
     `target` is predicted, `sensitive` is the column to protect, `categorical` lists columns that are categories
-    although they hold numbers, `drop` those to leave out. `use` names a column with the use of each record, which is
-    no feature.
+    although they hold numbers, `drop` those to leave out, `keep` those to learn from although they look like
+    identifiers or dates. `missing` is the treatment of missing values (`HANDLINGS`). `use` names a column with the use
+    of each record, which is no feature.
     """
     cells = read_cells(path)
-    as_category, dropped = names("categorical", categorical), names("drop", drop)
-    for argument, listed in (("categorical", as_category), ("drop", dropped), ("use", (use,) if use else ())):
-        for name in listed:
-            if name not in cells.header:
-                raise unknown_column(argument, name, path.name, cells.header)
-    columns = [name for name in cells.header if name not in dropped and name != use]
+    listed = {
+        "categorical": names("categorical", categorical),
+        "drop": names("drop", drop),
+        "keep": names("keep", keep),
+    }
+    for argument, found in (*listed.items(), ("use", (use,) if use else ())):
+        for name in found:
+            if name not in cells.columns:
+                raise unknown_column(argument, name, path.name, list(cells.columns))
+    as_category, dropped = frozenset(listed["categorical"]), frozenset(listed["drop"])
+    columns = [name for name in cells.columns if name not in dropped and name != use]
     target = _check_columns(path.name, columns, dropped, target, sensitive)
-    raw = {name: _column(cells, name, name in as_category) for name in columns}
+    cells, gaps, remark = _handle_missing(path, cells, columns, missing, as_category, (target, sensitive))
+    read = {name: _column(cells, name, gaps.get(name, frozenset()), name in as_category, missing) for name in columns}
+    kept = _check_features({name: read[name].no_feature for name in columns if name != target}, listed["keep"], path)
+    raw = {name: column.values for name, column in read.items()}
     features = [name for name in columns if name != target]
     numbers = [name for name in features if not is_category(raw[name])]
     groups = [name for name in features if is_category(raw[name])]
-    _check_width(raw, numbers, groups, as_category)
+    _check_width(raw, numbers, groups)
     classification = _check_target(cells, target, raw[target])
     if use is not None:
-        raw[USE] = check_uses(path, use, np.array(cells.column(use)), len(cells.rows))
-    return make_table(
+        raw[USE] = check_uses(path, use, np.array(cells.columns[use]), len(cells.lines))
+    table = make_table(
         plain_name(path.name),
         raw,
         target=target,
@@ -94,6 +108,7 @@ def own_csv(
         private=True,
         note="A user's own table.",
     )
+    return replace(table, remarks=(*remark, *kept))
 
 
 def read_cells(path: Path) -> Cells:
@@ -118,12 +133,16 @@ def read_cells(path: Path) -> Cells:
         got = f"column {header.index('') + 1} without one"
         remedy = "Name it or remove it; pandas writes such a column unless to_csv gets index=False."
         raise bad_csv(path, "a name for every column", got, remedy)
+    if len(header) > MOST_COLUMNS:
+        raise bad_csv(path, f"at most {MOST_COLUMNS:,} columns", f"{len(header):,}", "Leave some out.")
     check_names("column name", header)
     for line, row in numbered[1:]:
         if len(row) != len(header):
             got = f"{len(row)} on line {line} of the file"
             raise bad_csv(path, f"{len(header)} values on every line", got, "Correct that line.")
-    return Cells(header=header, rows=[row for _, row in numbered[1:]], lines=[line for line, _ in numbered[1:]])
+    by_column = zip(*(row for _, row in numbered[1:]), strict=True)
+    columns = {name: [cell.strip() for cell in found] for name, found in zip(header, by_column, strict=True)}
+    return Cells(columns=columns, lines=[line for line, _ in numbered[1:]])
 
 
 def _decode(path: Path, content: bytes) -> str:
@@ -153,12 +172,10 @@ def check_names(what: str, found: Sequence[str]) -> None:
             )
 
 
-def _check_columns(
-    file: str, columns: list[str], dropped: tuple[str, ...], target: str | None, sensitive: str | None
-) -> str:
+def _check_columns(file: str, columns: list[str], dropped: Set[str], target: str | None, sensitive: str | None) -> str:
     """The target column, refused where it or the sensitive one is missing, dropped or the same."""
     if target is None:
-        remedy = f"The columns are: {', '.join(columns[:40])}."
+        remedy = f"The columns are: {some(columns, 40)}."
         raise BadInput("target", expected="the name of the column to predict", got="nothing", remedy=remedy)
     for argument, name in (("target", target), ("sensitive", sensitive)):
         if name is not None and name in dropped:
@@ -178,24 +195,105 @@ def _check_columns(
     return target
 
 
-def _column(table: Cells, name: str, as_category: bool) -> NDArray[Any]:
+def _handle_missing(
+    path: Path,
+    cells: Cells,
+    columns: list[str],
+    missing: str | None,
+    as_category: Set[str],
+    never: Sequence[str | None],
+) -> tuple[Cells, dict[str, frozenset[int]], tuple[str, ...]]:
+    """The table, the rows of its missing values by column, and a remark on how they are treated.
+
+    The columns `never` filled are the target and the sensitive one: an invented value would be scored as the truth.
+    """
+    if missing is not None:
+        check_one_of("missing", missing, HANDLINGS)
+    gaps = {name: _gaps(cells.columns[name], name in as_category) for name in columns}
+    gaps = {name: rows for name, rows in gaps.items() if rows}
+    if not gaps:
+        return cells, {}, ()
+    total = sum(len(rows) for rows in gaps.values())
+    counts = some([f"{len(rows):,} in {shown(name)}" for name, rows in gaps.items()], MOST_LISTED)
+    affected = frozenset().union(*gaps.values())
+    if missing == "drop-rows":
+        if len(cells.lines) - len(affected) < 2:
+            remedy = "Leave such columns out with drop."
+            raise bad_csv(path, "at least two rows without a missing value", counts, remedy)
+        remark = f"{len(affected):,} rows with missing values are left out: {counts}"
+        return cells.without(affected), {}, (remark,)
+    first = cells.where(min(affected))
+    if missing is None:
+        remedy = f"Fill them in, leave columns out with drop, or set missing to {', '.join(map(repr, HANDLINGS))}"
+        remedy += f" (rows without any: {len(cells.lines) - len(affected):,} of {len(cells.lines):,})."
+        raise bad_csv(path, "a value in every cell", f"{total:,} missing: {counts}; the first on {first}", remedy)
+    for name in (name for name in never if name in gaps):
+        expected = f"values in {shown(name)}, which is the target or sensitive and never filled"
+        raise BadInput("missing", expected=expected, got=counts, remedy='Set missing = "drop-rows".')
+    return cells, gaps, (f"{total:,} missing values are filled ({missing}): {counts}",)
+
+
+def _gaps(cells: list[str], as_category: bool) -> frozenset[int]:
+    """The rows of missing values; a category may be called NA."""
+    return frozenset(row for row, cell in enumerate(cells) if not cell or (cell.lower() in MISSING and not as_category))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
     """The values of one column: float64 numbers, or text where they are categories."""
-    cells = table.column(name)
-    for row, cell in enumerate(cells):
-        if not cell or (cell.lower() in MISSING and not as_category):
-            remedy = "Fill in the value, remove the line, or leave the column out with drop."
-            raise table.bad_cell(name, row, "a value", shown(cell) if cell else "nothing", remedy)
-    if as_category:
-        return np.array(cells)
+
+    values: NDArray[Any]
+    no_feature: str  # why it should not be learned from; empty where it may be
+
+
+def _column(table: Cells, name: str, gaps: Set[int], as_category: bool, missing: str | None) -> _Column:
+    """One column, whose missing values become the median of its numbers or a category of their own."""
+    every = table.columns[name]
+    cells = [cell for row, cell in enumerate(every) if row not in gaps] if gaps else every
+    if not cells:
+        raise BadInput(f"column {shown(name)}", expected="values", got="none", remedy="Leave it out with drop.")
     values = as_numbers(cells)
-    if values is None:
-        _refuse_commas(table, name, cells)
-        return np.array(cells)
-    for row in np.flatnonzero(~np.isfinite(values))[:1]:
-        remedy = "Correct the value or remove the line."
-        raise table.bad_cell(name, int(row), "a finite number", shown(cells[row]), remedy)
-    distinct = np.unique(values)
-    return np.array(cells) if len(distinct) == 2 and len(set(cells)) == 2 else values
+    reason = why_no_feature(name, cells, values, category=as_category)
+    if values is None and not as_category:
+        _refuse_commas(table, name, every)
+    elif values is not None and not as_category:
+        for row in np.flatnonzero(~np.isfinite(values))[:1]:
+            remedy = "Correct the value or remove the line."
+            raise table.bad_cell(name, every.index(cells[row]), "a finite number", shown(cells[row]), remedy)
+        binary = len(np.unique(values)) == 2 and len(set(cells)) == 2
+        if not binary:
+            return _Column(values=_with_median(name, values, gaps, len(every), missing), no_feature=reason)
+    filled = [FILLED if row in gaps else cell for row, cell in enumerate(every)] if gaps else every
+    return _Column(values=np.array(filled), no_feature=reason)
+
+
+def _with_median(
+    name: str, values: NDArray[np.float64], gaps: Set[int], rows: int, missing: str | None
+) -> NDArray[np.float64]:
+    """Numbers [rows] of a column, those of missing rows the median of the others."""
+    if not gaps:
+        return values
+    if missing == "category":
+        expected, remedy = f"categories, as {shown(name)} holds numbers", 'Set missing = "median" or "drop-rows".'
+        raise BadInput("missing", expected=expected, got=f"{len(gaps):,} missing values in it", remedy=remedy)
+    filled = np.full(rows, np.median(values))
+    filled[[row for row in range(rows) if row not in gaps]] = values
+    return filled
+
+
+def _check_features(reasons: dict[str, str], kept: Sequence[str], path: Path) -> tuple[str, ...]:
+    """Remarks on the kept columns that look like no feature; refused where one is not kept."""
+    marked = {name: f"{shown(name)} ({reason})" for name, reason in reasons.items() if reason}
+    refused = [name for name in marked if name not in kept]
+    if refused:
+        quoted = some([f'"{name}"' for name in refused], MOST_LISTED)
+        raise bad_csv(
+            path,
+            "features, not identifiers, dates or texts that hardly repeat",
+            some([marked[name] for name in refused], MOST_LISTED),
+            f"Leave them out with drop = [{quoted}], or learn from them with keep = [...].",
+        )
+    return tuple(f"! kept as a feature: {text}" for text in marked.values())
 
 
 def _refuse_commas(table: Cells, name: str, cells: list[str]) -> None:
@@ -227,19 +325,12 @@ def is_category(values: NDArray[Any]) -> bool:
     return bool(values.dtype.kind == "U")
 
 
-def _check_width(raw: dict[str, NDArray[Any]], numbers: list[str], groups: list[str], named: Sequence[str]) -> None:
-    """Refuse identifiers as categories, text that cannot be shown, and tables too wide for memory."""
+def _check_width(raw: dict[str, NDArray[Any]], numbers: list[str], groups: list[str]) -> None:
+    """Refuse text that cannot be shown, and tables too wide for memory."""
     width = len(numbers)
     for name in groups:
-        values = np.unique(raw[name])
-        if len(values) > MOST_CATEGORIES and name not in named:
-            raise BadInput(
-                f"column {shown(name)}",
-                expected=f"numbers, or at most {MOST_CATEGORIES} different texts",
-                got=f"{len(values)} different texts such as {shown(str(values[0]))}",
-                remedy="Leave it out with drop if it is an identifier, or name it under categorical.",
-            )
-        check_names(f"value of column {shown(name)}", [str(value) for value in values])
+        values = distinct(raw[name])[0]
+        check_names(f"value of column {shown(name)}", values)
         width += max(len(values) - 1, 1)
         check_size("encoded table", 4 * width * len(raw[name]))
 

@@ -110,7 +110,7 @@ def _range(kind: str, images: list[NDArray[Any]]) -> tuple[float, float]:
     """The values that become 0 and 1: those of the bit depth, or 0 and 1 for floats that keep to them.
 
     Files often keep 10 or 12 bits in 16: the depth is the fewest even bits that hold every value. Negative numbers, and
-    floats beyond 1, tell no depth: their lowest and highest become 0 and 1.
+    floats beyond 1, have no depth: their lowest and highest become 0 and 1.
     """
     low, high = min(float(image.min()) for image in images), max(float(image.max()) for image in images)
     if low < 0 or (kind == "f" and high > 1):

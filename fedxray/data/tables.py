@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedxray.data.checks import check_size, number, read_bytes, shown, whole_number
+from fedxray.data.checks import check_size, number, read_bytes, read_member, shown, whole_number
 from fedxray.data.dataset import Dataset
 from fedxray.data.encode import make_table, owners_of
 from fedxray.data.store import as_columns, folders, locate, read_table, wrong_content
@@ -280,6 +280,6 @@ def _lines() -> list[str]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             member = archive.getinfo("Clean_Dataset.csv")
             check_size("flights, unpacked", member.file_size)
-            return archive.read(member).decode("ascii").splitlines()
+            return read_member(archive, member).decode("ascii").splitlines()
     except (zipfile.BadZipFile, zlib.error, KeyError, UnicodeDecodeError) as problem:
         raise wrong_content("flights", "a zip file with Clean_Dataset.csv", problem) from problem

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -213,11 +213,10 @@ def _check_places(path: Path, index: Index) -> None:
 
 def _check_messages(path: Path, index: Index) -> None:
     """Refuse messages that occur twice or do not fit together."""
-    readers = {SERVER, WIRE, *(client_reader(client) for client in range(index.clients))}
     seen: set[tuple[str, int, int | None]] = set()
     sent = {(form.round, form.client): form for form in index.messages if form.what == "broadcast"}
     for form in index.messages:
-        problem = _problem(form, index.places, index.clients, readers)
+        problem = _problem(form, index.places, index.clients)
         identity = (form.what, form.round, form.client)
         if identity in seen:
             problem = "it occurs twice"
@@ -233,8 +232,8 @@ def _answers(reply: MessageForm, broadcast: MessageForm | None) -> bool:
     return broadcast is not None and set(reply.readers) <= set(broadcast.readers)
 
 
-def _problem(form: MessageForm, places: Mapping[str, TensorPlace], clients: int, readers: set[str]) -> str:
-    """The problem of one message as a text, empty if there is none; `readers` are all that the federation has."""
+def _problem(form: MessageForm, places: Mapping[str, TensorPlace], clients: int) -> str:
+    """The problem of one message as a text, empty if there is none."""
     if form.parts not in places:
         return f"its tensors {form.parts!r} are in no shard"
     if form.what != "state" and "params" not in places[form.parts].holds:
@@ -245,10 +244,18 @@ def _problem(form: MessageForm, places: Mapping[str, TensorPlace], clients: int,
         return f"client {form.client} of {clients}"
     if any(client >= clients for client in form.contributors) or len(set(form.contributors)) != len(form.contributors):
         return f"contributors beyond {clients} clients or named twice"
-    unknown = set(form.readers) - readers
-    if unknown:
-        return f"unknown reader {min(unknown)!r}"
-    return "a reader listed twice" if len(set(form.readers)) != len(form.readers) else ""
+    for reader, times in Counter(form.readers).items():
+        if reader not in (SERVER, WIRE) and not _is_client(reader, clients):
+            return f"unknown reader {reader[:80]!r}"
+        if times > 1:
+            return f"its reader {reader!r} is named twice"
+    return ""
+
+
+def _is_client(reader: str, clients: int) -> bool:
+    """Whether this is the reader's name of one of that many clients, without listing them all."""
+    number = reader.rpartition(":")[2]
+    return number.isdecimal() and len(number) < 9 and int(number) < clients and reader == client_reader(int(number))
 
 
 # Shards: files of tensors, checked before use, a few of them mapped at a time

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedxray.audit.plan.schema import FederationPart, values_of
-from fedxray.data.checks import check_size
+from fedxray.data.checks import check_size, read_member
 from fedxray.errors import BadInput
 from fedxray.federation.recording.format import ARRAYS, HEAD, MESSAGES, Arrays, Said
 from fedxray.federation.recording.transcribe import by_position
@@ -277,10 +277,13 @@ def _check_unpacked(path: Path) -> None:
     """Check the unpacked size: a file of torch.save is an archive, whose parts may be compressed a thousandfold."""
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(part.file_size for part in archive.infolist())
+            parts = archive.infolist()
+            check_size(f"checkpoint {str(path)!r}, unpacked", sum(part.file_size for part in parts))
+            for part in parts:
+                if part.compress_type != zipfile.ZIP_STORED:  # torch.save never packs
+                    raise _bad(path, "parts that are not packed, as torch.save writes them", f"{part.filename!r}")
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return  # of an older format, or damaged, which torch.load reports
-    check_size(f"checkpoint {str(path)!r}, unpacked", size)
 
 
 def _from_torch(path: Path, tensors: Mapping[str, Any]) -> Arrays:
@@ -388,7 +391,7 @@ def _packed(path: Path) -> Iterator[bytes]:
             if part.filename.lower().endswith(".pkl"):
                 if part.file_size > MOST_BYTES:
                     raise SuspiciousPickle(f"{part.file_size} bytes of instructions, more than {MOST_BYTES}")
-                yield archive.read(part)
+                yield read_member(archive, part)
 
 
 def _follow(stream: IO[bytes]) -> None:

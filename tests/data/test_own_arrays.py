@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +121,34 @@ def test_sizes_are_checked_before_anything_is_unpacked(tmp_path: Path, monkeypat
     monkeypatch.setenv("FEDXRAY_MAX_BYTES", "1000000")
     with pytest.raises(BadInput, match=r"unpacked: expected at most 1000000 bytes, got 8000"):
         load(path=path)
+
+
+def test_an_archive_that_lies_about_its_sizes_is_not_unpacked_beyond_them(tmp_path: Path) -> None:
+    """Before, all 50 MB were unpacked and then cut to the 1,000 bytes that the directory states."""
+    content = zipped({"x.npy": bytes(50_000_000), "y.npy": npy(Y)})
+    size = struct.pack("<I", 50_000_000)
+    assert content.count(size) == 2  # in the file's own header and in the directory
+    (tmp_path / "own.npz").write_bytes(content.replace(size, struct.pack("<I", 1000)))
+    tracemalloc.start()
+    with pytest.raises(BadInput, match="an NPZ file"):
+        load(path=tmp_path / "own.npz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_class_numbers_and_categories_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    """Before, 755 bytes took 6 GB."""
+    path = save(tmp_path / "own.npz", x=X, y=np.array([0, 1, 2, 50_000_000]))
+    with pytest.raises(BadInput, match="class numbers from 0 to 9999 in y, got 0 to 50000000"):
+        load(path=path, ready=True)
+    many = save(tmp_path / "many.npz", x=np.arange(40_000.0)[:, None], y=np.arange(40_000) % 2)
+    with pytest.raises(BadInput, match="column 'x0', encoded: expected at most"):
+        load(path=many, categorical=["x0"])
+    wide = save(tmp_path / "wide.npz", x=np.zeros((2, 100_001), np.uint8), y=Y[:2])
+    for ready in (False, True):
+        with pytest.raises(BadInput, match="at most 100,000 columns in x, got 100,001"):
+            load(path=wide, ready=ready)
 
 
 def test_a_header_that_lies_about_the_shape_allocates_nothing(tmp_path: Path) -> None:
@@ -390,6 +419,16 @@ def test_images_keep_their_normalisation(tmp_path: Path) -> None:
         ({"part": np.arange(4)}, {"use": "part"}, "one word for each of 4 records"),
         ({}, {"groups": {"a": [2, 4]}}, r"groups.a: expected positions from 0 to 3"),
         ({}, {"groups": {"a": [2], "b": [2]}}, "each in one group"),
+        (
+            {},
+            {"groups": {"x0": [2, 3]}},
+            "groups.x0: expected a name that no other column has, got the name of column 0",
+        ),
+        ({}, {"groups": {"a": 2}}, "groups.a: expected positions"),
+        ({}, {"groups": {"a": [True]}}, "groups.a: expected positions"),
+        ({}, {"groups": [2]}, "groups: expected a mapping"),
+        ({}, {"groups": {"a\x1b[2J": [2]}}, "printable"),
+        ({}, {"mean": 3}, "mean: expected a sequence"),
         ({}, {"sensitive": "region"}, "x0"),
         ({}, {"classes": 1}, "classes"),
         ({"y": np.array([0, 1, 2, 3])}, {"classes": 3}, "class numbers from 0 to 2"),

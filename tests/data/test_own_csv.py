@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,10 @@ import torch
 from hypothesis import given, strategies as st
 
 from fedxray.data import Dataset, load
+from fedxray.data.encode import encode_all
+from fedxray.data.identifiers import why_no_feature
+from fedxray.data.own_csv import as_numbers, read_cells
+from fedxray.data.tables import COLUMNS
 from fedxray.errors import BadInput
 
 GOOD = "age,town,smokes,cost\n20,Paris,0,1.5\n30,Rome,1,2.5\n40,Oslo,1,-3\n50,Paris,0,7e2\n"
@@ -107,11 +112,11 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         (GOOD, {"target": "cost", "categorical": 3}, "a list of column names"),
         (GOOD, {"target": "cost", "rows": 3}, "rows: expected a setting of file"),
         (GOOD, {"target": "smokes", "scale_target": True}, "scale_target"),
-        (HEAD + ROWS + "30,,2\n", {"target": "cost"}, "column 'town', line 10 of .*: expected a value, got nothing"),
-        (HEAD + ROWS + "nan,a,2\n", {"target": "cost"}, "column 'age', line 10 of .*: expected a value, got 'nan'"),
-        (HEAD + ROWS + "30,a,?\n", {"target": "cost"}, "column 'cost', line 10 of the file: expected a value"),
+        (HEAD + ROWS + "30,,2\n", {"target": "cost"}, "a value in every cell, got 1 missing: 1 in 'town'; .* line 10"),
+        (HEAD + ROWS + "nan,a,2\n", {"target": "cost"}, "1 missing: 1 in 'age'; the first on line 10 of the file"),
+        (HEAD + ROWS + "30,a,?\n", {"target": "cost"}, "1 missing: 1 in 'cost'; the first on line 10 of the file"),
         ("age\n\n,town,cost\n" + ROWS, {"target": "cost"}, "values on every line, got 3 on line 3"),
-        ('a,b\n"1\n1",2\n\n,3\n', {"target": "b"}, "column 'a', line 5 of the file: expected a value"),
+        ('a,b\n"1\n1",2\n\n,3\n', {"target": "b"}, "1 in 'a'; the first on line 5"),
         (
             HEAD + ROWS + "inf,a,2\n",
             {"target": "cost"},
@@ -137,8 +142,12 @@ ROWS = "".join(f"{20 + row},{'ab'[row % 2]},{row / 7}\n" for row in range(8))
         ("a,b\n1e308,2\n-1e308,3\n0,5\n", {"target": "b"}, "too large to compute with"),
         ("a,b\n1,1e308\n2,-1e308\n0,5\n", {"target": "b"}, "too large to compute with"),
         ("a,b\n1,1e39\n2,0\n0,5\n", {"target": "b", "scale_target": False}, "too large to compute with"),
-        ("id,b\n" + "".join(f"n{row},{row}\n" for row in range(300)), {"target": "b"}, "if it is an identifier"),
-        ("a,b\n" + "".join(f"{row},word{row}\n" for row in range(300)), {"target": "b"}, "one of a few classes"),
+        (
+            "id,b\n" + "".join(f"n{row},{row}\n" for row in range(300)),
+            {"target": "b"},
+            "'id' .all 300 values different",
+        ),
+        ("a,b\n" + "".join(f"{row % 9},word{row}\n" for row in range(300)), {"target": "b"}, "one of a few classes"),
     ],
 )
 def test_messages(tmp_path: Path, text: str | bytes, settings: dict[str, object], message: str) -> None:
@@ -231,3 +240,161 @@ def test_any_bytes_give_a_data_set_or_a_message(
 def test_the_name_of_a_file_cannot_carry_control_characters(tmp_path: Path) -> None:
     dataset = load(path=write(tmp_path, GOOD, "a\x1b[2Jb.csv"), target="cost")
     assert dataset.name == "a?[2Jb.csv"
+
+
+# Identifiers, dates and missing values
+
+VISITS = "patient_id,visit,stay,ward,bmi,note,cost\n" + "".join(
+    f"{1000 + 7 * row},2024-0{1 + row % 9}-1{row % 7},{row % 5}h 10m,{'ab'[row % 2]},{20 + row / 7:.3f},"
+    f"n{row},{row % 11}\n"
+    for row in range(60)
+)
+
+
+def test_identifiers_and_dates_are_refused_together_unless_they_are_kept(tmp_path: Path) -> None:
+    """Before, dates became categories and numbers of patients a feature without a word."""
+    path = write(tmp_path, VISITS)
+    with pytest.raises(BadInput) as refused:
+        load(path=path, target="cost")
+    got = "'patient_id' (all 60 values different, and its name), 'visit' (dates), 'stay' (times or durations), "
+    assert got + "'note' (all 60 values different)" in str(refused.value)
+    assert 'drop = ["patient_id", "visit", "stay", "note"], or learn from them with keep' in str(refused.value)
+    dropped = load(path=path, target="cost", drop=["patient_id", "visit", "stay", "note"])
+    assert [column.name for column in dropped.space.columns] == ["bmi", "ward"]
+    kept = load(path=path, target="cost", drop=["note"], keep=["patient_id", "visit", "stay"])
+    assert {column.name for column in kept.space.columns} == {"patient_id", "visit", "stay", "ward", "bmi"}
+    assert "! kept as a feature: 'visit' (dates)" in kept.remarks
+    with pytest.raises(BadInput, match=r"keep: expected a column of own.csv.*Did you mean visit"):
+        load(path=path, target="cost", keep=["visits"])
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "reason"),
+    [
+        ("bmi", [f"{20 + row / 9:.4f}" for row in range(50)], ""),  # all different, and a measurement
+        ("income", [str(20_000 + 37 * row * row) for row in range(50)], ""),
+        ("n", [str(row) for row in range(50)], "row numbers"),
+        ("n", [str(50 - row) for row in range(50)], "row numbers"),
+        ("n", [str(row) for row in range(19)], ""),  # too few to say
+        ("PassengerId", [str(3 * row) for row in range(50)], "all 50 values different, and its name"),
+        ("patient id", [str(3 * (row // 3)) for row in range(900)], "300 values in 900 rows, and its name"),
+        ("region_id", [str(row % 5) for row in range(900)], ""),
+        ("body_mass_index", [str(3 * row) for row in range(300)], ""),
+        ("tumour_grade_id", [f"{row / 7:.3f}" for row in range(50)], ""),
+        ("day", ["20240131", "20240201"], "dates"),
+        ("day", ["3.12.2024", "24.1.99"], "dates"),
+        ("day", ["12/31/2024 10:05", "1/2/2024 9:10"], "dates"),
+        ("day", ["12 Jan 2020", "3 March 2021"], "dates"),
+        ("day", ["2024-01-31T10:05:00.5Z", "2024-02-01T10:05:00+01:00"], "dates"),
+        ("wait", ["10:05", "9:10"], "times or durations"),
+        ("wait", ["2h 50m", "13h 5m"], "times or durations"),
+        ("wait", ["3 days", "1 day, 2:03:04"], "times or durations"),
+        ("wait", ["PT2H", "P3DT1M"], "times or durations"),
+        ("class", ["p", "h", "5mg"], ""),
+        ("town", [f"t{row % 30}" for row in range(50)], "30 values in 50 rows"),
+        ("town", [f"t{row % 25}" for row in range(50)], ""),
+        ("town", [f"t{row % 201}" for row in range(900)], "201 different texts"),
+        ("empty", [], ""),
+    ],
+)
+def test_what_is_no_feature(name: str, cells: list[str], reason: str) -> None:
+    assert why_no_feature(name, cells, as_numbers(cells), category=False) == reason
+
+
+def test_ordinary_columns_of_real_tables_are_features(data_folder: Path, tmp_path: Path) -> None:
+    def marked(text: bytes) -> dict[str, str]:
+        columns = read_cells(write(tmp_path, text)).columns
+        there = {name: [cell for cell in cells if cell not in ("", "?")] for name, cells in columns.items()}
+        reasons = {
+            name: why_no_feature(name, cells, as_numbers(cells), category=False) for name, cells in there.items()
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    adult = gzip.decompress((data_folder / "adult/adult.data.gz").read_bytes())
+    assert marked(",".join(COLUMNS).encode() + b"\n" + adult) == {}
+    for table in ("insurance/insurance", "acs/pums_ct_2018", "acs/acsincome_2018_ne"):
+        assert marked(gzip.decompress((data_folder / f"{table}.csv.gz").read_bytes())) == {}, table
+    with zipfile.ZipFile(data_folder / "flights/Clean_Dataset.csv.zip") as archive:
+        flights = b"row" + b"".join(archive.read("Clean_Dataset.csv").splitlines(keepends=True)[:30_000])
+    assert marked(flights) == {"row": "row numbers", "flight": "449 different texts"}
+    bookings = gzip.decompress((data_folder / "flights/ba_customer_booking.csv.gz").read_bytes())
+    assert set(marked(bookings.decode("latin-1").encode())) == {"route"}
+
+
+GAPS = "age,smokes,town,cost\n" + "".join(
+    f"{'' if row % 10 == 3 else row % 47},{'NA' if row == 5 else row % 2},{'?' if row == 6 else 'xyz'[row % 3]},{row}\n"
+    for row in range(40)
+)
+
+
+def test_missing_values_are_counted_by_column_in_one_message(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as refused:
+        load(path=write(tmp_path, GAPS), target="cost")
+    assert "6 missing: 4 in 'age', 1 in 'smokes', 1 in 'town'; the first on line 5 of the file" in str(refused.value)
+    assert "'drop-rows', 'median', 'category' (rows without any: 34 of 40)" in str(refused.value)
+    wide = (
+        ",".join(f"c{column}" for column in range(400)) + ",y\n" + "".join("," * 400 + f"{row}\n" for row in range(4))
+    )
+    with pytest.raises(BadInput, match=r"1,600 missing: 4 in 'c0'.* and 388 more"):
+        load(path=write(tmp_path, wide), target="y")
+
+
+def test_missing_values_are_dropped_or_filled(tmp_path: Path) -> None:
+    path = write(tmp_path, GAPS)
+    dropped = load(path=path, target="cost", missing="drop-rows")
+    assert len(dropped) == 34 and dropped.raw["cost"].tolist() == [
+        r for r in range(40) if r % 10 != 3 and r not in (5, 6)
+    ]
+    assert dropped.remarks == ("6 rows with missing values are left out: 4 in 'age', 1 in 'smokes', 1 in 'town'",)
+    filled = load(path=path, target="cost", missing="median")
+    ages = [row % 47 for row in range(40) if row % 10 != 3]
+    assert filled.raw["age"][3] == np.median(ages) and len(filled) == 40
+    assert filled.space.column("smokes").categories == ("0", "1", "missing")
+    assert filled.raw["town"][6] == "missing"
+    for settings, words in (
+        ({"missing": "category"}, "'age' holds numbers.*median"),
+        ({"missing": "mean"}, "missing: expected drop-rows or median or category, got 'mean'"),
+        ({"missing": "median", "sensitive": "smokes"}, "'smokes', which is the target or sensitive and never filled"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            load(path=path, target="cost", **settings)  # type: ignore[arg-type]
+    assert len(load(path=path, target="cost", drop=["age"], missing="category")) == 40
+    with pytest.raises(BadInput, match="at least two rows without a missing value"):
+        load(path=write(tmp_path, "a,b\n1,\n2,3\n,4\n"), target="b", missing="drop-rows")
+    with pytest.raises(BadInput, match="column 'a': expected values, got none"):
+        load(path=write(tmp_path, "a,b\n,1\n,3\n,4\n"), target="b", missing="median")
+
+
+def test_a_wrong_path_offers_the_nearest_file(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "patients-2024.csv")
+    with pytest.raises(BadInput, match=r"Did you mean 'patients-2024.csv'\?"):
+        load(path=tmp_path / "patient-2024.csv", target="cost")
+    with pytest.raises(BadInput, match=r"That folder holds 'patients-2024.csv'"):
+        load(path=tmp_path / "zzz", target="cost")
+    with pytest.raises(BadInput, match=r"There is no folder '.*gone'"):
+        load(path=tmp_path / "gone" / "patients.csv", target="cost")
+
+
+def test_the_time_for_a_wide_table_grows_with_its_width(tmp_path: Path) -> None:
+    """Before, every column was searched among all: the calls for four times the columns were sixteen times as many."""
+
+    def lookups(width: int) -> int:
+        count = 0
+
+        class Name(str):
+            def __eq__(self, other: object) -> bool:
+                nonlocal count
+                count += 1
+                return str.__eq__(self, other)
+
+            __hash__ = str.__hash__
+
+        names = [Name(f"c{column}") for column in range(width)]
+        raw = {name: np.arange(3.0) for name in names}
+        encode_all(raw, names, [])
+        return count
+
+    assert lookups(800) <= 8 * max(lookups(200), 200)
+    head = ",".join(f"c{column}" for column in range(100_001))
+    with pytest.raises(BadInput, match="at most 100,000 columns, got 100,001"):
+        load(path=write(tmp_path, head + "\n" + "1" + ",1" * 100_000 + "\n" + "2" + ",1" * 100_000), target="c0")

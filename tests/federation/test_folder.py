@@ -326,6 +326,8 @@ def _set(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         (_set("messages", 0, "parts", to="gone"), "in no shard"),
         (_set("messages", 0, "readers", to=["server", "root"]), "unknown reader 'root'"),
         (_set("messages", 0, "readers", to=["client:7"]), "unknown reader 'client:7'"),
+        (_set("messages", 0, "readers", to=["server", "server"]), "its reader 'server' is named twice"),
+        (_set("messages", 0, "readers", to=["client:00"]), "unknown reader 'client:00'"),
         (_set("messages", 0, "readers", to=[]), "saw no broadcast"),
         (_set("messages", 0, "client", to=None), "belongs to one client"),
         (_set("messages", 0, "client", to=1), "saw no broadcast|there twice"),

@@ -151,6 +151,9 @@ def test_the_size_of_an_archive_is_checked_before_it_is_unpacked(
     monkeypatch.setenv("FEDXRAY_MAX_BYTES", "5000")
     with pytest.raises(BadInput, match="unpacked: expected at most 5000 bytes"):
         read_checkpoint(tmp_path / "a.pt")
+    monkeypatch.delenv("FEDXRAY_MAX_BYTES")
+    with pytest.raises(BadInput, match="parts that are not packed"):  # a directory may state any size of a packed part
+        read_checkpoint(tmp_path / "a.pt")
 
 
 def test_damaged_files_of_torch_are_bad_input(tmp_path: Path) -> None:

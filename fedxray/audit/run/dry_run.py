@@ -45,6 +45,7 @@ def understood(prepared: Prepared) -> list[str]:
         ("data", f"{dataset.name}, {len(dataset):,} records"),
         ("learns", _target(dataset)),
         *columns,
+        *(("", remark) for remark in dataset.remarks),
         *_clients(parts, prepared.seed),
         ("public", f"{len(parts.public):,} records that belong to no client"),
     ]

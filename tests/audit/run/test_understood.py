@@ -22,3 +22,13 @@ def test_records_of_no_client_are_reported(tmp_path: Path, data: dict[str, Any],
     assert lines == ([f"unused      {unused} records"] if unused else [])
     cases = run_audit(plan, tmp_path / "out").document["cases"]
     assert {case["ledger"]["unused_records"] for case in cases} == {unused}
+
+
+def test_columns_that_are_kept_and_values_that_are_filled_are_marked(tmp_path: Path) -> None:
+    rows = "".join(f"{100 + row},{'' if row == 4 else row % 7},{'ab'[row % 2]},{row % 5}\n" for row in range(60))
+    (tmp_path / "own.csv").write_text("id,age,ward,cost\n" + rows)
+    own = {"path": "own.csv", "target": "cost", "sensitive": "ward", "clients": 2, "keep": ["id"], "missing": "median"}
+    document = {**tiny(attack=[{"name": "membership-loss"}]), "data": own}
+    lines = understood(prepare(make_plan(document, tmp_path), "none", 0))
+    assert f"{'':<12}! kept as a feature: 'id' (all 60 values different, and its name)" in lines
+    assert f"{'':<12}1 missing values are filled (median): 1 in 'age'" in lines
