@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
@@ -73,8 +74,21 @@ def disclose(
         )
         # A copy, since an attack may write into what it is given.
         given, key = (oracle, name) if name.startswith("oracle-") else (values, name.replace("-", "_"))
-        given[key] = copy.deepcopy(value)
+        given[key] = copied(value)
     return Grants(names=tuple(sorted(set(names))), oracle=oracle, **values)
+
+
+def copied(value: Any) -> Any:
+    """The value with copies of its tensors, each with a memory of its own that holds nothing beside it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: copied(entry) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(copied, value))
+    if isinstance(value, Records | PublicAttributes | SourceRecords | LossOracle):
+        return replace(value, **{entry.name: copied(getattr(value, entry.name)) for entry in fields(value)})
+    return copy.deepcopy(value)
 
 
 def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -260,65 +260,66 @@ def _is_client(reader: str, clients: int) -> bool:
 
 # Shards: files of tensors, checked before use, a few of them mapped at a time
 
+_Forms = dict[str, dict[str, TensorForm]]  # group -> own name -> form
+_Wanted = dict[str, tuple[str, str, TensorForm]]  # name in the shard -> group, own name, form
+
 MOST_OPEN = 2  # shards mapped at the same time
 
 
-class ShardReader:
-    """The shards of one folder; each is checked by size and SHA-256 before its first use."""
+MOST_VERIFIED = 10_000  # shards that are not checked again while their files stay as they are
 
-    def __init__(self, folder: Path) -> None:
-        """Start with nothing opened."""
-        self._folder = folder
-        self._verified: set[str] = set()
-        self._open: OrderedDict[str, tuple[Any, frozenset[str]]] = OrderedDict()
+# What fetches one message holds its own place in a shard and no more: open shards, which hold other messages too, are
+# kept by this module.
 
-    def names(self, shard: Shard) -> frozenset[str]:
-        """The names of the tensors in a shard."""
-        return self._opened(shard)[1]
 
-    def tensor(self, shard: Shard, name: str, form: TensorForm) -> Tensor:
-        """A copy of one tensor, refused where it is not of that shape and dtype, or not finite."""
-        handle, path = self._opened(shard)[0], self._folder / shard.name
-        try:
-            piece = handle.get_slice(name)
-            shape, dtype = piece.get_shape(), piece.get_dtype()
-            if shape != form.shape or dtype != DTYPES[form.dtype]:
-                raise broken(path, f"{name!r} as {form.dtype} {form.shape}", f"{dtype} {shape}")
-            value: Tensor = handle.get_tensor(name).clone()  # a copy, since the map goes away
-        except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
-            raise broken(path, "a complete shard", problem) from problem
-        if not finite(value):
-            raise broken(path, f"finite values in {name!r}", "infinite or NaN entries")
-        return value
+def shard_tensors(folder: Path, shard: Shard, wanted: _Wanted) -> dict[str, Tensor]:
+    """Those of the wanted tensors that are in this shard, as copies; it is checked before its first use."""
+    path = folder / shard.name
+    try:
+        state = path.lstat()
+    except OSError as problem:
+        raise broken(path, "a plain file", problem.strerror) from problem
+    handle, present = _opened(path, shard, (state.st_mtime_ns, state.st_ino))
+    return {name: _tensor(path, handle, name, form) for name, (_, _, form) in wanted.items() if name in present}
 
-    def _opened(self, shard: Shard) -> tuple[Any, frozenset[str]]:
-        """The open handle of a shard and the names in it; the least recently used one is closed."""
-        if shard.name not in self._open:
-            path = self._folder / shard.name
-            self._verify(path, shard)
-            try:
-                handle: Any = safe_open(path, framework="pt", device="cpu")
-                self._open[shard.name] = (handle, frozenset(handle.keys()))
-            except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
-                raise broken(path, "a shard of tensors", problem) from problem
-            while len(self._open) > MOST_OPEN:
-                self._open.popitem(last=False)
-        self._open.move_to_end(shard.name)
-        return self._open[shard.name]
 
-    def _verify(self, path: Path, shard: Shard) -> None:
-        """Check a shard's size, then its checksum, once."""
-        if shard.name in self._verified:
-            return
-        check_file(path, shard)
-        try:
-            with path.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as problem:
-            raise broken(path, "a readable file", problem, "Check its permissions.") from problem
-        if digest != shard.sha256:
-            raise broken(path, f"SHA-256 {shard.sha256[:16]}…", f"{digest[:16]}…: it was altered")
-        self._verified.add(shard.name)
+def _tensor(path: Path, handle: Any, name: str, form: TensorForm) -> Tensor:
+    """A copy of one tensor, refused where it is not of that shape and dtype, or not finite."""
+    try:
+        piece = handle.get_slice(name)
+        shape, dtype = piece.get_shape(), piece.get_dtype()
+        if shape != form.shape or dtype != DTYPES[form.dtype]:
+            raise broken(path, f"{name!r} as {form.dtype} {form.shape}", f"{dtype} {shape}")
+        value: Tensor = handle.get_tensor(name).clone()  # a copy, since the map goes away
+    except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
+        raise broken(path, "a complete shard", problem) from problem
+    if not finite(value):
+        raise broken(path, f"finite values in {name!r}", "infinite or NaN entries")
+    return value
+
+
+@functools.lru_cache(maxsize=MOST_OPEN)
+def _opened(path: Path, shard: Shard, state: tuple[int, int]) -> tuple[Any, frozenset[str]]:
+    """The open handle of a shard and the names in it; `state` changes with the file."""
+    _verify(path, shard, state)
+    try:
+        handle: Any = safe_open(path, framework="pt", device="cpu")
+        return handle, frozenset(handle.keys())
+    except (SafetensorError, OSError, RuntimeError, ValueError) as problem:
+        raise broken(path, "a shard of tensors", problem) from problem
+
+
+@functools.lru_cache(maxsize=MOST_VERIFIED)
+def _verify(path: Path, shard: Shard, state: tuple[int, int]) -> None:
+    """Check a shard's size, then its checksum."""
+    check_file(path, shard)
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as problem:
+        raise broken(path, "a readable file", problem, "Check its permissions.") from problem
+    if digest != shard.sha256:
+        raise broken(path, f"SHA-256 {shard.sha256[:16]}…", f"{digest[:16]}…: it was altered")
 
 
 def check_file(path: Path, shard: Shard) -> None:
@@ -350,9 +351,6 @@ SHARD_BYTES = 64_000_000  # collected in memory before a shard is written; a lar
 MOST_TENSOR_BYTES = 250_000_000  # with its header it still fits a shard of the format
 TENSOR_OVERHEAD = 512  # bytes of a tensor besides its entries, in memory and in the shard's header
 
-_Forms = dict[str, dict[str, TensorForm]]  # group -> own name -> form
-_Wanted = dict[str, tuple[str, str, TensorForm]]  # name in the shard -> group, own name, form
-
 
 class FolderShelf:
     """Tensors stored in a folder of shards; at most one shard's worth waits in memory."""
@@ -368,7 +366,6 @@ class FolderShelf:
         self._known_forms: list[_Forms] = []  # most keys have equal shapes and share one description
         self._shards: list[Shard] = []
         _make_folder(self.path)
-        self._reader = ShardReader(self.path)
 
     def put(self, key: str, parts: Parts) -> None:
         """Store these tensors under a new key."""
@@ -406,8 +403,10 @@ class FolderShelf:
         return len(self._shards)
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """A function that fetches the tensors under that key; it holds no message, only this folder's shards."""
-        return functools.partial(self.get, key)
+        """A function that fetches the tensors under that key, which are written now, and holds no others."""
+        self.flush()
+        shards = tuple(self._shards[number] for number in self._places[key].shards)
+        return functools.partial(_fetch, self.path, shards, key, self._forms[key])
 
     def get(self, key: str) -> Parts:
         """The tensors under that key, whether queued or written."""
@@ -417,7 +416,7 @@ class FolderShelf:
             if number == len(self._shards):
                 tensors.update({name: self._waiting[name].clone() for name in wanted if name in self._waiting})
             else:
-                tensors.update(_from_shard(self._reader, self._shards[number], wanted))
+                tensors.update(shard_tensors(self.path, self._shards[number], wanted))
         return _parts(tensors, wanted)
 
     def flush(self) -> None:
@@ -478,7 +477,7 @@ class _FinishedShelf:
     """The tensors of a finished folder, each checked to be finite and of the model's shape and dtype."""
 
     def __init__(self, folder: Path, index: Index, model: nn.Module) -> None:
-        self._folder, self._index, self._reader = folder, index, ShardReader(folder)
+        self._folder, self._index = folder, index
         self._forms = {"params": forms(parameters_of(model)), "buffers": forms(buffers_of(model))}
 
     def put(self, key: str, parts: Parts) -> None:
@@ -487,26 +486,27 @@ class _FinishedShelf:
         raise BadInput("transcript", expected="a transcript that is still written", got=got, remedy=remedy)
 
     def reader(self, key: str) -> Callable[[], Parts]:
-        """A function that fetches the tensors under that key; it holds no message, only this folder's shards."""
-        return functools.partial(self.get, key)
+        """A function that fetches the tensors under that key, and knows the place of no others."""
+        place = self._index.places[key]
+        shards = tuple(self._index.shards[number] for number in place.shards)
+        stored = {group: known for group, known in self._forms.items() if group in place.holds}
+        return functools.partial(_fetch, self._folder, shards, key, stored)
 
     def get(self, key: str) -> Parts:
         """The tensors under that key."""
-        place = self._index.places[key]
-        stored: _Forms = {group: known for group, known in self._forms.items() if group in place.holds}
-        wanted = _wanted(key, stored)
-        tensors: dict[str, Tensor] = {}
-        for number in place.shards:
-            tensors.update(_from_shard(self._reader, self._index.shards[number], wanted))
-        missing = wanted.keys() - tensors.keys()
-        if missing:
-            raise broken(self._folder, f"the tensor {min(missing)!r}", "none in the shards of its key")
-        return _parts(tensors, wanted)
+        return self.reader(key)()
 
 
-def _from_shard(reader: ShardReader, shard: Shard, wanted: _Wanted) -> dict[str, Tensor]:
-    present = reader.names(shard)
-    return {name: reader.tensor(shard, name, form) for name, (_, _, form) in wanted.items() if name in present}
+def _fetch(folder: Path, shards: tuple[Shard, ...], key: str, stored: _Forms) -> Parts:
+    """The tensors under a key of these forms, from the shards that hold them."""
+    wanted = _wanted(key, stored)
+    tensors: dict[str, Tensor] = {}
+    for shard in shards:
+        tensors.update(shard_tensors(folder, shard, wanted))
+    missing = wanted.keys() - tensors.keys()
+    if missing:
+        raise broken(folder, f"the tensor {min(missing)!r}", "none in the shards of its key")
+    return _parts(tensors, wanted)
 
 
 def _make_folder(path: Path) -> None:

@@ -17,7 +17,7 @@ from fedxray.federation.folder import FolderShelf, read_transcript
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.transcript import MemoryShelf, Parts, Transcript
 from tests.adversary.clinics import SIZES, federation, played
-from tests.contract.reach import reachable, secrets_behind
+from tests.contract.reach import reachable, secrets_behind, texts_behind
 
 SEATS: dict[str, Callable[[Transcript], View]] = {
     "server": lambda transcript: roles.server(transcript, client=1),
@@ -82,16 +82,20 @@ def test_no_tensor_behind_a_view_is_of_a_message_that_the_role_cannot_read(role:
 
 
 def test_a_view_of_a_folder_holds_no_transcript(tmp_path: Path) -> None:
-    """What fetches tensors from a folder knows its shards, but neither the messages nor the truth."""
+    """What fetches a message from a folder knows its own key: no shelf, no index, no key of another message."""
     shelf = FolderShelf(tmp_path / "run")
     setting = federation()
     transcript, _ = simulate(setting, seed=0, shelf=shelf)
     shelf.finish(transcript)
     read = read_transcript(tmp_path / "run", model=setting.model, space=setting.space)
+    keys = {message.parts for message in read.messages}
+    readable = {message.parts for message in read.messages if READERS["curious-client"] in message.readers}
     for one in (transcript, read):
         view = SEATS["curious-client"](one)
-        assert set(secrets_behind(view)) <= {"FolderShelf"}
-        assert torch.equal(view.observations[0].start["bias"], shelf.get("global/0").params["bias"])
+        for fetched in (False, True):
+            assert not secrets_behind(view)
+            assert keys & set(texts_behind(view)) == readable, fetched
+            assert torch.equal(view.observations[0].start["bias"], shelf.get("global/0").params["bias"])
 
 
 def test_a_reader_of_memory_holds_one_message() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -48,6 +49,11 @@ HIDING: dict[str, Callable[[Any], Any]] = {
     "a partial": lambda thing: functools.partial(print, end=thing),
     "tensors fetched late": lambda thing: Late(lambda: thing),
     "tensors fetched late by a method": lambda thing: Late(Holder(thing).fetch),
+    "a cached function": lambda thing: filled_cache(thing),
+    "a weak reference": lambda thing: weakref.ref(thing),
+    "an attribute of a function": lambda thing: functools.wraps(in_default(thing))(lambda: None),
+    "an iterator": lambda thing: iter([thing]),
+    "the base of a sliced tensor": lambda thing: torch.stack([thing, thing])[0],
     "a module": lambda thing: with_attribute(torch.nn.Linear(1, 1), thing),
 }
 
@@ -57,8 +63,19 @@ def with_attribute(module: torch.nn.Module, thing: Any) -> torch.nn.Module:
     return module
 
 
+def filled_cache(thing: Any) -> Any:
+    cached = functools.cache(lambda number: [thing] if number else None)
+    cached.__wrapped__ = None  # type: ignore[attr-defined]
+    cached(1)
+    return cached
+
+
 @pytest.mark.parametrize("place", HIDING)
 def test_it_is_found(place: str) -> None:
+    if place == "the base of a sliced tensor":
+        sliced = HIDING[place](torch.ones(2))
+        assert any(thing is sliced._base for thing in reachable(sliced))
+        return
     secret = torch.Generator()
     assert any(thing is secret for thing in reachable(HIDING[place](secret)))
 

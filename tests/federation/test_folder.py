@@ -20,6 +20,7 @@ from torch import nn
 
 from fedxray.adversary import roles
 from fedxray.errors import BadInput
+from fedxray.federation import folder as shards
 from fedxray.federation.folder import FolderShelf, read_transcript, transcript_bytes, write_transcript
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
@@ -178,12 +179,14 @@ def test_a_key_is_kept_once_and_finite(tmp_path: Path) -> None:
 
 def test_reading_maps_but_does_not_load(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening reads no shard at all, and one key touches only its own shards."""
+    shards._opened.cache_clear()
     opened: list[str] = []
     monkeypatch.setattr("fedxray.federation.folder.safe_open", lambda path, **_: opened.append(path.name) or _Spy(path))
     transcript = read_transcript(good, model=network("norm"), space=space())
     assert opened == []
     transcript.shelf.get("global/0")
     assert 0 < len(opened) < len(list(good.glob("tensors-*")))
+    shards._opened.cache_clear()
 
 
 class _Spy:

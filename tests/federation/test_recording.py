@@ -19,6 +19,7 @@ import torch
 from hypothesis import given, strategies as st
 from safetensors.numpy import load
 
+from fedxray.adversary import roles
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.folder import read_transcript, write_transcript
@@ -28,6 +29,7 @@ from fedxray.federation.recording.format import Said
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
 from fedxray.federation.recording.writer import RecordingWriter, open_folder, pack, write_message
+from tests.contract.reach import secrets_behind, texts_behind
 from tests.federation.messages import training_message
 
 SPACE = Space(kind="table", shape=(2,), target="regression")
@@ -84,6 +86,18 @@ def test_a_recorded_transcript_can_be_kept_as_a_folder(folder: Path, tmp_path: P
         for name, value in found.shelf.get(message.parts).params.items():
             assert torch.equal(kept.shelf.get(message.parts).params[name], value)
     assert torch.equal(kept.shelf.get("reply/1").params["weight"], torch.full((1, 2), 0.5))
+
+
+def test_what_fetches_a_recorded_message_knows_no_other(folder: Path) -> None:
+    recording = read_recording(folder)
+    model = torch.nn.Linear(2, 1)
+    found = transcribe(choose(recording), model=model, space=SPACE, recipe=Recipe(loss="mse"), secure_aggregation=True)
+    view = roles.curious_client(found, seat=1)
+    seen, texts = [message.sent.sha256 for message in recording.messages], set(texts_behind(view))
+    assert not secrets_behind(view) and texts & set(seen)
+    assert not texts & {message.reply.sha256 for message in recording.messages if message.reply is not None}
+    alone = texts_behind(found.shelf.reader("sent/1"))
+    assert seen[1] in alone and not set(alone) & {seen[0], seen[2]}
 
 
 def test_a_recording_cut_off_is_read_up_to_there(folder: Path) -> None:

@@ -6,7 +6,6 @@ Floors are attacks without messages, controls repeat the attack where it should 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fedxray.adversary import roles
-from fedxray.adversary.disclose import Rows, disclose, records_in_question, source_records
+from fedxray.adversary.disclose import Rows, copied, disclose, records_in_question, source_records
 from fedxray.adversary.view import Channel, Exchange, Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
@@ -165,7 +164,7 @@ class CaseContext:
         client = 0 if client is None else client  # any client is the same where only sums are seen
         if role == "curious-client":
             # The records of a fellow client in a recording are not known.
-            own = [] if transcript.recorded else [copy.deepcopy(self.truth.train[seat]) for seat in seats]
+            own = [] if transcript.recorded else [copied(self.truth.train[seat]) for seat in seats]
             return roles.curious_client(transcript, seat=seats, own=own, grants=grants, rounds=rounds)
         if role == "secure-aggregation":
             return roles.secure_aggregation(transcript, grants=grants, rounds=rounds)

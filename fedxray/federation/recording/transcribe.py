@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -158,8 +158,18 @@ class _RecordedShelf:
         raise BadInput("recording", expected="no new tensors", got=key, remedy="Record into another folder.")
 
     def reader(self, key: str) -> Callable[[], transcripts.Parts]:
-        """A function that fetches the tensors under that key."""
-        return functools.partial(self.get, key)
+        """A function that fetches the tensors under that key, and knows no other message."""
+        what, _, text = key.partition("/")
+        messages = self._chosen.ended if what == "after" else self._chosen.trained
+        hidden: dict[str, object] = {"examples": None, "config": {}} | ({} if what == "reply" else {"reply": None})
+        known = {int(text): messages[int(text)].model_copy(update=hidden)}
+        only = replace(
+            self._chosen,
+            recording=replace(self._chosen.recording, messages=()),
+            trained={} if what == "after" else known,
+            ended=known if what == "after" else {},
+        )
+        return functools.partial(_RecordedShelf(only, self._model, self._recipe, self._widen).get, key)
 
     def get(self, key: str) -> transcripts.Parts:
         """The tensors under that key."""
