@@ -489,7 +489,7 @@ class _FinishedShelf:
         """A function that fetches the tensors under that key, and knows the place of no others."""
         place = self._index.places[key]
         shards = tuple(self._index.shards[number] for number in place.shards)
-        stored = {group: known for group, known in self._forms.items() if group in place.holds}
+        stored: _Forms = {group: known for group, known in self._forms.items() if group in place.holds}
         return functools.partial(_fetch, self._folder, shards, key, stored)
 
     def get(self, key: str) -> Parts:
