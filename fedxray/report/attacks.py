@@ -10,11 +10,20 @@ from typing import Any
 from fedxray.audit.judge.gate import UTILITY
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
-from fedxray.report import words
+from fedxray.report import states, words
 from fedxray.report.charts import ChartLine, Drawing, Point, metric_chart, scatter_chart
 from fedxray.report.overview import secrets_of, worst_words
-from fedxray.report.rows import Row, attack_facts, gain_words, grouped, plan_of, restorer_names, shown_rows
-from fedxray.report.words import reason_words
+from fedxray.report.rows import (
+    Row,
+    attack_facts,
+    gain_words,
+    grouped,
+    judged,
+    plan_of,
+    restorer_names,
+    shown_rows,
+    utilities,
+)
 
 RESTORED = (
     "Its images were then restored by {}: details beyond the raw reconstructions come from an image prior and may "
@@ -41,7 +50,7 @@ class AttackSection:
     role_words: str
     oracle: bool
     about: str | None
-    verdict: str
+    state: str | None
     charts: tuple[Chart, ...]
     measures: tuple[dict[str, Any], ...]  # lines of the table
 
@@ -69,14 +78,15 @@ def _about(facts: Mapping[str, Any], restorer: str | None) -> str | None:
 
 
 def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | None) -> AttackSection:
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    ordered = sorted(rows, key=lambda row: not row["primary"])  # the metric that decides comes first
+    metrics = list(dict.fromkeys(row["metric"] for row in ordered))
     by_metric = {metric: [row for row in rows if row["metric"] == metric] for metric in metrics}
     charts = [
         _chart(f"{anchor}-{index}", metric, of_metric, column)
         for index, (metric, of_metric) in enumerate(by_metric.items())
         if any(row["mean"] is not None for row in of_metric)
     ]
-    verdicts = {row["verdict"] for row in rows}
+    judged_states = [row["state"] for row in rows if row["primary"]]
     return AttackSection(
         anchor=anchor,
         attack=rows[0]["attack"],
@@ -84,7 +94,7 @@ def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | 
         role_words=words.role_words(rows[0]["role"]),
         oracle=any(row["oracle"] for row in rows),
         about=about,
-        verdict=next(name for name in ("leaks", "inconclusive", "no leak found") if name in verdicts),
+        state=states.worst_state(judged_states) if judged_states else None,
         charts=tuple(charts),
         measures=tuple(_measure(row) for of_metric in by_metric.values() for row in of_metric),
     )
@@ -112,7 +122,7 @@ def chart_line(row: Row) -> ChartLine:
         least=least,
         ceiling=row["ceiling"],
         controls={name: control["mean"] for name, control in row["controls"].items() if control["mean"] is not None},
-        verdict=row["verdict"],
+        state=row["state"] if row["primary"] else None,
     )
 
 
@@ -135,8 +145,8 @@ def _measure(row: Row) -> dict[str, Any]:
         "level": words.LEVELS.get(row["kind"] or ""),
         "size": words.count(row["n"], row["unit"]),  # number of client-runs, or of records in a recording
         "worst": worst_words(row),
-        "verdict": row["verdict"],
-        "reason": reason_words(row),
+        "state": row["state"] if row["primary"] else None,
+        "reason": states.reason(row),
     }
 
 
@@ -161,25 +171,17 @@ class Tradeoff:
 
 
 def tradeoffs(document: Mapping[str, Any]) -> list[Tradeoff]:
-    """Return a chart for every attack and role with two defences or more, by the attack's first metric."""
-    rows = [row for row in shown_rows(document) if not row["oracle"] and row["difference"] is not None]
+    """Return a chart for every attack and role with two defences or more, by the attack's primary metric."""
+    rows = [row for row in judged(document) if row["difference"] is not None]
     groups = grouped(rows, lambda row: (plan_of(row), row["attack"], row["role"]))
     charts = [
-        _tradeoff(f"tradeoff-{index}", rows, _utilities(document, plan))
+        _tradeoff(f"tradeoff-{index}", rows, utilities(document, plan))
         for index, ((plan, _, _), rows) in enumerate(groups.items())
     ]
     return [chart for chart in charts if chart is not None]
 
 
-def _utilities(document: Mapping[str, Any], plan: str | None) -> dict[str, Row]:
-    """Return the utility rows of one plan by defence, of the preferred metric."""
-    rows = [row for row in document["utility"] if plan_of(row) == plan and row["value"] is not None]
-    metric = next((name for name in UTILITY if any(row["metric"] == name for row in rows)), None)
-    return {row["defence"]: row for row in rows if row["metric"] == metric}
-
-
 def _tradeoff(name: str, rows: Sequence[Row], utilities: Mapping[str, Row]) -> Tradeoff | None:
-    rows = [row for row in rows if row["metric"] == rows[0]["metric"]]
     strongest: dict[str, Row] = {}
     for row in rows:
         known = strongest.get(row["defence"])
@@ -232,7 +234,7 @@ def _point(mark: str, row: Row, utility: Row, best: bool) -> Point:
         label=words.defence_words(row["defence"]),
         across=(utility["value"], not_negative(utility["low"]), utility["high"]),
         up=(row["difference"], row["low"], row["high"]),
-        verdict=row["verdict"],
+        state=row["state"],
         frontier=best,
     )
 

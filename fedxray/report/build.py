@@ -54,20 +54,21 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
 
 def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private: bool = False) -> dict[str, Any]:
     """Return everything that a report shows, ready to print; templates use these names."""
-    cases = document["cases"]
+    cases, cards = document["cases"], overview.cards(document)
+    state, headline = overview.overall(cards)
     return {
         "name": str(document["plan"].get("name") or "audit"),
         # The first screen
-        "overall": overview.overall(document),
+        "state": state,
+        "headline": headline,
+        "strongest": overview.strongest(cards),
+        "outcome": overview.outcome(document),
         "audited": setup.audited(document),
         "tried": setup.tried(document),
         "recorded": overview.recorded_notice(document),
         "notices": overview.notices(document),
-        "defences": overview.defence_verdicts(document),
-        "findings": overview.worst_findings(document),
-        "steps": overview.next_steps(document),
-        "failed": sum(case["status"] != "ok" for case in cases),
-        "cases": len(cases),
+        "cards": cards,
+        "steps": overview.general_steps(document, cards),
         "setups": setup.setups(document),
         # Results and where they come from
         "marks": setup.marks(document),

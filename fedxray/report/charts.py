@@ -46,7 +46,7 @@ PAGE_COLOURS = {drawn: page for drawn, page, _ in COLOURS.values()}
 PAPER_COLOURS = {drawn: paper for drawn, _, paper in COLOURS.values()}
 
 # Shape and fill repeat what the colour says, for readers who cannot distinguish the colours.
-VERDICT_MARKERS: Mapping[str, str] = {"no leak found": "s"}  # others are "o", hollow where inconclusive
+STATE_MARKERS: Mapping[str, str] = {"no leak found": "s"}  # others are "o", hollow where inconclusive
 CONTROL_MARKERS: Mapping[str, str] = {"held-out": "^", "other-client": "D", "global-model": "v"}
 OTHER_CONTROL, CEILING_MARKER, POINT_MARKER, BEST_TRIAL_MARKER = "s", "*", "o", "D"
 MEAN_SIZE, CONTROL_SIZE, CEILING_SIZE, POINT_SIZE, TRIAL_SIZE, BEST_TRIAL_SIZE = 8.5, 6.5, 10, 7.5, 4, 7
@@ -99,10 +99,9 @@ class Inks:
     open: str
     safe: str
 
-    def of(self, verdict: str) -> str:
-        """Return the colour of a verdict, plain ink where there is none."""
-        known = {"leaks": self.leaks, "no leak found": self.safe, "inconclusive": self.open}
-        return known.get(verdict, self.ink)
+    def of(self, state: str | None) -> str:
+        """Return the colour of a state, plain ink where there is none."""
+        return {"leaks": self.leaks, "no leak found": self.safe, None: self.ink}.get(state, self.open)
 
 
 PLACEHOLDERS = Inks(**{name: drawn for name, (drawn, _, _) in COLOURS.items()})
@@ -252,7 +251,7 @@ class ChartLine:
     least: float | None = None  # floor and margin together: where a leak starts
     ceiling: float | None = None
     controls: Mapping[str, float] = field(default_factory=dict)
-    verdict: str = "inconclusive"  # empty where there is none
+    state: str | None = None  # None where the line is not judged
 
 
 def metric_chart(lines: Sequence[ChartLine], metric: str | None, *, name: str, title: str) -> Drawing:
@@ -317,7 +316,7 @@ def _interval_axes(axes: Axes, lines: Sequence[ChartLine], inks: Inks, down: boo
 
 def _draw_line(axes: Axes, line: ChartLine, index: int, inks: Inks) -> None:
     """Draw label, floor, margin, controls, ceiling, interval and mean of one line."""
-    y, ink = index + 0.18, inks.of(line.verdict)
+    y, ink = index + 0.18, inks.of(line.state)
     start, label_at = axes.get_xlim()[0], axes.get_yaxis_transform()
     axes.text(0.0, index - 0.2, f"@{index}", transform=label_at, color=inks.ink, va="center")
     if line.floor is not None:
@@ -340,9 +339,9 @@ def _draw_line(axes: Axes, line: ChartLine, index: int, inks: Inks) -> None:
         for end in (line.low, line.high):
             axes.plot([end] * 2, [y - 0.08, y + 0.08], color=ink, linewidth=CAP_WIDTH, zorder=4)
     if line.mean is not None:
-        fill = inks.page if line.verdict == "inconclusive" else ink
+        fill = ink if line.state in ("leaks", "no leak found", None) else inks.page
         marks: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": ink, "markeredgewidth": 2.0}
-        marker = VERDICT_MARKERS.get(line.verdict, POINT_MARKER)
+        marker = STATE_MARKERS.get(line.state or "", POINT_MARKER)
         axes.plot([line.mean], [y], marker, markersize=MEAN_SIZE, zorder=5, clip_on=False, **marks)
 
 
@@ -383,7 +382,7 @@ def _describe_line(line: ChartLine, percent: bool) -> str:
     if line.least is not None:
         facts.append(f"a leak starts at {_text(line.least, percent)}")
     facts += [f"control {name} {_text(mean, percent)}" for name, mean in line.controls.items()]
-    return ", ".join([*facts, line.verdict] if line.verdict else facts) + "."
+    return ", ".join([*facts, line.state] if line.state else facts) + "."
 
 
 # Charts by client: a line per client over its runs, beside floor and controls
@@ -419,7 +418,6 @@ def _client_line(client: Any, runs: Sequence[Case], row: Row) -> ChartLine:
         high=high,
         floor=_mean_of([run["floors"].get(row["over"]) for run in runs], metric),
         controls={name: value for name, value in controls.items() if value is not None},
-        verdict="",
     )
 
 
@@ -458,7 +456,7 @@ class Point:
     label: str
     across: Measured
     up: Measured
-    verdict: str = "inconclusive"
+    state: str | None = None
     frontier: bool = False
 
 
@@ -533,7 +531,7 @@ def _draw_frontier(axes: Axes, points: Sequence[Point], inks: Inks, reverse: boo
 
 
 def _draw_point(axes: Axes, point: Point, index: int, inks: Inks) -> None:
-    ink = inks.of(point.verdict)
+    ink = inks.of(point.state)
     (x, left, right), (y, low, high) = point.across, point.up
     if left is not None and right is not None:
         axes.plot([left, right], [y, y], color=ink, linewidth=BAR_WIDTH, zorder=3)

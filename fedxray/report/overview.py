@@ -1,4 +1,4 @@
-"""The first screen: verdict per defence, worst findings, warnings, next steps, and what is at risk."""
+"""The first screen: headline, a card per defence, next steps, warnings, and what is at risk."""
 
 from __future__ import annotations
 
@@ -7,194 +7,105 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import plans_of
+from fedxray.audit.judge.gate import UTILITY, plans_of
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.metrics import units
-from fedxray.report import words
-from fedxray.report.rows import Row, attack_facts, deployed, grouped, plan_of, shown_rows, table
-from fedxray.report.words import doubt
+from fedxray.report import states, words
+from fedxray.report.rows import Row, attack_facts, deployed, grouped, judged, plan_of, table, utilities
 
 Document = Mapping[str, Any]
 Cases = Sequence[Mapping[str, Any]]
 
-# Verdicts
-
-# Why measurements are inconclusive, by the key that `words.doubt` returns: of one, and of several.
-DOUBTS: Mapping[str, tuple[str, str]] = {
-    "ended": ("has no completed case", "have no completed case"),
-    "lost": ("lost most of its cases", "lost most of their cases"),
-    "room": (
-        "cannot show a leak: the floor is already nearly perfect",
-        "cannot show a leak: the floor is already nearly perfect",
-    ),
-    "floor": ("has no floor to compare with", "have no floor to compare with"),
-    "units": ("has too few client-runs", "have too few client-runs"),
-    "spread": ("has no interval, a recording is one run", "have no interval, a recording is one run"),
-    "adjusted": (
-        "is above the margin, but not after the correction for all comparisons",
-        "are above the margin, but not after the correction for all comparisons",
-    ),
-    "either": (
-        "is inconclusive: the interval contains the margin",
-        "are inconclusive: their intervals contain the margin",
-    ),
-    "power": (
-        "is below the margin, without proof that the attack would detect a leak",
-        "are below the margin, without proof that the attack would detect a leak",
-    ),
-}
-PREFERRED = ("rec",)  # a share of images is easier to read than decibels
+# The headline, and a card per defence: the worst row decides
 
 
 @dataclass(frozen=True, kw_only=True)
-class DefenceVerdict:
-    """The verdict on one defence, ready to print."""
+class Card:
+    """One defence, ready to print: its worst row in sentences, and one line for each other row."""
 
     plan: str | None  # where results of several plans stand together
     name: str
     deployed: bool
-    verdict: str
+    state: str
     headline: str
-    details: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorstFinding:
-    """One of the worst findings, ready to print."""
-
-    title: str
-    secret: str | None  # what leaks, in words
-    verdict: str
+    secret: str | None  # what is at risk, in words
+    attack: str
     sentence: str
-    meaning: str
-    worst: tuple[str, str] | None
+    facts: tuple[tuple[str, str], ...]  # term and text
+    step: str
+    command: str  # that carries the step out; empty where none does
+    others: tuple[tuple[str, str, str], ...]  # attack, its numbers, state
+    row: Row
 
 
-def counted(document: Document) -> list[Row]:
-    """Return the rows that count for a verdict: all but those of oracles."""
-    return [row for row in shown_rows(document) if not row["oracle"]]
+def cards(document: Document) -> list[Card]:
+    """Return a card per defence; deployed ones first, then the worst."""
+    used, secrets, rows = deployed(document), secret_words(document), judged(document)
+    groups = grouped(rows, lambda row: (plan_of(row), row["defence"]))
+    made = []
+    for (plan, name), own in groups.items():
+        worst, *others = sorted(own, key=states.severity)
+        step, command = _step(document, worst, rows)
+        card = Card(
+            plan=plan,
+            name=name,
+            deployed=(plan, name) in used,
+            state=worst["state"],
+            headline=_all_clear(own) if worst["state"] == "no leak found" else states.headline(worst),
+            secret=secrets.get(worst["attack"]),
+            attack=_attack(worst),
+            sentence=states.measured(worst, secrets.get(worst["attack"])),
+            facts=_facts(worst),
+            step=step,
+            command=command,
+            others=tuple((_attack(row), _numbers(row), row["state"]) for row in others),
+            row=worst,
+        )
+        made.append(card)
+    return sorted(made, key=lambda card: (not card.deployed, states.severity(card.row)))
 
 
-def defence_verdicts(document: Document) -> list[DefenceVerdict]:
-    """Return one verdict per defence, in the order of the results; the strongest attacker counts."""
-    groups = grouped(counted(document), lambda row: (plan_of(row), row["defence"]))
-    used = deployed(document)
-    return [_defence_verdict(plan, name, rows, (plan, name) in used) for (plan, name), rows in groups.items()]
+def _all_clear(rows: Sequence[Row]) -> str:
+    """Return the headline of a defence under which no attack leaks."""
+    attacks = len({(row["attack"], row["role"]) for row in rows})
+    if attacks == 1:
+        return states.headline(rows[0])
+    return f"No leak found, by {attacks} attacks that each detect a planted one."
 
 
-def overall(document: Document) -> str:
-    """Return the verdict on the audit in one sentence."""
-    counts = Counter(verdict.verdict for verdict in defence_verdicts(document))
-    total, leaking = sum(counts.values()), counts["leaks"]
-    if not total:
-        return "Nothing was measured."
-    if total == 1:
-        return {
-            "leaks": "It leaks.",
-            "inconclusive": "Inconclusive: neither a leak nor safety was shown.",
-            "no leak found": "No leak found.",
-        }[next(iter(counts))]
-    settings = words.count(total, "setting")
-    if leaking:
-        clauses = [f"Leaks in {'all' if leaking == total else leaking} of {settings}"]
-    else:
-        clauses = [f"No leak shown in any of {settings}"]
-    clauses += [f"no leak found in {counts['no leak found']}"] if counts["no leak found"] else []
-    clauses += [f"{counts['inconclusive']} inconclusive"] if counts["inconclusive"] else []
-    return "; ".join(clauses) + "."
+def _attack(row: Row) -> str:
+    aware = words.aware_words(row)
+    return f"{row['attack']}, run by {words.role_words(row['role'])}" + (f" ({aware})" if aware else "")
 
 
-def _defence_verdict(plan: str | None, name: str, rows: Sequence[Row], in_use: bool) -> DefenceVerdict:
-    verdicts = Counter(row["verdict"] for row in rows)
-    total = words.count(len(rows), "measurement")
-    if verdicts["leaks"]:
-        verdict = "leaks"
-        headline = f"{verdicts['leaks']} of {total} exceed floor plus margin."
-        details = (_strongest_attack(rows), *_doubts(rows))
-    elif verdicts["inconclusive"]:
-        verdict = "inconclusive"
-        headline = "Neither a leak nor safety was shown."
-        details = tuple(_doubts(rows))
-    else:
-        verdict = "no leak found"
-        headline = f"0 of {total} exceed floor plus margin; planted leaks are found."
-        details = ()
-    return DefenceVerdict(plan=plan, name=name, deployed=in_use, verdict=verdict, headline=headline, details=details)
+def _numbers(row: Row) -> str:
+    """Return the numbers of a row: gain, score and floor; where no leak was found, the detection limit."""
+    gain, score, floor = _values(row)
+    limit = (
+        f"; detection limit {states.size(row['seen'], row)}" if row["state"] == "no leak found" and row["seen"] else ""
+    )
+    return f"{gain} ({score}, floor {floor}{limit})"
 
 
-def _strongest_attack(rows: Sequence[Row]) -> str:
-    """Return the leaking row that exceeds its floor by the most margins, with its gain."""
-    top = max((row for row in rows if row["verdict"] == "leaks"), key=strength)
-    gain = units.value(top["difference"], top["metric"], sign=True)
-    return f"Strongest: {top['attack']} by {words.role_words(top['role'])}, {gain} ({top['metric']})"
-
-
-def _doubts(rows: Sequence[Row]) -> list[str]:
-    """Return why measurements are inconclusive, counted."""
-    counts = Counter(doubt(row) for row in rows if row["verdict"] == "inconclusive")
-    return [
-        f"{words.count(counts[name], 'measurement')} {single if counts[name] == 1 else several}"
-        for name, (single, several) in DOUBTS.items()
-        if counts[name]
-    ]
-
-
-# Worst findings
-
-
-def worst_findings(document: Document, most: int = 3) -> list[WorstFinding]:
-    """Return the worst findings, one per attack, role and defence; those of a deployed defence come first.
-
-    An attack is ranked by its strongest metric and shown by its first one that leaks.
-    """
-    used = deployed(document)
-    leaks = [row for row in counted(document) if row["verdict"] == "leaks"]
-    groups = grouped(leaks, lambda row: (row["attack"], row["role"], row["defence"]))
-
-    def rank(rows: Sequence[Row]) -> tuple[bool, float]:
-        in_use = (plan_of(rows[0]), rows[0]["defence"]) in used
-        return not in_use, -max(strength(row) for row in rows)
-
-    secrets = secret_words(document)
-    return [_finding(_shown(rows), secrets.get(rows[0]["attack"])) for rows in sorted(groups.values(), key=rank)[:most]]
-
-
-def _shown(rows: Sequence[Row]) -> Row:
-    """Return the row of the most readable metric, else of the first that leaks, of the stronger attacker."""
-    metrics = [row["metric"] for row in rows]
-    wanted = next((metric for metric in PREFERRED if metric in metrics), metrics[0])
-    return max((row for row in rows if row["metric"] == wanted), key=strength)
-
-
-def strength(row: Row) -> float:
-    """Return the lower end of the gain's interval in margins."""
-    if row["low"] is None or not row["margin"]:
-        return 0.0
-    return float(row["low"] / row["margin"])
-
-
-def _finding(row: Row, secret: str | None) -> WorstFinding:
+def _values(row: Row) -> tuple[str, str, str]:
     metric = row["metric"]
-    against = "without a defence" if row["defence"] == "none" else f"against {row['defence']}"
-    aware = f" ({words.aware_words(row)})" if row["aware"] is not None else ""
-    score = units.value(row["mean"], metric)
-    gain = units.value(row["difference"], metric, sign=True).removeprefix("+")
-    spread = units.between(row["low"], row["high"], metric, sign=True).replace("+", "").partition(units.GLUE)[0]
-    sentence = (
-        f"{words.finding_words(row['role'], metric, score, secret)} "
-        f"Without any message {units.value(row['floor'], metric)} would be possible "
-        f"(floor: {words.floor_words(row['over'])}). "
-        f"Gain: {gain} (95 % interval {spread})."
+    gain = units.value(row["difference"], metric, sign=True)
+    return gain, units.value(row["mean"], metric), units.value(row["floor"], metric)
+
+
+def _facts(row: Row) -> tuple[tuple[str, str], ...]:
+    """Return what to know about a row, as pairs of a term and a sentence."""
+    worst = worst_words(row)
+    facts = (
+        ("Evidence", states.evidence(row)),
+        ("Detection limit", states.limit(row)),
+        ("Margin", states.margin(row)),
+        ("Holds for", states.scope(row)),
+        ("Level", words.level_words(row) if row["state"] == "leaks" else ""),
+        ("Most exposed", f"{words.capital(worst[1])}: {worst[0]}." if worst and row["state"] == "leaks" else ""),
     )
-    return WorstFinding(
-        title=f"{row['attack']}, run by {words.role_words(row['role'])}, {against}{aware}",
-        secret=secret,
-        verdict=row["verdict"],
-        sentence=sentence,
-        meaning=words.level_words(row),
-        worst=worst_words(row),
-    )
+    return tuple((term, text) for term, text in facts if text)
 
 
 def worst_words(row: Row) -> tuple[str, str] | None:
@@ -206,56 +117,133 @@ def worst_words(row: Row) -> tuple[str, str] | None:
     return units.value(worst["value"], row["metric"]), ", ".join(located)
 
 
+# Of one setting its card's own headline stands; of several, these with the number of settings.
+OVERALL: Mapping[str, str] = {
+    "leaks": "It leaks",
+    "suspected": "A leak is suspected",
+    "trace": "The messages reveal something (trace)",
+    "no leak found": "No leak found",
+}
+COUNTED: Mapping[str, str] = {"suspected": "suspected", "trace": "a trace", "no leak found": "no leak found"}
+
+
+def overall(made: Sequence[Card]) -> tuple[str, str]:
+    """Return the worst state of an audit's cards and its headline."""
+    if not made:
+        return "open", "Nothing was measured."
+    worst = min(made, key=lambda card: states.severity(card.row))
+    if len(made) == 1:
+        return worst.state, worst.headline
+    counts = Counter(_group(card.state) for card in made)
+    first = _group(worst.state)
+    total = (
+        f"in all {len(made)} settings" if counts[first] == len(made) else f"in {counts[first]} of {len(made)} settings"
+    )
+    clauses = [f"{OVERALL.get(first, 'Not decided')} {total}"]
+    clauses += [f"{COUNTED.get(name, name)} in {counts[name]}" for name in GROUPS if name != first and counts[name]]
+    return worst.state, "; ".join(clauses) + "."
+
+
+GROUPS = ("leaks", "suspected", "trace", "not decided", "no leak found")
+
+
+def _group(state: str) -> str:
+    return "not decided" if state in states.UNDECIDED else state
+
+
+def strongest(made: Sequence[Card]) -> str:
+    """Return the numbers of the worst row in one sentence; empty where no gain is shown."""
+    worst = min(made, key=lambda card: states.severity(card.row), default=None)
+    if worst is None or worst.state not in ("leaks", "suspected"):
+        return ""
+    gain, score, floor = _values(worst.row)
+    attack = f"{worst.row['attack']}, {words.defence_words(worst.name)}"
+    what = f"{worst.secret} ({attack})" if worst.secret else attack
+    return f"Largest: {what}: {score}; without any message {floor} would be possible ({gain})."
+
+
+def outcome(document: Document) -> str:
+    """Return how many cases failed; empty where all ended."""
+    cases = document["cases"]
+    failed = sum(case["status"] != "ok" for case in cases)
+    return f"{failed} of {words.count(len(cases), 'case')} failed or were cut off." if failed else ""
+
+
 # Next steps
 
 
-def next_steps(document: Document) -> list[str]:
-    """Return what to do about leaks, open verdicts and failed cases, the most urgent first."""
-    rows = counted(document)
-    steps = _leak_steps(rows, defence_verdicts(document))
-    doubts = Counter(doubt(row) for row in rows if row["verdict"] == "inconclusive")
-    if any(doubts[name] for name in ("units", "adjusted", "either")):
-        more = "records" if recordings_of(document) else "seeds or target clients"
-        steps.append(f"Inconclusive results: add {more} to the plan and audit into a new folder.")
-    if doubts["power"]:
-        steps.append("Gains below the margin without a passed power check: strengthen the attack or add seeds.")
-    statuses = {case["status"] for case in document["cases"]}
-    if statuses & {"failed", "truncated"}:
-        steps.append("Failed or cut-off cases: fix the cause and repeat the command with --resume.")
-    return steps
-
-
-def _leak_steps(rows: Sequence[Row], verdicts: Sequence[DefenceVerdict]) -> list[str]:
-    """Return what to do about rows that leak, plan by plan."""
+def next_steps(document: Document, made: Sequence[Card]) -> list[str]:
+    """Return the step of every card that has one, and what to do about failed cases and limits."""
     steps = []
-    for plan in dict.fromkeys(verdict.plan for verdict in verdicts):
-        own = [verdict for verdict in verdicts if verdict.plan == plan]
-        if any(verdict.verdict == "leaks" for verdict in own):
-            steps.append(f"{plan}: {_defence_step(own)}" if plan else words.capital(_defence_step(own)))
-    leaks = [row for row in rows if row["verdict"] == "leaks"]
-    if leaks and all(row["kind"] == "population" for row in leaks):
-        steps.append(
-            "The trained model itself leaks: limit who receives it, or train without inputs that reveal the secret."
-        )
-    if leaks:
-        steps.append(
-            "Set limits ([[gate]] in the plan): “fedxray recommend” selects a defence, “fedxray gate” checks it."
-        )
+    for card in made:
+        names = [part for part in (card.plan, words.defence_words(card.name)) if part]
+        step = f"{card.step} {card.command}".strip()
+        steps += [f"{', '.join(names)}: {step}" if len(made) > 1 else step] if step else []
+    return [*steps, *general_steps(document, made)]
+
+
+def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
+    """Return what to do about failed cases, and how to set limits where something leaks."""
+    steps = []
+    if {case["status"] for case in document["cases"]} & {"failed", "truncated"}:
+        steps.append("Failed or cut-off cases: fix the cause and repeat the command with --resume.")
+    if any(card.state == "leaks" for card in made):
+        steps.append("Set limits ([[gate]] in the plan): fedxray recommend selects a defence, fedxray gate checks it.")
     return steps
 
 
-def _defence_step(verdicts: Sequence[DefenceVerdict]) -> str:
-    """Return which of a plan's defences to look at, where the plan leaks."""
-    defences = [verdict for verdict in verdicts if verdict.name != "none"]
-    safe = [verdict.name for verdict in defences if verdict.verdict == "no leak found"]
-    unclear = [verdict.name for verdict in defences if verdict.verdict == "inconclusive"]
-    if safe:
-        return f"no leak found with {words.listed(safe)}; check its cost in utility."
-    if unclear:
-        return f"with {words.listed(unclear)} neither a leak nor safety was shown."
-    if defences:
-        return "no audited defence stops the leak; try stronger settings or other defences."
-    return "add defences to the plan ([[defence]], see “fedxray list defences”) and audit again."
+def _step(document: Document, row: Row, rows: Sequence[Row]) -> tuple[str, str]:
+    """Return what to do about a row, and a command: the defence that stops a leak, or what would settle the row."""
+    if row["state"] == "no leak found":
+        return "", ""
+    if row["state"] != "leaks":
+        own = [case for case in document["cases"] if plan_of(case) == plan_of(row)]
+        seeds = {case["seed"] for case in own}
+        return states.settle(row, sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1))
+    step, command = _defence_step(row, rows, utilities(document, plan_of(row)))
+    if row["kind"] == "population":
+        step = f"Limit who receives the model: hiding single updates does not help. {step}"
+    return step, command
+
+
+def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tuple[str, str]:
+    """Return the audited defence that does most against a leak, with its measured cost in utility."""
+    mine = [
+        other
+        for other in rows
+        if (plan_of(other), other["attack"], other["role"]) == (plan_of(row), row["attack"], row["role"])
+    ]
+    groups = grouped(mine, lambda other: other["defence"])
+    tried = [min(own, key=states.severity) for name, own in groups.items() if name not in ("none", row["defence"])]
+    if not tried:
+        return "Add defences to the plan ([[defence]]) and audit again. To list them:", "fedxray list defences"
+    best = max(tried, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
+    name, cost = best["defence"], _cost(row, best, costs)
+    gain = units.value(best["difference"], best["metric"], sign=True)
+    if best["state"] == "no leak found":
+        rest = {other["state"] for other in rows if (plan_of(other), other["defence"]) == (plan_of(best), name)}
+        others = "" if len(rest) == 1 else f" Another attack under it: {states.worst_state(list(rest))}."
+        return f"Use {name}: no leak found with it{cost}.{others}", ""
+    if best["state"] == "leaks":
+        return f"No audited defence stops it: {name} leaves {gain}{cost}. Try stronger settings or other defences.", ""
+    return f"No audited defence is shown to stop it. Closest is {name}: {best['state']}, {gain}{cost}.", ""
+
+
+def _utility(utility: Row | None) -> float:
+    """Return the utility of a defence, larger is better."""
+    if utility is None:
+        return float("-inf")
+    return float(-utility["value"] if UTILITY[utility["metric"]] else utility["value"])
+
+
+def _cost(row: Row, best: Row, costs: Mapping[str, Row]) -> str:
+    before, after = costs.get(row["defence"]), costs.get(best["defence"])
+    if before is None or after is None:
+        return ""
+    metric = after["metric"]
+    less = ", less is better" if UTILITY[metric] else ""
+    old, new = units.value(before["value"], metric), units.value(after["value"], metric)
+    return f" (cost: {metric} {new} instead of {old}{less})"
 
 
 # Warnings before the verdict, where the audit was not of simulated clients with given data
@@ -334,6 +322,7 @@ def notices(document: Document) -> list[tuple[str, str]]:
     synthetic = any("schema" in table(plan, "data") for plan in plans_of(document).values())
     recordings = [case["ledger"]["recording"] for case in document["cases"] if "recording" in case["ledger"]]
     return [
+        *([("Results of an earlier format.", document["notice"])] if document.get("notice") else []),
         *_time_notices(document),
         *([MADE_UP] if synthetic else []),
         *_recording_notices(recordings),

@@ -1,13 +1,14 @@
-"""Accessors over results.json: its plan or plans, the facts about attacks, and the summary rows to show."""
+"""Accessors over results.json: its plan or plans, attacks, utility, and the summary rows to show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from fedxray.audit.judge.gate import label_of, parts, plans_of
+from fedxray.audit.judge.gate import UTILITY, label_of, parts, plans_of
 from fedxray.audit.restoring import restored_title
 from fedxray.metrics import units
+from fedxray.metrics.table import MAIN_METRIC
 
 Row = Mapping[str, Any]
 Plan = Mapping[str, Any]
@@ -53,6 +54,13 @@ def deployed(document: Mapping[str, Any]) -> set[tuple[str | None, str]]:
     }
 
 
+def utilities(document: Mapping[str, Any], plan: str | None) -> dict[str, Row]:
+    """Return the utility rows of one plan by defence, of the preferred metric."""
+    rows = [row for row in document["utility"] if plan_of(row) == plan and row["value"] is not None]
+    metric = next((name for name in UTILITY if any(row["metric"] == name for row in rows)), None)
+    return {row["defence"]: row for row in rows if row["metric"] == metric}
+
+
 # Attacks by their label
 
 
@@ -85,14 +93,25 @@ def _restored(part: Mapping[str, Any]) -> dict[str, str]:
 # Rows of the summary
 
 
+def judged(document: Mapping[str, Any]) -> list[Row]:
+    """Return the rows that decide: of primary metrics and not of oracles."""
+    return [row for row in shown_rows(document) if row["primary"] and not row["oracle"]]
+
+
 def shown_rows(document: Mapping[str, Any]) -> list[Row]:
-    """Return the rows in order; equal results of attackers who know the defence and who do not become one row."""
+    """Return the rows in order; equal results of attackers who know the defence and who do not become one row.
+
+    Each has its number of `runs` with a score, and whether they are `recorded`.
+    """
     recorded = {name for name, plan in plans_of(document).items() if "transcript" in plan}
-    names = ("attack", "role", "defence", "metric", "aware")
-    rows = {
-        (plan_of(row), *(row[name] for name in names)): _of_one_node(row) if plan_of(row) in recorded else row
-        for row in document["summary"]
-    }
+    seeds: dict[tuple[Any, ...], set[Any]] = {}
+    for case in document["cases"]:
+        seeds.setdefault(_of(case), set()).update([case["seed"]] if case["scores"] else [])
+    rows = {}
+    for row in _with_states(document):
+        single = plan_of(row) in recorded
+        facts = {"runs": len(seeds.get(_of(row), ())), "recorded": single}
+        rows[*_of(row), row["metric"], row["aware"]] = {**(_of_one_node(row) if single else row), **facts}
     shown: list[Row] = []
     for (*key, aware), row in rows.items():
         twin = None if aware is None else rows.get((*key, not aware))
@@ -103,8 +122,38 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     return shown
 
 
+def _of(part: Row) -> tuple[Any, ...]:
+    return plan_of(part), part["attack"], part["role"], part["defence"]
+
+
 def _of_one_node(row: Row) -> Row:
     """Return a row of a recording: one node and one run, so only a record can be the most exposed unit."""
     worst = row["worst"]
     single = worst is not None and worst["record"] is not None
     return {**row, "worst": {**worst, "client": None, "seed": None} if single else None}
+
+
+# Results of format 1: a verdict on every metric, no states
+
+ADDED = ("scope", "test", "p", "p_adjusted", "p_split", "p_swap", "resolution", "family", "seen", "more_seeds", "upper")
+
+
+def _with_states(document: Mapping[str, Any]) -> list[Row]:
+    """Return the summary; rows of format 1 get a state, and are primary where the metric is the main one."""
+    rows: list[Row] = document["summary"]
+    if all("state" in row for row in rows):
+        return rows
+    main: dict[str, str | None] = {}
+    for row in rows:
+        wanted = MAIN_METRIC.get(attack_facts(document, row["attack"]).get("kind", ""))
+        if row["attack"] not in main or row["metric"] == wanted:
+            main[row["attack"]] = row["metric"]
+    return [
+        {
+            **dict.fromkeys(ADDED),
+            **row,
+            "primary": row["metric"] == main[row["attack"]],
+            "state": "open" if row["verdict"] == "inconclusive" else row["verdict"],
+        }
+        for row in rows
+    ]

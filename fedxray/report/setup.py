@@ -11,7 +11,7 @@ from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report import overview, words
 from fedxray.report.attacks import not_negative
-from fedxray.report.rows import attack_facts, grouped, plan_of, table
+from fedxray.report.rows import attack_facts, grouped, plan_of, shown_rows, table
 
 MOST_NAMED = 12  # failed cases that are listed by id
 
@@ -283,9 +283,13 @@ def _utility_words(metric: str, standardised: bool) -> str:
 
 
 def marks(document: Mapping[str, Any]) -> set[str]:
-    """Return the verdicts, controls and other marks that occur in the charts, for their legend."""
-    rows = document["summary"]
-    names = {name for row in rows for name in (row["verdict"], *row["controls"])}
+    """Return the states, controls and other marks that occur in the charts, for their legend."""
+    rows = shown_rows(document)
+    names = {name for row in rows for name in row["controls"]}
+    judged = {row["state"] for row in rows if row["primary"]}
+    names |= judged & {"leaks", "no leak found"}
+    names |= {"not decided"} if judged - {"leaks", "no leak found"} else set()
+    names |= set() if all(row["primary"] for row in rows) else {"not judged"}
     return names | ({"ceiling"} if any(row["ceiling"] is not None for row in rows) else set())
 
 
@@ -313,6 +317,10 @@ DEFENCE_PAPERS: Mapping[str, str] = {
 }
 STATISTICS = (
     "Student: The Probable Error of a Mean. Biometrika 6, 1908.",
+    "Fisher: The Design of Experiments. Oliver and Boyd, 1935.",
+    "Mann, Whitney: On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other. Annals "
+    "of Mathematical Statistics 18, 1947.",
+    "Westfall, Young: Resampling-Based Multiple Testing. Wiley, 1993.",
     "Efron, Tibshirani: An Introduction to the Bootstrap. Chapman and Hall, 1993.",
     "Cameron, Gelbach, Miller: Bootstrap-Based Improvements for Inference with Clustered Errors. Review of Economics "
     "and Statistics 90, 2008.",

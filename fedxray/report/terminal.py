@@ -10,40 +10,31 @@ from fedxray.audit.recorded.describe import heading, place, recordings_of, short
 from fedxray.errors import printable
 from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.overview import defence_verdicts, next_steps, worst_findings
-from fedxray.report.rows import grouped, shown_rows
+from fedxray.report.overview import cards, next_steps, outcome, overall, strongest
+from fedxray.report.rows import Row, grouped, shown_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-STYLES = {"leaks": "bold red", "inconclusive": "yellow", "no leak found": "green"}
+STYLES = {"leaks": "bold red", "no leak found": "green", "upper bound": "dim"}
+UNDECIDED = "yellow"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the verdict of each defence, the worst findings and the next steps, as plain lines."""
-    return [start + text for start, text in _summary(document)]
-
-
-def _summary(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines of the summary, each split into its start and the text that may be wrapped."""
-    findings = worst_findings(document)
-    lines = [*_heading(document), *_verdicts(document)]
-    lines += [("Worst findings:" if len(findings) > 1 else "Worst finding:", "")] if findings else []
-    for finding in findings:
-        lines.append(("  - ", f"{printable(finding.sentence)} {finding.meaning} ({printable(finding.title)})"))
-    steps = next_steps(document)
-    lines += [("Next steps:", "")] if steps else []
-    return lines + [("  - ", printable(step)) for step in steps]
+    """Return headline, one line per primary row and next steps as plain lines."""
+    rows = [
+        f"  {table[0]}: " + ", ".join(cell.strip() for cell in line) for table in _tables(document) for line in table[1]
+    ]
+    return [start + text for start, text in _heading(document)] + rows + [a + b for a, b in _steps(document)]
 
 
 def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the name, the number of cases, and the recordings that were audited."""
-    cases = document["cases"]
-    failed = sum(case["status"] != "ok" for case in cases)
-    ending = f", {failed} failed or cut off" if failed else ""
+    """Return the headline, failed cases and recordings, each line split into its start and what may be wrapped."""
+    made = cards(document)
     name = printable(str(document["plan"].get("name") or "audit"))
-    lines = [("", f"{name}: {words.count(len(cases), 'case')}{ending}")]
+    lines = [("", " ".join(part for part in (f"{name}:", overall(made)[1], _safe(strongest(made))) if part))]
+    lines += [("", f"{outcome(document)} They never count as safety.")] if outcome(document) else []
     for recording in recordings_of(document):
         position = f"; recorder: {place(recording)}" if place(recording) else ""
         lines.append(("  recording: ", f"{heading(recording)}{position}"))
@@ -53,59 +44,79 @@ def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _verdicts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a line per defence."""
-    verdicts = defence_verdicts(document)
-    names = [printable(f"{one.plan}: {one.name}" if one.plan else one.name) for one in verdicts]
-    width = max(map(len, names), default=0)
-    title = f"Verdict by defence, against the {words.FLOOR}:"
-    return [(title, "")] * bool(verdicts) + [
-        (f"  {name:<{width}}  {verdict.verdict:<13}  ", verdict.headline + (" (deployed)" if verdict.deployed else ""))
-        for name, verdict in zip(names, verdicts, strict=True)
+def _safe(text: str) -> str:
+    """Return printable text in which numbers stay with their units."""
+    return units.GLUE.join(printable(part) for part in text.split(units.GLUE))
+
+
+def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the next steps."""
+    steps = next_steps(document, cards(document))
+    lines = [("Next steps:", "")] if steps else []
+    return lines + [("  - ", _safe(step)) for step in steps]
+
+
+def _tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:
+    """Return a title per attack and role, and a line of cells for each of its primary rows."""
+    rows = [row for row in shown_rows(document) if row["primary"]]
+    groups = grouped(rows, lambda row: (row["attack"], row["role"], row["metric"]))
+    return [
+        (printable(f"{attack} ({role}), {metric or 'not scored'}"), [_cells(row) for row in own])
+        for (attack, role, metric), own in groups.items()
     ]
 
 
+def _cells(row: Row) -> list[str]:
+    metric = row["metric"]
+    aware = {True: ", aware", False: ", unaware"}.get(row["aware"], "")
+    gain = units.value(row["difference"], metric, sign=True).partition(units.GLUE)[0]
+    spread = "" if row["low"] is None else f" ({_interval(row)})"
+    score, floor = units.value(row["mean"], metric), units.value(row["floor"], metric)
+    state = "upper bound" if row["oracle"] else row["state"]
+    return [printable(f"{words.defence_words(row['defence'])}{aware}"), score, floor, gain + spread, state]
+
+
+def _interval(row: Row) -> str:
+    ends = units.between(row["low"], row["high"], row["metric"], sign=True)
+    return ends.partition(units.GLUE)[0].replace("+", "")
+
+
 def summary_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return all rows of the summary, one table per attack and role."""
-    groups = grouped(shown_rows(document), lambda row: (row["attack"], row["role"]))
-    return [_table(f"{attack} ({role})", rows) for (attack, role), rows in groups.items()]
+    """Return all primary rows of the summary, one table per attack and role."""
+    return [_table(title, lines) for title, lines in _tables(document)]
 
 
-def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(title: str, lines: Sequence[Sequence[str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    heading = Text(printable(title), style="bold")
+    heading = Text(title, style="bold")
     table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for column, width in (("defence", 12), ("metric", len("tpr_at_1pct_fpr"))):  # all fits into 80 columns
-        table.add_column(column, overflow="fold", min_width=width)
-    for column in ("score", "floor", "gain"):
+    table.add_column("defence", overflow="fold", min_width=22)  # all fits into 80 columns
+    for column in ("score", "floor", "gain (95 % interval)"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True, min_width=len("no leak found"))
-    for row in rows:
-        verdict = "upper bound" if row["oracle"] else row["verdict"]
-        end = Text(verdict, style=STYLES.get(verdict, "dim"))
-        table.add_row(*(Text(printable(cell)) for cell in _cells(row)), end)
+    table.add_column("state", no_wrap=True, min_width=len("no leak found"))
+    for *cells, state in lines:
+        table.add_row(*map(Text, cells), Text(state, style=STYLES.get(state, UNDECIDED)))
     return table
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    metric = row["metric"]
-    aware = {True: ", known", False: ", unknown"}.get(row["aware"], "")
-    gain = units.value(row["difference"], metric, sign=True)
-    numbers = [units.value(row["mean"], metric), units.value(row["floor"], metric), gain]
-    return [f"{words.defence_words(row['defence'])}{aware}", metric or "–", *numbers]
-
-
 def print_summary(document: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print the tables of results, the verdicts, the worst findings and the next steps."""
+    """Print the headline, the tables of primary rows and the next steps."""
     from rich.console import Console
-    from rich.text import Text
 
     target = Console() if console is None else console
+    _print(_heading(document), target)
+    target.print("")
     for table in summary_tables(document):
         target.print(table, "")
-    for start, text in _summary(document):
+    _print(_steps(document), target)
+
+
+def _print(lines: Sequence[tuple[str, str]], target: Console) -> None:
+    from rich.text import Text
+
+    for start, text in lines:
         indent = " " * min(len(start), 2 * target.width // 3)
         wrapped = textwrap.wrap(
             text, target.width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False

@@ -14,8 +14,8 @@ from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.attacks import chart_line
 from fedxray.report.charts import Drawing, client_chart, metric_chart
-from fedxray.report.overview import counted, strength
-from fedxray.report.rows import EITHER, Row, gain_words, grouped, plan_of
+from fedxray.report.rows import EITHER, Row, gain_words, grouped, judged, plan_of
+from fedxray.report.states import severity
 
 MOST_LEAKS = 6
 MOST_LINES = 12
@@ -60,11 +60,8 @@ class RoundsBreakdown:
 
 def breakdowns(document: Mapping[str, Any]) -> list[Breakdown]:
     """Return the strongest leaks, each with its most exposed clients, classes and records."""
-    leaks = [row for row in counted(document) if row["verdict"] == "leaks" and row["metric"] is not None]
-    names = ("attack", "role", "defence", "aware")
-    groups = grouped(leaks, lambda row: (plan_of(row), *(row[name] for name in names)))
-    ordered = sorted(groups.values(), key=lambda rows: -max(strength(row) for row in rows))
-    return [_breakdown(document, rows[0], f"clients-{index}") for index, rows in enumerate(ordered[:MOST_LEAKS])]
+    leaks = sorted((row for row in judged(document) if row["state"] == "leaks"), key=severity)
+    return [_breakdown(document, row, f"clients-{index}") for index, row in enumerate(leaks[:MOST_LEAKS])]
 
 
 def _breakdown(document: Mapping[str, Any], row: Row, name: str) -> Breakdown:
@@ -160,13 +157,12 @@ def by_round(document: Mapping[str, Any]) -> list[RoundsBreakdown]:
 
 
 def _rounds(document: Mapping[str, Any], plan: str | None, labels: Sequence[str]) -> list[RoundsBreakdown]:
-    rows = [row for row in counted(document) if row["attack"] in labels and plan_of(row) == plan]
+    rows = [row for row in judged(document) if row["attack"] in labels and plan_of(row) == plan]
     seen: dict[str, list[int]] = {}
     for case in document["cases"]:
         if case["attack"] in labels and case["ledger"]:
             seen.setdefault(case["attack"], case["ledger"].get("rounds_seen") or [])
-    of_first = [row for row in rows if row["metric"] == rows[0]["metric"]]
-    groups = grouped(of_first, lambda row: (row["defence"], words.aware_words(row)))
+    groups = grouped(rows, lambda row: (row["defence"], words.aware_words(row)))
     return [_of_group(rows[0]["metric"], defence, aware, group, seen) for (defence, aware), group in groups.items()]
 
 
@@ -192,6 +188,8 @@ def power_lines(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "attack": row["attack"],
+            "defence": words.defence_words(row.get("defence", "none")),
+            "aware": words.aware_words({"aware": None, **row}),
             "metric": row["metric"] or "–",
             "score": units.value(row["mean"], row["metric"]),
             "floor": units.value(row["floor"], row["metric"]),

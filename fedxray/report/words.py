@@ -1,4 +1,4 @@
-"""The vocabulary of the report: names, reasons and method notes in sentences, and text that is safe in Markdown.
+"""The vocabulary of the report: names and method notes in sentences, and text that is safe in Markdown.
 
 Descriptions of metrics come from `fedxray.metrics.table`, numbers with their units from `fedxray.metrics.units`.
 """
@@ -11,10 +11,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, printable
 from fedxray.metrics.table import base_metric, metric as metric_named
-from fedxray.metrics.units import GLUE, margin_of
 
 Row = Mapping[str, Any]
 
@@ -51,17 +49,17 @@ ROLES: Mapping[str, str] = {
 }
 LEVELS: Mapping[str, str] = {"record": "record-level", "client": "client-level", "population": "population-level"}
 LEVEL_MEANINGS: Mapping[str, str] = {
-    "record": "Level: record. Training records are exposed more than held-out records.",
-    "client": "Level: client. A client's own messages reveal more than another client's; leakage of single records was "
-    "not demonstrated.",
-    "population": "Level: population. Other clients' messages and held-out records give as much, so the attack also "
-    "works for people outside the training data; hiding this client's updates does not help.",
+    "record": "Record: training records are exposed more than held-out records.",
+    "client": "Client: a client's own messages reveal more than another client's; leakage of single records was not "
+    "demonstrated.",
+    "population": "Population: other clients' messages and held-out records give as much, so the attack also works for "
+    "people outside the training data; hiding this client's updates does not help.",
 }
 BY_ANYONE = (
-    "Level: population. Anyone who holds the trained model can do this, also for people outside the training data; "
-    "hiding single updates does not help."
+    "Population: anyone who holds the trained model can do this, also for people outside the training data; hiding "
+    "single updates does not help."
 )
-NO_LEVEL = "Level: not determined, the controls are missing or too imprecise."
+NO_LEVEL = "Not determined: the controls are missing or too imprecise."
 GRANTS: Mapping[str, str] = {
     "recipe": "how clients train (epochs, batch size, learning rate)",
     "examples": "the number of examples of each client",
@@ -215,83 +213,6 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-# Reasons of verdicts; results.json keeps its own sentences
-
-PROVES_NOTHING: Mapping[str, str] = {
-    verdict.POWER_FAILED: "Not evidence of safety: this attack did not find a planted leak either.",
-    verdict.NOT_ALL_ENDED: "Not evidence of safety: some cases failed.",
-    verdict.TOO_COARSE: "Not evidence of safety: with so few client-runs only a large leak would have been detected.",
-}
-UNTESTED = "Not evidence of safety: this attack was not tested on a planted leak."
-
-
-def doubt(row: Row) -> str:
-    """Return why a row is inconclusive, as a key of `overview.DOUBTS`."""
-    low, high, margin, reason = row["low"], row["high"], row["margin"], row["reason"]
-    for name, sign in (("lost", verdict.MOST_LOST), ("room", verdict.NO_ROOM), ("spread", verdict.NO_SPREAD)):
-        if sign in reason:
-            return name
-    if row["mean"] is None:
-        return "ended"
-    if row["floor"] is None:
-        return "floor"
-    if low is None or high is None or row["n"] < verdict.LEAST_UNITS:
-        return "units"
-    if low > margin:
-        return "adjusted"
-    return "either" if high > margin else "power"
-
-
-def reason_words(row: Row) -> str:
-    """Return the reason of a row's verdict."""
-    reason = {"leaks": _leaks, "no leak found": _no_leak}.get(row["verdict"], _inconclusive)(row)
-    bound = "Upper bound by an oracle, not reachable by an attacker. " if row["oracle"] else ""
-    losses = re.search(r"; of (\d+ cases?: .+)$", row["reason"], flags=re.DOTALL)
-    return f"{bound}{reason}" + (f" Of {losses.group(1)}." if losses else "")
-
-
-def _leaks(row: Row) -> str:
-    reason = f"The whole interval of the gain is above the margin of {_margin(row)}.{_one_run(row)}"
-    return reason if row["kind"] else f"{reason} {NO_LEVEL}"
-
-
-def _no_leak(row: Row) -> str:
-    smallest = re.search(rf"{verdict.SMALLEST}: ([0-9.]+)", row["reason"])
-    size = f" of {margin_of(float(smallest.group(1)), row['metric'])}" if smallest else ""
-    power = f"The attack finds a planted leak; this audit would detect one{size} with 80{GLUE}% probability."
-    return f"The whole interval of the gain is below the margin of {_margin(row)}. {power}{_one_run(row)}"
-
-
-def _one_run(row: Row) -> str:
-    """Return that the result holds for one run or one recording only, where it does."""
-    signs = [sign for sign in (verdict.ONE_RUN, verdict.ONE_RECORDING) if sign in row["reason"]]
-    return "".join(f" {capital(sign)}." for sign in signs)
-
-
-def _inconclusive(row: Row) -> str:
-    margin = f"the margin of {_margin(row)}"
-    more = "seeds" if row["unit"] == "client-run" else "records"
-    because = verdict.PERFECT_GUESSES.get(row["over"] or "")
-    no_proof = next((text for sign, text in PROVES_NOTHING.items() if sign in row["reason"]), UNTESTED)
-    return {
-        "ended": "No case was completed.",
-        "lost": "Fewer than half of the cases were completed; the rest may be a biased selection.",
-        "floor": "No floor was measured to compare the score with.",
-        "room": f"{capital(verdict.NO_ROOM)}{f': {because}' if because else ''}.",
-        "spread": f"{capital(verdict.NO_SPREAD)}.",
-        "units": f"{count(row['n'], row['unit'])}; at least {verdict.LEAST_UNITS} and an interval are needed. "
-        + ("Add seeds or target clients." if more == "seeds" else ""),
-        "adjusted": f"The interval of the gain is above {margin}, but not after the correction for all comparisons "
-        f"of the audit. Add {more}.",
-        "either": f"The interval of the gain contains {margin}. Add {more} to narrow it.",
-        "power": f"The whole interval of the gain is below {margin}. {no_proof}",
-    }[doubt(row)]
-
-
-def _margin(row: Row) -> str:
-    return "this metric" if row["margin"] is None else margin_of(row["margin"], row["metric"])
-
-
 # Method notes of a report; `**` stands around the words that are defined
 
 METHOD: tuple[tuple[str, str], ...] = (
@@ -322,21 +243,33 @@ METHOD: tuple[tuple[str, str], ...] = (
         "Where controls are missing or too imprecise, no level is stated.",
     ),
     (
-        "95 % interval",
-        "The unit is one client in one run (client-run). Clients of one run share a model and are not "
-        "independent, so with several runs (seeds) the interval is built over runs: by Student's t with fewer "
-        "than ten runs, by a bootstrap of runs from ten on. With a single run it is built over its clients "
-        "and holds for that run only. Differences are paired unit by unit. Intervals are not widened for the "
-        "number of comparisons; the verdict is corrected for it.",
+        "Primary metric and margin",
+        "Each attack is judged by one **primary metric**; the others are shown with intervals and without a verdict. "
+        "The **margin** is the smallest gain that counts as a leak: the dashed line in the charts.",
     ),
     (
-        "Verdict",
-        "**Leaks**: the whole interval of the gain is above the **margin**, the smallest gain that counts (the "
-        "dashed line in the charts), and the p-value, adjusted by Holm's method for all verdicts of the audit, is at "
-        "most 0.05. **No leak found**: the whole interval is within the margin, the same attack was shown to find a "
-        "planted leak (power check), and the smallest leak that this audit would detect is stated. "
-        "**Inconclusive**: everything else, also fewer than six client-runs and attacks that failed. A failed attack "
-        "never counts as safety.",
+        "95 % interval",
+        "It speaks of runs like these: other seeds, same data and training. The unit is one client in one run "
+        "(client-run). Clients of one run share a model, so the interval is built over runs. Differences are paired "
+        "unit by unit. Intervals are not widened for the number of rows; verdicts are corrected for it.",
+    ),
+    (
+        "Not luck",
+        "Three tests show that a gain is no accident. **Split test**: the seed drew which records were trained on; "
+        "redrawing that choice shows which scores arise by chance. **Swap test**: the attack is repeated with the "
+        "messages of other clients; if they were as good, some other pairing of messages and clients would often "
+        "score as high. **Run test**: Student's t over runs. p is the probability of such a result without a leak, "
+        "corrected for all rows of the audit; at most 0.05 counts.",
+    ),
+    (
+        "Verdict and state",
+        "**Leaks**: the gain is above the margin and not luck; holds for the runs that happened. **No leak found**: "
+        "for runs like these the gain is at most the margin, the same attack detects a planted leak under the same "
+        "defence, and a leak of two margins would have been detected in 4 of 5 such audits. All else is inconclusive: "
+        "**suspected** (above the margin, may be luck), **trace** (the messages carry information, but the attack "
+        "gains less than the margin), **blinded** (the attack detects the planted leak only without the defence), "
+        "**reversed** (far below chance), **coarse** (only a large leak would have been detected), **open** (other "
+        "reasons). None of these is safety, and neither is a failed attack.",
     ),
     (
         "Attacker who knows the defence",

@@ -13,7 +13,7 @@ from fedxray.report.charts import PLACEHOLDERS, SETTINGS, SVG, ChartLine, _at_le
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
 LINE = ChartLine(
-    label="none", mean=0.9, low=0.85, high=0.95, floor=0.5, ceiling=1.0, controls={"held-out": 0.7}, verdict="leaks"
+    label="none", mean=0.9, low=0.85, high=0.95, floor=0.5, ceiling=1.0, controls={"held-out": 0.7}, state="leaks"
 )
 
 
@@ -79,7 +79,7 @@ def test_ids_are_the_charts_own_and_every_reference_leads_somewhere() -> None:
 def test_further_right_leaks_more(down: bool) -> None:
     values = {"mean": 0.2, "low": 0.15, "high": 0.25, "floor": 0.8, "ceiling": 0.0}
     turned = values if down else {key: 1 - value for key, value in values.items()}
-    svg = draw(ChartLine(label="x", verdict="leaks", **turned), down=down)  # type: ignore[arg-type]
+    svg = draw(ChartLine(label="x", state="leaks", **turned), down=down)  # type: ignore[arg-type]
     assert place_of_mean(svg) > 220, "the mean stands right of the middle"
 
 

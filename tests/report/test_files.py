@@ -28,7 +28,7 @@ def small() -> dict[str, Any]:
 
 
 def drawing(label: str = "none") -> Drawing:
-    line = ChartLine(label=label, mean=0.9, low=0.8, high=0.95, floor=0.5, verdict="leaks")
+    line = ChartLine(label=label, mean=0.9, low=0.8, high=0.95, floor=0.5, state="leaks")
     return interval_chart([line], name="a", title=label, axis="accuracy", down=False)
 
 

@@ -1,4 +1,4 @@
-"""The first screen: verdicts, worst findings and next steps."""
+"""The first screen: headline, a card per defence, next steps."""
 
 from __future__ import annotations
 
@@ -7,143 +7,177 @@ from typing import Any
 
 import pytest
 
-from fedxray.report.overview import defence_verdicts, next_steps, overall, worst_findings
-from tests.report.synthetic import make_document
+from fedxray.metrics.units import GLUE
+from fedxray.report.overview import Card, cards, next_steps, overall, strongest
+from fedxray.report.rows import attack_facts
+from tests.report.states import ROWS, make_results, make_row
+
+DEFENCES = ("none", "gaussian-noise", "dp-sgd")
+MEMBERSHIP: dict[str, Any] = {"attack": "membership-loss", "metric": "auc", "over": "chance"}
 
 
-@pytest.fixture(scope="module")
-def made() -> dict[str, Any]:
-    return make_document()
+def card_of(*rows: dict[str, Any]) -> Card:
+    (card,) = cards(make_results(*rows))
+    return card
 
 
-def with_rows(made: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    changed = copy.deepcopy(made)
-    for row in changed["summary"]:
-        row |= changes
-    return changed
+def across(*kinds: str) -> dict[str, Any]:
+    """Return results with one row per defence, in these states."""
+    return make_results(*(make_row(kind) | {"defence": name} for kind, name in zip(kinds, DEFENCES, strict=False)))
 
 
-def test_one_verdict_per_defence_in_order_and_oracles_do_not_count(made: dict[str, Any]) -> None:
-    verdicts = defence_verdicts(made)
-    assert [one.name for one in verdicts] == ["none", "gaussian-noise", "dp-sgd"]
-    assert [one.verdict for one in verdicts] == ["leaks", "leaks", "inconclusive"]
-    assert [one.deployed for one in verdicts] == [False, False, True]
-    assert "6 of 6 measurements" in verdicts[0].headline
-    only_oracle = with_rows(made, verdict="inconclusive")
-    only_oracle["summary"][-1]["verdict"] = "leaks"
-    assert only_oracle["summary"][-1]["oracle"]
-    assert {one.verdict for one in defence_verdicts(only_oracle)} == {"inconclusive"}
-    assert worst_findings(only_oracle) == []
+def facts(card: Card) -> dict[str, str]:
+    return dict(card.facts)
 
 
-def test_one_leak_by_either_attacker_decides(made: dict[str, Any]) -> None:
-    changed = with_rows(made, verdict="no leak found")
-    assert {one.verdict for one in defence_verdicts(changed)} == {"no leak found"}
-    row = next(row for row in changed["summary"] if row["defence"] == "dp-sgd" and row["aware"] is False)
-    row["verdict"] = "inconclusive"
-    assert defence_verdicts(changed)[2].verdict == "inconclusive"
-    row["verdict"] = "leaks"
-    assert defence_verdicts(changed)[2].verdict == "leaks"
+def test_the_worst_row_of_a_defence_is_its_card_and_the_others_have_a_line() -> None:
+    card = card_of(
+        make_row("no leak found", **MEMBERSHIP, seen=0.03), make_row("suspected", role="eavesdropper"), make_row()
+    )
+    assert card.state == "leaks" and card.headline == "It leaks." and f"78.6{GLUE}%" in card.sentence
+    assert card.attack == "attribute-from-model, run by the server"
+    assert [state for *_, state in card.others] == ["suspected", "no leak found"]
+    assert card.others[0][:2] == (
+        "attribute-from-model, run by a network eavesdropper",
+        f"+9.7{GLUE}points (71.9{GLUE}%, floor 62.2{GLUE}%)",
+    )
+    assert card.others[1][1].endswith("; detection limit 0.03)")
 
 
-def test_inconclusive_never_sounds_safe(made: dict[str, Any]) -> None:
-    found = defence_verdicts(made)[2]
-    assert found.headline == "Neither a leak nor safety was shown."
-    assert any("without proof that the attack would detect a leak" in detail for detail in found.details)
+def test_a_card_states_evidence_margin_scope_level_and_the_most_exposed() -> None:
+    assert list(facts(card_of(make_row()))) == ["Evidence", "Margin", "Holds for", "Level", "Most exposed"]
+    assert facts(card_of(make_row()))["Level"].startswith("Client: ")
+    assert list(facts(card_of(make_row("no leak found")))) == ["Evidence", "Detection limit", "Margin", "Holds for"]
+    assert list(facts(card_of(make_row("trace")))) == ["Evidence", "Margin"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"mean": None}, "no completed case"),
-        ({"floor": None}, "no floor to compare with"),
-        ({"n": 4}, "too few client-runs"),
-        ({"low": 0.2, "high": 0.3, "margin": 0.1}, "not after the correction"),
-        ({"low": 0.0, "high": 0.3, "margin": 0.1}, "contain the margin"),
-        ({"low": 0.0, "high": 0.05, "margin": 0.1}, "without proof"),
-    ],
-)
-def test_every_doubt_has_its_words(made: dict[str, Any], changes: dict[str, Any], said: str) -> None:
-    (details,) = {one.details for one in defence_verdicts(with_rows(made, verdict="inconclusive", **changes))[:1]}
-    assert len(details) == 1 and said in details[0]
-
-
-def test_worst_findings_are_ranked_and_have_floor_and_interval(made: dict[str, Any]) -> None:
-    findings = worst_findings(made)
-    assert [one.title.split(",")[0] for one in findings] == [
-        "inverting-gradients",
-        "membership-loss",
-        "attribute-from-model",
-    ]
-    assert "23.9\N{NO-BREAK SPACE}dB" in findings[0].sentence and "the nearest public image" in findings[0].sentence
-    assert findings[1].meaning.startswith("Level: record.")
-    assert findings[0].meaning.startswith("Level: client.")
-
-
-def test_a_deployed_defence_comes_first_and_the_stronger_attacker_is_shown(made: dict[str, Any]) -> None:
-    changed = copy.deepcopy(made)
-    rows = [r for r in changed["summary"] if r["defence"] == "dp-sgd" and r["metric"] == "auc"]
-    for row, low in zip(rows, (0.06, 0.07), strict=True):
-        row |= {"verdict": "leaks", "low": low, "kind": "record"}
-    first = worst_findings(changed)[0]
-    assert first.title == "membership-loss, run by the server, against dp-sgd (attacker knows the defence)"
+def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
+    other = make_row(metric="balanced_accuracy", primary=False, state=None, verdict=None)
+    oracle = make_row(attack="local-model-oracle", oracle=True)
+    card = card_of(other, oracle, make_row("no leak found"))
+    assert card.state == "no leak found" and card.others == ()
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "said"),
+    ("kinds", "wanted"),
     [
-        ([], "Nothing was measured."),
-        (["leaks"], "It leaks."),
-        (["no leak found"], "No leak found."),
-        (["inconclusive"], "Inconclusive: neither a leak nor safety was shown."),
-        (["leaks", "no leak found", "inconclusive"], "Leaks in 1 of 3 settings; no leak found in 1; 1 inconclusive."),
-        (["leaks", "leaks"], "Leaks in all of 2 settings."),
-        (["inconclusive", "inconclusive"], "No leak shown in any of 2 settings; 2 inconclusive."),
+        ([], ("open", "Nothing was measured.")),
+        (["leaks"], ("leaks", "It leaks.")),
+        (["no leak found"], ("no leak found", "No leak found, by an attack that detects a planted one.")),
+        (
+            ["leaks", "no leak found", "open"],
+            ("leaks", "It leaks in 1 of 3 settings; not decided in 1; no leak found in 1."),
+        ),
+        (["leaks", "leaks"], ("leaks", "It leaks in all 2 settings.")),
+        (["open", "coarse"], ("coarse", "Not decided in all 2 settings.")),
+        (["no leak found", "suspected"], ("suspected", "A leak is suspected in 1 of 2 settings; no leak found in 1.")),
+        (
+            ["no leak found", "trace", "blinded"],
+            (
+                "trace",
+                "The messages reveal something (trace) in 1 of 3 settings; not decided in 1; no leak found in 1.",
+            ),
+        ),
+        (["no leak found"] * 3, ("no leak found", "No leak found in all 3 settings.")),
     ],
 )
-def test_everything_in_one_sentence(made: dict[str, Any], verdicts: list[str], said: str) -> None:
-    changed = copy.deepcopy(made)
-    names = dict(zip(("none", "gaussian-noise", "dp-sgd"), verdicts, strict=False))
-    rows = [row for row in changed["summary"] if row["defence"] in names]
-    changed["summary"] = [row | {"verdict": names[row["defence"]]} for row in rows]
-    assert overall(changed) == said
+def test_the_worst_state_is_the_headline(kinds: list[str], wanted: tuple[str, str]) -> None:
+    assert overall(cards(across(*kinds))) == wanted
 
 
-def test_a_finding_says_what_leaks_and_images_in_shares_where_they_are(made: dict[str, Any]) -> None:
-    assert [one.secret for one in worst_findings(made)] == [
-        "the training images",
-        "which records were trained on",
-        "\N{LEFT DOUBLE QUOTATION MARK}smoker\N{RIGHT DOUBLE QUOTATION MARK}",
+@pytest.mark.parametrize("kind", [kind for kind in ROWS if kind != "no leak found"])
+def test_no_leak_is_never_the_headline_while_a_row_is_anything_else(kind: str) -> None:
+    rows = [make_row("no leak found", **MEMBERSHIP), make_row(kind, role="eavesdropper")]
+    state, headline = overall(cards(make_results(*rows)))
+    assert state == ROWS[kind]["state"] and not headline.startswith("No leak")
+
+
+def test_headline_and_card_name_the_same_number() -> None:
+    made = cards(across("leaks", "no leak found"))
+    number = f"78.6{GLUE}%"
+    assert number in strongest(made) and number in made[0].sentence and f"+16.4{GLUE}points" in strongest(made)
+    assert strongest(cards(across("trace"))) == "" and strongest([]) == ""
+
+
+def test_a_deployed_defence_comes_first() -> None:
+    made = across("leaks", "open", "no leak found")
+    assert [card.name for card in cards(made)] == ["none", "gaussian-noise", "dp-sgd"]
+    made["plan"]["defence"][2]["deployed"] = True
+    first, *_ = cards(made)
+    assert first.name == "dp-sgd" and first.deployed
+
+
+def test_the_stronger_attacker_decides() -> None:
+    rows = [make_row("no leak found", defence="dp-sgd", aware=False), make_row(defence="dp-sgd", aware=True)]
+    card = card_of(*rows)
+    assert card.state == "leaks" and card.attack.endswith("(attacker knows the defence)")
+
+
+def test_several_attacks_that_find_nothing_are_counted_once_each() -> None:
+    rows = [
+        make_row("no leak found", defence="dp-sgd", aware=aware, seen=0.03 + aware / 100) for aware in (False, True)
     ]
-    changed = copy.deepcopy(made)
-    row = next(row for row in changed["summary"] if row["metric"] == "psnr" and row["verdict"] == "leaks")
-    changed["summary"].append(row | {"metric": "rec", "mean": 0.88, "floor": 0.0})
-    assert worst_findings(changed)[0].sentence.startswith("The server reconstructs 88.0")
-    changed["cases"] = [case | {"attack": "own-attack"} for case in changed["cases"]]
-    changed["summary"] = [row | {"attack": "own-attack"} for row in changed["summary"]]
-    assert {one.secret for one in worst_findings(changed)} == {None}, "its kind is unknown"
+    assert card_of(*rows).headline == "No leak found, by an attack that detects a planted one."
+    more = card_of(*rows, make_row("no leak found", **MEMBERSHIP, defence="dp-sgd"))
+    assert more.headline == "No leak found, by 2 attacks that each detect a planted one."
 
 
-def test_a_population_leak_names_the_model_only_where_the_global_model_was_a_control(made: dict[str, Any]) -> None:
-    population = with_rows(made, kind="population")
-    by_attack = {one.title.split(",")[0]: one.meaning for one in worst_findings(population)}
-    assert "Anyone who holds the trained model" in by_attack["membership-loss"]  # has the control global-model
-    assert "Other clients' messages" in by_attack["attribute-from-model"]
-    assert all(meaning.startswith("Level: population.") for meaning in by_attack.values())
+@pytest.mark.parametrize(
+    ("kinds", "wanted"),
+    [
+        (["leaks"], "Add defences to the plan ([[defence]]) and audit again."),
+        (
+            ["leaks", "no leak found"],
+            f"Use gaussian-noise: no leak found with it (cost: accuracy 86.0{GLUE}% instead of 91.0{GLUE}%).",
+        ),
+        (["leaks", "no leak found", "no leak found"], "Use gaussian-noise"),
+        (["leaks", "leaks", "no leak found"], f"Use dp-sgd: no leak found with it (cost: accuracy 78.0{GLUE}%"),
+        (
+            ["leaks", "suspected"],
+            f"No audited defence is shown to stop it. Closest is gaussian-noise: suspected, +9.7{GLUE}points",
+        ),
+        (
+            ["leaks", "leaks"],
+            f"No audited defence stops it: gaussian-noise leaves +16.4{GLUE}points (cost: accuracy 86.0",
+        ),
+    ],
+)
+def test_the_step_after_a_leak_names_a_defence_and_its_measured_cost(kinds: list[str], wanted: str) -> None:
+    made = across(*kinds)
+    card = next(card for card in cards(made) if card.name == "none")
+    assert card.step.startswith(wanted)
 
 
-def test_next_steps_follow_from_the_verdicts(made: dict[str, Any]) -> None:
-    steps = " ".join(next_steps(made))
-    assert "With dp-sgd neither a leak nor safety was shown" in steps and "fedxray recommend" in steps
-    assert "--resume" not in steps, "a diverged case would diverge again"
-    changed = copy.deepcopy(made)
-    for row in changed["summary"]:
-        row["verdict"] = "no leak found" if row["defence"] == "dp-sgd" else row["verdict"]
-    assert "No leak found with dp-sgd" in next_steps(changed)[0]
-    changed["cases"][0]["status"] = "truncated"
-    assert "--resume" in next_steps(changed)[-1]
-    assert next_steps(with_rows(made, verdict="no leak found")) == []
-    alone = {**made, "summary": [row for row in made["summary"] if row["defence"] == "none"]}
-    assert "fedxray list defences" in next_steps(alone)[0]
-    stuck = next_steps(with_rows(made, verdict="leaks", kind="population"))
-    assert "No audited defence stops the leak" in stuck[0] and "trained model itself" in stuck[1]
+def test_a_defence_that_stops_one_attack_only_is_not_praised_for_more() -> None:
+    rows = [make_row(), make_row("no leak found", defence="dp-sgd"), make_row(**MEMBERSHIP, defence="dp-sgd")]
+    assert cards(make_results(*rows))[0].step.endswith("Another attack under it: leaks.")
+
+
+def test_a_leak_of_the_population_is_answered_by_limiting_the_model() -> None:
+    assert card_of(make_row("leaks by runs")).step.startswith("Limit who receives the model")
+    assert "Anyone" not in facts(card_of(make_row("leaks by runs")))["Level"]
+    control = {"mean": 0.78, "difference": 0.0, "low": -0.01, "high": 0.01}
+    anyone = card_of(make_row("leaks by runs", controls={"global-model": control}))
+    assert "anyone who holds the trained model" in facts(anyone)["Level"]
+
+
+def test_next_steps_name_the_setting_the_command_and_how_to_resume() -> None:
+    made = across("leaks", "suspected")
+    steps = next_steps(made, cards(made))
+    assert steps[0].startswith("no defence: No audited defence") and steps[1].startswith(
+        "gaussian-noise: About 2 more seeds"
+    )
+    assert steps[1].endswith("fedxray audit PLAN.toml --resume --seeds 5") and "fedxray gate" in steps[2]
+    made["cases"][0]["status"] = "truncated"
+    assert any("--resume" in step for step in next_steps(made, cards(made))[2:])
+    quiet = across("no leak found")
+    assert next_steps(quiet, cards(quiet)) == []
+
+
+def test_a_card_says_what_is_at_risk() -> None:
+    made = make_results(make_row())
+    assert cards(made)[0].secret == "\N{LEFT DOUBLE QUOTATION MARK}smoker\N{RIGHT DOUBLE QUOTATION MARK}"
+    assert attack_facts(made, "attribute-from-model")["kind"] == "attributes"
+    unknown = copy.deepcopy(made)
+    unknown["summary"][0]["attack"] = "own-attack"
+    assert cards(unknown)[0].secret is None

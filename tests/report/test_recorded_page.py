@@ -9,7 +9,8 @@ import pytest
 
 from fedxray.audit.judge import results
 from fedxray.report import build_report
-from fedxray.report.overview import worst_findings
+from fedxray.report.overview import worst_words
+from fedxray.report.rows import shown_rows
 from fedxray.report.setup import setups
 from tests.report.reading import read_page
 from tests.report.synthetic import STORIES, make_cases, make_document
@@ -48,11 +49,11 @@ def test_a_simulation_with_named_uses_draws_no_shares() -> None:
 @pytest.mark.parametrize(("record", "wanted"), [(None, None), (17, "record 17")])
 def test_only_a_record_can_be_the_most_exposed_of_one_node(record: int | None, wanted: str | None) -> None:
     made = recorded(record)
-    (finding, *_) = worst_findings(made)
-    assert (finding.worst[1] if finding.worst else None) == wanted
+    worst = worst_words(shown_rows(made)[0])
+    assert (worst[1] if worst else None) == wanted
     del made["plan"]["transcript"]
-    (simulated, *_) = worst_findings(made)
-    assert simulated.worst is not None and simulated.worst[1].startswith("client 0, seed 0")
+    simulated = worst_words(shown_rows(made)[0])
+    assert simulated is not None and simulated[1].startswith("client 0, seed 0")
 
 
 @pytest.mark.parametrize("unit", ["client-run", "record"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedxray.report.attacks import attack_sections
-from fedxray.report.overview import defence_verdicts, worst_findings
-from fedxray.report.rows import shown_rows
+from fedxray.report.overview import cards
+from fedxray.report.rows import judged, shown_rows
 from fedxray.report.terminal import summary_tables
 from tests.report.synthetic import STORIES, make_cases, make_document
 
@@ -33,10 +33,9 @@ def test_equal_rows_stand_once_and_count_once(doubled: dict[str, Any]) -> None:
     assert [row["aware"] for row in shown_rows(doubled)] == [None, None, *["either"] * 4]
     (section,) = attack_sections(doubled)
     assert [one["aware"] for one in section.measures] == ["", SAME, SAME] * 2
-    assert "2 of 2 measurements" in defence_verdicts(doubled)[0].headline
-    assert sum(int(detail.split()[0]) for detail in defence_verdicts(doubled)[2].details) == 2
-    assert summary_tables(doubled)[0].row_count == 6
-    assert any(SAME in one.title for one in worst_findings(doubled))
+    assert [row["metric"] for row in judged(doubled)] == ["auc"] * 3
+    assert summary_tables(doubled)[0].row_count == 3
+    assert sum(SAME in card.attack for card in cards(doubled)) == 2 and not any(card.others for card in cards(doubled))
 
 
 def test_one_different_number_keeps_both(doubled: dict[str, Any]) -> None:

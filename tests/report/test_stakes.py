@@ -10,9 +10,9 @@ import pytest
 
 from fedxray.audit.catalog import ATTACKS, attack_facts, make_attack
 from fedxray.audit.judge import results
-from fedxray.report import build_report, summary_lines
+from fedxray.report import build_report
 from fedxray.report.attacks import attack_sections
-from fedxray.report.overview import SECRETS, secrets_of
+from fedxray.report.overview import SECRETS, cards, secrets_of
 from fedxray.report.setup import setups, utility
 from fedxray.report.words import NO_LEVEL
 from tests.report.reading import read_page
@@ -64,7 +64,8 @@ def test_findings_and_headings_of_attributes_name_the_column(clinic: dict[str, A
     first, second = attack_sections(clinic)
     assert first.charts[0].title == "accuracy: share of records whose “smoker” is inferred correctly"
     assert "smoker" not in second.charts[0].title
-    assert any("infers “smoker” correctly for 95" in line for line in summary_lines(clinic))
+    alone = {**clinic, "summary": [row for row in clinic["summary"] if row["attack"] == "attribute-from-model"]}
+    assert any("infers “smoker” correctly for 95" in card.sentence for card in cards(alone))
 
 
 @pytest.mark.parametrize(

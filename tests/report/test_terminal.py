@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedxray.metrics.units import GLUE
 from fedxray.report import print_summary, summary_lines
-from fedxray.report.overview import next_steps
+from fedxray.report.overview import cards, next_steps
+from tests.report.states import ROWS, make_results, make_row
 from tests.report.synthetic import make_document
 
 
@@ -24,25 +26,35 @@ def printed(document: dict[str, Any], width: int = 100) -> str:
     return out.getvalue()
 
 
-def test_lines_hold_verdicts_and_findings(made: dict[str, Any]) -> None:
-    lines = summary_lines(made)
-    assert lines[0] == "digits-pilot: 160 cases, 2 failed or cut off"
-    assert [line.split()[:2] for line in lines[2:5]] == [
-        ["none", "leaks"],
-        ["gaussian-noise", "leaks"],
-        ["dp-sgd", "inconclusive"],
+def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
+    rows = [make_row(), make_row("no leak found", defence="dp-sgd", aware=True)]
+    rows.append(make_row(metric="balanced_accuracy", primary=False, state=None, verdict=None))
+    document = make_results(*rows)
+    document["cases"][0]["status"] = "diverged"
+    lines = summary_lines(document)
+    assert lines[0].startswith("digits-pilot: It leaks in 1 of 2 settings; no leak found in 1. Largest: ")
+    assert lines[1] == "1 of 90 cases failed or were cut off. They never count as safety."
+    title = "  attribute-from-model (server), accuracy: "
+    assert lines[2:4] == [
+        f"{title}no defence, 78.6{GLUE}%, 62.2{GLUE}%, +16.4 (6.6 to 26.2), leaks",
+        f"{title}dp-sgd, aware, 62.8{GLUE}%, 62.2{GLUE}%, +0.6 (−2.0 to 3.0), no leak found",
     ]
-    assert lines[4].endswith("(deployed)")
-    assert lines[5] == "Worst findings:" and len(lines[6:9]) == 3
-    assert lines[6].startswith("  - The server reconstructs training images")
-    assert "inverting-gradients" in lines[6] and "Level: client." in lines[6]
-    assert lines[9:] == ["Next steps:", *(f"  - {step}" for step in next_steps(made))]
+    assert lines[4:] == ["Next steps:", *(f"  - {step}" for step in next_steps(document, cards(document)))]
 
 
-def test_the_tables_hold_every_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", ROWS)
+def test_every_state_fits_into_80_columns(kind: str) -> None:
+    rows = [make_row(kind, defence="gaussian-noise", aware=False, low=-0.999, high=0.999)]
+    lines = printed(make_results(*rows), width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    (line,) = [line for line in lines if line.startswith("gaussian-noise, unaware ")]
+    assert line.rstrip().endswith(ROWS[kind]["state"])
+
+
+def test_the_tables_hold_every_primary_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
     text = printed(made)
-    assert sum(verdict in text for verdict in ("leaks", "inconclusive", "upper bound")) == 3
-    oracle = text[text.index("local-model-oracle (server)") : text.index("digits-pilot")]
+    assert "tpr_at_1pct_fpr" not in text and "membership-loss (server), auc" in text
+    oracle = text[text.index("local-model-oracle (server)") : text.index("Next steps")]
     assert "upper bound" in oracle and "leaks" not in oracle
 
 

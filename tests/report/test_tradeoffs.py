@@ -78,8 +78,13 @@ def test_of_many_points_the_first_are_shown_and_the_rest_counted() -> None:
 
 
 def points(**more: Any) -> list[Point]:
-    first = Point(mark="A", label="no defence", across=(0.9, 0.8, 1.0), up=(0.3, 0.2, 0.4), frontier=True)
-    return [first, Point(**{"mark": "B", "label": "b", "across": (0.7, None, None), "up": (0.1, None, None), **more})]
+    first = Point(mark="A", label="no defence", across=(0.9, 0.8, 1.0), up=(0.3, 0.2, 0.4), frontier=True, state="open")
+    return [
+        first,
+        Point(
+            **{"mark": "B", "label": "b", "across": (0.7, None, None), "up": (0.1, None, None), "state": "open", **more}
+        ),
+    ]
 
 
 def draw(*given: Point, reverse: bool = False) -> str:

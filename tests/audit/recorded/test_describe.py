@@ -99,7 +99,7 @@ def test_the_summary_in_the_terminal_says_it_once_for_each_recording() -> None:
         case["ledger"]["recording"] = dict(reported)
     assert recordings_of(found) == [reported]
     lines = summary_lines(found)
-    assert lines[1:6] == [
+    assert lines[2:7] == [
         "  recording: client side, node 7, 3 rounds (0 to 2); recorder: training > recorder > network",
         "  owner of the node: node 7, recorded by the node itself",
         "  ! These records do not look like what the node trained on: the loss on them fell in 1 of 3 rounds",

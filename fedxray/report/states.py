@@ -1,0 +1,239 @@
+"""The state of a judged row in sentences: headline, measurement, evidence, scope, and the command that settles it.
+
+A row comes from `rows.judged`: the primary metric of an attack, with `runs` and `recorded` added. Its state is the
+audit's own; nothing here is inferred from numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedxray.metrics import units
+from fedxray.report import words
+from fedxray.report.rows import Row
+
+STATES = ("leaks", "suspected", "trace", "blinded", "reversed", "coarse", "open", "no leak found")  # worst first
+UNDECIDED = ("blinded", "reversed", "coarse", "open")
+NOT_SAFETY = "This is not safety."
+
+
+def severity(row: Row) -> tuple[int, float]:
+    """Return a sort key of rows, the worst first: by state, then by the gain, or the detection limit, in margins."""
+    size = row["seen"] if row["state"] == "no leak found" else row["difference"]
+    return STATES.index(row["state"]), -(size or 0.0) / (row["margin"] or 1.0)
+
+
+def worst_state(states: Sequence[str]) -> str:
+    """Return the worst of some states."""
+    return min(states, key=STATES.index)
+
+
+# Sentences on one row
+
+
+def headline(row: Row) -> str:
+    """Return what a row decides, in a few words."""
+    if row["state"] == "leaks":
+        where = "" if row["runs"] > 1 else ", in this recording" if row["recorded"] else ", in this run"
+        return f"It leaks{where}."
+    if row["state"] == "coarse" and row["seen"] is not None:
+        return f"Not decided: only a leak of {size(row['seen'], row)} or more would have been detected."
+    below = "a guess without them" if (row["difference"] or 0.0) <= 0 else "what counts as a leak"
+    return {
+        "suspected": "A leak is suspected, not settled.",
+        "trace": f"The messages reveal something, but less than {below}.",
+        "blinded": "This defence blinds the attack. That is not safety.",
+        "reversed": "Not decided: the attack answers the wrong way round.",
+        "no leak found": "No leak found, by an attack that detects a planted one.",
+    }.get(row["state"], "Not decided.")
+
+
+def measured(row: Row, secret: str | None) -> str:
+    """Return score, floor and gain in words."""
+    metric = row["metric"]
+    if metric is None or row["mean"] is None:
+        return "Nothing was measured."
+    score = words.finding_words(row["role"], metric, units.value(row["mean"], metric), secret)
+    if row["floor"] is None:
+        return score
+    gain = units.value(row["difference"], metric, sign=True)
+    spread = units.between(row["low"], row["high"], metric, sign=True).partition(units.GLUE)[0].replace("+", "")
+    known = "" if row["low"] is None else f" (95{units.GLUE}% interval {spread})"
+    return (
+        f"{score} Without any message {units.value(row['floor'], metric)} would be possible "
+        f"(floor: {words.floor_words(row['over'])}). Gain: {gain}{known}."
+    )
+
+
+def margin(row: Row) -> str:
+    """Return what the margin of a row means; empty where there is none."""
+    return "" if row["margin"] is None else f"Gains below {size(row['margin'], row)} do not count as a leak."
+
+
+def evidence(row: Row) -> str:
+    """Return why a row has its state."""
+    return {
+        "leaks": _not_luck,
+        "suspected": _suspected,
+        "trace": _trace,
+        "blinded": _blinded,
+        "reversed": _reversed,
+        "coarse": _coarse,
+        "no leak found": _no_leak,
+    }.get(row["state"], _open)(row)
+
+
+def scope(row: Row) -> str:
+    """Return of which runs a decided row speaks; empty for others."""
+    if row["scope"] is None:
+        return ""
+    if row["recorded"]:
+        return "This recording only, provided that its held-out records resemble those trained on."
+    if row["runs"] < 2:
+        return "This run only: how much other runs would leak is not known."
+    if row["scope"] == "runs like these":
+        return f"Runs like these {row['runs']}: same data, model and training, other seeds."
+    return f"These {row['runs']} runs; the interval is an estimate for runs like these."
+
+
+def size(amount: float, row: Row) -> str:
+    """Return a gain, margin or detection limit with its unit, without a sign."""
+    return units.margin_of(amount, row["metric"])
+
+
+def probability(p: float) -> str:
+    """Return a p-value."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def _adjusted(row: Row) -> str:
+    """Return the p-value that decided, with the number of rows that it was corrected for."""
+    p, rows = row["p_adjusted"], (row["family"] or {}).get("rows", 1)
+    if p is None:
+        return "no p-value"
+    return probability(p) + (f" after correcting for {words.count(rows, 'row')}" if rows > 1 else "")
+
+
+def _not_luck(row: Row) -> str:
+    if row["test"] == "swap":
+        return f"Not luck: {_swapped(row)} ({_adjusted(row)})."
+    if row["test"] == "split":
+        drawn = "the seed drew at random which records were trained on"
+        return f"Not luck: {drawn}; if that made no difference, such scores would be rare ({_adjusted(row)})."
+    runs = words.count(row["runs"], "run")
+    return f"Not luck: the gain repeats over {runs} ({_adjusted(row)})."
+
+
+def _swapped(row: Row) -> str:
+    """Return how the attack does with the messages of other clients."""
+    other = row["controls"].get("other-client")
+    mean = (
+        "" if other is None else f"with other clients' messages it reaches {units.value(other['mean'], row['metric'])}"
+    )
+    pairings = "" if not row["resolution"] else _pairings(row["p_swap"], row["resolution"])
+    return "; ".join(part for part in (mean, pairings) if part) or "other clients' messages do not give as much"
+
+
+def _pairings(p: float | None, resolution: float) -> str:
+    others = round(1 / resolution) - 1
+    better = round((p or resolution) / resolution) - 1
+    number = f"{better:,}" if better else "none"
+    return f"{number} of {others:,} other pairings of messages and clients {'do' if better > 1 else 'does'} as well"
+
+
+def _suspected(row: Row) -> str:
+    p, level = row["p_adjusted"], (row["family"] or {}).get("spent", 0.05)
+    if p is None:
+        return "The gain is above the margin, but no test can show here that it is not luck."
+    if p <= level:
+        return f"The messages matter ({_adjusted(row)}), but the gain over the floor may come from easy records."
+    return f"The gain is above the margin, but it may be luck ({_adjusted(row)}; at most {level:g} is needed)."
+
+
+def _trace(row: Row) -> str:
+    if row["p_swap"] is not None and row["p_swap"] <= 0.05:
+        text = f"{words.capital(_swapped(row))} ({probability(row['p_swap'])}). The messages carry information"
+    else:
+        p = "" if row["p_split"] is None else f" ({probability(row['p_split'])})"
+        text = f"Records that were trained on score higher than chance allows{p}. The messages carry information"
+    below = "below the floor" if (row["difference"] or 0.0) <= 0 else "within the margin"
+    return f"{text}, but the score stays {below}. An attack that uses more may leak. {NOT_SAFETY}"
+
+
+def _blinded(row: Row) -> str:
+    return (
+        "The attack detects a planted leak without this defence, not with it. An attacker who undoes the defence was "
+        f"not tried. {NOT_SAFETY}"
+    )
+
+
+def _reversed(row: Row) -> str:
+    if row["mean"] is None or row["floor"] is None:
+        return _reason(row)
+    flipped = units.value(2 * row["floor"] - row["mean"], row["metric"])
+    return f"The score is far below chance: with its sign changed it would be {flipped}. {NOT_SAFETY}"
+
+
+def _coarse(row: Row) -> str:
+    least = f"a leak of {size(row['seen'], row)}" if row["seen"] is not None else "a very large leak"
+    most = "" if row["margin"] is None else f"; at most {size(2 * row['margin'], row)} (two margins) is needed"
+    return f"Only {least} would have been detected in 4 of 5 such audits{most}. {NOT_SAFETY}"
+
+
+def _no_leak(row: Row) -> str:
+    most = None if row["upper"] is None else units.value(row["upper"], row["metric"], sign=True)
+    power = "The same attack detects a leak that was planted on purpose under the same defence."
+    return f"A gain above {most} does not fit these runs. {power}" if most else power
+
+
+def limit(row: Row) -> str:
+    """Return the smallest leak that would have been detected, where no leak was found; empty for other states."""
+    if row["state"] != "no leak found" or row["seen"] is None:
+        return ""
+    return f"A leak of {size(row['seen'], row)} or more would have been detected in 4 of 5 such audits."
+
+
+def _open(row: Row) -> str:
+    if row["upper"] is not None and row["margin"] is not None and row["upper"] > row["margin"]:
+        most = units.value(row["upper"], row["metric"], sign=True)
+        return f"In runs like these the gain may be as large as {most}, above the margin. {NOT_SAFETY}"
+    return _reason(row)
+
+
+def _reason(row: Row) -> str:
+    return f"{words.capital(row['reason']).rstrip('.')}."
+
+
+# The cell of a table, and the command that would settle a row
+
+
+def reason(row: Row) -> str:
+    """Return why a row of a table has its verdict, or why it has none."""
+    if not row["primary"]:
+        return "Not judged: the verdict uses the attack's primary metric."
+    bound = "Upper bound by an oracle, not reachable by an attacker. " if row["oracle"] else ""
+    level = words.level_words(row) if row["state"] == "leaks" and row["kind"] is None else ""
+    return bound + " ".join(part for part in (evidence(row), limit(row), margin(row), scope(row), level) if part)
+
+
+def settle(row: Row, seconds: float) -> tuple[str, str]:
+    """Return what would settle an undecided row, and the command; `seconds` is the attacks' time of one more seed."""
+    if row["state"] == "blinded":
+        return "Add an attack that adapts to this defence, or treat the defence as untested.", ""
+    if row["state"] == "reversed":
+        return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
+    if row["recorded"]:
+        return "Audit more of the node's records, or simulate the federation: a recording is one run.", ""
+    if row["more_seeds"]:
+        seeds, total = words.count(row["more_seeds"], "more seed"), row["runs"] + row["more_seeds"]
+        needed = row["more_seeds"] * seconds
+        time = "under a minute" if needed < 60 else f"about {words.count(round(needed / 60), 'minute')}"
+        return (
+            f"About {seeds} would settle it ({time} of attacks, plus training):",
+            f"fedxray audit PLAN.toml --resume --seeds {total}",
+        )
+    if row["state"] == "trace":
+        return "Try a stronger attack, or one that also uses what the floor uses.", ""
+    if row["state"] == "open":
+        return "More seeds alone would not settle it: the evidence states what is missing.", ""
+    return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""

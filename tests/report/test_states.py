@@ -1,0 +1,185 @@
+"""Every state of a row in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedxray.metrics.units import GLUE
+from fedxray.report import states
+from tests.report.states import ROWS, make_row
+
+FIVE = f"5{GLUE}points"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wanted"),
+    [
+        ("leaks", {}, "It leaks."),
+        ("leaks", {"runs": 1}, "It leaks, in this run."),
+        ("leaks", {"runs": 1, "recorded": True}, "It leaks, in this recording."),
+        ("suspected", {}, "A leak is suspected, not settled."),
+        ("trace", {}, "The messages reveal something, but less than a guess without them."),
+        ("trace by split", {}, "The messages reveal something, but less than what counts as a leak."),
+        ("no leak found", {}, "No leak found, by an attack that detects a planted one."),
+        ("coarse", {}, f"Not decided: only a leak of 13{GLUE}points or more would have been detected."),
+        ("coarse", {"seen": None}, "Not decided."),
+        ("blinded", {}, "This defence blinds the attack. That is not safety."),
+        ("reversed", {}, "Not decided: the attack answers the wrong way round."),
+        ("open", {}, "Not decided."),
+    ],
+)
+def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
+    assert states.headline(make_row(kind, **changes)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wanted"),
+    [
+        (
+            "leaks",
+            {},
+            f"Not luck: with other clients' messages it reaches 60.2{GLUE}%; none of 215 other pairings of messages "
+            "and clients does as well (p = 0.009 after correcting for 16 rows).",
+        ),
+        (
+            "leaks",
+            {"p_swap": 3 / 216, "controls": {}},
+            "Not luck: 2 of 215 other pairings of messages and clients do as",
+        ),
+        ("leaks", {"resolution": None, "controls": {}}, "Not luck: other clients' messages do not give as much (p ="),
+        ("leaks", {"family": {"rows": 1}, "p_adjusted": 0.0004}, "clients does as well (p < 0.001)."),
+        (
+            "leaks by split",
+            {},
+            "the seed drew at random which records were trained on; if that made no difference, such",
+        ),
+        ("leaks by runs", {}, "Not luck: the gain repeats over 3 runs (p = 0.021 after correcting for 16 rows)."),
+        ("suspected", {}, "it may be luck (p = 0.16 after correcting for 16 rows; at most 0.05 is needed)."),
+        ("suspected", {"p_adjusted": None}, "no test can show here that it is not luck."),
+        (
+            "suspected",
+            {"p_adjusted": 0.01},
+            "The messages matter (p = 0.01 after correcting for 16 rows), but the gain",
+        ),
+        ("trace", {}, f"With other clients' messages it reaches 34.9{GLUE}%; none of 215 other pairings"),
+        ("trace", {}, "(p = 0.005). The messages carry information, but the score stays below the floor."),
+        (
+            "trace by split",
+            {},
+            "score higher than chance allows (p < 0.001). The messages carry information, but the score",
+        ),
+        ("trace by split", {}, "stays within the margin. An attack that uses more may leak. This is not safety."),
+        (
+            "no leak found",
+            {},
+            f"A gain above +3.6{GLUE}points does not fit these runs. The same attack detects a leak that",
+        ),
+        ("no leak found", {"upper": None}, "The same attack detects a leak that was planted on purpose under the same"),
+        (
+            "coarse",
+            {},
+            f"Only a leak of 13{GLUE}points would have been detected in 4 of 5 such audits; at most 10{GLUE}points",
+        ),
+        ("blinded", {}, "The attack detects a planted leak without this defence, not with it."),
+        ("reversed", {}, "The score is far below chance: with its sign changed it would be 0.860. This is not safety."),
+        ("open", {}, f"In runs like these the gain may be as large as +11.0{GLUE}points, above the margin."),
+        ("open", {"upper": None}, "The gain may lie on either side of the margin."),
+        (
+            "open",
+            {"upper": None, "reason": "no case ended; of 3 cases: 3 diverged"},
+            "No case ended; of 3 cases: 3 diverged.",
+        ),
+    ],
+)
+def test_evidence(kind: str, changes: dict[str, Any], wanted: str) -> None:
+    assert wanted in states.evidence(make_row(kind, **changes))
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_only_no_leak_found_sounds_safe_and_states_its_detection_limit(kind: str) -> None:
+    row = make_row(kind)
+    limit = f"A leak of 4.2{GLUE}points or more would have been detected in 4 of 5 such audits."
+    assert states.limit(row) == (limit if kind == "no leak found" else "")
+    text = f"{states.headline(row)} {states.evidence(row)}"
+    assert ("No leak found" in text) == (kind == "no leak found")
+    assert "No leak shown" not in text
+    if row["state"] in ("trace", "coarse", "blinded", "reversed"):
+        assert "not safety" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wanted"),
+    [
+        ("leaks", {}, "These 3 runs; the interval is an estimate for runs like these."),
+        ("leaks", {"runs": 1}, "This run only: how much other runs would leak is not known."),
+        (
+            "leaks",
+            {"recorded": True},
+            "This recording only, provided that its held-out records resemble those trained on.",
+        ),
+        ("no leak found", {}, "Runs like these 3: same data, model and training, other seeds."),
+        ("open", {}, ""),
+    ],
+)
+def test_scope(kind: str, changes: dict[str, Any], wanted: str) -> None:
+    assert states.scope(make_row(kind, **changes)) == wanted
+
+
+def test_score_then_floor_then_gain_then_margin() -> None:
+    row = make_row()
+    assert states.measured(row, "smoking status") == (
+        f"The server infers smoking status correctly for 78.6{GLUE}% of records. Without any message 62.2{GLUE}% would "
+        f"be possible (floor: a classifier trained on public records). Gain: +16.4{GLUE}points (95{GLUE}% interval 6.6 "
+        "to 26.2)."
+    )
+    assert states.margin(row) == f"Gains below {FIVE} do not count as a leak."
+    assert states.measured(make_row(mean=None), None) == "Nothing was measured."
+    assert (
+        "Without" not in states.measured(make_row(floor=None), "smoker") and states.margin(make_row(margin=None)) == ""
+    )
+    assert states.measured(make_row(low=None), None).endswith(f"Gain: +16.4{GLUE}points.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "text", "command"),
+    [
+        (
+            "suspected",
+            {},
+            "About 2 more seeds would settle it (about 4 minutes",
+            "fedxray audit PLAN.toml --resume --seeds 5",
+        ),
+        ("open", {"more_seeds": 1}, "About 1 more seed would settle it (about 2 min", "--seeds 4"),
+        ("open", {"more_seeds": None}, "More seeds alone would not settle it", ""),
+        ("coarse", {"more_seeds": None}, "attack more clients, or use more records", ""),
+        ("trace", {}, "Try a stronger attack", ""),
+        ("blinded", {}, "Add an attack that adapts to this defence", ""),
+        ("reversed", {}, "Treat it as a suspected leak", ""),
+        ("suspected", {"recorded": True}, "a recording is one run", ""),
+    ],
+)
+def test_what_would_settle_a_row(kind: str, changes: dict[str, Any], text: str, command: str) -> None:
+    step, given = states.settle(make_row(kind, **changes), 120.0)
+    assert text in step and given.endswith(command) and bool(given) == bool(command)
+
+
+def test_the_worst_row_comes_first_and_the_weakest_reassurance() -> None:
+    rows = [make_row(kind) for kind in ("no leak found", "open", "trace", "leaks", "suspected", "blinded")]
+    ordered = sorted(rows, key=states.severity)
+    assert [row["state"] for row in ordered] == ["leaks", "suspected", "trace", "blinded", "open", "no leak found"]
+    assert {row["state"] for row in map(make_row, ROWS)} == set(states.STATES)
+    coarse, fine = make_row("no leak found", seen=0.09), make_row("no leak found", seen=0.02)
+    assert min([fine, coarse], key=states.severity) is coarse
+    assert states.worst_state(["no leak found", "coarse", "trace"]) == "trace"
+
+
+def test_a_table_says_why_and_judges_the_primary_metric_only() -> None:
+    assert states.reason(make_row(primary=False, state=None)) == (
+        "Not judged: the verdict uses the attack's primary metric."
+    )
+    text = states.reason(make_row("no leak found"))
+    assert f"4.2{GLUE}points" in text and FIVE in text and "Runs like these 3" in text
+    assert "Not determined: the controls" in states.reason(make_row(kind=None))
+    assert states.reason(make_row(oracle=True)).startswith("Upper bound by an oracle")
