@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from fedxray.audit.plan.checks import check_plan, for_gradients
 from fedxray.audit.plan.recorded import for_recording, for_schema
 from fedxray.audit.plan.schema import FORMAT, Plan, key_names, values_of
-from fedxray.data.checks import nearest_file
 from fedxray.errors import BadInput, unknown_key
 
 LARGEST = 1_000_000  # bytes of a plan
@@ -54,6 +53,8 @@ def make_plan(document: dict[str, Any], folder: Path, text: bytes | None = None)
 def _read(file: Path) -> bytes:
     try:
         if not file.is_file():
+            from fedxray.data.checks import nearest_file  # loads torch, which a report does without
+
             remedy = "Give the path of the plan itself, such as plan.toml." if file.is_dir() else nearest_file(file)
             raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy=remedy)
         if file.stat().st_size > LARGEST:
