@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import execute
+from fedxray.audit.run import engines, execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.store import Store
 from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
 from tests.audit.plans import tiny
-from tests.audit.run.test_engines import timeless
+from tests.audit.run.test_engines import has_gone, timeless
+from tests.audit.run.test_ray_engine import of_session
 
-KILLS = int(os.environ.get("FEDXRAY_KILLS", "200"))
+KILLS = int(os.environ.get("FEDXRAY_KILLS", "1000"))
+NEVER = 3600.0  # seconds, more than an audit takes here
 HERE = Path(__file__).parents[1]
 
 
@@ -63,15 +69,29 @@ class Watch:
         return self.notes.read_text().splitlines()
 
 
-def killed_after(delay: float, work: Callable[[], object]) -> bool:
-    """Whether the work was killed after so many seconds; otherwise it has ended well before."""
-    child = start(work)
-    timer = threading.Timer(delay, os.kill, (child, signal.SIGKILL))
+def killed_after(delay: float, work: Callable[[], object], everyone: bool) -> bool:
+    """Whether the work was killed after that many seconds, alone or with all its workers; else it has ended before.
+
+    Either way none of its processes is left.
+    """
+
+    def lead() -> None:
+        os.setsid()
+        work()
+
+    def kill() -> None:
+        for victim in of_session(child) if everyone else [child]:
+            with suppress(ProcessLookupError):  # a worker may leave at the same moment
+                os.kill(victim, signal.SIGKILL)
+
+    child = start(lead)
+    timer = threading.Timer(delay, kill)
     timer.start()
     # The child is not collected before the timer is silent, so the signal cannot reach a stranger.
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     timer.cancel()
     timer.join()
+    assert all(has_gone(left) for left in of_session(child) if left != child), "workers follow their parent"
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert code in (0, -signal.SIGKILL)
     return code != 0
@@ -106,7 +126,7 @@ def test_what_had_ended_at_a_fault_point_is_not_done_again(
 def end_under_fire(
     folder: Path, watch: Watch, draw: random.Random, reach: float, most: int, **engine: Any
 ) -> tuple[int, float]:
-    """Kill and resume until the audit ends, at most so often; how often, and how long a life may be next time."""
+    """Kill and resume until the audit ends, at most that often; how often, and how long a life may be next time."""
     kills = 0
     while True:
         ended, before = watch.ended(), len(watch.begun())
@@ -115,11 +135,9 @@ def end_under_fire(
         def work(resume: bool = resume) -> object:
             return run_audit(plan(), folder, resume=resume, **engine)
 
-        if kills == most:
-            work()
-            killed = False
-        else:
-            killed = killed_after(draw.uniform(0.0, reach), work)
+        delay = draw.uniform(0.0, reach) if kills < most else NEVER
+        everyone = engine["engine"] == "ray" or draw.random() < 0.5  # Ray's helpers take their time to leave
+        killed = killed_after(delay, work, everyone)
         assert not ended.keys() & set(watch.begun()[before:]), "what has ended is not done again"
         assert ended.items() <= watch.ended().items(), "nor written again"
         if not killed:
@@ -127,28 +145,44 @@ def end_under_fire(
         kills, reach = kills + 1, reach * 1.05
 
 
+PROCESSES = {"engine": "processes", "jobs": 2}
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system lists no processes")
 @pytest.mark.parametrize(
-    ("kills", "reach", "engine"),
-    [(KILLS - KILLS // 10, 0.5, {"engine": "inline"}), (KILLS // 10, 8.0, {"engine": "processes", "jobs": 2})],
-    ids=["inline", "processes"],
+    ("share", "reach", "start_method", "engine"),
+    [
+        (0.70, 0.4, "spawn", {"engine": "inline"}),
+        (0.25, 0.6, "fork", PROCESSES),  # workers of a warm process, which start at once
+        (0.03, 6.0, "spawn", PROCESSES),
+        (0.02, 12.0, "spawn", {"engine": "ray", "jobs": 2}),
+    ],
+    ids=["inline", "processes", "spawned", "ray"],
 )
 def test_audits_killed_at_any_moment_end_with_the_same_results(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     undisturbed: dict[str, Any],
-    kills: int,
+    extra: Callable[[str], ModuleType],
+    share: float,
     reach: float,
+    start_method: str,
     engine: dict[str, Any],
 ) -> None:
-    draw, done, audits = random.Random(0), 0, 0
-    while done < kills:
-        place = tmp_path / str(audits)
-        place.mkdir()
-        with monkeypatch.context() as patch:
-            watch = Watch(patch, place, place / "out")
-            more, reach = end_under_fire(place / "out", watch, draw, reach, kills - done, **engine)
-        assert results(place / "out") == undisturbed
-        assert not [path for path in (place / "out").rglob("*") if TEMPORARY in path.name]
-        done, audits = done + more, audits + 1
+    if engine["engine"] == "ray":
+        extra("ray")
+    monkeypatch.setattr(engines, "SPAWN", multiprocessing.get_context(start_method))
+    draw, kills, done, audits = random.Random(0), round(KILLS * share), 0, 0
+    with tempfile.TemporaryDirectory(prefix="fx", ignore_cleanup_errors=True) as short:  # Ray puts sockets there
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        while done < kills:
+            place = tmp_path / str(audits)
+            place.mkdir()
+            with monkeypatch.context() as patch:
+                watch = Watch(patch, place, place / "out")
+                more, reach = end_under_fire(place / "out", watch, draw, reach, kills - done, **engine)
+            assert results(place / "out") == undisturbed
+            assert not [path for path in (place / "out").rglob("*") if TEMPORARY in path.name]
+            done, audits = done + more, audits + 1
     print(f"{done} kills in {audits} audits")
