@@ -19,6 +19,8 @@ class FedxrayError(Exception):
 class BadInput(FedxrayError):
     """An argument, key or file is not what was asked for."""
 
+    quotes = True  # whether `got` may be a value of the user's data
+
     def __init__(self, argument: str, *, expected: str, got: object, remedy: str) -> None:
         """Build the message from its four parts; `got` is turned into text."""
         self.argument, self.expected, self.got, self.remedy = argument, expected, str(got), remedy
@@ -36,6 +38,8 @@ class BadInput(FedxrayError):
 
 class Diverged(BadInput):
     """A training whose numbers became infinite or NaN: an outcome of its settings that only running them shows."""
+
+    quotes = False
 
 
 class Refused(FedxrayError):

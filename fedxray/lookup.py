@@ -83,6 +83,33 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' if short else ''}{short}{f' (in {line})' if line else ''}"
 
 
+def without_records(error: BaseException) -> str:
+    """What may be stated about an error outside private/: no text that can quote a record.
+
+    Our own errors keep their text, but without `got` where that may be a value of the user's data. Of all others, and
+    of what a user's code raises, type and place remain.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = not frames or frames[-1].filename.startswith(HERE)
+    if not ours or not isinstance(error, FedxrayError):
+        return f"{type(error).__name__}{_place_of(error)}"
+    if not isinstance(error, BadInput) or not error.quotes:
+        return str(error)
+    cause = error.__cause__
+    got = "" if cause is None else f", got {type(cause).__name__}{_place_of(cause)}"
+    return f"{error.argument}: expected {error.expected}{got}. {error.remedy}"
+
+
+def _place_of(error: BaseException) -> str:
+    """Name and line of the user's file where an error arose, else of ours, for the end of a sentence."""
+    path, _, line = _line_of(error).rpartition(":")
+    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(HERE)]
+    if ours and (not path or path.startswith(INSTALLED)):
+        path, line = ours[-1].filename, str(ours[-1].lineno)
+    name = Path("fedxray", Path(path).relative_to(HERE)).as_posix() if path.startswith(HERE) else Path(path).name
+    return f" in {name}, line {line}" if path else ""
+
+
 def _line_of(error: BaseException) -> str:
     """File and line of the innermost frame in the user's own files, else in a package they use; never one of ours."""
     if isinstance(error, SyntaxError) and error.filename:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from pathlib import Path
 
 import pytest
+import torch
 
-from fedxray.errors import BadInput
-from fedxray.lookup import load, load_factory, users_code
+from fedxray.errors import BadInput, check_whole
+from fedxray.files import read_json
+from fedxray.lookup import load, load_factory, users_code, without_records
 
 
 def test_names_and_names_inside_names() -> None:
@@ -56,3 +59,48 @@ def test_an_interrupt_and_a_message_for_the_user_go_through() -> None:
         raise KeyboardInterrupt
     with pytest.raises(BadInput, match=r"^mine: "), users_code("x", "y"):
         raise BadInput("mine", expected="a", got="b", remedy="c")
+
+
+def raised(work: object) -> BaseException:
+    try:
+        work()  # type: ignore[operator]
+    except BaseException as error:  # noqa: BLE001
+        return error
+    raise AssertionError("it did not raise")
+
+
+def own_error() -> None:
+    raise BadInput("cell", expected="a number", got="4711", remedy="Fix 4711.")
+
+
+def wrapped_error() -> None:
+    with users_code("factory", "x:build to return a network"):
+        raise ValueError("4711")
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (lambda: int("patient 4711"), r"ValueError in test_lookup\.py, line \d+"),
+        (own_error, r"BadInput in test_lookup\.py, line \d+"),
+        (
+            wrapped_error,
+            r"factory: expected x:build to return a network, got ValueError in test_lookup\.py, line \d+\. .*",
+        ),
+        (
+            lambda: check_whole("rounds", "4711", least=1, usual=3),
+            r"rounds: expected a whole number of at least 1\. Try 3\.",
+        ),
+        (lambda: read_json(Path("4711", "no.json")), r".*: expected a readable file, got FileNotFoundError in .*\. .*"),
+        (lambda: torch.zeros(2) @ torch.zeros(3), r"RuntimeError in test_lookup\.py, line \d+"),
+    ],
+)
+def test_outside_private_an_error_quotes_no_value(work: object, words: str) -> None:
+    assert re.fullmatch(words, without_records(raised(work)))
+
+
+def test_what_quotes_nothing_keeps_its_words(tmp_path: Path) -> None:
+    from fedxray.federation.folder import Damaged, read_transcript
+
+    problem = raised(lambda: read_transcript(tmp_path, model=torch.nn.Linear(1, 1), space=None))  # type: ignore[arg-type]
+    assert isinstance(problem, Damaged) and without_records(problem) == str(problem)

@@ -152,6 +152,7 @@ def duration(seconds: float) -> str:
 
 def _print_end(ended: Completed, quiet: bool) -> int:
     """Write the report, print the summary and what failed, and return the exit code."""
+    from fedxray.audit.judge.failures import failure_line
     from fedxray.report import build_report, print_summary
 
     report = build_report(ended.folder)
@@ -160,14 +161,10 @@ def _print_end(ended: Completed, quiet: bool) -> int:
     if not quiet:
         print_summary(ended.document)
         print(f"Report: {report}")
-    cases = ended.document["cases"]
-    cut = [case for case in cases if case["status"] == "truncated" and not case["scores"]]
-    if cut:
-        print(f"fedxray: {len(cut)} of {len(cases)} cases cut off by --budget; continue with --resume", file=sys.stderr)
-    if ended.failed:
-        reason = printable(str(next(case["reason"] for case in cases if case["status"] == "failed")))
-        print(f"fedxray: {ended.failed} of {len(cases)} cases failed, the first with: {reason}", file=sys.stderr)
-    return FAILED if cut or ended.failed else 0
+    line = failure_line(ended.document["cases"])
+    if line is not None:
+        print(f"fedxray: {line}", file=sys.stderr)
+    return 0 if line is None else FAILED
 
 
 # Progress

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedxray.cli import audit as audit_command
+from fedxray.cli.audit import (
+    FAILED,
+    INTERRUPTED,
+    INTERRUPTED_IN,
+    EstimatedProgress,
+    compute_with_one_thread,
+    duration,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from fedxray.audit.run.engines import Progress
@@ -31,7 +39,7 @@ def run_reproduction(
     quiet: bool,
 ) -> int:
     """Reproduce a published table and return the exit code."""
-    audit_command.compute_with_one_thread()
+    compute_with_one_thread()
     from fedxray.reproduce.run import job, reproduce
 
     names = tuple(part.strip() for part in columns.split(",")) if columns else ()
@@ -43,8 +51,8 @@ def run_reproduction(
         with row_progress(quiet) as progress:
             ended = reproduce(asked, folder, engine=engine, jobs=jobs, resume=resume, progress=progress)
     except KeyboardInterrupt:
-        print(audit_command.INTERRUPTED_IN.format(folder), file=sys.stderr)
-        return audit_command.INTERRUPTED
+        print(INTERRUPTED_IN.format(folder), file=sys.stderr)
+        return INTERRUPTED
     if not quiet:
         from fedxray.reproduce.pages import print_tables
 
@@ -52,7 +60,7 @@ def run_reproduction(
         print(f"Written: {folder / 'reproduction.json'}, {folder / 'reproduction.md'}")
     if ended.failed:
         print(f"fedxray: {ended.failed} cases failed; retry them with --resume", file=sys.stderr)
-        return audit_command.FAILED
+        return FAILED
     return 0
 
 
@@ -67,7 +75,7 @@ def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
     with make_engine(engine, jobs):
         for row, plan in asked.plans().items():
             needed = preflight(plan)
-            about = f"about {audit_command.duration(needed.seconds / workers)}, {megabytes(needed.bytes)}"
+            about = f"about {duration(needed.seconds / workers)}, {megabytes(needed.bytes)}"
             print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
     if asked.reproduction.plan is None:
         print("\n".join(f"{row:<24}measured directly, without an audit" for row in asked.rows))
@@ -78,14 +86,14 @@ def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
 def row_progress(quiet: bool) -> Iterator[Progress]:
     """Show a bar on a terminal, and a line per case in a log, since this may take hours."""
     if quiet or sys.stderr.isatty():
-        with audit_command.progress_bar(quiet) as progress:
+        with progress_bar(quiet) as progress:
             yield progress
         return
     yield LineProgress(clock=time.monotonic, write=lambda line: print(line, file=sys.stderr, flush=True))
 
 
 @dataclass(kw_only=True)
-class LineProgress(audit_command.EstimatedProgress):
+class LineProgress(EstimatedProgress):
     """Progress in lines: tasks done, time spent, and the estimated time left."""
 
     clock: Callable[[], float]
@@ -100,5 +108,5 @@ class LineProgress(audit_command.EstimatedProgress):
         """Print that a task has ended."""
         completed, end = self.advance(done, total, label)
         spent = self.clock() - self.start
-        rest = f", about {audit_command.duration(spent / completed * (end - completed))} left" if completed else ""
-        self.write(f"{done}/{total} after {audit_command.duration(spent)}{rest}: {label}")
+        rest = f", about {duration(spent / completed * (end - completed))} left" if completed else ""
+        self.write(f"{done}/{total} after {duration(spent)}{rest}: {label}")

@@ -49,6 +49,8 @@ Group = Literal["params", "buffers"]
 class Damaged(BadInput):
     """A file of a transcript was altered or cut off, or belongs to another federation."""
 
+    quotes = False
+
 
 class _IndexPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

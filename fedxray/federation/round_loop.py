@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Hooks, Kept
+from fedxray.defences.base import Hooks, Kept, NoDefence
 from fedxray.errors import BadInput, Diverged
 from fedxray.federation import transcript as transcripts
 from fedxray.federation.cohort import ClientJob, train
@@ -266,7 +266,7 @@ class _Run:
         returned, local = [reply.buffers for reply in replies.values()], self._kept_by_clients.statistics
         buffers = mean_buffers(model.buffers, returned, examples, recipe, kept=local)
         after = transcripts.Parts(apply_update(model.params, mean, recipe), buffers)
-        _check_finite(after, round)
+        _check_finite(after, round, federation)
         if round in self._kept:
             self.write(round, starts, replies, tampered=False)
             self.recorder.ends(round, tuple(replies), mean, after)
@@ -319,12 +319,14 @@ class _Run:
         return self._hooks[client]
 
 
-def _check_finite(model: transcripts.Parts, round: int) -> None:
+def _check_finite(model: transcripts.Parts, round: int, federation: Federation) -> None:
     """Raise `Diverged` where the global model is no longer finite."""
     if not is_finite(model.params) or not is_finite(model.buffers):
+        noise = "" if isinstance(federation.defence, NoDefence) else " or the noise of the defence"
+        scale = ", or scale the target (scale_target = true)" if federation.space.target == "regression" else ""
         raise Diverged(
             "learning_rate",
             expected="a training that stays finite",
             got=f"a model with infinite or NaN entries after round {round}",
-            remedy="Lower the learning rate or the noise of the defence, or scale the target (scale_target = true).",
+            remedy=f"Lower learning_rate ({federation.recipe.learning_rate:g}){noise}{scale}.",
         )

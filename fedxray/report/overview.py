@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedxray.audit.judge.failures import failure_line
 from fedxray.audit.judge.gate import UTILITY, plans_of
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
@@ -163,10 +164,8 @@ def strongest(made: Sequence[Card]) -> str:
 
 
 def outcome(document: Document) -> str:
-    """Return how many cases failed; empty where all ended."""
-    cases = document["cases"]
-    failed = sum(case["status"] != "ok" for case in cases)
-    return f"{failed} of {words.count(len(cases), 'case')} failed or were cut off." if failed else ""
+    """Return how many cases failed or were cut off, and why; empty where all ended."""
+    return failure_line(document["cases"]) or ""
 
 
 # Next steps

@@ -83,7 +83,7 @@ GRANTS: Mapping[str, str] = {
 STATUSES: Mapping[str, str] = {
     "refused": "not possible in this role",
     "undetermined": "no answer found",
-    "diverged": "the attack diverged",
+    "diverged": "training or the attack diverged",
     "truncated": "cut off by the time limit",
     "failed": "stopped with an error",
 }

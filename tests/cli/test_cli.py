@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 
 from fedxray import cli
 from fedxray.audit import catalog
+from fedxray.audit.judge.failures import failure_line
 from fedxray.audit.run.store import open_store
 from fedxray.cli.show import WITH_SETTINGS, settings_of
 from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
@@ -354,7 +356,11 @@ def test_a_failed_case_is_reported_and_ends_with_4(fedxray: Any, plan: Path, mon
         ended = fedxray("audit", plan, "--engine", "inline", "--out", "out")
     assert ended.code == 4 and "2 of 2 cases failed" in ended.err
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
-    assert [(case["status"], case["reason"]) for case in cases] == [("failed", "ZeroDivisionError: somewhere deep")] * 2
+    assert {case["status"] for case in cases} == {"failed"}
+    assert all(re.fullmatch(r"ZeroDivisionError in test_cli\.py, line \d+", case["reason"]) for case in cases)
+    line = failure_line(cases)
+    assert f"fedxray: {line}\n" in ended.err and f"{line}\n" in Path("out", "log").read_text()
+    assert html.escape(str(line)) in Path("out", "report.html").read_text() and "2 cases, 2 failed" in ended.out
     fixed = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume")
     assert fixed.code == 0, "a failed case is tried again"
 

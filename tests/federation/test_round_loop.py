@@ -222,7 +222,7 @@ def test_a_run_in_another_type(name: str) -> None:
 def test_a_run_that_diverges_is_refused_with_a_remedy() -> None:
     data = Records(1e20 * torch.ones(4, 5), torch.tensor([1e20] * 4))
     run = federation((4, 4), recipe={"loss": "mse", "learning_rate": 10.0}, model=nn.Linear(5, 1))
-    with pytest.raises(BadInput, match=r"stays finite.*NaN entries after round 0.*Lower the learning rate"):
+    with pytest.raises(BadInput, match=r"stays finite.*NaN entries after round 0.*Lower learning_rate \(10\)"):
         simulate(Federation(space=run.space, clients=(data, data), model=run.model, recipe=run.recipe, rounds=3))
 
 

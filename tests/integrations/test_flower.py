@@ -269,6 +269,7 @@ def test_a_disk_slower_than_the_training_ends_the_recording(tmp_path: Path) -> N
         slow.writer._thread = object()  # type: ignore[assignment]
     run(InProcessGrid(client_app(CLIENTS, RECIPE, mods=[slow])), rounds=1)
     assert "slower than the training" in str(slow.writer.stopped)
+    slow.writer._thread = None
 
 
 def test_a_node_that_failed_has_no_reply(tmp_path: Path) -> None:

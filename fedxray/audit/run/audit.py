@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from fedxray.audit.judge.failures import failed_cases, failure_line
 from fedxray.audit.judge.results import validate
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
@@ -225,6 +225,7 @@ class Execution:
 
         A case whose run failed has failed too.
         """
+        from fedxray.audit.run.execute import NOT_RUN
         from fedxray.audit.run.trials import trial_batches
 
         self._forget_failures(runs, cases)
@@ -238,11 +239,11 @@ class Execution:
         for failure in self.engine.run(tasks(EXECUTE_RUN, new_runs), counter, self.deadline, shared):
             if not self.store.has_run(failure.task.label):  # it may have ended just before the deadline
                 status = "truncated" if failure.cut_off else "failed"
-                self.store.write_lost_run(failure.task.label, failure.reason, "", status)
+                self.store.write_lost_run(failure.task.label, NOT_RUN + failure.reason, "", status)
         lost = {run.id: known for run in runs if (known := self.store.lost_run(run.id)) is not None}
         for case in [case for case in new_cases if case.run in lost]:
             known = lost[case.run]
-            self._fail(case, f"the federation could not be run: {known['reason']}", known["status"])
+            self._fail(case, known["reason"], known["status"])
 
         rest = sorted((case for case in new_cases if case.run not in lost), key=self._turn)
         searching = {trial.case.id for batch in batches for trial in batch}
@@ -318,11 +319,9 @@ class ProgressCounter:
 
 
 def _log_end(store: Store, name: str, cases: Sequence[Mapping[str, Any]]) -> int:
-    """Log how many cases failed or were cut off; returns how many failed."""
-    counts = Counter(case["status"] for case in cases)
-    failed, cut = counts["failed"], counts["truncated"]
-    store.log(f"{name}: ended, {failed} of {len(cases)} cases failed" + (f", {cut} cut off" if cut else ""))
-    return failed
+    """Log which cases failed or were cut off; returns how many failed."""
+    store.log(f"{name}: ended, {failure_line(cases) or f'0 of {len(cases)} cases failed'}")
+    return len(failed_cases(cases))
 
 
 # The demo: each shipped plan is an audit of its own in the private part; their results are joined

@@ -18,8 +18,9 @@ from typing import Any
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.catalog import attack_facts
+from fedxray.audit.catalog import attack_facts, held_attacks
 from fedxray.audit.judge import results
+from fedxray.audit.judge.failures import TRAINING_DIVERGED
 from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import promise_kept, utility_of, utility_rows, worst_promise, write_promises
 from fedxray.audit.plan import Plan
@@ -28,7 +29,7 @@ from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data
-from fedxray.audit.run.search import Point, Recall, curve_facts
+from fedxray.audit.run.search import TAKEN, Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
 from fedxray.data.dataset import USE
@@ -39,6 +40,7 @@ from fedxray.federation.setting import Federation, recorded_rounds
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.files import NoSpaceError, read_json, read_object
+from fedxray.lookup import without_records
 from fedxray.metrics.table import MAIN_METRIC
 from fedxray.seeds import derive_seed, spell
 
@@ -46,6 +48,8 @@ from fedxray.seeds import derive_seed, spell
 
 TRANSCRIPT, PROOF, UTILITY = "transcript", "proof.json", "utility"
 REMOVED = "The run was removed; --resume simulates it again."
+NOT_RUN = "the federation could not be run: "
+OWN_WORDS = "stated by the attack itself, in private/cases"
 
 CHANGED = (
     "The records or the network of the run were changed in place while this case ran, so its scores mean nothing. "
@@ -234,18 +238,18 @@ def without_defence(grants: Grants) -> Grants:
 
 def execute_run(plan: Plan, store: Store, run: Run) -> None:
     """Simulate one federation or read a recorded one; store its transcript and utility, or why there is none."""
-    store.check_reachable()
-    if store.has_run(run.id):
-        return
-    try:
-        _simulate(plan, store, run)
-    except NoSpaceError:
-        raise
-    except FedxrayError as mistake:
-        status = "diverged" if isinstance(mistake, Diverged) else "failed"
-        store.write_lost_run(run.id, str(mistake), traceback.format_exc(), status)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
-        store.write_lost_run(run.id, f"{type(error).__name__}: {error}", traceback.format_exc())
+    with store.reachable():
+        if store.has_run(run.id):
+            return
+        try:
+            _simulate(plan, store, run)
+        except NoSpaceError:
+            raise
+        except Diverged as end:
+            reason = f"{TRAINING_DIVERGED} ({end.got}). {end.remedy}"
+            store.write_lost_run(run.id, reason, traceback.format_exc(), "diverged")
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
+            store.write_lost_run(run.id, NOT_RUN + without_records(error), traceback.format_exc())
 
 
 def _simulate(plan: Plan, store: Store, run: Run) -> None:
@@ -268,27 +272,29 @@ def _simulate(plan: Plan, store: Store, run: Run) -> None:
 
 def execute_case(plan: Plan, store: Store, case: Case) -> None:
     """Attack one case and store how it ended; whatever fails is its outcome and stops nothing else."""
-    store.check_reachable()
-    if store.has_case(case.id):
-        return
+    with store.reachable():
+        if not store.has_case(case.id):
+            _attack_case(plan, store, case)
+
+
+def _attack_case(plan: Plan, store: Store, case: Case) -> None:
     clock = _clock()
     ended: dict[str, Any]
     try:
         prepared, context = case_context(plan, store, case)
         outcome = evaluate(context)
         ended = results.plain(_described(outcome, prepared, context.truth, store, case), "case")
-    except Refused as refusal:
-        ended = _without_outcome("refused", str(refusal))
+        if not all(is_built_in(attack) for attack in held_attacks(context.attack)):
+            ended = _without_own_words(ended)
     except NoSpaceError:
         raise
     except Damaged as damage:
         _open_run.clear()
         store.remove_run(case.run)
         ended = _without_outcome("failed", f"{damage} {REMOVED}", traceback.format_exc())
-    except FedxrayError as mistake:
-        ended = _without_outcome("failed", str(mistake), traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
-        ended = _without_outcome("failed", f"{type(error).__name__}: {error}", traceback.format_exc())
+        status = "refused" if isinstance(error, Refused) else "failed"
+        ended = _without_outcome(status, without_records(error), traceback.format_exc())
     if not _truth_unchanged():
         ended = _without_outcome("failed", CHANGED)
     trials = trial_time(plan, store, case)
@@ -298,15 +304,15 @@ def execute_case(plan: Plan, store: Store, case: Case) -> None:
 
 def execute_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
     """Run one trial of a search before its case; whatever fails here fails again in the case, which reports it."""
-    store.check_reachable()
-    try:
-        _run_trial(plan, store, trial)
-    except NoSpaceError:
-        raise
-    except (Exception, SystemExit):  # noqa: BLE001  (code of the user's may leave)
-        return
-    finally:
-        _truth_unchanged()
+    with store.reachable():
+        try:
+            _run_trial(plan, store, trial)
+        except NoSpaceError:
+            raise
+        except (Exception, SystemExit):  # noqa: BLE001  (code of the user's may leave)
+            return
+        finally:
+            _truth_unchanged()
 
 
 def _run_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
@@ -356,7 +362,7 @@ def _clock() -> Callable[[], dict[str, float]]:
 
 
 LUCK = ("within", "swaps", "split", "draws", "record_variance")  # parts of an outcome that not every case has
-PRIVATE_PARTS = ("traceback", "pictures", "draws")  # of a stored case, kept out of results.json
+PRIVATE_PARTS = ("traceback", "detail", "pictures", "draws")  # of a stored case, kept out of results.json
 
 
 def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: Store, case: Case) -> dict[str, Any]:
@@ -390,6 +396,17 @@ def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: St
         **curve_facts(evidence),
         "pictures": None if case.plant is not None else examples_of(evidence, truth, case.client, prepared.dataset),
     }
+
+
+def is_built_in(attack: Attack) -> bool:
+    """Return whether an attack is one of fedxray's own, whose words hold no record."""
+    return type(attack).__module__.startswith("fedxray.")
+
+
+def _without_own_words(ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outcome of a user's own attack; what it states in its own words is not for results.json."""
+    kept = {key: value for key, value in ended.items() if key != TAKEN}
+    return kept if ended["reason"] is None else kept | {"reason": OWN_WORDS, "detail": ended["reason"]}
 
 
 def named_classes(scores: Mapping[str, Mapping[int, Any]], prepared: Prepared) -> dict[str, dict[str, Any]]:

@@ -181,15 +181,24 @@ class Store:
         """The folder of tensors, transcripts and cases, readable by the owner alone."""
         return self.folder / PRIVATE
 
-    def check_reachable(self) -> None:
-        """Refuse to work where the folder is not there, as on a node that does not share the storage."""
-        if not self.private.is_dir():
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Hold a block that works in the folder; where that is not there, or no longer, this is its only error."""
+        try:
+            self._check_there()
+            yield
+        except Exception:
+            self._check_there()
+            raise
+
+    def _check_there(self) -> None:
+        if not all((self.private / name).is_dir() for name in FOLDERS):
             raise BadInput(
                 "--out",
-                expected="a folder that every worker sees",
-                got=f"{self.folder}, which is not there on {platform.node() or 'a worker'}",
-                remedy="Choose an --out on storage that all nodes share.",
-            )
+                expected="a folder that stays, and that every worker sees",
+                got=f"{self.folder}, which is not there on {platform.node() or 'a worker'}: deleted, or not shared",
+                remedy="Leave it alone during the audit; with several nodes choose storage that they share.",
+            ) from None
 
     def run_folder(self, run: str) -> Path:
         """Return the folder of a finished run."""
@@ -335,7 +344,8 @@ def open_store(
         check_folder(folder, digest, resume=resume, kind=kind, records=records)
         store = Store(folder.absolute())  # a worker may have another working directory
         _set_up(store, digest, kind, records)
-        yield store
+        with store.reachable():
+            yield store
 
 
 def check_folder(

@@ -76,14 +76,16 @@ def full(*_: Any, **__: Any) -> Any:
     raise NoSpaceError("the disk is full")
 
 
-@pytest.mark.parametrize(("how", "words"), [(broken, "ZeroDivisionError: by nothing"), (mended, "Mend it.")])
+@pytest.mark.parametrize(("how", "words"), [(broken, "ZeroDivisionError"), (mended, "BadInput")])
 def test_a_run_that_breaks_leaves_its_reason(
     store: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[..., Any], words: str
 ) -> None:
     plan, runs, _ = planned()
     monkeypatch.setattr(room, "simulate", how)
     execute_run(plan, store, runs[0])
-    assert words in (store.lost_run(runs[0].id) or {})["reason"] and not store.has_run(runs[0].id)
+    lost = store.lost_run(runs[0].id) or {}
+    assert f"could not be run: {words} in test_execute.py, line " in lost["reason"] and not store.has_run(runs[0].id)
+    assert how.__name__ in lost["traceback"]
 
 
 def test_a_case_that_succeeds(store: Store) -> None:
@@ -108,7 +110,8 @@ def test_a_case_that_succeeds(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "words"), [(broken, "failed", "ZeroDivisionError"), (mended, "failed", "Mend it.")]
+    ("how", "status", "words"),
+    [(broken, "failed", "ZeroDivisionError"), (mended, "failed", "BadInput in test_execute.py")],
 )
 def test_a_case_that_breaks_is_an_outcome(
     store: Store, monkeypatch: pytest.MonkeyPatch, how: Callable[..., Any], status: str, words: str
@@ -130,7 +133,7 @@ def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, score: Any, status: str, kept: dict[str, Any]
 ) -> None:
     plan, _, cases = planned()
-    monkeypatch.setattr(room, "case_context", lambda *_: (None, SimpleNamespace(truth=None)))
+    monkeypatch.setattr(room, "case_context", lambda *_: (None, SimpleNamespace(truth=None, attack=MembershipLoss())))
     monkeypatch.setattr(room, "evaluate", lambda _: None)
     monkeypatch.setattr(
         room, "_described", lambda *_: room._without_outcome("ok", "") | {"scores": {"accuracy": score}}
@@ -155,7 +158,7 @@ def test_a_case_that_is_refused(store: Store) -> None:
     execute_run(plan, store, runs[0])
     execute_case(plan, store, cases[0])
     found = store.read_case(cases[0].id)
-    assert found["status"] == "refused" and "target-records" in found["reason"] and not found["traceback"]
+    assert found["status"] == "refused" and "needs the grant target-records" in found["reason"]
     assert metrics_of_the_lost({"membership-loss": "membership"}, [found]) == {"membership-loss": ["auc"]}
 
 

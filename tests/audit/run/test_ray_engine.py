@@ -146,7 +146,7 @@ def test_an_existing_cluster_is_used_and_left_running(tmp_path: Path, cluster: R
 def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
     plan = make_plan(tiny(), HERE)
     runs, _ = expand(plan)
-    with pytest.raises(BadInput, match=r"--out: expected a folder that every worker sees.*share"):
+    with pytest.raises(BadInput, match=r"--out: expected a folder that stays, and that every worker sees.*share"):
         execute_run(plan, Store(tmp_path / "out"), runs[0])
 
 

@@ -1,0 +1,123 @@
+"""Faults around an audit: errors that quote records, a folder that disappears, a training that diverges."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.plan import make_plan
+from fedxray.audit.run.audit import run_audit
+from fedxray.errors import BadInput
+from tests.audit.plans import tiny, write_toml
+
+ROOT = Path(__file__).parents[3]
+SECRET = "patient-4711"
+OWN_ATTACK = f'''
+from dataclasses import dataclass
+import torch
+from fedxray.attacks.base import Attack
+from fedxray.attacks.evidence import of_membership
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Attack):
+    """An attack of the user's."""
+    name = "own"
+    kind = "membership"
+    roles = ("server",)
+    grants = ("target-records",)
+    floors = ("chance",)
+    controls = ()
+    raises: bool = True
+
+    def needs(self):
+        return ()
+
+    def attack(self, view, context):
+        if self.raises:
+            raise ValueError("a record: {SECRET}")
+        count = len(view.grants.target_records.x)
+        facts = {{"taken": "{SECRET}"}}
+        return of_membership(torch.zeros(count), status="undetermined", reason="saw {SECRET}", facts=facts)
+'''
+
+
+def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "fedxray", *map(str, arguments)],
+        cwd=cwd, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def own_attacks(tmp_path: Path) -> Path:
+    (tmp_path / "own_attack.py").write_text(OWN_ATTACK)
+    attacks = [
+        {"factory": "own_attack:Own", "label": "raises"},
+        {"factory": "own_attack:Own", "label": "states", "raises": False},
+    ]
+    return write_toml(tmp_path / "plan.toml", tiny(attack=attacks))
+
+
+def test_what_own_code_states_stays_in_private(own_attacks: Path) -> None:
+    ended = command("audit", own_attacks, "--engine", "inline", "--out", "out", cwd=own_attacks.parent)
+    assert ended.returncode == 4 and "2 of 4 cases failed: raises: ValueError in own_attack.py, line 23" in ended.stderr
+    out = own_attacks.parent / "out"
+    files = [path for path in out.rglob("*") if path.is_file()]
+    holders = {path.relative_to(out).parts[0] for path in files if SECRET.encode() in path.read_bytes()}
+    assert holders == {"private"} and SECRET not in ended.stdout + ended.stderr
+    reasons = {case["reason"] for case in json.loads((out / "results.json").read_bytes())["cases"]}
+    assert reasons == {"ValueError in own_attack.py, line 23", "stated by the attack itself, in private/cases"}
+    stored = [json.loads(path.read_bytes()) for path in (out / "private" / "cases").glob("*.json")]
+    assert {case["detail"] for case in stored if "detail" in case} == {f"saw {SECRET}"}
+    assert all(f"a record: {SECRET}" in case["traceback"] for case in stored if case.get("traceback"))
+
+
+def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(tmp_path: Path) -> None:
+    plan = write_toml(tmp_path / "plan.toml", tiny(federation={"rounds": 40, "learning_rate": 1e6}))
+    ended = command("audit", plan, "--engine", "inline", "--out", "out", "--quiet", cwd=tmp_path)
+    assert ended.returncode == 4 and ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert re.match(r"fedxray: 2 of 2 cases failed: training diverged in seed 0 \(.* after round \d+\)\. ", line)
+    assert "Lower learning_rate (1e+06), or scale the target" in line
+    words = line.removeprefix("fedxray: ")
+    assert words in (tmp_path / "out" / "log").read_text()
+    assert html.escape(words) in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_folder_deleted_during_a_run_is_one_message(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], engine: str, when: int
+) -> None:
+    folder = tmp_path / "out"
+
+    def delete(done: int, total: int, label: str) -> None:
+        if done == when:
+            shutil.rmtree(folder)
+
+    jobs = 2 if engine == "processes" else None
+    with pytest.raises(BadInput, match=r"--out: expected a folder that stays.*deleted"):
+        run_audit(make_plan(tiny(), tmp_path), folder, engine=engine, jobs=jobs, progress=delete)
+    assert capfd.readouterr().err == "" and not folder.exists()
+
+
+def test_a_folder_deleted_while_a_case_runs_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedxray.audit.run import execute
+
+    def delete(*_: Any) -> Any:
+        shutil.rmtree(tmp_path / "out")
+        raise FileNotFoundError(2, "No such file", "evidence")
+
+    monkeypatch.setattr(execute, "evaluate", delete)
+    with pytest.raises(BadInput, match=r"--out: expected a folder that stays.*deleted"):
+        run_audit(make_plan(tiny(), tmp_path), tmp_path / "out")
