@@ -360,7 +360,7 @@ def test_a_failed_case_is_reported_and_ends_with_4(fedxray: Any, plan: Path, mon
     assert all(re.fullmatch(r"ZeroDivisionError in test_cli\.py, line \d+", case["reason"]) for case in cases)
     line = failure_line(cases)
     assert f"fedxray: {line}\n" in ended.err and f"{line}\n" in Path("out", "log").read_text()
-    assert html.escape(str(line)) in Path("out", "report.html").read_text() and "2 cases, 2 failed" in ended.out
+    assert html.escape(str(line)) in Path("out", "report.html").read_text() and "2 of 2 cases failed" in ended.out
     fixed = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--resume")
     assert fixed.code == 0, "a failed case is tried again"
 

@@ -49,7 +49,7 @@ from fedxray.seeds import derive_seed, spell
 TRANSCRIPT, PROOF, UTILITY = "transcript", "proof.json", "utility"
 REMOVED = "The run was removed; --resume simulates it again."
 NOT_RUN = "the federation could not be run: "
-OWN_WORDS = "stated by the attack itself, in private/cases"
+OWN_WORDS = "the reason that the attack states is in private/cases"
 
 CHANGED = (
     "The records or the network of the run were changed in place while this case ran, so its scores mean nothing. "

@@ -76,7 +76,7 @@ def test_what_own_code_states_stays_in_private(own_attacks: Path) -> None:
     holders = {path.relative_to(out).parts[0] for path in files if SECRET.encode() in path.read_bytes()}
     assert holders == {"private"} and SECRET not in ended.stdout + ended.stderr
     reasons = {case["reason"] for case in json.loads((out / "results.json").read_bytes())["cases"]}
-    assert reasons == {"ValueError in own_attack.py, line 23", "stated by the attack itself, in private/cases"}
+    assert reasons == {"ValueError in own_attack.py, line 23", "the reason that the attack states is in private/cases"}
     stored = [json.loads(path.read_bytes()) for path in (out / "private" / "cases").glob("*.json")]
     assert {case["detail"] for case in stored if "detail" in case} == {f"saw {SECRET}"}
     assert all(f"a record: {SECRET}" in case["traceback"] for case in stored if case.get("traceback"))
