@@ -8,20 +8,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # torch is imported where a generator or tensor is made: the judge of results needs only numbers
+    import torch
+    from torch import Tensor
 
 
 def fork(root: int | torch.Generator, *names: object) -> torch.Generator:
     """A fresh CPU generator that depends only on the root's seed and the names, which say what it is for."""
+    import torch
+
     return torch.Generator(device="cpu").manual_seed(derive_seed(root, *names))
 
 
 def derive_seed(root: int | torch.Generator, *names: object) -> int:
     """A 63-bit seed that depends only on the root's seed and the names."""
-    start = root.initial_seed() if isinstance(root, torch.Generator) else int(root)
+    start = int(root) if isinstance(root, SupportsInt) else root.initial_seed()
     text = "\x1f".join([str(start), *(spell(name) for name in names)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -36,7 +39,9 @@ def spell(value: Any) -> str:
         return "[" + ",".join(spell(item) for item in value) + "]"
     if is_dataclass(value) and not isinstance(value, type):
         return f"{_label(type(value))}{spell({field.name: getattr(value, field.name) for field in fields(value)})}"
-    if isinstance(value, Tensor):
+    import torch
+
+    if isinstance(value, torch.Tensor):
         plain = value.detach().cpu().contiguous()
         digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
         return f"tensor({tuple(plain.shape)},{plain.dtype},{digest})"
@@ -53,16 +58,22 @@ def _label(entry: type[Any]) -> str:
 
 def normal_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Standard normal draws of the tensor's shape, made on the CPU, then moved to the tensor's device and dtype."""
+    import torch
+
     drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32, device="cpu")
     return drawn.to(device=tensor.device, dtype=tensor.dtype)
 
 
 def uniform_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Uniform draws from [0, 1) of the tensor's shape, made on the CPU, then moved to the tensor's device and dtype."""
+    import torch
+
     drawn = torch.rand(tensor.shape, generator=generator, dtype=torch.float32, device="cpu")
     return drawn.to(device=tensor.device, dtype=tensor.dtype)
 
 
 def permutation(count: int, generator: torch.Generator) -> Tensor:
     """A random order of 0..count-1 on the CPU, shape [count] int64."""
+    import torch
+
     return torch.randperm(count, generator=generator, device="cpu")

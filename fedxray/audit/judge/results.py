@@ -21,7 +21,12 @@ from typing import Any
 from fedxray.errors import BadInput
 from fedxray.files import fault, read_json, write_whole
 
-FORMAT = 1
+FORMAT = 2
+PRIVATE = ("draws",)  # keys of a case that the judge reads and results.json does not hold
+OLD = (
+    "These results are of an older format and were judged again, by the primary metric of every attack and the run "
+    "test alone: re-run with --resume for the exact tests."
+)
 RESULTS = "results.json"
 AGAIN = "Run the audit again, or give the folder of an audit that ended."
 RESUME = "Remove this file and continue with --resume, or choose another --out."
@@ -47,17 +52,22 @@ def document(
     power: Sequence[Mapping[str, Any]] = (),
     attacks: Mapping[str, Mapping[str, Any]] | None = None,
     third_party: Sequence[Mapping[str, Any]] = (),
+    primary: Mapping[str, str] | None = None,
+    looks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the results of an audit as plain values, checked against the schema.
 
     `power` holds the rows of its power checks, `attacks` by label what a report states about each attack,
-    `third_party` the plug-ins that the plan uses; `ceilings` and `expected` are the summary's.
+    `third_party` the plug-ins that the plan uses; `ceilings`, `expected`, `primary` and `looks` are the summary's.
+    Private scores of a case (`draws`) serve its tests and are left out.
     """
-    from fedxray.audit.judge.summary import powers, summarise
+    from fedxray.audit.judge.summary import seed_of_draws, summarise
 
-    rows = summarise(cases, ceilings=ceilings, expected=expected, power=powers(power))
-    parts = {"plan": plan, "versions": versions, "cases": cases, "summary": rows, "utility": utility}
-    optional = {"power": power, "attacks": attacks, "third_party": third_party}
+    rows = summarise(cases, ceilings=ceilings, expected=expected, power=power, primary=primary, looks=looks)
+    public = [{key: value for key, value in case.items() if key not in PRIVATE} for case in cases]
+    parts: dict[str, Any] = {"plan": plan, "versions": versions, "cases": public, "summary": rows, "utility": utility}
+    parts |= {"seed_of_draws": seed_of_draws(cases)}
+    optional = {"power": power, "attacks": attacks, "third_party": third_party, "looks": looks}
     parts |= {key: value for key, value in optional.items() if value}
     content = {"format": FORMAT, **{key: plain(value, key) for key, value in parts.items()}}
     validate(content)
@@ -98,17 +108,40 @@ def read_results(path: Path) -> dict[str, Any]:
     source = path / RESULTS if path.is_dir() else path
     if not source.is_file():
         raise BadInput(str(source), expected="the results of an audit", got="no such file", remedy=AGAIN)
-    content = read_json(source, remedy=AGAIN)
+    content: Any = read_json(source, remedy=AGAIN)
     if not isinstance(content, dict) or "format" not in content:
         raise BadInput(str(source), expected="results of fedxray", got="another kind of file", remedy=AGAIN)
     _check_format(source, content["format"])
+    if content["format"] == 1:
+        content = _judged_again(content, str(source))
     validate(content, str(source))
-    return content
+    return dict(content)
+
+
+def _judged_again(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return results of format 1 in today's format; each plan of a joined document is a family of its own."""
+    from fedxray.audit.judge.summary import summarise
+
+    for part in ("case", "power"):
+        rule = {"type": "array", "items": {"$ref": part}}
+        _check_fit(content.get("cases" if part == "case" else "power", []), rule, name, AGAIN)
+    cases, power, old = content.get("cases", []), content.get("power", []), content.get("summary", [])
+    plans = dict.fromkeys(case.get("plan") for case in cases)
+    expected: dict[str, list[str]] = {}
+    for row in old if isinstance(old, list) else []:
+        if isinstance(row, dict) and isinstance(row.get("metric"), str):
+            expected.setdefault(str(row.get("attack")), []).append(row["metric"])
+    rows = []
+    for plan in plans:
+        own = [case for case in cases if case.get("plan") == plan]
+        judged = summarise(own, power=[row for row in power if row.get("plan") == plan], expected=expected)
+        rows += [row | ({} if plan is None else {"plan": plan}) for row in judged]
+    return {**content, "format": FORMAT, "summary": plain(rows, "summary"), "notice": OLD}
 
 
 def _check_format(source: Path, given: object) -> None:
     """Refuse a newer or unknown format with its own remedy."""
-    if given == FORMAT and not isinstance(given, bool):
+    if given in (1, FORMAT) and not isinstance(given, bool):
         return
     newer = isinstance(given, int) and not isinstance(given, bool) and given > FORMAT
     remedy = "A newer fedxray wrote it: upgrade fedxray to read it." if newer else AGAIN

@@ -1,24 +1,30 @@
-"""Intervals and p-values of audits: the unit is one client in one run, and runs are what was repeated.
+"""Intervals, the three tests of luck, and what more seeds would settle; numbers in, numbers out.
 
-Clients of one run share the global model, the public rows and the floors built from them, so their scores
-move together. What is independent is called a block here: a run (one seed) where there are two or more, and
-a client where there is only one run. An interval over one run speaks of the clients of that run alone.
+The unit is one client in one run. Clients of one run share the global model, the public rows and the floors built from
+them, so their scores move together: only runs (seeds) are independent. Three tests say whether a gain is luck.
 
-- Under 10 blocks: t-interval with the cluster-robust standard error and (blocks - 1) degrees of freedom. For
-  equally large runs of normal scores it is exact whatever the correlation inside a run. A bootstrap of so few
-  blocks is not (three runs have ten distinct resamples, and its intervals are too narrow), and neither is a
-  t-interval that treats all clients as independent: with 10 clients in each of 3 runs that correlate by 0.2
-  it covers the truth in 76 % of the cases instead of 95 %. The price is width: two or three runs rarely decide
-  anything, five do, so an audit spends its time better on more seeds than on more clients.
-- From 10 blocks on: studentised bootstrap of whole blocks, which keeps its coverage where scores are skewed.
+- **Split test**: the seed draws which records of a client are held out, so if the messages do not depend on the
+  training records, every labelling of them as member or not is equally likely. Exact with one run and one client.
+- **Swap test**: if the messages of a run's clients are exchangeable as regards the records asked for, every assignment
+  of messages to clients is equally likely. Exact whatever the correlation inside a run or a model.
+- **Run test**: Student's t over runs, with the standard error at least as large as independent records would give.
+  It alone sees leaks of the population, which any client's messages show.
+
+Records one by one, or client-runs with random signs, are not independent: tests of these find leaks in up to 99 % of
+audits without any (`bench/verdicts.py`), and are not used.
+
+Shown intervals: under 10 blocks (runs; clients where there is one run) the t-interval with the cluster-robust standard
+error, from 10 on a studentised bootstrap of whole blocks, which keeps its coverage where scores are skewed.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +42,6 @@ SEEN = 0.8  # the power at which the smallest detectable leak is stated
 LEAST_SPREAD = 1 / 3
 # Differences that agree to this share of their size are equal, and their spread is rounding.
 ROUNDING = 1e-12
-EQUAL_SIGN = 0.5  # the chance that one more difference has the sign of the others where there is no leak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,26 +65,23 @@ class _Blocks:
     sizes: Floats  # [blocks]
 
 
-def interval(values: Sequence[float], seeds: Sequence[Hashable], *, resamples: int = RESAMPLES) -> Interval:
+def interval(
+    values: Sequence[float], seeds: Sequence[Hashable], *, least_error: float = 0.0, resamples: int = RESAMPLES
+) -> Interval:
     """Return mean, 95 % interval and one-sided p of units that were measured in the runs named by seeds.
 
-    `values` and `seeds` have one entry per unit (client-run); equal seeds form a block.
+    `values` and `seeds` have one entry per unit (client-run); equal seeds form a block. `least_error` is the standard
+    error that independent records would give: coarse scores whose run means coincide by chance have no smaller one.
     """
     _check(values, seeds)
     units = np.sort(np.asarray(values, dtype=np.float64))
     mean, n = float(np.mean(units)), len(units)
     if n == 1:
         return Interval(mean=mean, low=None, high=None, n=1, p=None)
-    if float(units[-1] - units[0]) <= ROUNDING * float(np.max(np.abs(units))):
-        # Nothing varies, so no t-value exists; n equal signs are what a fair coin gives in one of 2^n cases.
-        p = EQUAL_SIGN**n if mean > 0 else 1.0
-        return Interval(mean=mean, low=mean, high=mean, n=n, p=p, error=0.0, freedom=n - 1)
     blocks = _blocks(values, seeds)
     error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
-    if error <= ROUNDING * float(np.max(np.abs(units))):
-        # Coarse scores can give runs of equal means by chance: then only the clients show how scores vary.
-        blocks = _blocks(values, [0] * n)
-        error = float(_standard_errors(blocks.sums[None], blocks.sizes[None])[0])
+    if error <= max(least_error, ROUNDING * float(np.max(np.abs(units)))):
+        return by_t(mean, least_error, n=n, freedom=len(blocks.sums) - 1)
     if len(blocks.sums) < BOOTSTRAP_FROM:
         return by_t(mean, error, n=n, freedom=len(blocks.sums) - 1)
     return _by_bootstrap(mean, error, blocks, n=n, resamples=resamples)
@@ -103,27 +105,6 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, p * (len(known) - rank)))
         adjusted[index] = largest
     return adjusted
-
-
-def smallest_seen(difference: Interval, *, margin: float, level: float, comparisons: int) -> float | None:
-    """Return the least difference that audits of this spread would call a leak with a power of 80 %; None if unknown.
-
-    Its interval must lie above the margin, and its p-value must stay below `level` after the strictest of Holm's
-    adjustments, a factor of `comparisons`.
-    """
-    from scipy.special import nctdtrinc, stdtrit
-
-    error, freedom = difference.error, difference.freedom
-    if error is None or freedom is None:
-        return None
-    if error == 0.0 and EQUAL_SIGN ** (freedom + 1) * max(comparisons, 1) > level:
-        return None  # so few equal differences would not be called a leak, however large
-    above, rare = (
-        # A difference of d errors has a noncentral t-value: the d that passes the limit with the wanted power.
-        float(nctdtrinc(freedom, 1 - SEEN, float(stdtrit(freedom, limit)))) * error
-        for limit in (0.5 + CONFIDENCE / 2, 1 - level / max(comparisons, 1))
-    )
-    return max(margin + above, rare)
 
 
 def _check(values: Sequence[float], seeds: Sequence[Hashable]) -> None:
@@ -163,9 +144,11 @@ def _standard_errors(sums: Floats, sizes: Floats) -> Floats:
 
 
 def by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
-    """Return Student's interval and the one-sided p."""
+    """Return Student's interval and the one-sided p; without an error there is no p."""
     from scipy.special import stdtr, stdtrit
 
+    if error == 0.0:
+        return Interval(mean=mean, low=mean, high=mean, n=n, p=None, error=0.0, freedom=freedom)
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
     p = float(stdtr(freedom, -mean / error))
     return Interval(mean=mean, low=mean - half, high=mean + half, n=n, p=p, error=error, freedom=freedom)
@@ -181,11 +164,7 @@ def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resampl
     ts = _resampled_t(mean, error, blocks, resamples)
     tail = (1 - CONFIDENCE) / 2
     below, above = (float(q) for q in np.quantile(ts, [tail, 1 - tail], method="weibull"))
-    beyond = int(np.count_nonzero(ts >= mean / error))
-    p = (1 + beyond) / (resamples + 1)
-    if beyond == 0:
-        # 9,999 resamples cannot resolve p below 1e-4, which matters after Holm; beyond, the t tail is used.
-        p = min(p, float(stdtr(len(blocks.sums) - 1, -mean / error)))
+    p = float(stdtr(len(blocks.sums) - 1, -mean / error))
     # The mean belongs to its interval, also where a heavily skewed sample puts both quantiles on one side.
     return Interval(
         mean=mean,
@@ -216,21 +195,358 @@ def _resampled_t(mean: float, error: float, blocks: _Blocks, resamples: int) -> 
     return np.concatenate(parts)
 
 
-# Permutations of a run's clients: whose messages are read in place of whose
+def over_records(samples: Sequence[Sequence[Floats]]) -> Interval:
+    """Return the interval of the sum of the means of independent samples of records, for one recorded run.
 
-MOST_PERMUTED = 4  # clients up to which all permutations are used
-DRAWN = 3  # permutations of a run beyond, beside the identity
+    The arrays of one sample have the same mean (DeLong: over members and over non-members), and their variances add.
+    The degrees of freedom are those of the smallest array, which is conservative. It is shown and decides nothing:
+    records of one model are not independent.
+    """
+    known = [[values[~np.isnan(values)] for values in sample] for sample in samples]
+    parts = [values for sample in known for values in sample]
+    count, smallest = sum(len(values) for values in parts), min(len(values) for values in parts)
+    mean = math.fsum(float(sample[0].mean()) for sample in known) if smallest else math.nan
+    if smallest < 2:
+        return Interval(mean=mean, low=None, high=None, n=count, p=None)
+    error = math.sqrt(math.fsum(float(values.var(ddof=1)) / len(values) for values in parts))
+    largest = max(float(np.abs(values).max()) for values in parts)
+    return by_t(mean, error if error > ROUNDING * largest else 0.0, n=count, freedom=smallest - 1)
+
+
+def share_interval(share: float, units: int) -> tuple[float, float]:
+    """Return Clopper and Pearson's 95 % interval of a share that is the same in all units, which thus has no spread."""
+    from scipy.special import betaincinv
+
+    hits, tail = share * units, (1 - CONFIDENCE) / 2
+    low = 0.0 if hits <= 0 else float(betaincinv(hits, units - hits + 1, tail))
+    high = 1.0 if hits >= units else float(betaincinv(hits + 1, units - hits, 1 - tail))
+    return low, high
+
+
+# The split test
+
+DRAWS = 9_999
+RESOLVED = 2 / (DRAWS + 1)  # below, the normal tail: so few draws do not resolve it
+MOST_TIED = 0.1  # share of the variance lost to ties up to which the tail is no heavier than the normal one
+MOST_DRAWN = 1_000  # records of a unit whose labels are redrawn one by one; more are normal to 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitUnit:
+    """The split of one client in one run: the public numbers, and the private scores where they are at hand."""
+
+    seed: int
+    client: int | None
+    split: Mapping[str, Any]  # u, n1, n0, ties: numbers, or lists with one entry per stratum
+    draws: Mapping[str, Any] | None = None  # scores, member, stratum (may be absent), one entry per record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stratum:
+    """Records of one class at one client, members and others, by Mann and Whitney's U."""
+
+    u: float
+    n1: int
+    n0: int
+    ties: Sequence[int]
+
+    @property
+    def lost(self) -> float:
+        """The share of the variance that ties take."""
+        n = self.n1 + self.n0
+        return math.fsum(t**3 - t for t in self.ties) / (n**3 - n)
+
+    @property
+    def variance(self) -> float:
+        """The exact variance of U over all labellings."""
+        return self.n1 * self.n0 * (self.n1 + self.n0 + 1) / 12 * (1 - self.lost)
+
+
+def split_facts(
+    scores: Sequence[float], member: Sequence[bool], stratum: Sequence[Hashable] | None = None
+) -> dict[str, Any] | None:
+    """Return the public numbers of a unit's split: U, members, others, sizes of ties, and the variance of its AUC.
+
+    `scores` are larger for records that look like members; `member` says which are. With `stratum` (the class of each
+    record) records are compared within strata, and all but the variance are lists. None where nothing can be compared.
+    """
+    strata = [_ranked(*part)[1] for part in _parts(scores, member, stratum)]
+    if not strata:
+        return None
+    facts: dict[str, Any] = {
+        "u": [part.u for part in strata],
+        "n1": [part.n1 for part in strata],
+        "n0": [part.n0 for part in strata],
+        "ties": [list(part.ties) for part in strata],
+    }
+    if stratum is None:
+        facts = {name: values[0] for name, values in facts.items()}
+    return facts | {"variance": _auc(strata)[1]}
+
+
+def split_tests(rows: Sequence[Sequence[SplitUnit]], seed: int) -> list[float | None]:
+    """Return for each row the p of its mean AUC over units, by redrawing the labels inside every unit and stratum.
+
+    All rows use the same draws, which follow from `seed`. A row of which a unit lacks its private scores gets the
+    normal tail, by which a reader can check p from the public numbers. None for a row without units.
+    """
+    exact = [index for index, units in enumerate(rows) if units and all(unit.draws for unit in units)]
+    drawn = {index: np.zeros(DRAWS) for index in exact}
+    for key, users in _by_block({index: rows[index] for index in exact}).items():
+        labels = _Labels(derive_seed(seed, "split", *key), key[-2], key[-1])
+        for index, ranks, stratum, weight in users:
+            drawn[index] += weight * labels.redrawn(ranks, stratum)
+    return [_split_p(units, drawn.get(index)) for index, units in enumerate(rows)]
+
+
+def _split_p(units: Sequence[SplitUnit], drawn: Floats | None) -> float | None:
+    from scipy.special import ndtr
+
+    if not units:
+        return None
+    strata = [_strata(unit.split) for unit in units]
+    aucs, variances = zip(*map(_auc, strata), strict=True)
+    mean, variance = math.fsum(aucs) / len(aucs), math.fsum(variances) / len(variances) ** 2
+    normal = float(ndtr((0.5 - mean) / math.sqrt(variance))) if variance > 0 else 1.0
+    if drawn is None:
+        return normal
+    p = (1 + int(np.count_nonzero(drawn >= mean - 1e-9))) / (DRAWS + 1)
+    light = all(part.lost <= MOST_TIED for parts in strata for part in parts)
+    return min(p, normal) if p <= RESOLVED and light else p
+
+
+class _Labels:
+    """Draws of which records of a stratum are members, the same for every row that asks about them."""
+
+    def __init__(self, seed: int, members: int, others: int) -> None:
+        self.generator = np.random.Generator(np.random.PCG64(seed))
+        self.members, self.others = members, others
+        if members + others > MOST_DRAWN:
+            self.normal = self.generator.standard_normal(DRAWS)
+            return
+        fewer, count = min(members, others), members + others
+        rows = max(1, 1_000_000 // count)
+        parts = []
+        for start in range(0, DRAWS, rows):
+            order = np.tile(np.arange(count, dtype=np.int16), (min(rows, DRAWS - start), 1))
+            parts.append(self.generator.permuted(order, axis=1)[:, :fewer])
+        self.picks = np.concatenate(parts)  # [draws, fewer]: the members, or the others where these are fewer
+
+    def redrawn(self, ranks: Floats, stratum: _Stratum) -> Floats:
+        """Return U for every draw, [draws]."""
+        if self.members + self.others > MOST_DRAWN:
+            return self.members * self.others / 2 + math.sqrt(stratum.variance) * self.normal
+        sums = ranks[self.picks].sum(axis=1)
+        if self.others < self.members:
+            sums = ranks.sum() - sums
+        redrawn: Floats = sums - self.members * (self.members + 1) / 2
+        return redrawn
+
+
+_BlockKey = tuple[int, int | None, int, int, int]  # seed, client, number of the stratum, members, others
+
+
+def _by_block(rows: Mapping[int, Sequence[SplitUnit]]) -> dict[_BlockKey, list[tuple[int, Floats, _Stratum, float]]]:
+    """Return for every client, run and stratum the rows that ask about it: index, ranks, numbers, weight of U."""
+    blocks: dict[_BlockKey, list[tuple[int, Floats, _Stratum, float]]] = {}
+    for index, units in rows.items():
+        for unit in units:
+            draws = unit.draws or {}
+            ranked = [_ranked(*part) for part in _parts(draws["scores"], draws["member"], draws.get("stratum"))]
+            pairs = sum(part.n1 * part.n0 for _, part in ranked)
+            for number, (ranks, part) in enumerate(ranked):
+                key = (unit.seed, unit.client, number, part.n1, part.n0)
+                blocks.setdefault(key, []).append((index, ranks, part, 1 / (pairs * len(units))))
+    return blocks
+
+
+def _parts(
+    scores: Sequence[float], member: Sequence[bool], stratum: Sequence[Hashable] | None
+) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
+    """Yield scores and labels of every stratum that has members and others."""
+    values, inside = np.asarray(scores, dtype=np.float64), np.asarray(member, dtype=bool)
+    if values.shape != inside.shape or not np.isfinite(values).all():
+        remedy = "A guess without finite scores is no guess: mark its case as diverged."
+        raise BadInput("scores", expected="one finite number for each record", got="others", remedy=remedy)
+    labels = [0] * len(values) if stratum is None else list(stratum)
+    for name in dict.fromkeys(sorted(labels, key=str)):
+        own = np.array([label == name for label in labels])
+        if inside[own].any() and not inside[own].all():
+            yield values[own], inside[own]
+
+
+def _ranked(values: Floats, inside: NDArray[np.bool_]) -> tuple[Floats, _Stratum]:
+    """Return mid-ranks [records] and the numbers of a stratum."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    n1 = int(inside.sum())
+    u = float(ranks[inside].sum()) - n1 * (n1 + 1) / 2
+    ties = [int(count) for count in counts if count > 1]
+    return ranks, _Stratum(u=u, n1=n1, n0=len(values) - n1, ties=ties)
+
+
+def _strata(split: Mapping[str, Any]) -> list[_Stratum]:
+    """Return the strata of a unit's public numbers; one where they are no lists."""
+    names = ("u", "n1", "n0", "ties")
+    columns = [split[name] for name in names]
+    lists = columns if isinstance(split["u"], list | tuple) else [[column] for column in columns]
+    return [_Stratum(**dict(zip(names, part, strict=True))) for part in zip(*lists, strict=True)]
+
+
+def _auc(strata: Sequence[_Stratum]) -> tuple[float, float]:
+    """Return the AUC of a unit over all pairs within strata, and its variance over all labellings."""
+    pairs = sum(part.n1 * part.n0 for part in strata)
+    variance = math.fsum(part.variance for part in strata) / pairs**2
+    return math.fsum(part.u for part in strata) / pairs, variance
+
+
+# The swap test
+
+ALL_SWAPS = 4  # clients up to which every assignment of messages is tried
+DRAWN_SWAPS = 3  # assignments per run beyond
+
+Layout = dict[int, tuple[int, ...]]  # by seed: the clients whose messages are swapped
+SwapScores = dict[int, dict[int, dict[int, float]]]  # seed, client asked about, client whose messages are used
 
 
 def drawn_permutations(run_seed: int, clients: Sequence[int]) -> list[dict[int, int]]:
     """Return by client whose messages are read instead: all permutations of up to four clients, else three drawn ones.
 
-    The identity is left out. The draw depends on the run and its clients alone, so that all attacks share it.
+    The identity is left out. The draw depends on the run and its clients alone, so that all attacks share it. It is
+    uniform, which with the identity makes the test exact; so a drawn one may leave a client its own messages.
     """
     known = sorted(clients)
-    if len(known) <= MOST_PERMUTED:
-        orders = list(itertools.permutations(known))[1:]  # the first is the identity
+    if len(known) <= ALL_SWAPS:
+        orders = list(permutations(known))[1:]  # the first is the identity
     else:
         generator = np.random.Generator(np.random.PCG64(derive_seed(0, "permutations", run_seed, known)))
-        orders = [tuple(known[place] for place in generator.permutation(len(known))) for _ in range(DRAWN)]
+        orders = [tuple(known[place] for place in generator.permutation(len(known))) for _ in range(DRAWN_SWAPS)]
     return [dict(zip(known, order, strict=True)) for order in orders]
+
+
+@lru_cache(maxsize=256)
+def _orders(seed: int, clients: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the tried assignments as places among the clients, first the true one, [assignments, clients]."""
+    tried = [{client: client for client in clients}, *drawn_permutations(seed, clients)]
+    return np.array([[clients.index(order[client]) for client in clients] for order in tried], dtype=np.int64)
+
+
+def joint_assignments(layout: Layout, seed: int) -> NDArray[np.int64]:
+    """Return which assignment each run uses, first the true one of all, [joint assignments, runs in order of seeds].
+
+    All of them where they are at most 9,999, else 9,999 random ones and the true one.
+    """
+    sizes = [len(_orders(run, layout[run])) for run in sorted(layout)]
+    if math.prod(sizes) <= DRAWS:
+        grids = np.meshgrid(*(np.arange(size) for size in sizes), indexing="ij")
+        return np.stack([grid.ravel() for grid in grids], axis=1)
+    generator = np.random.Generator(np.random.PCG64(derive_seed(seed, "joint swaps", sorted(layout.items()))))
+    drawn = np.stack([generator.integers(0, size, DRAWS) for size in sizes], axis=1)
+    return np.concatenate([np.zeros((1, len(sizes)), dtype=np.int64), drawn])
+
+
+def swapped_means(scores: SwapScores, layout: Layout, joint: NDArray[np.int64]) -> Floats | None:
+    """Return the mean score of a row under every joint assignment, [joint]; None where no unit has all its swaps.
+
+    `scores` are signed so that larger means more leak, and hold the true assignment too.
+    """
+    total, count = np.zeros(len(joint)), 0
+    for column, seed in enumerate(sorted(layout)):
+        clients, orders = layout[seed], _orders(seed, layout[seed])
+        for client, row in scores.get(seed, {}).items():
+            used = orders[:, clients.index(client)]
+            values = np.array([row.get(owner, math.nan) for owner in clients])[used]  # [assignments of this run]
+            if np.isfinite(values).all() and len(clients) > 1:
+                total += values[joint[:, column]]
+                count += 1
+    return total / count if count else None
+
+
+def swap_p(means: Floats) -> float:
+    """Return the share of joint assignments whose mean is at least the true one's, which stands first."""
+    return float(np.count_nonzero(means >= means[0] - _tolerance(means)) / len(means))
+
+
+def standardised(means: Floats) -> Floats:
+    """Return means in standard deviations over the assignments, so that rows can be compared; 0 where all are equal."""
+    spread = float(means.std())
+    return (means - means.mean()) / spread if spread > _tolerance(means) else np.zeros_like(means)
+
+
+def _tolerance(means: Floats) -> float:
+    return 1e-9 * max(1.0, float(np.abs(means).max()))
+
+
+# Smallest leak seen, and what more seeds would settle
+
+SETTLED_BY = 50  # more runs than this are no advice
+SEEN_MARGINS = 2.0  # "no leak found" needs to have seen a leak of this many margins
+
+
+def smallest_seen(error: float, runs: int, level: float) -> float:
+    """Return the gain that four of five audits of this standard error would tell from none, one-sided at `level`."""
+    from scipy.special import nctdtrinc, stdtrit
+
+    # A gain of d errors has a noncentral t-value: the d that passes the limit with the wanted power.
+    return float(nctdtrinc(runs - 1, 1 - SEEN, float(stdtrit(runs - 1, level)))) * error
+
+
+def upper_bound(gain: float, error: float, runs: int, level: float) -> float:
+    """Return the one-sided upper bound of the mean gain over runs like these."""
+    from scipy.special import stdtrit
+
+    return gain + float(stdtrit(runs - 1, level)) * error
+
+
+def seeds_to_reassure(gain: float, error: float, runs: int, margin: float, level: float) -> int | None:
+    """Return the number of further runs after which such a gain would be bounded by the margin; None if too many."""
+    for total in range(max(runs + 1, 3), SETTLED_BY + 1):
+        shrunk = error * math.sqrt(runs / total)
+        if upper_bound(max(gain, 0.0), shrunk, total, level) > margin:
+            continue
+        if smallest_seen(shrunk, total, level) <= SEEN_MARGINS * margin:
+            return total - runs
+    return None
+
+
+def seeds_to_show(gain: float, error: float, runs: int, limit: float) -> int | None:
+    """Return the number of further runs after which the run test of such a gain would reach `limit`; None if many."""
+    from scipy.special import stdtr
+
+    for total in range(max(runs + 1, 2), SETTLED_BY + 1):
+        if float(stdtr(total - 1, -gain / (error * math.sqrt(runs / total)))) <= limit:
+            return total - runs
+    return None
+
+
+def seeds_for_exact(p: float, runs: int, limit: float, resolution: float | None) -> int | None:
+    """Return the number of further runs after which an exact test that goes on like this would reach `limit`."""
+    from scipy.special import ndtri
+
+    if p >= 0.5 or not 0 < limit < 1:
+        return None
+    if resolution is not None and p <= resolution * (1 + 1e-9):  # as small as it can be: assignments multiply by run
+        total = math.ceil(runs * math.log(limit) / math.log(p))
+    else:
+        total = math.ceil(runs * float(ndtri(limit) / ndtri(p)) ** 2)
+    return max(total - runs, 1) if total <= SETTLED_BY else None
+
+
+# Looks: each spends a part of the 5 %, so that looking again costs no false alarm
+
+LEVEL = 0.05
+FIRST_LOOK = 0.04
+AUTO_LOOKS = (3, 5, 10, 20)  # runs
+AUTO_SPENT = (0.02, 0.01, 0.01, 0.01)
+
+
+def spending(looks: Sequence[Mapping[str, Any]], *, auto: bool = False) -> float:
+    """Return the part of the 5 % that the next look may spend, given the earlier ones ({seeds, spent}).
+
+    With `auto` seeds the looks after 3, 5, 10 and 20 runs spend 2, 1, 1 and 1 %; else the first spends 4 % and each
+    later one half of what is left.
+    """
+    left = LEVEL - math.fsum(float(look["spent"]) for look in looks)
+    if auto and len(looks) < len(AUTO_SPENT):
+        return max(0.0, min(AUTO_SPENT[len(looks)], left))
+    return FIRST_LOOK if not looks else max(0.0, left / 2)

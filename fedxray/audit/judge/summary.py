@@ -1,29 +1,39 @@
 """From cases to the rows of the summary: one row per attack, role, defence, aware and metric.
 
-The strongest floor is the one with the best mean over the units, chosen before units are paired. Choosing it
-on the same units makes it look a little stronger than it is, so the choice can hide a small leak but never
-make one. Only cases that ended count as units; the others stand in the reason.
+Only the primary metric of an attack is judged; the other rows are shown with their intervals. Attackers who know the
+defence and who do not, with equal scores in all units, count once.
+
+Each claim takes the floor that speaks against it. For *leaks* it is the one with the best mean over all units: choosing
+on the same units makes it look a little stronger than it is, so the choice can hide a small leak but never make one.
+For *no leak found* it is, in each run, the one that is best in the other runs. Only cases that ended count as units;
+the others stand in the reason.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedxray.audit.judge.statistics import Interval, holm, interval, paired
-from fedxray.audit.judge.verdict import Power, VerdictInput, judge, kind_of
-from fedxray.metrics.table import metric as metric_named
+from fedxray.audit.judge import statistics
+from fedxray.audit.judge.family import Adjusted, RowTests, adjust, layouts_of
+from fedxray.audit.judge.statistics import Interval, SplitUnit, interval, paired
+from fedxray.audit.judge.verdict import LEAST_RUNS, TRACE, Power, VerdictInput, judge, kind_of, unjudgeable
+from fedxray.metrics.table import MAIN_METRIC, metric as metric_named
+from fedxray.metrics.units import BOUNDED, SHARES
+from fedxray.seeds import derive_seed
 
 Case = Mapping[str, Any]
 Row = dict[str, Any]
 RowKey = tuple[str, str, str, bool | None, str | None]  # attack, role, defence, aware, metric
-PowerKey = tuple[str, str | None]  # attack, and metric or None for all of them
 
 UNIT, RECORD = "client-run", "record"
 ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come with a guess
+UNDEFENDED = "none"
+# What only a judged row has; the others hold None.
+JUDGED = ("scope", "test", "p", "p_adjusted", "p_split", "p_swap", "resolution", "seen", "more_seeds", "upper", "state")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +47,25 @@ class _Units:
 
 @dataclass(frozen=True, kw_only=True)
 class _Draft:
-    """A row without its verdict, and the input of the verdict."""
+    """A row without its verdict, its units, and the input of the verdict as far as it needs no other row."""
 
     row: Row
+    units: _Units
     measured: VerdictInput
     controls: Mapping[str, Interval]
+
+    @property
+    def down(self) -> bool:
+        """Whether smaller values leak more."""
+        return _is_down(self.row["metric"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """One look at the results: the seeds it had, and the part of the 5 % that it spends."""
+
+    seeds: Collection[Any]
+    spent: float
 
 
 def summarise(
@@ -49,23 +73,50 @@ def summarise(
     *,
     ceilings: Mapping[str, str] | None = None,
     expected: Mapping[str, Sequence[str]] | None = None,
-    power: Mapping[PowerKey, Power] | None = None,
+    power: Sequence[Mapping[str, Any]] = (),
+    primary: Mapping[str, str] | None = None,
+    looks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
     """Return the summary rows in the order of the cases.
 
-    By an attack's label, `ceilings` names the oracle that bounds it, and `expected` lists its metrics, so that it gets
-    rows where every case failed; `power` holds by attack and metric the checks that "no leak found" needs.
+    By an attack's label, `ceilings` names the oracle that bounds it, `expected` lists its metrics, so that it gets rows
+    where every case failed, and `primary` names the metric that is judged. `power` are the rows of the power checks
+    that "no leak found" needs; `looks` ({seeds, spent}) those so far, the last one with all seeds.
     """
     drafts = []
     for key, group in _groups(cases).items():
-        for metric in _metrics_of(key[0], group, cases, expected or {}):
-            check = (power or {}).get((key[0], metric)) or (power or {}).get((key[0], None))
-            drafts.append(_draft((*key, metric), group, check))
-    _judge_all(drafts)
+        metrics = _metrics_of(key[0], group, cases, expected or {})
+        judged = (primary or {}).get(key[0]) or primary_metric(metrics)
+        drafts += [_draft((*key, metric), group, is_primary=metric == judged) for metric in metrics]
+    seeds = list(dict.fromkeys(case["seed"] for case in cases))
+    for oracle in (False, True):  # oracles are adjusted among themselves, so that a ceiling costs no power
+        own = [draft for draft in drafts if draft.row["primary"] and draft.row["oracle"] is oracle]
+        _judge_all(own, _looks(seeds, looks), statistics.spending(looks), seed_of_draws(cases), power)
     rows = [draft.row for draft in drafts]
     for row in rows:
         row["ceiling"] = _best_ceiling(row, rows, (ceilings or {}).get(row["attack"]))
+        if row["oracle"]:
+            row["reason"] = f"an upper bound that no attacker could have; {row['reason']}"
     return rows
+
+
+def seed_of_draws(cases: Sequence[Case]) -> int:
+    """Return the seed of all redrawn labels and messages, so that the same cases give the same p to the bit."""
+    return derive_seed(0, "draws", sorted(case["id"] for case in cases))
+
+
+def primary_metric(metrics: Sequence[str | None]) -> str | None:
+    """Return the metric that carries the verdict: the main one of its kind, else the first."""
+    main = [metric for metric in metrics if metric in MAIN_METRIC.values()]
+    return (main or list(metrics))[0]
+
+
+def _looks(seeds: Sequence[Any], looks: Sequence[Mapping[str, Any]]) -> list[_Look]:
+    """Return the looks with their seeds, in the order of the cases; without any, one that spends everything."""
+    if not looks:
+        return [_Look(seeds=seeds, spent=statistics.LEVEL)]
+    earlier = [_Look(seeds=seeds[: look["seeds"]], spent=look["spent"]) for look in looks[:-1]]
+    return [*earlier, _Look(seeds=seeds, spent=looks[-1]["spent"])]
 
 
 def _groups(cases: Sequence[Case]) -> dict[tuple[str, str, str, bool | None], list[Case]]:
@@ -91,7 +142,7 @@ def _scored(cases: Sequence[Case]) -> list[str]:
     return list(dict.fromkeys(metric for case in cases for metric in case["scores"]))
 
 
-def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
+def _draft(key: RowKey, group: Sequence[Case], *, is_primary: bool) -> _Draft:
     """Return a row without its verdict."""
     metric = key[4]
     down = _is_down(metric)
@@ -106,22 +157,38 @@ def _draft(key: RowKey, group: Sequence[Case], power: Power | None) -> _Draft:
     inside = _within(units, metric)
     count, unit = (len(units.values), UNIT) if inside is None else (inside["mean"]["n"], RECORD)
     row |= {"controls": shown, "kind": None, "n": count, "unit": unit}
-    row |= {"worst": _worst(units, metric, down), "margin": margin, "verdict": None, "reason": None}
+    row |= {"worst": _worst(units, metric, down), "margin": margin, "primary": is_primary, "verdict": None}
+    row |= {"reason": "shown beside the primary metric, without a verdict of its own", "trace": False, "family": None}
+    row |= dict.fromkeys(JUDGED)
     measured = VerdictInput(
-        difference=difference,
-        adjusted=None,
+        metric=metric,
         margin=margin or 0.0,
-        over=over,
         statuses=statuses,
         unscored=sum(statuses[status] for status in ENDED) - len(units.values),
         runs=len(set(units.seeds)),
-        family=0,
+        difference=difference,
+        over=over,
         room=_room(metric, floor),
-        unit=unit,
+        record_error=_record_error(units, metric),
         recorded=any("recording" in case["ledger"] for case in group),
-        power=power,
+        drawn=all((case.get("split") or {}).get("drawn", True) for case in group),
     )
-    return _Draft(row=row, measured=measured, controls=controls)
+    return _Draft(row=row, units=units, measured=measured, controls=controls)
+
+
+def _record_error(units: _Units, metric: str | None) -> float:
+    """Return the standard error of the mean over units if all records were independent; 0 where it is not known."""
+    variances = [_record_variance(case, metric) for case in units.cases]
+    return math.sqrt(math.fsum(variances)) / len(variances) if variances else 0.0
+
+
+def _record_variance(case: Case, metric: str | None) -> float:
+    """Return the variance of a unit's score if its records were independent; of a share at most that of a fair coin."""
+    known = (case.get("record_variance") or {}).get(metric)
+    if known is not None and math.isfinite(known):
+        return float(known)
+    records = case["ledger"].get("examples_in_question")
+    return 0.25 / records if records and metric in SHARES | {"auc"} else 0.0
 
 
 def _margin(metric: str, units: _Units) -> float:
@@ -177,7 +244,8 @@ def _compare(units: _Units, field: str, name: str, metric: str | None, down: boo
         return None
     mean = math.fsum(other for _, other, _ in both) / len(both)
     differences = paired([value for value, _, _ in both], [other for _, other, _ in both], down=down)
-    return mean, interval(differences, [seed for _, _, seed in both])
+    least = _record_error(units, metric) if field == "floors" else 0.0
+    return mean, interval(differences, [seed for _, _, seed in both], least_error=least)
 
 
 def _compare_all(units: _Units, field: str, metric: str | None, down: bool) -> dict[str, tuple[float, Interval]]:
@@ -217,7 +285,11 @@ def _mean(units: _Units, metric: str | None) -> Row:
     if not units.values:
         return {"mean": None, "mean_low": None, "mean_high": None}
     inside = _within(units, metric)
-    spread = interval(units.values, units.seeds) if inside is None else Interval(**inside["mean"])
+    if inside is None and metric in SHARES & BOUNDED and len(set(units.values)) == 1 < len(units.values):
+        low, high = statistics.share_interval(units.values[0], len(units.values))
+        return {"mean": units.values[0], "mean_low": low, "mean_high": high}
+    least = _record_error(units, metric)
+    spread = interval(units.values, units.seeds, least_error=least) if inside is None else Interval(**inside["mean"])
     return {"mean": spread.mean, "mean_low": spread.low, "mean_high": spread.high}
 
 
@@ -240,21 +312,240 @@ def _worst(units: _Units, metric: str | None, down: bool) -> Row | None:
     return max(records or exposed, key=lambda entry: sign * entry["value"], default=None)
 
 
-def _judge_all(drafts: Sequence[_Draft]) -> None:
-    """Write verdict, reason and kind; oracles are adjusted among themselves, so that a ceiling costs no power."""
-    for oracle in (False, True):
-        family = [draft for draft in drafts if draft.row["oracle"] is oracle]
-        differences = [draft.measured.difference for draft in family]
-        adjusted = holm([None if difference is None else difference.p for difference in differences])
-        size = sum(p is not None for p in adjusted)
-        for draft, p in zip(family, adjusted, strict=True):
-            verdict, reason = judge(replace(draft.measured, adjusted=p, family=size))
-            note = "an upper bound that no attacker could have; " if oracle else ""
-            metric, measured = draft.row["metric"], draft.measured
-            # Membership itself compares training rows with held-out rows of the same client.
-            record = metric is not None and "membership" in metric_named(metric).kinds
-            kind = kind_of(measured.difference, draft.controls, record=record, margin=measured.margin)
-            draft.row.update({"verdict": verdict, "reason": note + reason, "kind": kind})
+# The family: tests of all primary rows, looks, and verdicts
+
+
+def _judge_all(
+    drafts: Sequence[_Draft], looks: Sequence[_Look], later: float, seed: int, power: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write the verdict of every primary row; `later` is what the next look could spend."""
+    judged = [draft for draft in drafts if unjudgeable(draft.measured) is None]
+    first: dict[Any, _Draft] = {}
+    for draft in judged:
+        first.setdefault(_twin(draft), draft)
+    family = list(first.values())
+    for draft in drafts:
+        if draft not in judged:
+            _write(draft, draft.measured)
+    tests: list[RowTests] = []
+    rejected: dict[int, tuple[Adjusted, float]] = {}
+    for look in looks:
+        tests = _tests(family, look, seed)
+        latest = [(row, look.spent) for row in adjust(tests, level=look.spent)]
+        for number, (row, spent) in enumerate(latest):
+            if row.p_adjusted is not None and row.p_adjusted <= spent:
+                rejected.setdefault(number, (row, spent))  # a leak once found stays found
+    for number, draft in enumerate(family):
+        adjusted, spent = rejected.get(number, latest[number])
+        found = _found(draft, tests[number], adjusted, looks, later, rejected=number in rejected)
+        for twin in [draft for draft in judged if first[_twin(draft)] is family[number]]:
+            _write(twin, _with_power(found, twin.row, power))
+            _write_tests(twin.row, found, tests[number], adjusted, spent)
+
+
+def _twin(draft: _Draft) -> Any:
+    """Return what rows have in common that count once: all but `aware`, with equal scores in all units."""
+    units = zip(draft.units.cases, draft.units.values, strict=True)
+    scores = sorted((str(case["seed"]), str(case["client"]), value) for case, value in units)
+    return (*(draft.row[name] for name in ("attack", "role", "defence", "metric")), tuple(scores))
+
+
+def _tests(family: Sequence[_Draft], look: _Look, seed: int) -> list[RowTests]:
+    """Return the tests of every row on the seeds of a look."""
+    units = [_split_units(draft, look.seeds) for draft in family]
+    splits = statistics.split_tests(units, seed)
+    tables = [_swap_scores(draft, look.seeds) if not _is_split(draft) else ({}, {}) for draft in family]
+    numbers, layouts = layouts_of([layout for _, layout in tables])
+    joints = [statistics.joint_assignments(layout, seed) if layout else None for layout in layouts]
+    tests = []
+    for draft, split, (scores, layout), number in zip(family, splits, tables, numbers, strict=True):
+        joint = joints[number]
+        means = statistics.swapped_means(scores, layouts[number], joint) if layout and joint is not None else None
+        runs = _over_runs(draft, look.seeds)
+        p = None if runs is None else runs.p
+        tests.append(RowTests(split=split, runs=p, swaps=means, layout=number, is_split=_is_split(draft)))
+    return tests
+
+
+def _is_split(draft: _Draft) -> bool:
+    """Return whether a row is judged by its split test: where records of the clients were held out."""
+    return any(case.get("split") for case in draft.units.cases)
+
+
+def _split_units(draft: _Draft, seeds: Collection[Any]) -> list[SplitUnit]:
+    return [
+        SplitUnit(seed=case["seed"], client=case["client"], split=case["split"], draws=case.get("draws"))
+        for case in draft.units.cases
+        if case.get("split") and case["seed"] in seeds
+    ]
+
+
+def _swap_scores(draft: _Draft, seeds: Collection[Any]) -> tuple[statistics.SwapScores, statistics.Layout]:
+    """Return the scores about each client with the messages of each, signed, and the clients of every run."""
+    metric, sign = draft.row["metric"], -1.0 if draft.down else 1.0
+    scores: statistics.SwapScores = {}
+    clients: dict[int, set[int]] = {}
+    for case, value in zip(draft.units.cases, draft.units.values, strict=True):
+        if case["seed"] not in seeds or not case.get("swaps") or case["client"] is None:
+            continue
+        swapped = {int(owner): _value(other, metric) for owner, other in case["swaps"].items()}
+        # Of sources the swaps hold the client itself too: the share of its own records that is attributed to it.
+        known = {case["client"]: value} | {owner: score for owner, score in swapped.items() if score is not None}
+        scores.setdefault(case["seed"], {})[case["client"]] = {owner: sign * score for owner, score in known.items()}
+        clients.setdefault(case["seed"], set()).update(_swap_clients(case, known))
+    return scores, {seed: tuple(sorted(names)) for seed, names in clients.items()}
+
+
+def _swap_clients(case: Case, known: Mapping[int, float]) -> Collection[int]:
+    """Return the clients of a run whose messages are swapped: all but the adversary's own."""
+    ledger = case["ledger"]
+    if "clients" not in ledger:
+        return known
+    return [client for client in range(ledger["clients"]) if client not in ledger.get("seats", ())]
+
+
+def _over_runs(draft: _Draft, seeds: Collection[Any]) -> Interval | None:
+    """Return the gain over the strongest floor of all units, over the runs of a look; None under two runs."""
+    part = _only(draft.units, seeds)
+    if len(set(part.seeds)) < 2:
+        return None
+    return _against_floor(part, draft.row["metric"], draft.down)[2]
+
+
+def _only(units: _Units, seeds: Collection[Any]) -> _Units:
+    kept = [index for index, seed in enumerate(units.seeds) if seed in seeds]
+    return _Units(
+        cases=[units.cases[index] for index in kept],
+        values=[units.values[index] for index in kept],
+        seeds=[units.seeds[index] for index in kept],
+    )
+
+
+def _found(
+    draft: _Draft, tests: RowTests, adjusted: Adjusted, looks: Sequence[_Look], later: float, *, rejected: bool
+) -> VerdictInput:
+    """Return all that the verdict of a row needs but its power checks."""
+    measured = replace(
+        draft.measured,
+        p=adjusted.p,
+        p_adjusted=adjusted.p_adjusted,
+        test=adjusted.test,
+        rejected=rejected,
+        p_split=tests.split,
+        p_swap=None if tests.swaps is None else statistics.swap_p(tests.swaps),
+        family=adjusted.rows,
+    )
+    bounds = [bound for look in looks if (bound := _bound(draft, look)) is not None]
+    if bounds:
+        upper, seen = min(bounds)
+        measured = replace(measured, upper=upper, seen=seen)
+    return replace(measured, more_seeds=_more_seeds(draft, measured, tests, adjusted, later))
+
+
+def _bound(draft: _Draft, look: _Look) -> tuple[float, float] | None:
+    """Return the upper bound of the gain and the smallest leak seen at a look; None where it has too few runs."""
+    part = _only(draft.units, look.seeds)
+    runs = len(set(part.seeds))
+    if runs < LEAST_RUNS:
+        return None
+    difference = _against_other_runs(part, draft.row["metric"], draft.down)
+    if difference is None or not difference.error:
+        return None
+    level = _level(part, look.spent)
+    upper = statistics.upper_bound(difference.mean, difference.error, runs, level)
+    return upper, statistics.smallest_seen(difference.error, runs, level)
+
+
+def _level(units: _Units, spent: float) -> float:
+    """Return the one-sided level of the upper bound: half of the error goes to the choice among several floors."""
+    floors = {name for case in units.cases for name in case["floors"]}
+    return 1 - (spent if len(floors) == 1 else spent / 2)
+
+
+def _against_other_runs(units: _Units, metric: str | None, down: bool) -> Interval | None:
+    """Return the gain over the floor that is strongest in the other runs, so that no run chooses its own."""
+    sign = -1.0 if down else 1.0
+    floors = [{name: _value(scores, metric) for name, scores in case["floors"].items()} for case in units.cases]
+    names = [
+        name
+        for name in dict.fromkeys(n for own in floors for n in own)
+        if all(own.get(name) is not None for own in floors)
+    ]
+    if not names:
+        return _against_floor(units, metric, down)[2]
+    chosen = []
+    for case_floors, seed in zip(floors, units.seeds, strict=True):
+        others = [own for own, other in zip(floors, units.seeds, strict=True) if other != seed] or floors
+        best = max(names, key=lambda name: sign * math.fsum(own[name] or 0.0 for own in others))
+        chosen.append(case_floors[best] or 0.0)
+    return interval(paired(units.values, chosen, down=down), units.seeds, least_error=_record_error(units, metric))
+
+
+def _more_seeds(draft: _Draft, measured: VerdictInput, tests: RowTests, adjusted: Adjusted, later: float) -> int | None:
+    """Return about how many more seeds would settle the row, if the next look spends `later`."""
+    difference, runs = measured.difference, measured.runs
+    if difference is None or measured.recorded or later <= 0:
+        return None
+    if measured.gain > measured.margin:
+        limits = {test: later / factor for test, factor in adjusted.factors.items()}
+        candidates = []
+        if "runs" in limits and runs >= 2 and difference.error:
+            candidates.append(statistics.seeds_to_show(difference.mean, difference.error, runs, limits["runs"]))
+        for test, p in (("split", measured.p_split), ("swap", measured.p_swap)):
+            if p is not None and test in limits:
+                finest = 1 / len(tests.swaps) if tests.swaps is not None else None
+                candidates.append(statistics.seeds_for_exact(p, runs, limits[test], finest))
+        return min((more for more in candidates if more is not None), default=None)
+    if runs < 2 or not difference.error:
+        return LEAST_RUNS - runs if runs < LEAST_RUNS else None
+    level = _level(draft.units, later)
+    return statistics.seeds_to_reassure(measured.gain, difference.error, runs, measured.margin, level)
+
+
+def _write(draft: _Draft, measured: VerdictInput) -> None:
+    """Write verdict, state, reason and level into a row."""
+    judgement, row = judge(measured), draft.row
+    metric, leaks = row["metric"], judgement.verdict == "leaks"
+    # Membership itself compares training rows with held-out rows of the same client, and so does the split test.
+    record = metric is not None and "membership" in metric_named(metric).kinds
+    row["kind"] = kind_of(
+        measured.difference,
+        draft.controls,
+        record=record or (leaks and measured.test == "split"),
+        margin=measured.margin,
+        leaks=leaks,
+        swapped=measured.p_swap is not None and measured.p_swap <= TRACE,
+    )
+    row |= {"verdict": judgement.verdict, "state": judgement.state, "scope": judgement.scope}
+    row |= {"reason": judgement.reason}
+
+
+def _write_tests(row: Row, measured: VerdictInput, tests: RowTests, adjusted: Adjusted, spent: float) -> None:
+    """Write what the tests gave into a row."""
+    for name in ("test", "p", "p_adjusted", "p_split", "p_swap", "seen", "upper", "trace"):
+        row[name] = getattr(measured, name)
+    decided = row["state"] in ("leaks", "no leak found")
+    row["more_seeds"] = None if decided else measured.more_seeds
+    row["resolution"] = None if tests.swaps is None else 1 / len(tests.swaps)
+    row["family"] = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share, "spent": spent}
+
+
+def _with_power(measured: VerdictInput, row: Row, checks: Sequence[Mapping[str, Any]]) -> VerdictInput:
+    """Return the input with the power checks of this row: under its own defence, and without any."""
+    same = _power(checks, row, row["defence"], row["aware"])
+    plain = _power(checks, row, UNDEFENDED, None)
+    return replace(measured, power=same or (plain if row["aware"] is None else None), undefended=plain)
+
+
+def _power(checks: Sequence[Mapping[str, Any]], row: Row, defence: str, aware: bool | None) -> Power | None:
+    """Return the check of a row's attack under a defence; a check without a metric stands for all of them."""
+    for metric in (row["metric"], None):
+        for check in checks:
+            place = (check["attack"], check.get("role", row["role"]), check.get("defence", UNDEFENDED))
+            fits = place == (row["attack"], row["role"], defence) and check.get("aware") == aware
+            if fits and check["metric"] == metric:
+                return Power(passed=check["passed"], reason=check["reason"])
+    return None
 
 
 def _ceiling(units: _Units, metric: str | None, down: bool) -> float | None:
@@ -287,15 +578,3 @@ def _best(values: Sequence[float], down: bool) -> float | None:
 def _is_down(metric: str | None) -> bool:
     """Return whether smaller values of a metric leak more."""
     return metric is not None and metric_named(metric).better == "down"
-
-
-def powers(rows: Sequence[Mapping[str, Any]]) -> dict[PowerKey, Power]:
-    """Return the checks as verdicts read them; None for a metric stands for all metrics of the attack."""
-    return {
-        (row["attack"], row["metric"]): Power(
-            passed=row["passed"],
-            gain=None if row["difference"] is None or not row["margin"] else row["difference"] / row["margin"],
-            reason=row["reason"],
-        )
-        for row in rows
-    }

@@ -1,25 +1,30 @@
-"""Verdicts on one row of results: leaks, no leak found or inconclusive, with the reason and the level of the leak.
+"""Verdicts on one row: leaks, no leak found or inconclusive, with the state, the reason and the level of the leak.
 
-A row leaks when the 95 % interval of its difference to the strongest floor lies above the margin of its
-metric, and Holm's adjusted p is at most 0.05. "No leak found" needs a power check that shows that the same
-attack finds a planted leak; without one, and wherever an attack did not end, the verdict is "inconclusive".
-A failed attack is never read as safety.
+*Leaks* speaks of the runs that happened: the gain is above the margin, and a test says that it is not luck. *No leak
+found* speaks of runs like these: the gain is bounded by the margin over at least three runs, a leak of two margins
+would have been seen, the messages show no trace of the records, and the same attack finds a planted leak under the same
+defence. Everything else is inconclusive, in a state that says why. A failed attack is never read as safety.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from fedxray.audit.judge.statistics import Interval
+from fedxray.audit.judge.statistics import SEEN_MARGINS, SETTLED_BY, Interval
+from fedxray.metrics.units import between, margin_of, value as score_words
 
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
+State = Literal["leaks", "no leak found", "suspected", "trace", "coarse", "blinded", "reversed", "open"]
+Scope = Literal["these runs", "runs like these"]
 Kind = Literal["record", "client", "population"]
 
-LEAST_UNITS = 6  # fewer give intervals that depend on single units
-LEVEL = 0.05  # of the adjusted p-value
+LEAST_UNITS = 6  # units of a power check, whose interval would else depend on single ones
+LEAST_RUNS = 3  # of "no leak found"
+TRACE = 0.05  # not adjusted: a trace only stops reassurance
+BEYOND_RECORDS = 1.645  # errors of independent records by which a leak exceeds the guess
 RECORD_CONTROLS = ("held-out",)
 CLIENT_CONTROLS = ("other-client", "global-model")
 
@@ -30,80 +35,132 @@ NO_POWER_CHECK = "no power check shows that this attack would have seen a leak"
 POWER_FAILED = "the power check failed"
 NOT_ALL_ENDED = "not every case ended"
 UNSCORED = "without this score"
-SMALLEST = "smallest leak this audit would have seen"
-NO_SMALLEST = "how small a leak would have been seen is not known"
-TOO_COARSE = "these few units would have seen a large leak only"
-ONE_RUN = "one run, so this speaks of its clients only"
-ONE_RECORDING = "a recording is one run, so this speaks of the node's own records only"
-NO_SPREAD = "a recording is one run, and this score has no interval over its records"
+TOO_COARSE = "only a large leak would have been seen"
+SMALLEST, NO_SPREAD = "would have been seen in 4 of 5", "no interval over its records"
+ONE_RUN = "one run: how much other runs would leak is not known"
+ONE_RECORDING = "a recording is one run: how much other runs would leak is not known"
+LIKE_OTHERS = "if the held-out records are like the others, which no seed has drawn"
 # Why a guess without messages can be nearly perfect, by the floor that is.
 PERFECT_GUESSES = {
     "imputation": "the other columns give this away by themselves",
     "majority": "nearly all records have the same value",
 }
+TESTS = {
+    "split": "split test: members score above held-out records",
+    "swap": "swap test: the right messages beat those of other clients",
+    "runs": "run test over {runs} runs",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """The outcome of an attack's power check: whether it beats its floor on a planted leak, and by how many margins."""
+    """The outcome of an attack's power check: whether it beats its floor on a planted leak."""
 
     passed: bool
-    gain: float | None
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictInput:
-    """All measurements of a row that its verdict depends on."""
+    """All measurements of a primary row that its verdict depends on."""
 
-    difference: Interval | None  # to the strongest floor, larger = more leak; None without a floor
-    adjusted: float | None  # p after Holm
+    metric: str | None
     margin: float
-    over: str | None  # the name of the strongest floor
     statuses: Mapping[str, int]  # how many cases ended in which way
     unscored: int  # cases that ended without this score
     runs: int
-    family: int  # how many p-values were adjusted together
+    difference: Interval | None = None  # to the strongest floor, larger = more leak; None without a floor
+    over: str | None = None  # the name of the strongest floor
     room: float | None = None  # the gain of a perfect attack over the floor; None where it is unbounded
-    power: Power | None = None
-    unit: str = "client-run"
+    record_error: float = 0.0  # standard error of the gain if records were independent
+    p: float | None = None  # of the deciding test, before adjusting
+    p_adjusted: float | None = None
+    test: str | None = None
+    rejected: bool = False  # whether the adjusted p reaches the level of this look or of an earlier one
+    p_split: float | None = None
+    p_swap: float | None = None
+    family: int = 1  # rows that were adjusted together
+    upper: float | None = None  # of the gain over the floors of the other runs; None under 3 runs
+    seen: float | None = None  # the smallest leak seen in 4 of 5 audits
+    more_seeds: int | None = None  # that would settle an open row
+    power: Power | None = None  # under the same defence
+    undefended: Power | None = None
     recorded: bool = False  # a recording of one node, which cannot be run again
+    drawn: bool = True  # whether a seed drew the held-out records
+
+    @property
+    def gain(self) -> float:
+        """The mean gain over the strongest floor."""
+        return 0.0 if self.difference is None else self.difference.mean
+
+    @property
+    def trace(self) -> bool:
+        """Whether the messages provably carry something about the records, whatever the attack makes of it."""
+        return any(p is not None and p <= TRACE for p in (self.p_split, self.p_swap))
 
 
-def judge(given: VerdictInput) -> tuple[Verdict, str]:
-    """Return the verdict and its reason in words."""
-    doubt = _too_little(given)
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A verdict with its state, what it speaks of, and the reason in words."""
+
+    verdict: Verdict
+    state: State
+    scope: Scope | None
+    reason: str
+
+
+def judge(given: VerdictInput) -> Judgement:
+    """Return the verdict on a primary row."""
+    state, reason = _state(given)
+    losses = losses_of(given)
+    if losses:
+        reason += f"; of {count(sum(given.statuses.values()), 'case')}: {', '.join(losses)}"
+    if state == "leaks":
+        return Judgement(verdict="leaks", state=state, scope="these runs", reason=reason)
+    if state == "no leak found":
+        return Judgement(verdict="no leak found", state=state, scope="runs like these", reason=reason)
+    return Judgement(verdict="inconclusive", state=state, scope=None, reason=reason)
+
+
+def _state(given: VerdictInput) -> tuple[State, str]:
+    """Return the state of a row and the reason for it: the rule."""
+    doubt = unjudgeable(given)
     if doubt is not None:
-        return "inconclusive", _with_losses(doubt, given)
-    verdict, reason = _by_interval(given)
-    return verdict, _with_losses(reason, given)
+        return "open", doubt
+    if given.gain > given.margin and given.rejected and _beyond_records(given):
+        return "leaks", _leak_words(given)
+    if given.runs < LEAST_RUNS or given.upper is None or given.upper > given.margin:
+        if given.gain > given.margin:
+            return "suspected", _suspected_words(given)
+        if given.trace:
+            return "trace", _trace_words(given)
+        return "open", _open_words(given)
+    if losses_of(given):
+        return "open", f"{_bounded_words(given)}, but {NOT_ALL_ENDED}"
+    if given.over == "chance" and given.upper < -given.margin:
+        return "reversed", "far below chance: with its sign changed the attack would leak"
+    if given.trace:
+        return "trace", _trace_words(given)
+    if given.seen is None or given.seen > SEEN_MARGINS * given.margin:
+        return "coarse", _coarse_words(given)
+    return _by_power(given)
 
 
-def kind_of(
-    difference: Interval | None, controls: Mapping[str, Interval], *, record: bool, margin: float
-) -> Kind | None:
-    """Return the level of a leak: record, client or population; None where it was not shown.
-
-    A leak is client-level if the attack beats every control that lacks this client's messages, one of them by the
-    margin: where the global model reveals as much, the client's own messages add nothing. It is population-level only
-    if both kinds of control were measured and all come within the margin: a missing or wide control proves nothing.
-    `record` states that the metric itself compares training rows with held-out rows, as membership does.
-    """
-    if not _above(difference, 0.0):
-        return None
-    if record or any(_above(controls.get(name), 0.0) for name in RECORD_CONTROLS):
-        return "record"
-    client = [controls[name] for name in CLIENT_CONTROLS if name in controls]
-    beaten = all(_above(control, 0.0) for control in client)
-    if client and beaten and any(_above(control, margin) for control in client):
-        return "client"
-    near = all(control.high is not None and control.high <= margin for control in controls.values())
-    measured = client and any(name in controls for name in RECORD_CONTROLS)
-    return "population" if measured and near else None
+def _by_power(given: VerdictInput) -> tuple[State, str]:
+    """Return the state of a row that shows nothing: safety only if the attack finds a planted leak here."""
+    bounded = _bounded_words(given)
+    if given.power is None:
+        return "open", f"{bounded}, but {NO_POWER_CHECK}"
+    if not given.power.passed and given.undefended is not None and given.undefended.passed:
+        return "blinded", "the planted leak is seen without this defence and not with it: this is not safety"
+    if not given.power.passed:
+        return "open", f"{bounded}, but {POWER_FAILED}: {given.power.reason}"
+    seen = _size(given.seen, given)
+    return "no leak found", f"{bounded}; a leak of {seen} or more would have been seen in 4 of 5 such audits"
 
 
-def _too_little(given: VerdictInput) -> str | None:
-    """Return why there is too little to judge, or None."""
+def unjudgeable(given: VerdictInput) -> str | None:
+    """Return why a row cannot be judged at all, or None."""
     ended, total = given.statuses.get("ok", 0), sum(given.statuses.values())
     if ended == 0:
         return "no case ended"
@@ -114,110 +171,134 @@ def _too_little(given: VerdictInput) -> str | None:
     if given.room is not None and given.room <= given.margin:
         because = PERFECT_GUESSES.get(given.over or "")
         return f"{NO_ROOM}: {because}" if because else NO_ROOM
-    if given.recorded and given.difference.low is None:
-        return NO_SPREAD
-    if given.recorded and given.difference.n < LEAST_UNITS:
-        return f"{count(given.difference.n, 'record')}, at least {LEAST_UNITS} are needed"
-    if given.difference.n < LEAST_UNITS:
-        return (
-            f"{count(given.difference.n, 'unit')} (client-runs), at least {LEAST_UNITS} are needed: "
-            "add seeds or target clients"
-        )
     return None
 
 
-def _by_interval(given: VerdictInput) -> tuple[Verdict, str]:
-    """Return the verdict where there are enough units."""
-    difference, margin = given.difference, given.margin
-    if difference is None or difference.low is None or difference.high is None:
-        return "inconclusive", "no interval could be made"
-    spread = f"95 % interval {number(difference.low)} to {number(difference.high)}"
-    if difference.low > margin:
-        return _above_margin(given, spread)
-    if difference.high > margin:
-        doubt = f"the difference to {given.over} may lie on either side of the margin {number(margin)}"
-        return ("inconclusive", f"{doubt} ({spread}): more {_units(given)} would narrow it{_few_runs(given)}")
-    return _below_margin(given, spread)
+def losses_of(given: VerdictInput) -> list[str]:
+    """Return the numbers of cases that did not end or gave no score."""
+    lost = [f"{cases} {status}" for status, cases in given.statuses.items() if status != "ok" and cases > 0]
+    return lost + ([f"{given.unscored} {UNSCORED}"] if given.unscored else [])
 
 
-def _above_margin(given: VerdictInput, spread: str) -> tuple[Verdict, str]:
-    """Return the verdict where the interval lies above the margin: a leak, unless it is one of many comparisons."""
-    if given.difference is None or given.adjusted is None:
-        return "inconclusive", "no p-value could be made"
-    if given.adjusted > LEVEL:
-        comparisons = count(given.family, "verdict")
-        doubt = f"above the margin ({spread}), but after adjusting for {comparisons} p = {number(given.adjusted)}"
-        return ("inconclusive", f"{doubt}, more than {LEVEL}: more {_units(given)} would settle it{_few_runs(given)}")
-    gain = f"{number(given.difference.mean)} better than {given.over}"
-    return "leaks", f"{gain} ({spread}), margin {number(given.margin)}{_alone(given)}"
+def _beyond_records(given: VerdictInput) -> bool:
+    """Return whether the gain exceeds the guess by more than the luck of the records, which repeat in all runs."""
+    return given.gain >= BEYOND_RECORDS * given.record_error * math.sqrt(given.runs)
 
 
-def _below_margin(given: VerdictInput, spread: str) -> tuple[Verdict, str]:
-    """Return the verdict where the interval lies below the margin: no leak only if one would have been seen."""
-    seen = f"not above the margin {number(given.margin)} ({spread})"
-    doubt = _cannot_be_safe(given)
-    if doubt is not None:
-        return "inconclusive", f"{seen}, but {doubt}"
-    return "no leak found", f"{seen}; {SMALLEST}: {number(_smallest(given) or 0.0)}{_alone(given)}"
+# Reasons in words
+
+
+def _leak_words(given: VerdictInput) -> str:
+    test = TESTS.get(given.test or "", "").format(runs=given.runs)
+    luck = f"not luck: p = {number(given.p_adjusted or 0.0)} after {count(given.family, 'row')} ({test})"
+    luck += "" if given.drawn or given.test != "split" else f", {LIKE_OTHERS}"
+    return f"{_gain_words(given)}, margin {_margin(given)}; {luck}{_alone(given)}"
+
+
+def _suspected_words(given: VerdictInput) -> str:
+    if given.p_adjusted is None:
+        luck = "no test can say whether it is luck"
+    elif given.rejected:
+        luck = "the messages matter, but these records may be easy ones"
+    else:
+        luck = f"it may be luck (p = {number(given.p_adjusted)} after {count(given.family, 'row')})"
+    return f"{_gain_words(given)}, above the margin of {_margin(given)}, but {luck}{_settling(given)}"
+
+
+def _trace_words(given: VerdictInput) -> str:
+    p = min(p for p in (given.p_split, given.p_swap) if p is not None)
+    gain = f"{_gain_words(given)}, within the margin of {_margin(given)}"
+    carry = f"the messages carry something about these records (p = {number(p)})"
+    return f"{carry}, but the attack gains {gain}: a stronger attack may leak, so this is not safety"
+
+
+def _open_words(given: VerdictInput) -> str:
+    if given.runs < LEAST_RUNS or given.upper is None:
+        few = f"{count(given.runs, 'run')}, at least {LEAST_RUNS} are needed to find no leak"
+        return f"{_gain_words(given)}: {ONE_RECORDING if given.recorded else few}{_settling(given)}"
+    upper = f"up to {score_words(given.upper, given.metric, sign=True)} may be possible"
+    return f"{_gain_words(given)}, but {upper}, above the margin of {_margin(given)}{_settling(given)}"
+
+
+def _coarse_words(given: VerdictInput) -> str:
+    size = "" if given.seen is None else f": {_size(given.seen, given)} or more"
+    return f"{_bounded_words(given)}, but {TOO_COARSE}{size}{_settling(given)}"
+
+
+def _bounded_words(given: VerdictInput) -> str:
+    upper = score_words(given.upper, given.metric, sign=True)
+    return f"{_gain_words(given)}, at most {upper} in runs like these, margin {_margin(given)}"
+
+
+def _gain_words(given: VerdictInput) -> str:
+    difference = given.difference
+    if difference is None:
+        return "no gain"
+    ends = between(difference.low, difference.high, given.metric, sign=True)
+    spread = "" if difference.low is None else f" (95 % interval {ends})"
+    return f"{score_words(difference.mean, given.metric, sign=True)} over {given.over}{spread}"
+
+
+def _settling(given: VerdictInput) -> str:
+    """Return what would settle an open row."""
+    if given.recorded:
+        return "; record more runs to settle it"
+    if given.more_seeds is None:
+        return f"; more than {SETTLED_BY} seeds would be needed to settle it" if given.runs >= 2 else ""
+    command = f"`fedxray audit PLAN --resume --seeds {given.runs + given.more_seeds}`"
+    return f"; about {count(given.more_seeds, 'more seed')} would settle it: {command}"
 
 
 def _alone(given: VerdictInput) -> str:
     """Return a remark where there is only one run."""
     if given.runs != 1:
         return ""
-    return f"; {ONE_RECORDING if given.unit == 'record' else ONE_RUN}"
+    return f"; {ONE_RECORDING if given.recorded else ONE_RUN}"
 
 
-def _cannot_be_safe(given: VerdictInput) -> str | None:
-    """Return why a row below its margin does not show safety, or None; a power check is asked for last."""
-    smallest, power = _smallest(given), given.power
-    if _losses(given):
-        return NOT_ALL_ENDED
-    if smallest is None:
-        return NO_SMALLEST
-    coarse = f"{TOO_COARSE}: {SMALLEST}: {number(smallest)}"
-    if given.room is not None and smallest > given.room:
-        return f"{coarse}, and a perfect attack would gain {number(given.room)}"
-    if power is None:
-        return NO_POWER_CHECK
-    if not power.passed:
-        return f"{POWER_FAILED}: {power.reason}"
-    if power.gain is not None and smallest > power.gain * given.margin:
-        return f"{coarse}, and the planted one gives {number(power.gain * given.margin)}"
-    return None
+def _margin(given: VerdictInput) -> str:
+    return margin_of(given.margin, given.metric)
 
 
-def _smallest(given: VerdictInput) -> float | None:
-    """Return the least difference that this row would have called a leak with a power of 80 %."""
-    from fedxray.audit.judge.statistics import smallest_seen
+def _size(amount: float | None, given: VerdictInput) -> str:
+    return margin_of(amount or 0.0, given.metric)
 
-    if given.difference is None:
+
+# The level of a leak
+
+
+def kind_of(
+    difference: Interval | None,
+    controls: Mapping[str, Interval],
+    *,
+    record: bool,
+    margin: float,
+    leaks: bool = False,
+    swapped: bool = False,
+) -> Kind | None:
+    """Return the level of a leak: record, client or population; None where it was not shown.
+
+    A leak is client-level if the attack beats every control that lacks this client's messages, one of them by the
+    margin: where the global model reveals as much, the client's own messages add nothing. It is population-level only
+    if both kinds of control were measured and all come within the margin: a missing or wide control proves nothing.
+    `record` states that members were compared with held-out records, `leaks` that the row leaks whatever the interval
+    of its gain, `swapped` that the swap test found other clients' messages to be worse.
+    """
+    if not leaks and not _above(difference, 0.0):
         return None
-    return smallest_seen(given.difference, margin=given.margin, level=LEVEL, comparisons=given.family)
+    if record or any(_above(controls.get(name), 0.0) for name in RECORD_CONTROLS):
+        return "record"
 
+    def beaten(name: str, limit: float) -> bool:
+        control = controls[name]
+        return _above(control, limit) or (swapped and name == "other-client" and control.mean > limit)
 
-def _units(given: VerdictInput) -> str:
-    """Return the units that could be added: seeds, or records of a recording."""
-    return "records" if given.unit == "record" else "seeds"
-
-
-def _few_runs(given: VerdictInput) -> str:
-    """Return a remark where few runs keep the interval wide."""
-    return f" ({given.runs} runs leave wide intervals; 5 are better)" if 1 < given.runs < 4 else ""
-
-
-def _losses(given: VerdictInput) -> list[str]:
-    """Return the numbers of cases that did not end or gave no score."""
-    lost = [f"{cases} {status}" for status, cases in given.statuses.items() if status != "ok" and cases > 0]
-    return lost + ([f"{given.unscored} {UNSCORED}"] if given.unscored else [])
-
-
-def _with_losses(reason: str, given: VerdictInput) -> str:
-    """Add the numbers of cases that did not end to a reason."""
-    losses = _losses(given)
-    if not losses:
-        return reason
-    return f"{reason}; of {count(sum(given.statuses.values()), 'case')}: {', '.join(losses)}"
+    client = [name for name in CLIENT_CONTROLS if name in controls]
+    if client and all(beaten(name, 0.0) for name in client) and any(beaten(name, margin) for name in client):
+        return "client"
+    near = all(control.high is not None and control.high <= margin for control in controls.values())
+    measured = client and any(name in controls for name in RECORD_CONTROLS)
+    return "population" if measured and near else None
 
 
 def _above(measured: Interval | None, limit: float) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedxray.adversary import disclose, roles
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.judge.statistics import ROUNDING, Interval, by_t
+from fedxray.audit.judge.statistics import Interval, over_records
 from fedxray.audit.restoring import restoring_facts
 from fedxray.audit.run.comparisons import (
     CaseContext,
@@ -417,20 +417,4 @@ def _against(
 
 
 def _interval(samples: Sequence[Sample]) -> Interval:
-    """Return the interval of the sum of the means of independent samples.
-
-    The tensors of one sample have the same mean (DeLong: over members and over non-members), and their variances add.
-    The degrees of freedom are those of the smallest tensor, which is conservative.
-    """
-    known = [[values[~torch.isnan(values)] for values in sample] for sample in samples]
-    parts = [values for sample in known for values in sample]
-    count, smallest = sum(len(values) for values in parts), min(len(values) for values in parts)
-    mean = math.fsum(float(sample[0].mean()) for sample in known) if smallest else math.nan
-    if smallest < 2:
-        return Interval(mean=mean, low=None, high=None, n=count, p=None)
-    error = math.sqrt(math.fsum(float(values.var()) / len(values) for values in parts))
-    largest = max(float(values.abs().max()) for values in parts)
-    if error <= ROUNDING * largest:
-        sign = 0.5**smallest if mean > 0 else 1.0
-        return Interval(mean=mean, low=mean, high=mean, n=count, p=sign, error=0.0, freedom=smallest - 1)
-    return by_t(mean, error, n=count, freedom=smallest - 1)
+    return over_records([[values.detach().cpu().double().numpy() for values in sample] for sample in samples])
