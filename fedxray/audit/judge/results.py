@@ -22,6 +22,7 @@ from fedxray.errors import BadInput
 from fedxray.files import fault, read_json, write_whole
 
 FORMAT = 2
+IDENTITY = ("plan", "attack", "role", "defence", "aware", "metric")  # of a row of the summary
 PRIVATE = ("draws",)  # keys of a case that the judge reads and results.json does not hold
 OLD = (
     "These results are of an older format and were judged again, by the primary metric of every attack and the run "
@@ -113,30 +114,44 @@ def read_results(path: Path) -> dict[str, Any]:
         raise BadInput(str(source), expected="results of fedxray", got="another kind of file", remedy=AGAIN)
     _check_format(source, content["format"])
     if content["format"] == 1:
-        content = _judged_again(content, str(source))
+        _check_fit(content, {"required": ["plan", "cases"]}, str(source), AGAIN)
+        content = {**content, "format": FORMAT, "summary": judged_again(content, str(source)), "notice": OLD}
     validate(content, str(source))
     return dict(content)
 
 
-def _judged_again(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return results of format 1 in today's format; each plan of a joined document is a family of its own."""
+def judged_again(content: Mapping[str, Any], name: str = RESULTS) -> list[dict[str, Any]]:
+    """Return the summary of results judged again from their public cases alone, each plan as a family of its own.
+
+    So a reader can check every verdict: p-values of swap and run tests are the same, those of split tests the normal
+    tail in place of the redrawn labels, which need the private scores. Results of format 1 have only the run test.
+    """
     from fedxray.audit.judge.summary import summarise
 
-    for part in ("case", "power"):
-        rule = {"type": "array", "items": {"$ref": part}}
-        _check_fit(content.get("cases" if part == "case" else "power", []), rule, name, AGAIN)
-    cases, power, old = content.get("cases", []), content.get("power", []), content.get("summary", [])
-    plans = dict.fromkeys(case.get("plan") for case in cases)
+    for key, rule in (("cases", "case"), ("power", "power")):
+        _check_fit(content.get(key, []), {"type": "array", "items": {"$ref": rule}}, f"{name}.{key}", AGAIN)
+    old = content.get("summary")
+    before = [row for row in old if isinstance(row, dict)] if isinstance(old, list) else []
+    before = [row for row in before if isinstance(row.get("attack"), str) and isinstance(row.get("metric"), str)]
     expected: dict[str, list[str]] = {}
-    for row in old if isinstance(old, list) else []:
-        if isinstance(row, dict) and isinstance(row.get("metric"), str):
-            expected.setdefault(str(row.get("attack")), []).append(row["metric"])
+    for row in before:
+        expected.setdefault(row["attack"], []).append(row["metric"])
     rows = []
-    for plan in plans:
-        own = [case for case in cases if case.get("plan") == plan]
-        judged = summarise(own, power=[row for row in power if row.get("plan") == plan], expected=expected)
-        rows += [row | ({} if plan is None else {"plan": plan}) for row in judged]
-    return {**content, "format": FORMAT, "summary": plain(rows, "summary"), "notice": OLD}
+    for plan in dict.fromkeys(case.get("plan") for case in content["cases"]):
+        rows += [
+            row | ({} if plan is None else {"plan": plan})
+            for row in summarise(
+                [case for case in content["cases"] if case.get("plan") == plan],
+                power=[row for row in content.get("power", []) if row.get("plan") == plan],
+                expected=expected,
+                primary={row["attack"]: row["metric"] for row in before if row.get("primary")},
+                looks=content.get("looks", ()),
+            )
+        ]
+    ceilings = {tuple(row.get(name) for name in IDENTITY): row.get("ceiling") for row in before}
+    for row in rows:  # which attack is whose ceiling follows from their kinds, which old results do not hold
+        row["ceiling"] = ceilings.get(tuple(row.get(name) for name in IDENTITY), row["ceiling"])
+    return [plain(row, "summary") for row in rows]
 
 
 def _check_format(source: Path, given: object) -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fedxray.audit.judge import results
+from fedxray.audit.judge.statistics import split_facts
 from fedxray.errors import BadInput
 from fedxray.files import NoSpaceError
 from tests.report.synthetic import VERSIONS, make_cases, make_document, make_plan
@@ -35,7 +36,7 @@ def accepts(content: Any) -> bool:
 def test_the_document_fits_its_schema_and_the_schema_is_sound(made: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator.check_schema(results.schema())
     jsonschema.validate(made, results.schema(), cls=jsonschema.Draft202012Validator)
-    assert list(made) == ["format", "plan", "versions", "cases", "summary", "utility", "attacks"]
+    assert list(made) == ["format", "plan", "versions", "cases", "summary", "utility", "seed_of_draws", "attacks"]
     assert made["format"] == 1
     assert set(results.schema()["$defs"]["row"]["properties"]) == set(made["summary"][0])
 
@@ -78,9 +79,11 @@ def test_an_audit_without_cases_is_still_a_document() -> None:
         (b"\x89PNG\r\n\x1a\n\xff", "bytes that are not text"),
         (b"[1, 2, 3]", "another kind of file"),
         (b'{"name": "somebody else"}', "another kind of file"),
-        (b'{"format": 2}', "upgrade fedxray"),
-        (b'{"format": "1"}', "expected 1, got '1'"),
-        (b'{"format": true}', "expected 1, got True"),
+        (b'{"format": 3}', "upgrade fedxray"),
+        (b'{"format": "1"}', "expected 2, got '1'"),
+        (b'{"format": true}', "expected 2, got True"),
+        (b'{"format": 2}', r"\.plan: expected a value, got nothing"),
+        (b'{"format": 1, "plan": {}, "cases": [3], "summary": 7}', r"cases\[0\]: expected object"),
         (b'{"format": 1}', r"\.plan: expected a value, got nothing"),
         (b'{"format": 1, "plan": {"x": NaN}}', "NaN is no JSON number"),
         (b"[" * 200_000, "nested without end"),
@@ -91,6 +94,44 @@ def test_damaged_foreign_and_newer_files_are_refused(tmp_path: Path, content: by
     path.write_bytes(content)
     with pytest.raises(BadInput, match=said):
         results.read_results(tmp_path)
+
+
+def test_results_of_format_1_are_judged_again_by_primaries_and_runs(tmp_path: Path, made: dict[str, Any]) -> None:
+    fields = [name for name in made["summary"][0] if name in OLD_FIELDS.split()]
+    rows = [{name: row[name] for name in fields} | {"verdict": "inconclusive"} for row in made["summary"]]
+    old = {**made, "format": 1, "summary": rows}
+    del old["seed_of_draws"]
+    results.write(old, tmp_path)
+    read = results.read_results(tmp_path)
+    assert (read["format"], read["notice"]) == (2, results.OLD) and "re-run with --resume" in results.OLD
+    assert {row["test"] for row in read["summary"] if row["primary"] and row["p"]} == {"runs"}
+    assert [row["ceiling"] for row in read["summary"]] == [row["ceiling"] for row in made["summary"]]
+    assert len(read["summary"]) == len(rows) and any(row["state"] == "leaks" for row in read["summary"])
+
+
+OLD_FIELDS = """attack role defence aware metric oracle mean mean_low mean_high floor over difference low high ceiling
+    controls kind n unit worst margin verdict reason"""
+
+
+def test_a_reader_can_check_every_p_in_the_public_file(tmp_path: Path) -> None:
+    generator, cases = np.random.default_rng(1), []
+    for case in make_cases():
+        scores = [*generator.normal(0.3, 1, 30), *generator.normal(0, 1, 15)]
+        member = [True] * 30 + [False] * 15
+        if case["attack"] == "membership-loss":
+            case |= {"split": split_facts(scores, member), "draws": {"scores": scores, "member": member}}
+        if case["attack"] == "attribute-from-model" and case["scores"]:
+            case |= {"swaps": {str(1 - case["client"]): {"accuracy": 0.9}}}
+        cases.append(case)
+    path = results.write(make_document(cases), tmp_path)
+    assert "draws" not in path.read_text().replace("seed_of_draws", "")
+    document = results.read_results(path)
+    again = results.judged_again(document)
+    assert {row["test"] for row in again} == {"split", "swap", "runs", None}
+    for row, other in zip(document["summary"], again, strict=True):
+        assert other["p_split"] == pytest.approx(row["p_split"], abs=0.01)
+        near = {"p", "p_split", "p_adjusted", "reason", "more_seeds"} if row["p_split"] is not None else set()
+        assert {k: v for k, v in other.items() if k not in near} == {k: v for k, v in row.items() if k not in near}
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:

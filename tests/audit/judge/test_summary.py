@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedxray.audit.judge.statistics import interval
+from fedxray.audit.judge.statistics import drawn_permutations, interval, split_facts
 from fedxray.audit.judge.summary import summarise
-from fedxray.audit.judge.verdict import Power
 from fedxray.errors import BadInput
 from tests.report.synthetic import make_cases
 
 FIELDS = """attack role defence aware metric oracle mean mean_low mean_high floor over difference low high
-    ceiling controls kind n unit worst margin verdict reason"""
+    ceiling controls kind n unit worst margin primary verdict reason trace family scope test p p_adjusted p_split p_swap
+    resolution seen more_seeds upper state"""
 
 
 def case(seed: int, client: int, scores: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -65,6 +65,9 @@ def test_a_row_has_exactly_the_fixed_fields_and_hand_checked_numbers() -> None:
         {"mean": sum(VALUES) / 8 - 0.1, "difference": 0.1, "low": 0.1, "high": 0.1}
     )
     assert (row["kind"], row["verdict"], row["n"], row["unit"]) == ("record", "leaks", 8, "client-run")
+    assert (row["primary"], row["state"], row["scope"], row["test"]) == (True, "leaks", "these runs", "runs")
+    assert row["p"] == row["p_adjusted"] == by_hand.p
+    assert row["family"] == {"rows": 1, "group": "swap and runs", "share": 1.0, "spent": 0.05}
     assert row["worst"] == {"value": 0.95, "seed": 1, "client": 1, "record": None}
     assert (row["aware"], row["oracle"], row["ceiling"], row["margin"]) == (None, False, None, 0.05)
 
@@ -107,7 +110,10 @@ def test_one_row_per_attack_role_defence_aware_and_metric_in_order() -> None:
         ("inverting-gradients", "server", "none", None, "mse"),
         ("inverting-gradients", "server", "gaussian-noise", False, "psnr"),
     ]
-    assert {r["verdict"] for r in rows} == {"leaks", "inconclusive"}
+    assert {r["verdict"] for r in rows if r["primary"]} == {"leaks", "inconclusive"}
+    assert [r["metric"] for r in rows if r["attack"] == "inverting-gradients" and r["primary"]] == ["psnr"] * 5
+    shown = [r for r in rows if not r["primary"]]
+    assert all(r["verdict"] is r["state"] is r["p"] is r["family"] is None and r["low"] is not None for r in shown)
 
 
 def test_shuffled_cases_give_the_same_rows() -> None:
@@ -124,11 +130,11 @@ def test_shuffled_cases_give_the_same_rows() -> None:
 
 
 def test_a_guess_that_did_not_settle_counts_and_a_failure_stays_out() -> None:
-    cases = units([0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.0, 0.0], floors={"majority": {"accuracy": 0.5}})
+    cases = units([0.9, 0.9, 0.91, 0.9, 0.9, 0.9, 0.0, 0.0], floors={"majority": {"accuracy": 0.5}})
     cases[6] |= {"status": "diverged"}
     cases[7] |= {"status": "failed", "scores": {}}
     (row,) = summarise(cases)
-    assert (row["mean"], row["n"]) == (pytest.approx(5.4 / 7), 7)
+    assert (row["mean"], row["n"]) == (pytest.approx(5.41 / 7), 7)
     assert "of 8 cases: 1 diverged, 1 failed" in row["reason"]
 
 
@@ -163,13 +169,16 @@ def test_no_floor_no_verdict() -> None:
 )
 def test_a_floor_near_the_best_value_leaves_no_room(metric: str, floor: float, room: bool) -> None:
     best = {"accuracy": 1.0, "mse": 0.0}[metric]
-    (row,) = summarise(units([best] * 8, metric, floors={"imputation": {metric: floor}}))
+    known = {"examples_in_question": 500}
+    (row,) = summarise(units([best] * 8, metric, floors={"imputation": {metric: floor}}, ledger=known))
     assert ("the other columns give this away" in row["reason"]) is not room
     assert row["verdict"] == ("leaks" if room else "inconclusive")
 
 
 def test_decibels_always_leave_room() -> None:
-    (row,) = summarise(units([90.0] * 8, "psnr", floors={"mean-image": {"psnr": 80.0}}))
+    (row,) = summarise(
+        units([90.0, 91.0] * 4, "psnr", floors={"mean-image": {"psnr": 80.0}}, record_variance={"psnr": 1.0})
+    )
     assert row["verdict"] == "leaks"
 
 
@@ -210,27 +219,187 @@ def test_an_oracle_is_marked_and_costs_the_others_no_power() -> None:
     ]
     alone, beside = summarise(attack)[0], summarise([*attack, *oracles])
     assert beside[0] == alone
-    assert beside[1]["oracle"] and beside[1]["reason"].startswith("an upper bound that no attacker could have")
+    assert beside[1]["oracle"] and beside[1]["family"]["rows"] == 40
+    assert beside[1]["reason"].startswith("an upper bound that no attacker could have")
 
 
-def test_holm_counts_every_row_of_the_audit() -> None:
+def test_every_primary_row_of_the_audit_is_counted_once() -> None:
     wobbly = [0.60, 0.62, 0.70, 0.76, 0.60, 0.64, 0.72, 0.70]
     one = units(wobbly, floors={"majority": {"accuracy": 0.5}})
     assert summarise(one)[0]["verdict"] == "leaks"
     many = [c for k in range(60) for c in units(wobbly, attack=f"a{k}", floors={"majority": {"accuracy": 0.5}})]
     row = summarise(many)[0]
-    assert row["verdict"] == "inconclusive" and "adjusting for 60 verdicts" in row["reason"]
+    assert (row["verdict"], row["state"], row["family"]["rows"]) == ("inconclusive", "suspected", 60)
+    assert "after 60 rows" in row["reason"]
+    twins = [
+        c
+        for aware in (False, True)
+        for c in units(wobbly, aware=aware, defence="d", floors={"majority": {"accuracy": 0.5}})
+    ]
+    first, second = summarise(twins)
+    assert first["family"]["rows"] == second["family"]["rows"] == 1 and first["p_adjusted"] == second["p_adjusted"]
+    twins[0]["scores"] = {"accuracy": 0.601}
+    assert summarise(twins)[0]["family"]["rows"] == 2
 
 
-def test_a_power_check_opens_the_way_to_no_leak_found() -> None:
-    values = [0.5, 0.51, 0.49, 0.5, 0.52, 0.5, 0.48, 0.5]
+def test_other_metrics_are_shown_without_a_verdict_and_cost_nothing() -> None:
+    cases = units(VALUES, floors={"majority": {"accuracy": 0.5, "balanced_accuracy": 0.5}})
+    for one in cases:
+        one["scores"] = {"balanced_accuracy": one["scores"]["accuracy"], "accuracy": one["scores"]["accuracy"]}
+    balanced, accuracy = summarise(cases)
+    assert (balanced["primary"], accuracy["primary"]) == (False, True)
+    assert balanced["verdict"] is None and balanced["kind"] is None and accuracy["family"]["rows"] == 1
+    chosen = summarise(cases, primary={"a": "balanced_accuracy"})
+    assert [row["verdict"] for row in chosen] == ["leaks", None]
+
+
+def checked(passed: bool, **changes: Any) -> dict[str, Any]:
+    return {"attack": "a", "role": "server", "metric": "accuracy", "passed": passed, "reason": "not seen"} | changes
+
+
+QUIET = [0.5, 0.51, 0.49, 0.5, 0.52, 0.5, 0.48, 0.5]
+
+
+def test_a_power_check_under_the_same_defence_opens_the_way_to_no_leak_found() -> None:
+    cases = units(QUIET, floors={"majority": {"accuracy": 0.5}})
+    assert summarise(cases)[0]["state"] == "open"
+    for metric in ("accuracy", None):
+        row = summarise(cases, power=[checked(True, metric=metric)])[0]
+        assert (row["verdict"], row["scope"]) == ("no leak found", "runs like these")
+        assert 0 < row["seen"] < 0.1 and row["upper"] < 0.05 and row["more_seeds"] is None
+    assert summarise(cases, power=[checked(True, attack="b")])[0]["verdict"] == "inconclusive"
+    defended = units(QUIET, defence="d", aware=True, floors={"majority": {"accuracy": 0.5}})
+    plain, same = checked(True, defence="none", aware=None), {"defence": "d", "aware": True}
+    states = [
+        summarise(defended, power=power)[0]["state"]
+        for power in (
+            [plain],
+            [plain, checked(False, **same)],
+            [checked(False), checked(False, **same)],
+            [checked(True, **same)],
+        )
+    ]
+    assert states == ["open", "blinded", "open", "no leak found"]
+
+
+def test_leaks_takes_the_floor_of_all_runs_and_safety_that_of_the_other_runs() -> None:
+    cases = units([0.6, 0.6, 0.62, 0.6, 0.61, 0.6])
+    for one in cases:
+        lucky = 0.63 if one["seed"] == 0 else 0.58
+        one["floors"] = {"majority": {"accuracy": lucky}, "imputation": {"accuracy": 0.59}}
+    (row,) = summarise(cases)
+    assert row["over"] == "majority" and row["difference"] == pytest.approx(0.605 - (0.63 + 2 * 0.58) / 3)
+    # Run 0 takes imputation (best in runs 1 and 2), runs 1 and 2 take majority (best in 0 and the other).
+    gains = [0.01, 0.01, 0.04, 0.02, 0.03, 0.02]
+    by_hand = interval(gains, [0, 0, 1, 1, 2, 2])
+    assert by_hand.error is not None
+    assert row["upper"] == pytest.approx(by_hand.mean + 4.302652729911275 * by_hand.error)
+
+
+def swapped(scores: dict[tuple[int, int, int], float], seeds: int, clients: int) -> list[dict[str, Any]]:
+    """Cases with the scores about client c of run r with the messages of m, by (r, c, m)."""
+    return [
+        case(
+            seed,
+            client,
+            {"accuracy": scores[seed, client, client]},
+            floors={"majority": {"accuracy": 0.5}},
+            swaps={str(m): {"accuracy": scores[seed, client, m]} for m in range(clients) if m != client},
+            ledger={"clients": clients, "seats": [], "examples_in_question": 200},
+        )
+        for seed in range(seeds)
+        for client in range(clients)
+    ]
+
+
+def test_swaps_decide_where_three_runs_could_not() -> None:
+    generator = np.random.default_rng(0)
+    runs = [0.0, 0.25, -0.15]  # so different that t over runs shows nothing
+    scores = {
+        (r, c, m): runs[r] + 0.6 + 0.1 * c + 0.1 * (c == m) + 0.01 * float(generator.normal())
+        for r in range(3)
+        for c in range(3)
+        for m in range(3)
+    }
+    (row,) = summarise(swapped(scores, 3, 3))
+    assert (row["state"], row["test"], row["p"], row["resolution"]) == ("leaks", "swap", 1 / 216, 1 / 216)
+    assert row["p_adjusted"] == pytest.approx(1.5 / 216) and row["trace"] and row["kind"] is None
+    assert "swap test" in row["reason"]
+    weak = {key: value - 0.35 for key, value in scores.items()}
+    (trace,) = summarise(swapped(weak, 3, 3), power=[checked(True)])
+    assert (trace["verdict"], trace["state"], trace["p_swap"]) == ("inconclusive", "trace", 1 / 216)
+    few = summarise(swapped({k: v for k, v in scores.items() if max(k[1:]) < 2}, 3, 2))[0]
+    assert (few["state"], few["test"], few["p_swap"]) == ("suspected", "runs", 1 / 8)
+
+
+def test_sources_bring_the_share_of_their_own_records_and_many_clients_their_drawn_swaps() -> None:
+    cases = []
+    for seed in range(3):
+        drawn = drawn_permutations(seed, [0, 1, 2, 3, 5, 6])
+        for client in (0, 2, 5):
+            others = {order[client] for order in drawn} - {client}
+            cases.append(
+                case(
+                    seed,
+                    client,
+                    {"accuracy": 0.7 + 0.01 * seed},
+                    floors={"owner-share": {"accuracy": 0.5}},
+                    swaps={str(client): {"accuracy": 0.6}} | {str(m): {"accuracy": 0.1} for m in others},
+                    ledger={"clients": 7, "seats": [4]},
+                )
+            )
+    (row,) = summarise(cases)
+    assert row["resolution"] == 1 / 64 and 1 / 64 <= row["p_swap"] <= 4 / 64
+
+
+def members(seed: int, client: int, shift: float, generator: np.random.Generator, **changes: Any) -> dict[str, Any]:
+    scores = [*generator.normal(shift, 1, 40), *generator.normal(0, 1, 20)]
+    member = [True] * 40 + [False] * 20
+    facts = split_facts(scores, member)
+    assert facts is not None
+    return case(
+        seed,
+        client,
+        {"auc": facts["u"] / 800},
+        floors={"chance": {"auc": 0.5}},
+        split=facts,
+        draws={"scores": scores, "member": member},
+        record_variance={"auc": 61 / (12 * 800)},
+        **changes,
+    )
+
+
+def test_members_are_judged_by_the_split_test_with_one_run() -> None:
+    generator = np.random.default_rng(5)
+    (row,) = summarise([members(0, client, 1.0, generator) for client in range(2)])
+    assert (row["state"], row["test"], row["kind"]) == ("leaks", "split", "record")
+    assert row["p"] == row["p_split"] and row["family"]["group"] == "split" and row["p_swap"] is None
+    recording = members(0, 0, 1.0, generator, ledger={"recording": {}})
+    recording["split"] |= {"drawn": False}
+    (alone,) = summarise([recording])
+    assert alone["state"] == "leaks" and "if the held-out records are like the others" in alone["reason"]
+
+
+def test_an_earlier_look_keeps_what_it_found_and_a_later_one_spends_less() -> None:
+    values = [0.60, 0.61, 0.61, 0.62, 0.60, 0.62, 0.60, 0.72, 0.70, 0.52]  # the first three runs agree, then not
     cases = units(values, floors={"majority": {"accuracy": 0.5}})
-    assert summarise(cases)[0]["verdict"] == "inconclusive"
-    seen = Power(passed=True, gain=5.0, reason="")
-    for key in ("accuracy", None):
-        row = summarise(cases, power={("a", key): seen})[0]
-        assert row["verdict"] == "no leak found" and "would have seen: 0.06" in row["reason"]
-    assert summarise(cases, power={("b", "accuracy"): seen})[0]["verdict"] == "inconclusive"
+    first = {"seeds": 3, "spent": 0.04}
+    alone = summarise(cases, looks=[{"seeds": 5, "spent": 0.0001}])[0]
+    kept = summarise(cases, looks=[first, {"seeds": 5, "spent": 0.0001}])[0]
+    assert (alone["state"], kept["state"]) == ("suspected", "leaks")
+    early = summarise(cases[:6], looks=[first])[0]
+    assert kept["p_adjusted"] == early["p_adjusted"] and kept["family"]["spent"] == 0.04
+
+
+def test_a_share_that_is_the_same_in_all_units_has_the_interval_of_their_number() -> None:
+    (row,) = summarise(units([1.0] * 6, "rec", floors={"mean-image": {"rec": 0.0}}))
+    assert (row["mean_low"], row["mean_high"]) == (pytest.approx(0.5407, abs=1e-4), 1.0)
+
+
+def test_the_same_cases_give_the_same_p_to_the_bit() -> None:
+    generator = np.random.default_rng(5)
+    cases = [members(seed, client, 0.2, generator) for seed in range(3) for client in range(2)]
+    assert summarise(cases) == summarise(cases) and summarise(cases)[0]["p"] == summarise(cases[::-1])[0]["p"]
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest_names() -> None:

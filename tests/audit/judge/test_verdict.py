@@ -1,16 +1,27 @@
-"""Verdicts: every way to each of the three, and the kinds of leak."""
+"""Verdicts: every way to each state, and the kinds of leak."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from fedxray.audit.judge.statistics import Interval, holm, interval
-from fedxray.audit.judge.verdict import NO_SMALLEST, Power, VerdictInput, count, judge, kind_of, number
+from fedxray.audit.judge.statistics import Interval
+from fedxray.audit.judge.verdict import (
+    NO_POWER_CHECK,
+    POWER_FAILED,
+    Judgement,
+    Power,
+    VerdictInput,
+    count,
+    judge,
+    kind_of,
+    number,
+)
+
+POINTS = "\N{NO-BREAK SPACE}points"
 
 
 def spread(low: float, high: float, n: int = 10) -> Interval:
@@ -19,141 +30,154 @@ def spread(low: float, high: float, n: int = 10) -> Interval:
 
 
 LEAK = VerdictInput(
-    difference=spread(0.1, 0.2),
-    adjusted=0.01,
+    metric="accuracy",
     margin=0.05,
-    over="majority",
-    statuses={"ok": 10},
+    statuses={"ok": 9},
     unscored=0,
-    runs=5,
+    runs=3,
+    difference=spread(0.1, 0.2),
+    over="majority",
+    record_error=0.01,
+    p=0.002,
+    p_adjusted=0.01,
+    test="swap",
+    rejected=True,
+    p_swap=0.002,
     family=4,
+    upper=0.22,
+    seen=0.08,
+    more_seeds=2,
 )
-SAFE = replace(LEAK, difference=spread(-0.02, 0.03), adjusted=0.6)
-PASSED = Power(passed=True, gain=10.0, reason="")
+SAFE = replace(
+    LEAK, difference=spread(-0.02, 0.03), p=0.4, p_adjusted=0.6, rejected=False, p_swap=0.4, upper=0.032, seen=0.06
+)
+PASSED, FAILED = Power(passed=True, reason=""), Power(passed=False, reason="planted leak not seen")
 
 
-def test_an_interval_above_the_margin_with_a_small_adjusted_p_leaks() -> None:
-    verdict, reason = judge(LEAK)
-    assert verdict == "leaks"
-    assert reason == "0.15 better than majority (95 % interval 0.1 to 0.2), margin 0.05"
+def judged(given: VerdictInput, **changes: Any) -> Judgement:
+    return judge(replace(given, **changes))
 
 
-def test_one_run_is_said() -> None:
-    for made, verdict in ((LEAK, "leaks"), (replace(SAFE, power=PASSED), "no leak found")):
-        found, reason = judge(replace(made, runs=1))
-        assert found == verdict and "speaks of its clients only" in reason
-        assert "clients only" not in judge(made)[1]
-
-
-def test_equal_differences_too_few_for_any_leak_are_no_safety() -> None:
-    equal = interval([0.0] * 6, [0, 1, 2] * 2)
-    few = replace(SAFE, difference=equal, statuses={"ok": 6}, power=PASSED, family=4)
-    assert judge(few) == ("inconclusive", judge(few)[1]) and NO_SMALLEST in judge(few)[1]
-    perfect = interval([0.5] * 6, [0, 1, 2] * 2)
-    adjusted = holm([perfect.p, *[1.0] * 3])[0]
-    assert judge(replace(few, difference=perfect, adjusted=adjusted))[0] == "inconclusive"
-    assert judge(replace(few, family=3))[0] == "no leak found"
-
-
-def test_a_leak_that_is_one_of_many_looks_is_inconclusive() -> None:
-    verdict, reason = judge(replace(LEAK, adjusted=0.07, runs=3))
-    assert verdict == "inconclusive"
-    assert "adjusting for 4 verdicts p = 0.07" in reason and "3 runs leave wide intervals" in reason
-
-
-def test_an_interval_that_reaches_the_margin_is_inconclusive() -> None:
-    for low, high in ((0.05, 0.2), (-0.1, 0.051)):
-        verdict, reason = judge(replace(LEAK, difference=spread(low, high)))
-        assert verdict == "inconclusive" and "either side of the margin 0.05" in reason
-
-
-def test_fewer_than_six_units_never_decide() -> None:
-    for finding in (LEAK, replace(SAFE, power=PASSED)):
-        assert finding.difference is not None
-        few = replace(finding, difference=replace(finding.difference, n=5), statuses={"ok": 5})
-        assert judge(few) == (
-            "inconclusive",
-            "5 units (client-runs), at least 6 are needed: add seeds or target clients",
-        )
-
-
-def test_no_leak_found_needs_a_passed_power_check_and_no_lost_case() -> None:
-    assert judge(SAFE)[0] == "inconclusive"
-    assert "no power check" in judge(SAFE)[1]
-    failed = replace(SAFE, power=Power(passed=False, gain=None, reason="planted leak not seen"))
-    assert judge(failed)[0] == "inconclusive" and "planted leak not seen" in judge(failed)[1]
-    verdict, reason = judge(replace(SAFE, power=PASSED))
-    # margin + half a width (0.025) + the 0.8 quantile of t (0.883) times the error (0.025 / 2.262)
-    assert verdict == "no leak found" and reason.endswith("would have seen: 0.0848")
-    for lost in ({"ok": 9, "diverged": 1}, {"ok": 9, "truncated": 1}, {"ok": 9, "failed": 1}):
-        verdict, reason = judge(replace(SAFE, power=PASSED, statuses=lost))
-        assert verdict == "inconclusive" and "of 10 cases: 1 " in reason
-    assert judge(replace(SAFE, power=PASSED, unscored=1))[0] == "inconclusive"
-
-
-def test_failed_cases_are_counted_and_never_read_as_safety() -> None:
-    none = replace(LEAK, difference=None, statuses={"failed": 3, "diverged": 1})
-    assert judge(none) == ("inconclusive", "no case ended; of 4 cases: 3 failed, 1 diverged")
-    most = replace(LEAK, statuses={"ok": 8, "diverged": 9})
-    assert judge(most)[0] == "inconclusive" and "fewer than half" in judge(most)[1]
-    some = replace(LEAK, statuses={"ok": 8, "refused": 2}, unscored=1)
-    verdict, reason = judge(some)
-    assert verdict == "leaks" and reason.endswith("of 10 cases: 2 refused, 1 without this score")
-
-
-def test_without_a_floor_nothing_is_said() -> None:
-    verdict, reason = judge(replace(LEAK, difference=None))
-    assert verdict == "inconclusive" and "no floor was measured" in reason
-
-
-def test_where_the_guess_is_nearly_perfect_nothing_can_be_shown_and_seeds_do_not_help() -> None:
-    full = replace(SAFE, room=0.05, over="imputation", power=PASSED)
-    assert judge(full) == (
-        "inconclusive",
-        "the guess without messages is already nearly perfect, so no attack could show a leak here: "
-        "the other columns give this away by themselves",
+def test_a_gain_above_the_margin_that_is_not_luck_leaks_in_these_runs() -> None:
+    found = judged(LEAK)
+    assert (found.verdict, found.state, found.scope) == ("leaks", "leaks", "these runs")
+    assert found.reason == (
+        f"+15.0{POINTS} over majority (95 % interval +10.0 to +20.0{POINTS}), margin 5{POINTS}; not luck: p = 0.01 "
+        "after 4 rows (swap test: the right messages beat those of other clients)"
     )
-    few = replace(full, difference=spread(-0.02, 0.03, n=2), statuses={"ok": 2}, over="majority")
-    assert judge(few)[1].endswith("nearly all records have the same value")
-    assert judge(replace(full, over="chance"))[1].endswith("could show a leak here")
-    assert judge(replace(full, room=0.085))[0] == "no leak found"
 
 
-def test_units_that_would_have_seen_a_large_leak_only_prove_nothing() -> None:
-    wide = replace(SAFE, difference=spread(-0.5, 0.03), power=PASSED)
-    verdict, reason = judge(replace(wide, room=0.3))
-    assert verdict == "inconclusive" and "these few units" in reason
-    assert "seen: 0.422, and a perfect attack would gain 0.3" in reason
-    verdict, reason = judge(replace(wide, power=replace(PASSED, gain=4.0)))
-    assert verdict == "inconclusive" and reason.endswith("seen: 0.422, and the planted one gives 0.2")
-    assert judge(replace(wide, room=0.43))[0] == "no leak found"
-    unknown = replace(SAFE, difference=replace(spread(-0.02, 0.03), error=None), power=PASSED)
-    assert judge(unknown)[0] == "inconclusive" and "is not known" in judge(unknown)[1]
+def test_one_run_may_leak_and_never_reassures() -> None:
+    one = judged(LEAK, runs=1, upper=None, seen=None, test="split")
+    assert one.state == "leaks" and "one run: how much other runs would leak is not known" in one.reason
+    recorded = judged(LEAK, runs=1, upper=None, recorded=True, test="split", drawn=False)
+    assert "a recording is one run" in recorded.reason and "if the held-out records are like" in recorded.reason
+    for runs in (1, 2):
+        none = judged(SAFE, runs=runs, upper=None, seen=None, power=PASSED, more_seeds=3 - runs)
+        assert (none.state, none.scope) == ("open", None) and "at least 3 are needed" in none.reason
+        assert "--resume --seeds 3`" in none.reason
+
+
+def test_a_gain_that_may_be_luck_is_suspected_and_says_what_would_settle_it() -> None:
+    found = judged(LEAK, rejected=False, p_adjusted=0.16)
+    assert (found.verdict, found.state) == ("inconclusive", "suspected")
+    assert "it may be luck (p = 0.16 after 4 rows)" in found.reason
+    assert found.reason.endswith("about 2 more seeds would settle it: `fedxray audit PLAN --resume --seeds 5`")
+    easy = judged(LEAK, record_error=0.06)  # 1.645 * 0.06 * sqrt(3) = 0.171: these records may be easy ones
+    assert easy.state == "suspected" and "may be easy ones" in easy.reason
+    untested = judged(LEAK, rejected=False, p_adjusted=None, runs=1, upper=None, more_seeds=None)
+    assert untested.state == "suspected" and "no test can say" in untested.reason
+
+
+def test_a_trace_is_never_safety() -> None:
+    for changes in ({"p_swap": 0.05}, {"p_split": 0.001, "p_swap": None}):
+        found = judged(SAFE, power=PASSED, **changes)
+        assert (found.verdict, found.state) == ("inconclusive", "trace") and "not safety" in found.reason
+    assert judged(SAFE, power=PASSED, p_swap=0.051).state == "no leak found"
+    assert judged(SAFE, upper=0.06, p_swap=0.01).state == "trace"
+    assert judged(LEAK, rejected=False).state == "suspected"  # a trace above the margin is suspected
+
+
+def test_no_leak_found_needs_the_planted_leak_under_the_same_defence() -> None:
+    found = judged(SAFE, power=PASSED)
+    assert (found.verdict, found.state, found.scope) == ("no leak found", "no leak found", "runs like these")
+    assert found.reason.endswith(f"a leak of 6{POINTS} or more would have been seen in 4 of 5 such audits")
+    waits = judged(SAFE, undefended=PASSED)
+    assert waits.state == "open" and NO_POWER_CHECK in waits.reason
+    assert judged(SAFE, power=FAILED, undefended=PASSED).state == "blinded"
+    for undefended in (FAILED, None):
+        failed = judged(SAFE, power=FAILED, undefended=undefended)
+        assert failed.state == "open" and POWER_FAILED in failed.reason and "planted leak not seen" in failed.reason
+
+
+def test_a_lost_case_is_no_safety_and_is_counted() -> None:
+    for lost in ({"ok": 8, "diverged": 1}, {"ok": 8, "failed": 1}):
+        found = judged(SAFE, power=PASSED, statuses=lost)
+        assert found.state == "open" and "of 9 cases: 1 " in found.reason
+    assert judged(SAFE, power=PASSED, unscored=1).state == "open"
+    leaking = judged(LEAK, statuses={"ok": 8, "refused": 2}, unscored=1)
+    assert leaking.state == "leaks" and leaking.reason.endswith("of 10 cases: 2 refused, 1 without this score")
+
+
+def test_a_large_smallest_leak_is_coarse_and_a_wide_bound_open() -> None:
+    found = judged(SAFE, power=PASSED, seen=0.1001)
+    assert (found.verdict, found.state) == ("inconclusive", "coarse")
+    assert f"only a large leak would have been seen: 10{POINTS} or more" in found.reason and "--seeds 5" in found.reason
+    assert judged(SAFE, power=PASSED, seen=0.1).state == "no leak found"
+    wide = judged(SAFE, power=PASSED, upper=0.051)
+    assert wide.state == "open" and f"up to +5.1{POINTS} may be possible" in wide.reason
+    assert "more than 50 seeds" in judged(SAFE, upper=0.051, more_seeds=None).reason
+
+
+def test_far_below_chance_is_the_wrong_way_round() -> None:
+    below = replace(SAFE, metric="auc", over="chance", difference=spread(-0.4, -0.3), upper=-0.28, power=PASSED)
+    assert judge(below).state == "reversed"
+    assert judged(below, over="imputation").state == "no leak found"
+    assert judged(below, upper=-0.05).state == "no leak found"
+
+
+def test_failed_cases_no_floor_and_no_room_are_open() -> None:
+    none = judged(LEAK, difference=None, statuses={"failed": 3, "diverged": 1})
+    assert (none.state, none.reason) == ("open", "no case ended; of 4 cases: 3 failed, 1 diverged")
+    assert "fewer than half" in judged(LEAK, statuses={"ok": 8, "diverged": 9}).reason
+    assert "no floor was measured" in judged(LEAK, difference=None).reason
+    full = judged(SAFE, room=0.05, over="imputation", power=PASSED)
+    assert full.reason.endswith("could show a leak here: the other columns give this away by themselves")
+    assert judged(SAFE, room=0.05).reason.endswith("nearly all records have the same value")
+    assert judged(SAFE, room=0.051, power=PASSED).state == "no leak found"
 
 
 @given(
-    st.floats(-1, 1),
-    st.floats(0, 1),
-    st.one_of(st.none(), st.floats(0, 1)),
-    st.integers(1, 30),
-    st.floats(0, 0.5),
-    st.integers(0, 5),
+    gain=st.floats(-1, 1),
+    rejected=st.booleans(),
+    runs=st.integers(1, 20),
+    record_error=st.floats(0, 0.2),
+    upper=st.floats(-1, 1),
+    seen=st.floats(0, 0.3),
+    p_swap=st.one_of(st.none(), st.floats(0, 1)),
+    p_split=st.one_of(st.none(), st.floats(0, 1)),
+    power=st.sampled_from([None, PASSED, FAILED]),
+    lost=st.integers(0, 12),
+    over=st.sampled_from(["chance", "majority"]),
 )
-def test_leaks_exactly_where_the_rule_says(
-    low: float, width: float, adjusted: float | None, n: int, margin: float, lost: int
-) -> None:
-    finding = replace(
+def test_the_verdict_is_exactly_the_rule(gain: float, rejected: bool, runs: int, lost: int, **other: Any) -> None:
+    given_row = replace(
         LEAK,
-        difference=spread(low, low + width, n),
-        adjusted=adjusted,
-        margin=margin,
-        statuses={"ok": n, "failed": lost},
+        difference=Interval(mean=gain, low=gain - 0.1, high=gain + 0.1, n=9, p=0.1),
+        rejected=rejected,
+        runs=runs,
+        statuses={"ok": 9, "failed": lost},
+        **(other | {"upper": other["upper"] if runs >= 3 else None}),
     )
-    rule = low > margin and adjusted is not None and adjusted <= 0.05 and n >= 6 and n >= lost
-    verdict, reason = judge(finding)
-    assert (verdict == "leaks") == rule
-    assert verdict != "no leak found"
-    assert reason
+    leaks = gain > 0.05 and rejected and gain >= 1.645 * other["record_error"] * runs**0.5 and lost <= 9
+    trace = any(p is not None and p <= 0.05 for p in (other["p_swap"], other["p_split"]))
+    reversed_sign = other["over"] == "chance" and other["upper"] < -0.05
+    safe = runs >= 3 and other["upper"] <= 0.05 and not lost and not trace and other["seen"] <= 0.1
+    found = judge(given_row)
+    assert (found.verdict == "leaks") is leaks
+    expected = not leaks and safe and not reversed_sign and other["power"] is PASSED
+    assert (found.verdict == "no leak found") is expected
+    assert found.reason and (found.scope is None) == (found.verdict == "inconclusive")
 
 
 def kind(difference: Interval | None, record: bool = False, **controls: Interval) -> str | None:
@@ -176,24 +200,9 @@ def test_kinds_go_from_record_to_population() -> None:
     assert kind(above, record=True) == "record"
     assert kind(vague, record=True, held_out=above) is None
     assert kind(None) is None
-
-
-@pytest.mark.parametrize("correlation", [0.0, 0.5])
-def test_audits_of_noise_leak_in_at_most_five_percent(correlation: float) -> None:
-    generator, leaking = np.random.default_rng(8), 0
-    for _ in range(200):
-        audit = []
-        for _ in range(6):
-            shared = generator.normal(size=(3, 1)) * correlation**0.5
-            units = 0.1 * (shared + generator.normal(size=(3, 4)) * (1 - correlation) ** 0.5)
-            audit.append(interval(units.ravel().tolist(), np.repeat([0, 1, 2], 4).tolist()))
-        adjusted = holm([found.p for found in audit])
-        findings = [
-            replace(LEAK, difference=found, adjusted=p, margin=0.0, statuses={"ok": 12})
-            for found, p in zip(audit, adjusted, strict=True)
-        ]
-        leaking += any(judge(finding)[0] == "leaks" for finding in findings)
-    assert leaking / 200 <= 0.05
+    assert kind_of(vague, {"other-client": vague}, record=False, margin=0.0, leaks=True, swapped=True) == "client"
+    assert kind_of(vague, {"other-client": vague}, record=False, margin=0.05, leaks=True) is None
+    assert kind_of(vague, {}, record=True, margin=0.05, leaks=True) == "record"
 
 
 def test_numbers_read_well() -> None:

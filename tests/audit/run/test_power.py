@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fedxray.audit.judge.results import document, read_results
-from fedxray.audit.judge.summary import powers
 from fedxray.audit.judge.verdict import NO_POWER_CHECK
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
@@ -78,8 +77,7 @@ def test_too_few_clients_make_several_runs_and_seats_are_spared() -> None:
 def test_a_planted_leak_must_be_found_by_the_margin() -> None:
     seen = power_rows(plan_of(), ["a"], [planted_case(0.9 + client / 100, client) for client in range(6)])
     assert seen[0]["passed"] and seen[0]["planted"] == "attributes" and "finds a planted leak" in seen[0]["reason"]
-    power = powers(seen)["a", "accuracy"]
-    assert power.passed and power.gain == pytest.approx((0.925 - 0.5) / 0.05)
+    assert seen[0]["difference"] == pytest.approx(0.925 - 0.5)
     blind = power_rows(plan_of(), ["a"], [planted_case(0.5 + client / 100, client) for client in range(6)])
     assert not blind[0]["passed"] and "planted leak was not seen: 0.025 over majority" in blind[0]["reason"]
 
@@ -95,7 +93,6 @@ def test_a_lost_planted_case_is_no_power() -> None:
 def test_an_attack_without_a_plant_has_no_power_in_any_metric() -> None:
     rows = power_rows(plan_of(), ["attribute-from-model"], [])
     assert [row["passed"] for row in rows] == [False] and rows[0]["metric"] is None
-    assert ("attribute-from-model", None) in powers(rows)
 
 
 @pytest.fixture(scope="module")
