@@ -263,7 +263,7 @@ class _Stratum:
 
 
 def split_facts(
-    scores: Sequence[float], member: Sequence[bool], stratum: Sequence[Hashable] | None = None
+    scores: Sequence[float], member: Sequence[int], stratum: Sequence[int] | None = None
 ) -> dict[str, Any] | None:
     """Return the public numbers of a unit's split: U, members, others, sizes of ties, and the variance of its AUC.
 
@@ -361,16 +361,16 @@ def _by_block(rows: Mapping[int, Sequence[SplitUnit]]) -> dict[_BlockKey, list[t
 
 
 def _parts(
-    scores: Sequence[float], member: Sequence[bool], stratum: Sequence[Hashable] | None
+    scores: Sequence[float], member: Sequence[int], stratum: Sequence[int] | None
 ) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
     """Yield scores and labels of every stratum that has members and others."""
     values, inside = np.asarray(scores, dtype=np.float64), np.asarray(member, dtype=bool)
     if values.shape != inside.shape or not np.isfinite(values).all():
         remedy = "A guess without finite scores is no guess: mark its case as diverged."
         raise BadInput("scores", expected="one finite number for each record", got="others", remedy=remedy)
-    labels = [0] * len(values) if stratum is None else list(stratum)
-    for name in dict.fromkeys(sorted(labels, key=str)):
-        own = np.array([label == name for label in labels])
+    labels = np.zeros(len(values)) if stratum is None else np.asarray(stratum)
+    for name in np.unique(labels):
+        own = labels == name
         if inside[own].any() and not inside[own].all():
             yield values[own], inside[own]
 

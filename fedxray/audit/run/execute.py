@@ -362,7 +362,7 @@ def _clock() -> Callable[[], dict[str, float]]:
 
 
 LUCK = ("within", "swaps", "split", "draws", "record_variance")  # parts of an outcome that not every case has
-PRIVATE_PARTS = ("traceback", "detail", "pictures", "draws")  # of a stored case, kept out of results.json
+PRIVATE_PARTS = ("traceback", "detail", "pictures")  # of a stored case; the judge reads `draws` and leaves them out
 
 
 def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: Store, case: Case) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedxray.adversary.disclose import attribute_rows, membership_records, records_in_question
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.judge import statistics
 from fedxray.audit.run.comparisons import CaseContext, Scored, grant_names
 from fedxray.data.dataset import Records, union
 from fedxray.federation.truth import Truth
@@ -120,28 +121,9 @@ def split_facts(ranking: Ranking, *, lists: bool, drawn: bool) -> dict[str, Any]
     The statistic of the case is sum(u) / sum(n1 n0); `variance` is its variance when all draws are equally likely.
     `drawn` is False where the user or a recording names the records that were trained on.
     """
-    strata = [_stratum(ranking, one) for one in ranking.stratum.unique().tolist()]
-    pairs = sum(one["n1"] * one["n0"] for one in strata)
-    facts = {name: [one[name] for one in strata] for name in ("u", "n1", "n0", "ties")}
-    shown = facts if lists else {name: values[0] for name, values in facts.items()}
-    return {**shown, "variance": sum(_variance(one) for one in strata) / pairs**2, "drawn": drawn}
-
-
-def _stratum(ranking: Ranking, stratum: int) -> dict[str, Any]:
-    here = ranking.stratum == stratum
-    ranks, member = ranking.ranks[here], ranking.member[here]
-    counts = torch.unique(ranks, return_counts=True)[1]
-    inside, outside = ranks[member], ranks[~member].sort().values
-    below = torch.searchsorted(outside, inside, right=False) + torch.searchsorted(outside, inside, right=True)
-    return {"u": float(below.sum()) / 2, "n1": len(inside), "n0": len(outside), "ties": counts[counts > 1].tolist()}
-
-
-def _variance(stratum: dict[str, Any]) -> float:
-    """Return the variance of u under equally likely draws, corrected for ties (Lehmann 1975)."""
-    n1, n0 = stratum["n1"], stratum["n0"]
-    count = n1 + n0
-    tied = sum(size**3 - size for size in stratum["ties"]) / (count * (count - 1))
-    return float(n1 * n0 * (count + 1 - tied) / 12)
+    columns = ranking.draws()
+    facts = statistics.split_facts(columns["scores"], columns["member"], columns["stratum"] if lists else None)
+    return {**(facts or {}), "drawn": drawn}
 
 
 def record_variances(context: CaseContext, guess: Scored) -> dict[str, float]:

@@ -399,7 +399,9 @@ def test_more_than_four_clients_use_three_drawn_permutations() -> None:
     assert len(drawn) == 3 and drawn == drawn_permutations(3, clients[::-1]) != drawn_permutations(4, clients)
     assert all(sorted(order) == sorted(order.values()) == list(clients) for order in drawn)
     assert drawn_permutations(0, [4, 2]) == [{2: 4, 4: 2}] and drawn_permutations(0, [1]) == []
-    assert len(drawn_permutations(5, range(4))) == 23 and {k: k for k in range(4)} not in drawn_permutations(5, range(4))
+    assert len(drawn_permutations(5, range(4))) == 23 and {k: k for k in range(4)} not in drawn_permutations(
+        5, range(4)
+    )
     generator = np.random.default_rng(0)
     scores = {client: {owner: float(generator.normal()) for owner in clients} for client in clients}
     joint = joint_assignments({3: clients}, 0)
