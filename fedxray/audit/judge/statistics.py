@@ -484,7 +484,7 @@ SEEN_MARGINS = 2.0  # "no leak found" needs to have seen a leak of this many mar
 
 
 def smallest_seen(error: float, runs: int, level: float) -> float:
-    """Return the gain that four of five audits of this standard error would distinguish from none, one-sided at `level`."""
+    """Return the gain that four of five audits of this standard error would find at a one-sided `level`."""
     from scipy.special import nctdtrinc, stdtrit
 
     # A gain of d errors has a noncentral t-value: the d that passes the limit with the wanted power.
