@@ -37,7 +37,7 @@ def test_the_document_fits_its_schema_and_the_schema_is_sound(made: dict[str, An
     jsonschema.Draft202012Validator.check_schema(results.schema())
     jsonschema.validate(made, results.schema(), cls=jsonschema.Draft202012Validator)
     assert list(made) == ["format", "plan", "versions", "cases", "summary", "utility", "seed_of_draws", "attacks"]
-    assert made["format"] == 1
+    assert made["format"] == 2
     assert set(results.schema()["$defs"]["row"]["properties"]) == set(made["summary"][0])
 
 
