@@ -89,15 +89,19 @@ def without_records(error: BaseException) -> str:
     Our own errors keep their text, but without `got` where that may be a value of the user's data. Of all others, and
     of what a user's code raises, type and place remain.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = not frames or frames[-1].filename.startswith(HERE)
-    if not ours or not isinstance(error, FedxrayError):
+    if not is_ours(error):
         return f"{type(error).__name__}{_place_of(error)}"
     if not isinstance(error, BadInput) or not error.quotes:
         return str(error)
     cause = error.__cause__
     got = "" if cause is None else f", got {type(cause).__name__}{_place_of(cause)}"
     return f"{error.argument}: expected {error.expected}{got}. {error.remedy}"
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an error is one of fedxray's own that fedxray itself raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, FedxrayError) and (not frames or frames[-1].filename.startswith(HERE))
 
 
 def _place_of(error: BaseException) -> str:

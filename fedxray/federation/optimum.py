@@ -52,6 +52,11 @@ def local_optimum(truth: Truth, client: int, *, other_seed: bool = False) -> Opt
     return _optima[key]
 
 
+def forget_optima() -> None:
+    """Compute every optimum anew."""
+    _optima.clear()
+
+
 def shuffled(start: Params, generator: torch.Generator) -> dict[str, Tensor]:
     """Initial weights as another seed might have drawn them: the entries of every tensor in another order.
 

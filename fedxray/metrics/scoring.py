@@ -16,6 +16,7 @@ from fedxray.attacks.evidence import Evidence, model_params, of_model
 from fedxray.attacks.predict import outputs
 from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput
+from fedxray.federation import optimum
 from fedxray.federation.optimum import local_optimum
 from fedxray.federation.truth import Truth
 from fedxray.lookup import load
@@ -239,6 +240,12 @@ def _explained(truth: Truth, client: int) -> tuple[Question, Tensor]:
         answer: Answer = partial(outputs, truth.model, best.params, best.buffers)
         known[client] = question, signature(answer, question)
     return known[client]
+
+
+def forget_optima() -> None:
+    """Forget all optima of clients and their signatures."""
+    optimum.forget_optima()
+    _signatures.clear()
 
 
 def _rows(evidence: Evidence, asked: _Question) -> Scores:

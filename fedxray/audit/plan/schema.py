@@ -223,6 +223,12 @@ class DefencePart(OpenSection):
         """Whether there is no defence."""
         return self.factory is None and self.name == "none"
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is, or holds, code of the user's or of a plug-in."""
+        names = (self.name or "").split("+")
+        return self.factory is not None or any(catalog.plugin_of("defences", name) is not None for name in names)
+
     def make(self, folder: Path, argument: str = "defence") -> Defence:
         """Return the defence itself."""
         if self.factory is not None:

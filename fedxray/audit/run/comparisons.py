@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -22,6 +23,7 @@ from fedxray.audit import catalog
 from fedxray.audit.judge.statistics import drawn_permutations
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restore
+from fedxray.audit.run.apart import is_built_in, run_apart
 from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.round_loop import continue_run
@@ -139,6 +141,7 @@ class CaseContext:
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that a recording does not hold
     restored: dict[str, Evidence] = field(default_factory=dict)  # by the raw evidence, spelled
+    secrets: tuple[object, ...] = ()  # what else leads to the truth, for attacks of the user's
     drawn: bool = True  # whether the seed drew the held-out records
     public_alike: bool = False  # whether it drew the public ones in the same way
 
@@ -186,9 +189,7 @@ class CaseContext:
             answers = self.answers(view)
             stored = answers.load(attack, view)
             if stored is None:
-                root = root_for(self.truth.seed, view.target)
-                # A plain function: an attack has no business with the store or the seed behind it.
-                evidence = attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
+                evidence = self._computed(attack, view, answers)
                 answers.save(attack, view, evidence)
             else:
                 evidence = stored
@@ -198,6 +199,15 @@ class CaseContext:
         if key not in self.restored:
             self.restored[key] = restore(self.part, self.truth, evidence)
         return self.restored[key]
+
+    def _computed(self, attack: Attack, view: View, answers: Answers) -> Evidence:
+        """Run an attack; a user's own runs in another process, without the truth and without stored answers."""
+        root = root_for(self.truth.seed, view.target)
+        if not is_built_in(attack):
+            secrets = (self.truth, self.transcript, *self.secrets)
+            return run_apart(partial(attack.run, generator=root), view, secrets)
+        # A plain function: an attack has no business with the store or the seed behind it.
+        return attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
 
     def search(self, attack: Attack, view: View) -> AttackSearch:
         """Return the plan's search for the best settings of this attack."""

@@ -19,6 +19,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import Interval, over_records
 from fedxray.audit.restoring import restoring_facts
+from fedxray.audit.run.apart import can_fork, is_built_in
 from fedxray.audit.run.comparisons import (
     CaseContext,
     Scored,
@@ -109,6 +110,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "seats": list(context.part.seats),
         "clients": len(context.truth.train),
         **restoring_facts(context.part),
+        **({} if is_built_in(context.attack) else {"own_process": can_fork()}),
         "controls_left_out": [
             name for name in context.attack.controls if name not in chosen_controls(context.part, context.attack)
         ],

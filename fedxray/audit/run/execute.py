@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.catalog import attack_facts, held_attacks
+from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
 from fedxray.audit.judge.failures import TRAINING_DIVERGED
 from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import promise_kept, utility_of, utility_rows, worst_promise, write_promises
 from fedxray.audit.plan import Plan
+from fedxray.audit.run.apart import do_apart, evidence_of, is_built_in, plain_facts
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
@@ -163,15 +164,11 @@ class StoredAnswers(Answers):
             if self.stored_only:
                 raise NotStored("this answer has not been computed yet")
             return None
-        tensors, facts = stored
-        curve = tuple(math.nan if loss is None else loss for loss in facts["curve"])  # JSON has no NaN
-        return Evidence(tensors=tensors, **{**facts, "curve": curve, "seats": tuple(facts["seats"])})
+        return evidence_of(*stored)
 
     def save(self, attack: Attack, view: View, evidence: Evidence) -> None:
         """Store an answer."""
-        facts = {name: value for name, value in vars(evidence).items() if name != "tensors"}
-        plain = results.plain(facts, "evidence")
-        self.store.save_evidence(self._key(attack, view), evidence.tensors, plain)
+        self.store.save_evidence(self._key(attack, view), evidence.tensors, plain_facts(evidence))
 
     def __call__(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
         """Return the stored answer of an inner attack, or compute and store it.
@@ -241,8 +238,9 @@ def execute_run(plan: Plan, store: Store, run: Run) -> None:
     with store.reachable():
         if store.has_run(run.id):
             return
+        simulation = partial(_simulate, plan, store, run)
         try:
-            _simulate(plan, store, run)
+            do_apart(simulation) if plan.defence_of(run.defence).is_own else simulation()
         except NoSpaceError:
             raise
         except Diverged as end:
@@ -284,7 +282,7 @@ def _attack_case(plan: Plan, store: Store, case: Case) -> None:
         prepared, context = case_context(plan, store, case)
         outcome = evaluate(context)
         ended = results.plain(_described(outcome, prepared, context.truth, store, case), "case")
-        if not all(is_built_in(attack) for attack in held_attacks(context.attack)):
+        if not is_built_in(context.attack):
             ended = _without_own_words(ended)
     except NoSpaceError:
         raise
@@ -350,6 +348,7 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
         answers=lambda view: StoredAnswers(store, case, view),
         recall=stored_points(store),
         unknown=prepared.unknown,
+        secrets=(prepared, prepared.federation, prepared.dataset, store),
         drawn=drawn,
         public_alike=drawn and case.plant is None and plan.data.partition == "iid",
     )
@@ -396,11 +395,6 @@ def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: St
         **curve_facts(evidence),
         "pictures": None if case.plant is not None else examples_of(evidence, truth, case.client, prepared.dataset),
     }
-
-
-def is_built_in(attack: Attack) -> bool:
-    """Return whether an attack is one of fedxray's own, whose words hold no record."""
-    return type(attack).__module__.startswith("fedxray.")
 
 
 def _without_own_words(ended: Mapping[str, Any]) -> dict[str, Any]:

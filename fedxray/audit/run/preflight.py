@@ -15,6 +15,7 @@ from fedxray.audit.judge.verdict import LEAST_UNITS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
+from fedxray.audit.run.apart import OwnCodeError, check_apart, is_built_in
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
     CaseContext,
@@ -225,7 +226,15 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
     check_usable(f"attack {part.title}: metrics", wanted, attack.name, attack.kind, space)
     check_restoring(part, attack, prepared.federation.space)
     view = context.view(attack)
-    example_trial(attack, part.search, f"attack {part.title}: search").check(view)
+    trial = example_trial(attack, part.search, f"attack {part.title}: search")
+    if is_built_in(trial):
+        trial.check(view)
+    else:
+        try:
+            check_apart(trial, view, (context.truth, transcript, prepared, prepared.federation, prepared.dataset))
+        except OwnCodeError as error:
+            expected = "an attack that can be used"
+            raise BadInput(f"attack {part.title}", expected=expected, got=error, remedy="Fix it there.") from error
     if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS:
         raise BadInput(
             f"attack {part.title}: role",

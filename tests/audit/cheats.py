@@ -1,0 +1,279 @@
+"""Attacks that look for the answer in twelve places, as a careless or dishonest user might write them."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedxray.adversary.view import View
+from fedxray.attacks.base import Attack, Context, global_models, granted
+from fedxray.attacks.evidence import Evidence, of_membership
+from fedxray.attacks.local_model.active import LocalModelSendBack
+from fedxray.attacks.local_model.baselines import LastReturned
+from fedxray.audit.plan import read_plan
+from fedxray.audit.run.prepare import prepare
+from fedxray.defences.base import Defence, Hooks, Work
+from fedxray.errors import Refused
+from fedxray.federation.setting import Federation
+from fedxray.federation.transcript import Transcript
+from fedxray.federation.truth import Truth
+from fedxray.metrics import records as formulas
+from fedxray.models import build
+from fedxray.params import parameters_of, same_values
+from fedxray.seeds import fork, permutation
+from tests.contract.reach import reachable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cheat(Attack):
+    """Membership by looking up the answer; without one all scores are equal."""
+
+    name: ClassVar[str] = "cheat"
+    kind: ClassVar[Any] = "membership"
+    roles: ClassVar[tuple[str, ...]] = ("server",)
+    grants: ClassVar[tuple[str, ...]] = ("target-records",)
+    requires: ClassVar[Any] = (granted("target-records"), global_models())
+    floors: ClassVar[tuple[str, ...]] = ("chance",)
+    way: str
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Return scores by the answer, where this way leads to it."""
+        records = view.grants.target_records
+        assert records is not None
+        found = WAYS[self.way](view, context)
+        return of_membership(torch.zeros(len(records)) if found is None else found)
+
+
+def cheat(way: str) -> Attack:
+    """The attack of a plan."""
+    if way == "subclass tricks":
+        return Disguised(way=way)
+    return Cheat(way=way)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disguised(Cheat):
+    """A class that claims to be one of fedxray's own."""
+
+    __module__ = "fedxray.attacks.membership"
+
+
+def by_content(view: View, train: Any) -> Tensor | None:
+    """Whether each granted record is among the client's training records."""
+    target, granted_records = view.target or 0, view.grants.target_records
+    assert granted_records is not None
+    own = {tuple(row) for row in train[target].x.tolist()}
+    found = torch.tensor([float(tuple(row) in own) for row in granted_records.x.tolist()])
+    return found if found.any() else None
+
+
+def in_objects(view: View, objects: Iterator[Any]) -> Tensor | None:
+    """The answer by a truth or a federation among some objects."""
+    for thing in objects:
+        if type(thing) in (Truth, Federation) and vars(thing):
+            found = by_content(view, vars(thing)["train" if type(thing) is Truth else "clients"])
+            if found is not None:
+                return found
+    return None
+
+
+def by_gc(view: View, context: Context) -> Tensor | None:
+    return in_objects(view, iter(gc.get_objects()))
+
+
+def by_frames(view: View, context: Context) -> Tensor | None:
+    def values() -> Iterator[Any]:
+        frame: Any = sys._getframe()
+        while frame is not None:
+            for value in list(frame.f_locals.values()):
+                yield value
+                yield from list(getattr(value, "__dict__", {}).values())
+            frame = frame.f_back
+
+    return in_objects(view, values())
+
+
+def by_closures(view: View, context: Context) -> Tensor | None:
+    found = list(reachable(view))
+    assert not any(isinstance(thing, Transcript) for thing in found)
+    return in_objects(view, iter(found))
+
+
+def run_folder(view: View) -> Path:
+    """The folder of the run, which what fetches messages must know."""
+    paths = [thing for thing in reachable(view) if isinstance(thing, Path)]
+    return paths[0].parent
+
+
+def by_files(view: View, context: Context) -> Tensor | None:
+    """What the store holds of other cases is read; the plan's data are in "plan"."""
+    cases = run_folder(view).parents[1] / "cases"
+    return torch.ones(len(view.grants.target_records or ())) if list(cases.glob("*.json")) else None
+
+
+def by_plan(view: View, context: Context) -> Tensor | None:
+    plan = read_plan(run_folder(view).parents[2] / "plan.toml")
+    return by_content(view, prepare(plan, "none", plan.seeds[0]).federation.clients)
+
+
+def by_seeds(view: View, context: Context) -> Tensor | None:
+    """The seed is the one whose initial weights were sent first; from it the order of members was drawn."""
+    first = dict(view.globals[0].params)
+    for seed in range(1000):
+        model = build("mlp", view.space, generator=fork(seed, "model"), hidden=[4])
+        if same_values(parameters_of(model), first):
+            count = len(view.grants.target_records or ())
+            return -permutation(count, fork(seed, "membership", view.target)).float()
+    raise AssertionError("the seed was not found, so this tests nothing")
+
+
+def perfect(*_: Any, **__: Any) -> float:
+    return 1.0
+
+
+def by_scorer(view: View, context: Context) -> Tensor | None:
+    formulas.auc = perfect  # type: ignore[assignment]
+    return None
+
+
+def by_memo(view: View, context: Context) -> Tensor | None:
+    """A forged answer of another attack, which others would then read from the store."""
+    forged = LastReturned().run(view, generator=context.root)
+    for value in forged.tensors.values():
+        value.zero_()
+    context.memo(LastReturned(), view, lambda: forged)
+    return in_objects(view, reachable(context.memo))
+
+
+def by_environment(view: View, context: Context) -> Tensor | None:
+    os.environ["FEDXRAY_CHEATED"] = "yes"
+    torch.set_default_dtype(torch.float64)
+    sys.modules["fedxray.metrics.records"].auc = perfect  # type: ignore[attr-defined]
+    return None
+
+
+def by_shared_memory(view: View, context: Context) -> Tensor | None:
+    for thing in (*reachable(view.grants), *view.model.parameters(), *view.observations[0].start.values()):
+        if isinstance(thing, Tensor):
+            thing.data.zero_()
+    return None
+
+
+def by_threads(view: View, context: Context) -> Tensor | None:
+    def later() -> None:
+        formulas.auc = perfect  # type: ignore[assignment]
+
+    thread = threading.Thread(target=later, daemon=True)
+    thread.start()
+    thread.join()
+    return None
+
+
+class Spy(Tensor):
+    """Scores that look at what they are compared with: the first ones asked for are those of members."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = [arg.as_subclass(Tensor) if isinstance(arg, Spy) else arg for arg in args]
+        if function is Tensor.__getitem__ and isinstance(plain[1], Tensor) and plain[1].dtype == torch.bool:
+            cls.calls += 1
+            return torch.full((int(plain[1].sum()),), float(cls.calls % 2))
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def by_subclass(view: View, context: Context) -> Tensor | None:
+    return torch.arange(len(view.grants.target_records or ())).float().flip(0).as_subclass(Spy)
+
+
+WAYS: dict[str, Callable[[View, Context], Tensor | None]] = {
+    "gc": by_gc,
+    "frames": by_frames,
+    "closures": by_closures,
+    "files": by_files,
+    "seeds": by_seeds,
+    "scorer": by_scorer,
+    "memo": by_memo,
+    "environment": by_environment,
+    "shared memory": by_shared_memory,
+    "plan": by_plan,
+    "threads": by_threads,
+    "subclass tricks": by_subclass,
+}
+
+
+# Attacks that end badly, and one that talks to the clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending(Cheat):
+    """An attack that ends in this way."""
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """End."""
+        if self.way == "raise":
+            raise ZeroDivisionError("by nothing")
+        if self.way == "refuse":
+            raise Refused("cheat", missing="luck", remedy="Try again.")
+        if self.way == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.way == "leave":
+            os._exit(3)
+        if self.way == "nan":
+            return of_membership(torch.full((len(view.grants.target_records or ()),), torch.nan), curve=(1.0, math.nan))
+        return of_membership("nothing")  # type: ignore[arg-type]
+
+
+def ending(way: str) -> Attack:
+    """The attack of a plan."""
+    return Ending(way=way)
+
+
+KEPT: list[Tensor] = []  # batches that a defence has seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curious(Defence):
+    """A defence that keeps what passes through it."""
+
+    name: ClassVar[str] = "curious"
+
+    def hooks(self, work: Work) -> Hooks:
+        """Keep every update."""
+
+        def outgoing(update: Any, state: Any, generator: Any) -> Any:
+            KEPT.append(torch.zeros(1))
+            return update, state
+
+        return Hooks(outgoing=outgoing)
+
+    def describe(self) -> str:
+        """Its words."""
+        return "keeps updates"
+
+
+def curious() -> Defence:
+    """The defence of a plan."""
+    return Curious()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendBack(LocalModelSendBack):
+    """An active attack of the user's."""
+
+
+def send_back() -> Attack:
+    """The attack of a plan."""
+    return SendBack(**SendBack.small)

@@ -1,0 +1,189 @@
+"""A user's attack runs apart: of twelve ways to the answer ten lead nowhere, and two are documented."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedxray.attacks.local_model.active import LocalModelSendBack
+from fedxray.audit.plan import make_plan
+from fedxray.audit.run import apart, comparisons, execute
+from fedxray.audit.run.apart import OwnCodeError
+from fedxray.audit.run.execute import execute_case, execute_run
+from fedxray.audit.run.grid import expand
+from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.store import open_store
+from fedxray.errors import BadInput, Diverged, FedxrayError
+from fedxray.federation import round_loop
+from fedxray.federation.transcript import Parts
+from fedxray.files import NoSpaceError, room_for
+from fedxray.metrics import records as formulas
+from fedxray.params import weighted_mean
+from tests.audit import cheats
+from tests.audit.cheats import WAYS
+from tests.audit.plans import tiny, write_toml
+
+DOCS = Path(__file__).parents[3] / "docs" / "security.md"
+BEYOND = {"files", "plan"}  # a process may read what its user may read
+# Ways that lead to the answer where the attack runs beside the truth; grants and readers stop the others there too.
+IN_PROCESS = {"gc", "frames", "scorer", "environment", "threads", "subclass tricks"}
+
+
+@pytest.fixture(autouse=True)
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Whatever a cheat changes in this process is undone."""
+    monkeypatch.setattr(formulas, "auc", formulas.auc)
+    monkeypatch.setenv("FEDXRAY_CHEATED", "")
+    execute._open_run.clear()
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def audited(folder: Path, *attacks: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The first case of every attack, by its label."""
+    document = tiny(attack=[{"targets": [0], **attack} for attack in attacks], data={"holdout": 0.3})
+    plan, found = make_plan(document, folder), {}
+    with open_store(folder / "out", "digest") as store:
+        write_toml(store.folder / "plan.toml", document)
+        runs, cases = expand(plan)
+        execute_run(plan, store, runs[0])
+        for case in cases:
+            execute_case(plan, store, case)
+            found[case.attack] = store.read_case(case.id)
+    return found
+
+
+def cheating(way: str) -> dict[str, Any]:
+    return {"factory": "tests.audit.cheats:cheat", "way": way, "label": "cheat"}
+
+
+HONEST = {"name": "membership-loss"}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The honest case of an audit without a cheat."""
+    execute._open_run.clear()
+    return audited(tmp_path_factory.mktemp("alone"), HONEST)["membership-loss"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_to_the_answer(way: str, tmp_path: Path, alone: dict[str, Any]) -> None:
+    found = audited(tmp_path, cheating(way), HONEST)
+    cheat, honest = found["cheat"], found["membership-loss"]
+    assert cheat["status"] == "ok", cheat
+    assert (cheat["scores"]["auc"] > 0.95) == (way == "plan"), cheat["scores"]
+    for part in ("status", "scores", "floors", "controls", "exposed"):
+        assert honest[part] == alone[part], part
+    assert os.environ["FEDXRAY_CHEATED"] == "" and torch.get_default_dtype() == torch.float32
+    assert formulas.auc.__name__ == "auc"
+
+
+@pytest.mark.parametrize("way", sorted(IN_PROCESS))
+def test_the_same_way_beside_the_truth(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search is one that finds: it is the other process that stops it."""
+    monkeypatch.setattr(comparisons, "is_built_in", lambda attack: True)
+    assert audited(tmp_path, cheating(way))["cheat"]["scores"]["auc"] == 1.0
+
+
+def test_the_documentation_lists_every_way() -> None:
+    lines = DOCS.read_text().splitlines()
+    for way in WAYS:
+        row = next(line for line in lines if line.startswith(f"| {way} |"))
+        assert ("not prevented" in row) == (way in BEYOND), row
+
+
+@pytest.mark.parametrize(
+    ("way", "status", "words"),
+    [
+        ("raise", "failed", r"^ZeroDivisionError in cheats\.py, line \d+$"),
+        ("refuse", "refused", r"^Refused in cheats\.py, line \d+$"),
+        ("kill", "failed", "process was killed by signal 9"),
+        ("leave", "failed", "process ended with code 3 before it gave an answer"),
+        ("nan", "diverged", "stated by the attack itself"),
+        ("nonsense", "failed", "AttributeError"),
+    ],
+)
+def test_how_an_attack_apart_can_end(way: str, status: str, words: str, tmp_path: Path) -> None:
+    ended = {"factory": "tests.audit.cheats:ending", "way": way, "label": "own"}
+    found = audited(tmp_path, ended, HONEST)
+    assert found["own"]["status"] == status and re.search(words, found["own"]["reason"]), found["own"]
+    assert way != "raise" or "by nothing" in found["own"]["traceback"]
+    assert found["membership-loss"]["status"] == "ok"
+
+
+def test_an_active_attack_apart_gives_the_same_to_the_bit(tmp_path: Path) -> None:
+    """Its clients answer in the process that holds their records."""
+    active = {"role": "active-server", "label": "active"}
+    own = audited(tmp_path / "own", active | {"factory": "tests.audit.cheats:send_back"})["active"]
+    execute._open_run.clear()
+    settings = dict(LocalModelSendBack.small)
+    built_in = audited(tmp_path / "ours", active | {"name": "local-model-send-back"} | settings)["active"]
+    assert own["status"] == "ok" and own["rounds_spent"] == built_in["rounds_spent"] > 0
+    assert [own[part] for part in ("scores", "floors", "controls")] == [
+        built_in[part] for part in ("scores", "floors", "controls")
+    ]
+
+
+def test_without_a_way_to_fork_the_attack_runs_here_and_its_guess_is_plain_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "can_fork", lambda: False)
+    assert audited(tmp_path, cheating("subclass tricks"))["cheat"]["scores"]["auc"] < 0.95
+
+
+def test_what_a_defence_keeps_of_a_simulation_is_gone_after_it(tmp_path: Path) -> None:
+    """It is tried in one step wherever the run is prepared; the updates of the run stay with the run's own process."""
+    cheats.KEPT.clear()
+    plan = make_plan(tiny(defence=[{"factory": "tests.audit.cheats:curious", "label": "own"}]), tmp_path)
+    with open_store(tmp_path / "out", "digest") as store:
+        run = expand(plan)[0][0]
+        execute_run(plan, store, run)
+        assert store.has_run(run.id) and not cheats.KEPT
+        prepare(plan, "own", 0)
+        assert len(cheats.KEPT) == 1
+
+
+def diverged() -> None:
+    round_loop._check_finite(Parts({"w": torch.tensor([torch.nan])}), 3)
+
+
+def misused() -> None:
+    weighted_mean([], [])
+
+
+def without_space() -> None:
+    with room_for("the run"):
+        raise OSError(errno.ENOSPC, "full")
+
+
+def lost() -> None:
+    raise OSError("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("work", "kind", "words"),
+    [
+        (diverged, Diverged, "after round 3. Lower"),
+        (misused, BadInput, "weights: expected at least one positive weight"),
+        (without_space, NoSpaceError, "the run"),
+        (lost, OwnCodeError, r"^OSError in test_apart\.py, line \d+"),
+    ],
+)
+def test_an_error_of_work_apart_is_raised_here(work: Callable[[], None], kind: type[Exception], words: str) -> None:
+    with pytest.raises(FedxrayError, match=words) as raised:
+        apart.do_apart(work)
+    assert type(raised.value) is kind
+
+
+def test_work_apart_that_leaves_is_reported() -> None:
+    with pytest.raises(OwnCodeError, match="ended with code 7"):
+        apart.do_apart(lambda: os._exit(7))
+    apart.do_apart(lambda: None)
