@@ -1,4 +1,6 @@
-"""Error rates of audits: null audits, whose messages are noise, and audits of planted leaks.
+"""Error rates of audits: simulated ones (`--simulate`), null audits, whose messages are noise, and planted leaks.
+
+Simulations (`simulations.py`) draw scores and judge them by the project's rule; the tables go to a JSON file.
 
 A null audit is an ordinary audit in which every client sends noise in place of its update. An audit counts as "leaks"
 if any of its rows does. Planted leaks are those of the power check, as an audit of their own. Every audit has its own
@@ -9,6 +11,7 @@ the default is smaller. The last line is `null: X of N leaks, planted: Y of M le
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -28,6 +31,7 @@ from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import Case, Run, planted_case
 from fedxray.audit.run.store import open_store
 from fedxray.defences.base import Defence, Hooks, State, Work
+from fedxray.files import write_whole
 from fedxray.seeds import normal_like
 
 HERE = Path(__file__).resolve().parent
@@ -126,14 +130,44 @@ def count_leaks(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, 
     return called
 
 
+def simulate_all(path: Path) -> int:
+    """Write the tables of all simulations; wrong where an audit without a leak is called one in over 5 %."""
+    import simulations
+
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for table in (simulations.false_leaks, simulations.found_leaks, simulations.reassured, simulations.with_auto_seeds):
+        tables[table.__name__] = []
+        for row in table():
+            tables[table.__name__].append({key: _rounded(value) for key, value in row.items()})
+            print(tables[table.__name__][-1], flush=True)
+    write_whole(path, (json.dumps(tables, indent=1) + "\n").encode(), "tables")
+    # The largest of many cells exceeds 5 % by chance: three standard errors are allowed.
+    high = [
+        row
+        for row in tables["false_leaks"]
+        for rows, audits in simulations.ROWS.items()
+        if row[f"rows {rows}"] > MOST_FALSE + 3 * (MOST_FALSE * (1 - MOST_FALSE) / audits) ** 0.5
+    ]
+    safe = [row for row in tables["reassured"] if row["margins 2"] > MOST_FALSE]
+    print(f"false leaks above 5 %: {high or 'none'}; false reassurance at 2 margins: {safe or 'none'}")
+    return 1 if high or safe else 0
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def main() -> int:
     """Run both kinds and compare with the limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nulls", type=int, default=5, help="null audits")
     parser.add_argument("--leaks", type=int, default=4, help="audits of planted leaks")
     parser.add_argument("--first", type=int, default=0, help="number of the first audit, to continue an earlier run")
+    parser.add_argument("--simulate", type=Path, help="write the tables of all simulations to this JSON file instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.simulate is not None:
+        return simulate_all(options.simulate)
     false = count_leaks(null_audit, options.first, options.nulls, "null")
     found = count_leaks(planted_audit, 100_000 + options.first, options.leaks, "planted")
     print(f"null: {false} of {options.nulls} leaks, planted: {found} of {options.leaks} leaks")

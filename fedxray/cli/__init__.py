@@ -247,12 +247,12 @@ def gate(
     policy: Policy = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
     sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF to this file.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Pass only where a leak would have been detected.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Now the default; kept for old scripts.")] = False,
 ) -> None:
     """Check the limits of an audit on its deployed defence; exit 1 if one fails, 3 if one is inconclusive."""
     from fedxray.cli.decide import run_gate
 
-    raise typer.Exit(run_gate(folder, policy, junit, sarif, strict))
+    raise typer.Exit(run_gate(folder, policy, junit, sarif))
 
 
 @app.command()

@@ -20,14 +20,14 @@ EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
 OUTCOMES = {"pass": "passed", "fail": "FAILED", "inconclusive": "inconclusive"}
 
 
-def run_gate(folder: Path, policy: Path | None, junit: Path | None, sarif: Path | None, strict: bool) -> int:
+def run_gate(folder: Path, policy: Path | None, junit: Path | None, sarif: Path | None) -> int:
     """Judge every limit, print it, write JUnit and SARIF where asked, and return the exit code."""
     from fedxray.audit.judge.gate import judge_gates, read_policy
     from fedxray.audit.judge.results import read_results
 
     document = read_results(folder)
     rules = None if policy is None else read_policy(policy)
-    judged = judge_gates(document, rules, strict=strict)
+    judged = judge_gates(document, rules)
     print("\n".join(gate_lines(judged)))
     _write(junit, sarif, judged, folder, policy)
     outcomes = {limit.outcome for limit in judged}
@@ -40,10 +40,9 @@ def gate_lines(judged: list[Judged]) -> list[str]:
 
     lines = []
     for limit in judged:
-        doubt = [f"doubt: {limit.doubt}"] if limit.doubt else []
-        texts = [limit.title, f"{measured(limit)}: {limit.reason}", *doubt]
-        starts = (OUTCOMES[limit.outcome], "", "")
-        lines += [f"{start:<14}{printable(text)}" for start, text in zip(starts, texts, strict=False)]
+        texts = [limit.title, f"{measured(limit)}: {limit.reason}"]
+        starts = (OUTCOMES[limit.outcome], "")
+        lines += [f"{start:<14}{printable(text)}" for start, text in zip(starts, texts, strict=True)]
     counts: Counter[str] = Counter(limit.outcome for limit in judged)
     total = ", ".join(f"{counts[name]} {OUTCOMES[name].lower()}" for name in EXIT if counts[name])
     return [*lines, f"Limits: {total}."]
@@ -127,7 +126,6 @@ def _spread(value: float | None, low: float | None, high: float | None, metric: 
 
 # `fedxray recommend`
 
-DOUBT = "A limit is kept by an attack that may not detect any leak: see the doubts above."
 CAUTION = (
     "The defence was chosen on the same measurements that judge it, which is slightly optimistic: "
     "confirm it with other seeds before relying on it."
@@ -146,7 +144,7 @@ def run_recommend(folder: Path, policy: Path | None = None) -> int:
 
 def recommend_lines(recommendation: Recommendation) -> list[str]:
     """Return the printed lines: the limits, the defences, the choice."""
-    lines = ["Limits (upper end of the 95 % interval, strongest attacker):"]
+    lines = ["Limits (as in a gate, strongest attacker):"]
     lines += [f"  {limit}" for limit in recommendation.limits]
     settings = recommendation.settings
     width = max(len(setting.defence) for setting in settings) + 2 if settings else 2
@@ -155,11 +153,9 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
         outcome = "holds" if setting.holds else "breaks"
         lines.append(f"  {setting.defence:<{width}}{outcome:<8}{_utility(setting)}".rstrip())
         lines += [f"  {'':<{width}}{'':<8}{reason}" for reason in setting.broken]
-        lines += [f"  {'':<{width}}{'':<8}doubt: {reason}" for reason in setting.doubts if setting.holds]
     if recommendation.chosen is None:
         return [*lines, "No recommendation: no setting keeps every limit."]
-    doubtful = [DOUBT] if recommendation.chosen.doubts else []
-    return [*lines, f"Recommended: {recommendation.chosen.defence}", *doubtful, CAUTION]
+    return [*lines, f"Recommended: {recommendation.chosen.defence}", CAUTION]
 
 
 def _utility(setting: DefenceChoice) -> str:

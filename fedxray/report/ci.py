@@ -35,11 +35,9 @@ def junit(judged: Sequence[Judged], suite: str) -> bytes:
         if limit.outcome != "pass":
             tag, kind = ("failure", "leak") if limit.outcome == "fail" else ("error", "inconclusive")
             problem = ElementTree.SubElement(case, tag, {"type": kind, "message": _xml(limit.reason)})
-            problem.text = _xml(measured(limit))
+            problem.text = _xml(f"{measured(limit)}, state {limit.state or 'unknown'}")
         else:
-            ElementTree.SubElement(case, "system-out").text = _xml(
-                "\n".join([measured(limit), *([f"doubt: {limit.doubt}"] if limit.doubt else [])])
-            )
+            ElementTree.SubElement(case, "system-out").text = _xml(f"{measured(limit)}, state {limit.state}")
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -75,10 +73,16 @@ def _result(limit: Judged, rules: Sequence[tuple[str, str]], uri: str) -> dict[s
         "ruleIndex": rules.index((limit.attack, limit.metric)),
         "kind": kind,
         "level": level,
-        "message": {"text": _plain(text if limit.doubt is None else f"{text}; doubt: {limit.doubt}")},
+        "message": {"text": _plain(text)},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}}],
         "partialFingerprints": {"fedxrayGate/v1": fingerprint},
-        "properties": {"outcome": limit.outcome, "value": limit.value, "low": limit.low, "high": limit.high},
+        "properties": {
+            "outcome": limit.outcome,
+            "state": limit.state,
+            "value": limit.value,
+            "low": limit.low,
+            "high": limit.high,
+        },
     }
 
 

@@ -41,13 +41,16 @@ def test_every_outcome_has_its_element() -> None:
     failure = cases[1].find("failure")
     assert failure is not None and failure.text == (
         "+30.0\N{NO-BREAK SPACE}points (95 % interval +20.0 to +40.0\N{NO-BREAK SPACE}points) "
-        "by the server, who knows the defence"
+        "by the server, who knows the defence, state unknown"
     )
 
 
-def test_a_doubt_is_reported() -> None:
-    made = [replace(PASSED, doubt="only 3 units")]
-    assert b"doubt: only 3 units" in junit(made, "x") and b"doubt: only 3 units" in sarif(made, "plan.toml")
+def test_the_state_is_carried() -> None:
+    made = [replace(FAILED, state="leaks"), replace(OPEN, state="trace"), replace(PASSED, state="no leak found")]
+    for state in (b"state leaks", b"state trace", b"state no leak found"):
+        assert state in junit(made, "x")
+    found = json.loads(sarif(made, "plan.toml"))["runs"][0]["results"]
+    assert [one["properties"]["state"] for one in found] == ["leaks", "trace", "no leak found"]
 
 
 def test_sarif_has_what_its_standard_asks_for() -> None:

@@ -97,10 +97,10 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
     outcome, notes = _outcome(old, new, larger_is_worse=True), []
     if outcome == "better" and (lost := lost_cases(second, after)) is not None:
         outcome, notes = "unknown", [lost]
-    elif outcome == "better" and (doubt := unproven(after)) is not None:
+    elif outcome == "better" and after["primary"] and (doubt := unproven(second, after)) is not None:
         notes = [f"doubt: {doubt}"]
-    if before["verdict"] != after["verdict"]:
-        notes.append(f"verdict {before['verdict']} → {after['verdict']}")
+    if before["primary"] and after["primary"] and before["state"] != after["state"]:
+        notes.append(f"{before['state']} → {after['state']}")
     if before["over"] != after["over"]:
         notes.append(f"strongest floor {before['over']} → {after['over']}")
     return Change(

@@ -1,9 +1,10 @@
 """Limits on what may leak, judged on the results of an audit: passed, failed or inconclusive.
 
-A limit passes when the upper end of the 95 % interval is within it, fails when the lower end is beyond it, and is
-inconclusive otherwise: `m_over_floor` is judged on the interval of the difference, a plain `m` on that of the mean. Of
-several rows that match (roles, attackers who know the defence or not) the worst one counts. A limit never passes on an
-attack of which a case did not end or got no score. Everything is read from the results: no code of a plan is imported.
+A limit passes only where the results show that more does not leak: on *no leak found*, or where the whole interval is
+within the limit and the attack has shown under the same defence that it sees a leak. It fails on *leaks* above the
+limit, and where the whole interval is. Everything else is inconclusive: a trace, a blinded attack, too few runs.
+`m_over_floor` is judged on the gain, a plain `m` on the mean. Of several rows that match (roles, attackers who know the
+defence or not) the worst one counts. Everything is read from the results: no code of a plan is imported.
 
 `recommend` chooses among the defences of an audit by the same limits.
 """
@@ -15,18 +16,19 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, unknown_key, unknown_name
-from fedxray.metrics.units import OVER_FLOOR, gated
+from fedxray.metrics.table import base_metric
+from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated
 
 KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
 MEAN = ("mean", "mean_low", "mean_high")
+CHANCE = {"auc": 0.5}  # floors that are the same in every audit
 RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 Row = Mapping[str, Any]
@@ -35,7 +37,7 @@ GateOutcome = Literal["pass", "fail", "inconclusive"]
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One limit with its outcome, the row that decided, and a doubt where a pass is not proven."""
+    """One limit with its outcome, and the row that decided."""
 
     attack: str
     metric: str
@@ -49,7 +51,7 @@ class Judged:
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    doubt: str | None = None
+    state: str | None = None  # of the row's attack: that of the primary metric
 
     @property
     def title(self) -> str:
@@ -59,13 +61,8 @@ class Judged:
         return f"{self.attack}: {self.metric} at most {limit} under {self.defence}{role}"
 
 
-def judge_gates(
-    document: Mapping[str, Any], policy: Sequence[Row] | None = None, *, strict: bool = False
-) -> list[Judged]:
-    """Judge every limit of the plan, or of a policy in its place, on the defence that it names or the deployed one.
-
-    With `strict` a pass also needs a proof that a leak would have been seen.
-    """
+def judge_gates(document: Mapping[str, Any], policy: Sequence[Row] | None = None) -> list[Judged]:
+    """Judge every limit of the plan, or of a policy in its place, on the defence that it names or the deployed one."""
     rules = policy
     if rules is None:
         rules = [rule for plan in plans_of(document).values() for rule in checked_rules(plan.get("gate") or ())]
@@ -73,7 +70,7 @@ def judge_gates(
         expected = "at least one [[gate]], which states what must hold"
         remedy = "Add one to the plan, or give --policy FILE."
         raise BadInput("gate", expected=expected, got="none in the plan", remedy=remedy)
-    return [_judged(document, rule, f"gate[{index}]", strict) for index, rule in enumerate(rules)]
+    return [_judged(document, rule, f"gate[{index}]") for index, rule in enumerate(rules)]
 
 
 def read_policy(path: Path) -> list[Row]:
@@ -119,6 +116,7 @@ def _checked(rule: Any, place: str) -> Row:
     for key in REQUIRED:
         if key not in rule:
             raise BadInput(f"{place}.{key}", expected="a value", got="nothing", remedy="Add the key.")
+    check_limited(place, str(rule["metric"]), float(rule["limit"]))
     return rule
 
 
@@ -132,13 +130,13 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _judged(document: Mapping[str, Any], rule: Row, place: str, strict: bool) -> Judged:
+def _judged(document: Mapping[str, Any], rule: Row, place: str) -> Judged:
     """Judge one limit by the worst row that matches."""
     _check_names(document, rule, place)
     own = [row for row in document["summary"] if row["attack"] == rule["attack"]]
     own = [row for row in own if rule.get("role") in (None, row["role"])]
     defence = rule.get("defence") or deployed(document, own)
-    judged = _by_rows(document, rule, [row for row in own if row["defence"] == defence], strict=strict)
+    judged = _by_rows(document, rule, [row for row in own if row["defence"] == defence])
     if not judged:
         return Judged(
             attack=str(rule["attack"]),
@@ -152,11 +150,11 @@ def _judged(document: Mapping[str, Any], rule: Row, place: str, strict: bool) ->
     return max(judged, key=lambda limit: (RANK[limit.outcome], limit.high is None, limit.high or 0.0))
 
 
-def _by_rows(document: Mapping[str, Any], rule: Row, rows: Sequence[Row], *, strict: bool = False) -> list[Judged]:
+def _by_rows(document: Mapping[str, Any], rule: Row, rows: Sequence[Row]) -> list[Judged]:
     """Judge the limit on each of the rows that it is about."""
     metric, role = str(rule["metric"]).removesuffix(OVER_FLOOR), rule.get("role")
     own = [row for row in rows if row["attack"] == rule["attack"] and row["metric"] == metric]
-    return [_by_row(document, rule, row, strict=strict) for row in own if role in (None, row["role"])]
+    return [_by_row(document, rule, row) for row in own if role in (None, row["role"])]
 
 
 def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
@@ -166,21 +164,36 @@ def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
         known = list(dict.fromkeys(row[key] for row in rows))
         if rule.get(key) is not None and rule[key] not in known:
             raise unknown_name(f"{place}.{key}", rule[key], known)
-    check_limited(f"{place}.metric", str(rule["metric"]))
 
 
-def check_limited(argument: str, name: str) -> None:
-    """Refuse an unknown metric; a limit is an upper one, so a falling metric can only be limited as a difference."""
+def check_limited(place: str, name: str, limit: float) -> None:
+    """Refuse an unknown metric and a limit that can never fail.
+
+    A limit is an upper one, so a falling metric can only be limited as a difference.
+    """
     from fedxray.metrics.table import METRICS, metric
 
     try:
         limited = metric(name.removesuffix(OVER_FLOOR))
     except BadInput:
         known = [*METRICS, *(f"{known_metric}{OVER_FLOOR}" for known_metric in METRICS)]
-        raise unknown_name(argument, name, known) from None
+        raise unknown_name(f"{place}.metric", name, known) from None
     if limited.down and not name.endswith(OVER_FLOOR):
         remedy = f"Use {name}{OVER_FLOOR}."
-        raise BadInput(argument, expected="a metric that grows with the leak", got=name, remedy=remedy)
+        raise BadInput(f"{place}.metric", expected="a metric that grows with the leak", got=name, remedy=remedy)
+    most = _most(name, limited.best)
+    if most is not None and limit >= most:
+        expected = f"less than {gated(most, name)}, which no attack can exceed"
+        remedy = "Lower it: a limit that can never fail checks nothing."
+        raise BadInput(f"{place}.limit", expected=expected, got=gated(limit, name), remedy=remedy)
+
+
+def _most(name: str, best: float | None) -> float | None:
+    """Return the largest value that a limited score can have; None where it is unbounded."""
+    plain = name.removesuffix(OVER_FLOOR)
+    if best is None or base_metric(plain) not in BOUNDED:
+        return None
+    return best - CHANCE.get(plain, 0.0) if plain != name else best
 
 
 def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
@@ -219,26 +232,14 @@ def label_of(part: Row) -> str:
     return str(part.get("label") or part.get("name") or part.get("factory"))
 
 
-def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, strict: bool) -> Judged:
+def _by_row(document: Mapping[str, Any], rule: Row, row: Row) -> Judged:
     """Judge the limit on one row."""
     over = str(rule["metric"]).endswith(OVER_FLOOR)
     value, low, high = (row[name] for name in (("difference", "low", "high") if over else MEAN))
-    limit, written = float(rule["limit"]), gated(float(rule["limit"]), str(rule["metric"]))
-    outcome: GateOutcome = "inconclusive"
-    doubt = None
-    if low is None or high is None:
-        reason = f"no interval: {row['reason']}"
-    elif low > limit:
-        outcome, reason = "fail", f"the whole interval is above {written}"
-    elif high > limit:
-        reason = f"the interval contains {written}: add seeds or target clients to narrow it"
-    else:
-        lost = lost_cases(document, row)
-        doubt = lost or unproven(row)
-        outcome = "inconclusive" if doubt and (strict or lost) else "pass"
-        reason = doubt if outcome != "pass" and doubt else f"the whole interval is within {written}"
+    primary = _primary(document, row)
+    outcome, reason = _outcome(document, rule, row, primary)
     return Judged(
-        **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": limit},
+        **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": float(rule["limit"])},
         **{name: row[name] for name in ("defence", "role", "aware")},
         asked=rule.get("role"),
         outcome=outcome,
@@ -246,8 +247,41 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, *, strict: bool) -
         low=low,
         high=high,
         reason=reason,
-        doubt=doubt if outcome == "pass" else None,
+        state=primary["state"],
     )
+
+
+def _outcome(document: Mapping[str, Any], rule: Row, row: Row, primary: Row) -> tuple[GateOutcome, str]:
+    """Return the outcome of a limit on one row, and why; `primary` is the row that carries the attack's verdict."""
+    limit, written = float(rule["limit"]), gated(float(rule["limit"]), str(rule["metric"]))
+    over = str(rule["metric"]).endswith(OVER_FLOOR)
+    value, low, high = (row[name] for name in (("difference", "low", "high") if over else MEAN))
+    state = primary["state"]
+    if value is None:
+        return "inconclusive", f"nothing was measured: {primary['reason']}"
+    if row is primary and state == "leaks" and value > limit:
+        return "fail", f"it leaks, above {written}"
+    if low is not None and low > limit:
+        return "fail", f"the whole interval is above {written}"
+    lost = lost_cases(document, row)
+    if lost is not None:
+        return "inconclusive", lost
+    bounded = row is primary and state == "no leak found" and over and (row["upper"] or 0.0) <= limit
+    if high is None or (high > limit and not bounded):
+        return "inconclusive", f"the interval contains {written}; {primary['reason']}"
+    doubt = unproven(document, primary)
+    if doubt is not None:
+        return "inconclusive", doubt
+    return "pass", f"no leak found above {written}" if bounded else f"the whole interval is within {written}"
+
+
+def _primary(document: Mapping[str, Any], row: Row) -> Row:
+    """Return the row that carries the verdict of the same attack, role, defence and awareness."""
+    if row["primary"]:
+        return row
+    same = ("plan", "attack", "role", "defence", "aware")
+    rows = [other for other in document["summary"] if all(other.get(name) == row.get(name) for name in same)]
+    return next((other for other in rows if other["primary"]), row)
 
 
 def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
@@ -263,21 +297,26 @@ def lost_cases(document: Mapping[str, Any], row: Row) -> str | None:
     return f"{verdict.NOT_ALL_ENDED}: of {len(own)}, {listed}"
 
 
-def unproven(row: Row) -> str | None:
+def unproven(document: Mapping[str, Any], primary: Row) -> str | None:
     """Return why it is not proven that a leak would have been seen, or None.
 
-    Only a verdict proves it: a row that stays inconclusive, as one that spans its margin, proves nothing.
+    An attack that leaks has shown what it sees; else the planted leak must be seen under the same defence, and the
+    messages must show no trace. One or two runs say nothing about others.
     """
-    if row["n"] < verdict.LEAST_UNITS:
-        return f"only {row['n']} units"
-    return str(row["reason"]) if row["verdict"] == "inconclusive" else None
+    if primary["upper"] is None:
+        return str(primary["reason"])
+    if primary["state"] in ("leaks", "no leak found"):
+        return None
+    check = verdict.power_check(document.get("power", ()), primary)
+    if primary["state"] in ("coarse", "open", "suspected") and check is not None and check.passed:
+        return None
+    return str(primary["reason"])
 
 
 # Recommendation: the defence of best utility among those under which every gated score keeps its limit
 #
-# A limit is kept when the upper end of the 95 % interval lies within it, for the worst role and attacker that match. A
-# score that was not measured keeps no limit, nor does one of which a case did not end: a failed attack shows no safety.
-# Where it is not proven that a leak would have been seen, the setting is listed with that doubt.
+# A limit is kept where it passes as in a gate, for the worst role and attacker that match: a score that was not
+# measured keeps no limit, nor does one of which a case failed, or which does not prove that it would have seen a leak.
 
 
 # In the order in which they are preferred; smaller is better for those that are marked.
@@ -296,7 +335,6 @@ class DefenceChoice:
     high: float | None = None
     cost: float | None = None  # in utility, against the best setting of all
     epsilon: float | None = None
-    doubts: tuple[str, ...] = ()  # limits that are kept without a proof that a leak would have been seen
 
     @property
     def holds(self) -> bool:
@@ -343,8 +381,7 @@ def _setting(
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
     judged = [_by_rows(document, gate, own) for gate in gates]
     broken = tuple(reason for gate, limits in zip(gates, judged, strict=True) if (reason := _broken(gate, limits)))
-    doubts = dict.fromkeys(f"{limit.attack} {limit.metric}: {limit.doubt}" for limit in chain(*judged) if limit.doubt)
-    choice = DefenceChoice(defence=name, broken=broken, doubts=tuple(doubts))
+    choice = DefenceChoice(defence=name, broken=broken)
     row = utility.get(name)
     if row is None or metric is None:
         return choice

@@ -20,7 +20,16 @@ from typing import Any
 from fedxray.audit.judge import statistics
 from fedxray.audit.judge.family import Adjusted, RowTests, adjust, layouts_of
 from fedxray.audit.judge.statistics import Interval, SplitUnit, interval, paired
-from fedxray.audit.judge.verdict import LEAST_RUNS, TRACE, Power, VerdictInput, judge, kind_of, unjudgeable
+from fedxray.audit.judge.verdict import (
+    LEAST_RUNS,
+    TRACE,
+    UNDEFENDED,
+    VerdictInput,
+    judge,
+    kind_of,
+    power_check,
+    unjudgeable,
+)
 from fedxray.metrics.table import MAIN_METRIC, metric as metric_named
 from fedxray.metrics.units import BOUNDED, SHARES
 from fedxray.seeds import derive_seed
@@ -31,7 +40,6 @@ RowKey = tuple[str, str, str, bool | None, str | None]  # attack, role, defence,
 
 UNIT, RECORD = "client-run", "record"
 ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come with a guess
-UNDEFENDED = "none"
 # What only a judged row has; the others hold None.
 JUDGED = ("scope", "test", "p", "p_adjusted", "p_split", "p_swap", "resolution", "seen", "more_seeds", "upper", "state")
 
@@ -339,7 +347,8 @@ def _judge_all(
         adjusted, spent = rejected.get(number, latest[number])
         found = _found(draft, tests[number], adjusted, looks, later, rejected=number in rejected)
         for twin in [draft for draft in judged if first[_twin(draft)] is family[number]]:
-            _write(twin, _with_power(found, twin.row, power))
+            same, plain = power_check(power, twin.row), power_check(power, twin.row, UNDEFENDED)
+            _write(twin, replace(found, power=same, undefended=plain))
             _write_tests(twin.row, found, tests[number], adjusted, spent)
 
 
@@ -528,24 +537,6 @@ def _write_tests(row: Row, measured: VerdictInput, tests: RowTests, adjusted: Ad
     row["more_seeds"] = None if decided else measured.more_seeds
     row["resolution"] = None if tests.swaps is None else 1 / len(tests.swaps)
     row["family"] = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share, "spent": spent}
-
-
-def _with_power(measured: VerdictInput, row: Row, checks: Sequence[Mapping[str, Any]]) -> VerdictInput:
-    """Return the input with the power checks of this row: under its own defence, and without any."""
-    same = _power(checks, row, row["defence"], row["aware"])
-    plain = _power(checks, row, UNDEFENDED, None)
-    return replace(measured, power=same or (plain if row["aware"] is None else None), undefended=plain)
-
-
-def _power(checks: Sequence[Mapping[str, Any]], row: Row, defence: str, aware: bool | None) -> Power | None:
-    """Return the check of a row's attack under a defence; a check without a metric stands for all of them."""
-    for metric in (row["metric"], None):
-        for check in checks:
-            place = (check["attack"], check.get("role", row["role"]), check.get("defence", UNDEFENDED))
-            fits = place == (row["attack"], row["role"], defence) and check.get("aware") == aware
-            if fits and check["metric"] == metric:
-                return Power(passed=check["passed"], reason=check["reason"])
-    return None
 
 
 def _ceiling(units: _Units, metric: str | None, down: bool) -> float | None:

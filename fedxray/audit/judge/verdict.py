@@ -9,9 +9,10 @@ defence. Everything else is inconclusive, in a state that says why. A failed att
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Any, Literal
 
 from fedxray.audit.judge.statistics import SEEN_MARGINS, SETTLED_BY, Interval
 from fedxray.metrics.units import between, margin_of, value as score_words
@@ -21,6 +22,7 @@ State = Literal["leaks", "no leak found", "suspected", "trace", "coarse", "blind
 Scope = Literal["these runs", "runs like these"]
 Kind = Literal["record", "client", "population"]
 
+UNDEFENDED = "none"
 LEAST_UNITS = 6  # units of a power check, whose interval would else depend on single ones
 LEAST_RUNS = 3  # of "no leak found"
 TRACE = 0.05  # not adjusted: a trace only stops reassurance
@@ -57,6 +59,23 @@ class Power:
 
     passed: bool
     reason: str
+
+
+def power_check(
+    checks: Sequence[Mapping[str, Any]], row: Mapping[str, Any], defence: str | None = None
+) -> Power | None:
+    """Return the power check of a row's attack under its own defence, or under another; None where there is none.
+
+    A check without a metric stands for all of them, one without a defence was made without any.
+    """
+    own = (row["defence"], row["aware"]) if defence is None else (defence, None)
+    under = [own, (UNDEFENDED, None)] if row["aware"] is None else [own]  # no defence may have a label of its own
+    for place, metric in product(under, (row["metric"], None)):
+        for check in checks:
+            known = (check.get("defence", UNDEFENDED), check.get("aware"))
+            if (check["attack"], check["role"], known, check["metric"]) == (row["attack"], row["role"], place, metric):
+                return Power(passed=check["passed"], reason=check["reason"])
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

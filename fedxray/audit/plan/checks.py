@@ -222,7 +222,7 @@ def _check_gates(plan: Plan) -> None:
                 raise unknown_name(f"{argument}.{name}", given, known)
         if gate.role is not None:
             catalog.check_name("roles", gate.role, f"{argument}.role")
-        check_limited(f"{argument}.metric", gate.metric)
+        check_limited(argument, gate.metric, gate.limit)
 
 
 def _unique(what: str, labels: list[str]) -> None:

@@ -14,8 +14,8 @@ from fedxray.errors import BadInput
 
 def row(low: float | None, high: float | None, **changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"attack": "a", "role": "server", "defence": "none", "aware": None}
-    made |= {"metric": "accuracy", "oracle": False, "verdict": "leaks", "over": "majority", "low": low}
-    made |= {"n": 8, "reason": "it is so"}
+    made |= {"metric": "accuracy", "oracle": False, "state": "leaks", "over": "majority", "low": low}
+    made |= {"n": 8, "reason": "it is so", "primary": True, "upper": high}
     return made | {"high": high, "difference": None if low is None or high is None else (low + high) / 2} | changes
 
 
@@ -64,7 +64,7 @@ def test_a_missing_interval_says_nothing() -> None:
 
 @pytest.mark.parametrize("status", ["failed", "diverged", "truncated"])
 def test_an_attack_that_did_not_end_makes_nothing_better_but_may_be_worse(status: str) -> None:
-    strong, weak = audit(row(0.4, 0.5)), audit(row(0.0, 0.1, verdict="inconclusive"))
+    strong, weak = audit(row(0.4, 0.5)), audit(row(0.0, 0.1, state="open"))
     weak["cases"].append({**weak["cases"][0], "status": status})
     found = compare(strong, weak)
     assert found.changes[0].outcome == "unknown" and f"of 2, 1 {status}" in found.changes[0].note
@@ -75,10 +75,10 @@ def test_an_attack_that_did_not_end_makes_nothing_better_but_may_be_worse(status
 
 
 def test_an_attack_that_may_see_nothing_is_better_with_a_doubt() -> None:
-    blind = row(0.0, 0.1, verdict="inconclusive", reason="the power check failed")
+    blind = row(0.0, 0.1, state="open", reason="the power check failed")
     found = compare(audit(row(0.4, 0.5)), audit(blind)).changes[0]
     assert found.outcome == "better" and "doubt: the power check failed" in found.note
-    seen = compare(audit(row(0.4, 0.5)), audit(row(0.0, 0.1, verdict="no leak found"))).changes[0]
+    seen = compare(audit(row(0.4, 0.5)), audit(row(0.0, 0.1, state="no leak found"))).changes[0]
     assert seen.outcome == "better" and "doubt" not in seen.note
 
 
@@ -94,14 +94,14 @@ def test_what_differs_in_the_plans_is_named() -> None:
 
 
 def test_what_is_printed() -> None:
-    first = audit(row(0.0, 0.1, verdict="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr"))
+    first = audit(row(0.0, 0.1, state="no leak found"), row(0.4, 0.5, metric="auc"), row(0, 1, metric="psnr"))
     second = audit(row(0.2, 0.3), row(0.1, 0.2, metric="auc"), row(0, 1, metric="psnr", over="mean-image"))
     text = [line.replace("\N{NO-BREAK SPACE}", " ") for line in compare_lines(compare(first, second))]
     assert text == [
         "Worse, beyond the intervals:",
         "  a (server), none: accuracy_over_floor: +5.0 points (0.0 to +10.0 points) → "
         "+25.0 points (+20.0 to +30.0 points)",
-        "    verdict no leak found → leaks",
+        "    no leak found → leaks",
         "Better, beyond the intervals:",
         "  a (server), none: auc_over_floor: +0.450 (+0.400 to +0.500) → +0.150 (+0.100 to +0.200)",
         "Same within the intervals: 1 of 3 rows.",

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fedxray.audit.judge.gate import judge_gates, read_policy
-from fedxray.audit.judge.verdict import NO_POWER_CHECK, NO_ROOM, NOT_ALL_ENDED
 from fedxray.errors import BadInput
 
 RULE = {"attack": "a", "metric": "accuracy_over_floor", "limit": 0.1}
@@ -26,7 +25,8 @@ def row(low: float | None = 0.0, high: float | None = 0.05, **changes: Any) -> d
     }
     made |= {"oracle": False, "difference": None if low is None or high is None else (low + high) / 2}
     made |= {"low": low, "high": high, "mean": 0.6, "mean_low": 0.55, "mean_high": 0.65}
-    return made | {"verdict": "no leak found", "reason": "not above the margin"} | changes
+    made |= {"primary": True, "upper": high, "margin": 0.05, "state": "no leak found", "reason": "not above the margin"}
+    return made | changes
 
 
 def results(*rows: dict[str, Any], gate: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -39,12 +39,15 @@ def results(*rows: dict[str, Any], gate: list[Any] | None = None, **changes: Any
     return {"plan": plan, "summary": list(rows), "cases": cases, "utility": []} | changes
 
 
-@given(st.floats(-1, 1), st.floats(0, 1), st.floats(-1, 1))
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(-1, 0.999))
 def test_pass_fail_and_inconclusive_are_exactly_the_rule(low: float, width: float, limit: float) -> None:
     high = low + width
-    found = judge_gates(results(row(low, high), gate=[RULE | {"limit": limit}]))[0]
-    expected = "pass" if high <= limit else "fail" if low > limit else "inconclusive"
-    assert found.outcome == expected and (found.low, found.high) == (low, high)
+    for state in ("leaks", "no leak found", "trace", "open", "blinded"):
+        found = judge_gates(results(row(low, high, state=state), gate=[RULE | {"limit": limit}]))[0]
+        fails = low > limit or (state == "leaks" and (low + high) / 2 > limit)
+        passes = state in ("leaks", "no leak found") and high <= limit
+        assert found.outcome == ("fail" if fails else "pass" if passes else "inconclusive")
+        assert (found.low, found.high, found.state) == (low, high, state)
 
 
 def test_a_plain_metric_is_judged_on_the_interval_of_its_mean() -> None:
@@ -123,20 +126,48 @@ def test_results_with_altered_plans_are_refused_or_judged(changes: dict[str, Any
         assert refused.argument.startswith("gate")
 
 
-def test_a_pass_without_power_is_doubted_and_strictly_none() -> None:
-    open_rows = [
-        f"not above the margin, but {NO_POWER_CHECK}",
-        "the difference to majority may lie on either side of the margin 0.05",  # nothing waits for a check
-        NO_ROOM,
-        f"not above the margin, but {NOT_ALL_ENDED}; of 8 cases: 1 without this score",
-    ]
-    for changes in (*({"reason": one, "verdict": "inconclusive"} for one in open_rows), {"n": 3}):
-        document = results(row(**changes))
+def test_an_open_row_passes_only_with_power_under_the_same_defence() -> None:
+    check = {"attack": "a", "role": "server", "metric": "accuracy", "passed": True, "reason": ""}
+    for state, outcome in (("open", "pass"), ("coarse", "pass"), ("suspected", "pass"), ("trace", "inconclusive")):
+        assert judge_gates(results(row(state=state)))[0].outcome == "inconclusive"
+        assert judge_gates(results(row(state=state), power=[check]))[0].outcome == outcome
+    defended = row(state="open", defence="d", aware=True)
+    plan = {"gate": [RULE], "defence": [{"name": "d"}]}
+    for power, outcome in (
+        ([check], "inconclusive"),
+        ([check | {"defence": "d", "aware": False}], "inconclusive"),
+        ([check | {"defence": "d", "aware": True}], "pass"),
+        ([check | {"defence": "d", "aware": True, "passed": False}], "inconclusive"),
+    ):
+        assert judge_gates(results(defended, plan=plan, power=power))[0].outcome == outcome
+    few = results(row(upper=None), power=[check])  # one or two runs
+    assert judge_gates(few)[0].outcome == "inconclusive"
+
+
+def test_no_leak_found_passes_by_its_own_bound() -> None:
+    for upper, outcome in ((0.09, "pass"), (0.11, "inconclusive")):
+        assert judge_gates(results(row(-0.1, 0.12, upper=upper)))[0].outcome == outcome
+
+
+def test_another_metric_is_judged_with_the_state_of_the_primary_one() -> None:
+    rule = RULE | {"metric": "balanced_accuracy_over_floor"}
+    other = row(metric="balanced_accuracy", primary=False, state=None, upper=None)
+    for state, outcome in (("no leak found", "pass"), ("trace", "inconclusive"), ("blinded", "inconclusive")):
+        document = results(other, gate=[rule])
+        document["summary"].append(row(state=state))
         found = judge_gates(document)[0]
-        assert found.outcome == "pass" and found.doubt
-        assert judge_gates(document, strict=True)[0].outcome == "inconclusive"
-    for shown in ("no leak found", "leaks"):
-        assert judge_gates(results(row(verdict=shown)), strict=True)[0].outcome == "pass"
+        assert (found.outcome, found.state) == (outcome, state)
+    wide = results(row(0.0, 0.2, metric="balanced_accuracy", primary=False, state=None, upper=None), gate=[rule])
+    wide["summary"].append(row(state="no leak found"))
+    assert judge_gates(wide)[0].outcome == "inconclusive"
+
+
+@pytest.mark.parametrize(("metric", "limit"), [("accuracy", 1), ("accuracy_over_floor", 1.0), ("auc_over_floor", 0.5)])
+def test_a_limit_that_can_never_fail_is_refused(metric: str, limit: float) -> None:
+    rule = RULE | {"metric": metric, "limit": limit}
+    with pytest.raises(BadInput, match="never fail"):
+        judge_gates(results(row(metric="auc" if "auc" in metric else "accuracy"), gate=[rule]))
+    judge_gates(results(row(metric="psnr"), gate=[RULE | {"metric": "psnr_over_floor", "limit": 50.0}]))
 
 
 def test_what_was_not_measured_is_inconclusive() -> None:
@@ -166,7 +197,7 @@ def test_no_limit_at_all_is_refused() -> None:
 
 def test_a_policy_stands_in_place_of_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
-    path.write_text('format = 1\n[[gate]]\nattack = "a"\nmetric = "accuracy"\nlimit = 1\n')
+    path.write_text('format = 1\n[[gate]]\nattack = "a"\nmetric = "accuracy"\nlimit = 0.9\n')
     assert judge_gates(results(row(), gate=[]), read_policy(path))[0].outcome == "pass"
 
 

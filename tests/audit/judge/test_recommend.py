@@ -14,7 +14,7 @@ from fedxray.audit.judge.gate import recommend
 from fedxray.audit.judge.verdict import POWER_FAILED
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.cli.decide import CAUTION, DOUBT, recommend_lines, run_recommend
+from fedxray.cli.decide import CAUTION, recommend_lines, run_recommend
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
@@ -26,7 +26,7 @@ def row(defence: str, high: float | None, **more: Any) -> dict[str, Any]:
     return {
         "attack": "a", "role": "server", "defence": defence, "aware": None, "metric": "accuracy", "oracle": False,
         "difference": mean, "low": mean, "high": high, "mean": 0.6, "mean_low": 0.6, "mean_high": 0.7,
-        "n": 9, "reason": "", "verdict": "no leak found", **more,
+        "n": 9, "reason": "", "primary": True, "state": "no leak found", "margin": 0.05, "upper": high, **more,
     }  # fmt: skip
 
 
@@ -92,16 +92,14 @@ def test_plain_metrics_and_several_limits() -> None:
     assert chosen([row("weak", 0.0, mean_high=0.65)], [worth("weak", 0.9)], gates) == "weak"
 
 
-def test_a_limit_kept_by_an_attack_that_may_see_nothing_is_listed_with_that_doubt() -> None:
-    rows = [row("weak", 0.0, verdict="inconclusive", reason=POWER_FAILED), row("strong", 0.0), row("none", 0.5, n=1)]
+def test_a_limit_is_not_kept_by_an_attack_that_may_see_nothing() -> None:
+    rows = [row("weak", 0.0, state="open", reason=POWER_FAILED), row("strong", 0.0), row("none", 0.5)]
     utility = [worth("weak", 0.9), worth("strong", 0.8), worth("none", 0.95)]
-    said = recommend_lines(recommend(document(rows, utility)))
-    assert "Recommended: weak" in said and DOUBT in said
-    assert [line.strip() for line in said if "doubt:" in line] == [f"doubt: a accuracy_over_floor: {POWER_FAILED}"]
-    said = recommend_lines(recommend(document(rows[1:], utility[1:])))
-    assert "Recommended: strong" in said and DOUBT not in said and "doubt" not in "".join(said)
-    few = recommend(document([row("weak", 0.0, n=1)], utility[:1])).settings[0].doubts
-    assert few == ("a accuracy_over_floor: only 1 units",)
+    found = recommend(document(rows, utility))
+    assert found.chosen is not None and found.chosen.defence == "strong"
+    assert found.settings[0].broken == (f"a accuracy_over_floor: {POWER_FAILED}",)
+    for state in ("trace", "blinded"):
+        assert chosen([row("weak", 0.0, state=state)], utility) is None
 
 
 def test_without_utility_the_first_that_holds() -> None:
@@ -142,16 +140,20 @@ def test_what_is_printed() -> None:
 
 def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     swept = {"name": "gaussian-noise", "label": "noise"}
-    gate = {"attack": "attribute-from-model", "metric": "accuracy_over_floor", "limit": 2.0}
+    gate = {"attack": "attribute-from-model", "metric": "accuracy_over_floor", "limit": 0.9}
     plan = make_plan(
         tiny(seeds=[0, 1], defence=[{"name": "none"}, swept], sweep={"noise": {"scale": [0.01, 1.0]}}, gate=[gate]),
         tmp_path,
     )
     run_audit(plan, tmp_path / "out")
-    assert run_recommend(tmp_path / "out") == 0
+    assert run_recommend(tmp_path / "out") == 1  # two runs reassure nobody
     said = capsys.readouterr().out
-    assert "noise[scale=0.01]" in said and "noise[scale=1]" in said and "Recommended: " in said
+    assert "noise[scale=0.01]" in said and "noise[scale=1]" in said and "No recommendation" in said
     content = json.loads((tmp_path / "out" / "results.json").read_text())
+    shown = {"state": "no leak found", "verdict": "no leak found", "upper": 0.04, "low": -0.1, "high": 0.04}
+    content["summary"] = [one | shown for one in content["summary"]]
+    (tmp_path / "out" / "results.json").write_text(json.dumps(content))
+    assert run_recommend(tmp_path / "out") == 0 and "Recommended: " in capsys.readouterr().out
     content["plan"]["gate"][0]["limit"] = -2.0
     (tmp_path / "out" / "results.json").write_text(json.dumps(content))
     assert run_recommend(tmp_path / "out") == 1
