@@ -235,14 +235,16 @@ def _utility(utility: Row | None) -> float:
     return float(-utility["value"] if UTILITY[utility["metric"]] else utility["value"])
 
 
+COSTS: Mapping[str, str] = {"mape": "mean relative error"}  # measures of utility that do not name themselves
+
+
 def _cost(row: Row, best: Row, costs: Mapping[str, Row]) -> str:
     before, after = costs.get(row["defence"]), costs.get(best["defence"])
     if before is None or after is None:
         return ""
     metric = after["metric"]
-    less = ", less is better" if UTILITY[metric] else ""
     old, new = units.value(before["value"], metric), units.value(after["value"], metric)
-    return f" (cost: {metric} {new} instead of {old}{less})"
+    return f" (cost: {COSTS.get(metric, metric)} {new} instead of {old})"
 
 
 # Warnings before the verdict, where the audit was not of simulated clients with given data

@@ -140,7 +140,7 @@ FINDINGS: Mapping[str, str] = {
     "within_tolerance": "{who} infers {what} within the tolerance for {score} of records.",
     "auc": "{who} separates members from non-members with a ROC AUC of {score} (0.5 = chance).",
     "tpr_at_1pct_fpr": "{who} identifies {score} of the members at a false-positive rate of 1 %.",
-    "psnr": "{who} reconstructs training images with a PSNR of {score}.",
+    "psnr": "{who} reconstructs training images with a PSNR of {score} (recognisable from about 20 dB).",
     "ssim": "{who} reconstructs training images with an SSIM of {score} (1 = identical).",
     "mse": "{who} reconstructs training images with a mean squared error of {score} (0 = identical).",
     "rec": "{who} reconstructs {score} of the training images recognisably.",

@@ -92,7 +92,7 @@ def test_a_recorded_audit_from_the_command_line(
     assert "recording   client side, node 101, 3 rounds (0 to 2)" in reported.err
     assert "fits        the training lowered the loss on these records in 3 of 3 rounds" in reported.err
     report = (tmp_path / "out" / "report.html").read_text()
-    assert "A recording is one run, and this score has no interval over its records." in report
+    assert "Scores and intervals are over that node" in report
 
 
 def test_rows_of_a_recording_are_over_its_records(place: Path, tmp_path: Path) -> None:
