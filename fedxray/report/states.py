@@ -111,7 +111,7 @@ def _adjusted(row: Row) -> str:
     p, rows = row["p_adjusted"], (row["family"] or {}).get("rows", 1)
     if p is None:
         return "no p-value"
-    return probability(p) + (f" after correcting for {words.count(rows, 'row')}" if rows > 1 else "")
+    return probability(p) + (f" after correcting for {words.count(rows, 'comparison')}" if rows > 1 else "")
 
 
 def _not_luck(row: Row) -> str:

@@ -61,9 +61,13 @@ def _tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:
     rows = [row for row in shown_rows(document) if row["primary"]]
     groups = grouped(rows, lambda row: (row["attack"], row["role"], row["metric"]))
     return [
-        (printable(f"{attack} ({role}), {metric or 'not scored'}"), [_cells(row) for row in own])
+        (printable(f"{attack} ({role}), {metric or 'not scored'}") + _margin(own[0]), [_cells(row) for row in own])
         for (attack, role, metric), own in groups.items()
     ]
+
+
+def _margin(row: Row) -> str:
+    return "" if row["margin"] is None else f", margin {units.margin_of(row['margin'], row['metric'])}"
 
 
 def _cells(row: Row) -> list[str]:

@@ -41,7 +41,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
             "leaks",
             {},
             f"Not luck: with other clients' messages it reaches 60.2{GLUE}%; none of 215 other pairings of messages "
-            "and clients does as well (p = 0.009 after correcting for 16 rows).",
+            "and clients does as well (p = 0.009 after correcting for 16 comparisons).",
         ),
         (
             "leaks",
@@ -55,13 +55,17 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
             {},
             "the seed drew at random which records were trained on; if that made no difference, such",
         ),
-        ("leaks by runs", {}, "Not luck: the gain repeats over 3 runs (p = 0.021 after correcting for 16 rows)."),
-        ("suspected", {}, "it may be luck (p = 0.16 after correcting for 16 rows; at most 0.05 is needed)."),
+        (
+            "leaks by runs",
+            {},
+            "Not luck: the gain repeats over 3 runs (p = 0.021 after correcting for 16 comparisons).",
+        ),
+        ("suspected", {}, "it may be luck (p = 0.16 after correcting for 16 comparisons; at most 0.05 is needed)."),
         ("suspected", {"p_adjusted": None}, "no test can show here that it is not luck."),
         (
             "suspected",
             {"p_adjusted": 0.01},
-            "The messages matter (p = 0.01 after correcting for 16 rows), but the gain",
+            "The messages matter (p = 0.01 after correcting for 16 comparisons), but the gain",
         ),
         ("trace", {}, f"With other clients' messages it reaches 34.9{GLUE}%; none of 215 other pairings"),
         ("trace", {}, "(p = 0.005). The messages carry information, but the score stays below the floor."),

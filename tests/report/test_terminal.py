@@ -34,7 +34,7 @@ def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
     lines = summary_lines(document)
     assert lines[0].startswith("digits-pilot: It leaks in 1 of 2 settings; no leak found in 1. Largest: ")
     assert lines[1] == "1 of 90 cases failed: attribute-from-model: diverged. They never count as safety."
-    title = "  attribute-from-model (server), accuracy: "
+    title = f"  attribute-from-model (server), accuracy, margin 5{GLUE}points: "
     assert lines[2:4] == [
         f"{title}no defence, 78.6{GLUE}%, 62.2{GLUE}%, +16.4 (6.6 to 26.2), leaks",
         f"{title}dp-sgd, aware, 62.8{GLUE}%, 62.2{GLUE}%, +0.6 (−2.0 to 3.0), no leak found",
