@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from fedxray.audit.judge.gate import UTILITY, label_of, parts, plans_of
 from fedxray.audit.restoring import restored_title
 from fedxray.metrics import units
-from fedxray.metrics.table import MAIN_METRIC
 
 Row = Mapping[str, Any]
 Plan = Mapping[str, Any]
@@ -108,7 +107,7 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     for case in document["cases"]:
         seeds.setdefault(_of(case), set()).update([case["seed"]] if case["scores"] else [])
     rows = {}
-    for row in _with_states(document):
+    for row in document["summary"]:
         single = plan_of(row) in recorded
         facts = {"runs": len(seeds.get(_of(row), ())), "recorded": single}
         rows[*_of(row), row["metric"], row["aware"]] = {**(_of_one_node(row) if single else row), **facts}
@@ -131,29 +130,3 @@ def _of_one_node(row: Row) -> Row:
     worst = row["worst"]
     single = worst is not None and worst["record"] is not None
     return {**row, "worst": {**worst, "client": None, "seed": None} if single else None}
-
-
-# Results of format 1: a verdict on every metric, no states
-
-ADDED = ("scope", "test", "p", "p_adjusted", "p_split", "p_swap", "resolution", "family", "seen", "more_seeds", "upper")
-
-
-def _with_states(document: Mapping[str, Any]) -> list[Row]:
-    """Return the summary; rows of format 1 get a state, and are primary where the metric is the main one."""
-    rows: list[Row] = document["summary"]
-    if all("state" in row for row in rows):
-        return rows
-    main: dict[str, str | None] = {}
-    for row in rows:
-        wanted = MAIN_METRIC.get(attack_facts(document, row["attack"]).get("kind", ""))
-        if row["attack"] not in main or row["metric"] == wanted:
-            main[row["attack"]] = row["metric"]
-    return [
-        {
-            **dict.fromkeys(ADDED),
-            **row,
-            "primary": row["metric"] == main[row["attack"]],
-            "state": "open" if row["verdict"] == "inconclusive" else row["verdict"],
-        }
-        for row in rows
-    ]

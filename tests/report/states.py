@@ -12,7 +12,7 @@ LEAKS: dict[str, Any] = {
     "difference": 0.164, "low": 0.066, "high": 0.262, "margin": 0.05, "n": 9, "kind": "client",
     "state": "leaks", "verdict": "leaks", "scope": "these runs", "test": "swap",
     "p": 1 / 216, "p_adjusted": 0.009, "p_split": None, "p_swap": 1 / 216, "resolution": 1 / 216,
-    "family": {"rows": 16, "group": "swap", "share": 0.05, "spent": 0.05}, "trace": True, "seen": 0.11,
+    "family": {"rows": 16, "group": "swap and runs", "share": 0.05, "spent": 0.05}, "trace": True, "seen": 0.11,
     "more_seeds": None, "upper": 0.26, "primary": True, "reason": "0.164 better than imputation",
     "controls": {"other-client": {"mean": 0.602, "difference": 0.184, "low": 0.1, "high": 0.27}},
 }  # fmt: skip
@@ -74,4 +74,4 @@ def make_results(*rows: dict[str, Any]) -> dict[str, Any]:
     document = make_document([case | {"role": "server", "status": "ok"} for case in cases])
     document["plan"]["seeds"] = [0, 1, 2]
     document["plan"]["defence"] = [{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}, {"name": "dp-sgd"}]
-    return {**document, "format": 2, "summary": [copy.deepcopy(row) for row in rows]}
+    return {**document, "summary": [copy.deepcopy(row) for row in rows]}

@@ -19,19 +19,14 @@ from fedxray.audit.judge import results
 from fedxray.errors import BadInput
 from fedxray.report import build_report, states
 from fedxray.report.rows import shown_rows
+from fedxray.report.words import escaped
 from tests.report.reading import Page, read_page
+from tests.report.states import ROWS, make_results, make_row
 from tests.report.synthetic import STORIES, make_cases, make_document, make_gallery, make_guesses
 
 PLANTED = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&{{ 7*7 }}$x$</style></title>"
-KEPT = {
-    "status",
-    "verdict",
-    "kind",
-    "unit",
-    "state",
-    "scope",
-    "test",
-}  # fixed words of the format, which a reader checks
+# Fixed words of the format, which a reader checks.
+KEPT = {"status", "verdict", "kind", "unit", "state", "scope", "test", "group"}
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +122,30 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
 def test_every_row_of_the_summary_is_in_a_table(page: Page, made: dict[str, Any]) -> None:
     for row in shown_rows(made):
         assert " ".join(states.reason(row).split()) in page.text
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_every_state_has_a_page_and_a_text(tmp_path: Path, kind: str) -> None:
+    row = make_row(kind)
+    page = read_page(build(tmp_path, make_results(row)))
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for sentence in (states.headline(row), states.evidence(row), states.margin(row)):
+        assert " ".join(sentence.split()) in page.text and str(escaped(sentence)) in text
+    assert "No leak shown" not in page.text and "No leak shown" not in text
+
+
+def test_results_of_an_earlier_format_have_a_page_with_a_notice(tmp_path: Path, made: dict[str, Any]) -> None:
+    old = copy.deepcopy(made) | {"format": 1}
+    del old["seed_of_draws"]
+    added = {"primary", "state", "scope", "test", "trace", "family", "seen", "upper", "more_seeds", "resolution"}
+    added |= {"p", "p_adjusted", "p_split", "p_swap"}
+    for row in old["summary"]:
+        row["verdict"] = row["verdict"] or "inconclusive"
+        for key in added:
+            del row[key]
+    page = read_page(build(tmp_path, old))
+    assert "Results of an earlier format. These results are of an older format and were judged again" in page.text
+    assert "metric without verdict" in page.text and "judged again" in (tmp_path / "report.md").read_text()
 
 
 def test_nothing_is_loaded_and_nothing_may_be(page: Page) -> None:
