@@ -29,10 +29,12 @@ def run_audit(
     """Audit a plan and return the exit code; `workers` are engine, jobs and address."""
     compute_with_one_thread()
     from fedxray.audit.plan import read_plan
+    from fedxray.audit.run.tryout import try_factories
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
     _print_imports(plan)
+    try_factories(plan)
     if dry_run:
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:

@@ -315,15 +315,18 @@ class Processes(Pool):
             if idle is None:
                 if len(self.workers) >= jobs:
                     return
-                idle = start_worker()
+                idle = start_worker(_serve)
                 self.workers.append(idle)
             idle.give(waiting.popleft(), shared)
 
 
-def start_worker() -> Worker:
-    """Start a worker that ignores Ctrl-C; the environment gives every library in it one thread."""
+def start_worker(serve: Callable[..., None], *arguments: Any) -> Worker:
+    """Start a worker, which calls `serve` with its pipe and the arguments, and ignores Ctrl-C.
+
+    The environment gives every library in it one thread.
+    """
     here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=_serve, args=(there,), daemon=True)
+    process = SPAWN.Process(target=serve, args=(there, *arguments), daemon=True)
     with environment(dict.fromkeys(ONE_THREAD, "1")), _ignoring_interrupts():
         process.start()
     there.close()
@@ -332,7 +335,7 @@ def start_worker() -> Worker:
 
 def _serve(pipe: Connection) -> None:
     """Run tasks from the pipe until it is closed, and answer each with None or its error."""
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=follow_parent, daemon=True).start()
     shared: Shared = ()
     while True:
         try:
@@ -347,7 +350,7 @@ def _serve(pipe: Connection) -> None:
             pipe.send(error)
 
 
-def _follow_parent() -> None:
+def follow_parent() -> None:
     """Exit at once when the parent has died."""
     parent = multiprocessing.parent_process()
     if parent is not None:

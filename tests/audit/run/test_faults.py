@@ -16,6 +16,7 @@ import pytest
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
+from fedxray.audit.run.tryout import try_factories
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 
@@ -92,6 +93,45 @@ def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(tmp
     words = line.removeprefix("fedxray: ")
     assert words in (tmp_path / "out" / "log").read_text()
     assert html.escape(words) in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("os._exit(3)", "expected own_code:build to return, got its process ended with code 3"),
+        ("os.kill(os.getpid(), 9)", "expected own_code:build to return, got its process was killed by SIGKILL"),
+        ("time.sleep(600)", "expected own_code:build to return within 2 s, got no end, so it was stopped"),
+    ],
+)
+def test_a_factory_that_exits_or_hangs_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+) -> None:
+    monkeypatch.setenv("FEDXRAY_FACTORY_SECONDS", "2")
+    (tmp_path / "own_code.py").write_text(f"import os, time\n\ndef build(space):\n    {code}\n")
+    plan = write_toml(tmp_path / "plan.toml", tiny(model=None) | {"model": {"factory": "own_code:build"}})
+    for option in ("--dry-run", "--quiet"):
+        ended = command("audit", plan, "--out", "out", option, cwd=tmp_path)
+        assert ended.returncode == 2 and "Traceback" not in ended.stderr and not (tmp_path / "out").exists()
+        assert f"fedxray: model.factory: {words}" in ended.stderr
+
+
+@pytest.mark.parametrize("part", ["defence", "attack"])
+def test_a_factory_of_a_defence_or_attack_that_exits_is_reported(tmp_path: Path, part: str) -> None:
+    (tmp_path / "own_code.py").write_text("import os\n\ndef build():\n    os._exit(3)\n")
+    plan = make_plan(tiny(**{part: [{"factory": "own_code:build", "label": "own"}]}), tmp_path)
+    with pytest.raises(BadInput, match=f"^{part} own: factory: expected own_code:build to return, got .* code 3"):
+        try_factories(plan)
+
+
+def test_a_factory_that_works_is_called_and_a_limit_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_code.py").write_text(OWN_ATTACK)
+    plan = make_plan(tiny(attack=[{"factory": "own_code:Own"}]), tmp_path)
+    try_factories(plan)
+    monkeypatch.setenv("FEDXRAY_FACTORY_SECONDS", "soon")
+    with pytest.raises(BadInput, match="FEDXRAY_FACTORY_SECONDS: expected a number of seconds above 0"):
+        try_factories(plan)
 
 
 @pytest.mark.parametrize("engine", ["inline", "processes"])
