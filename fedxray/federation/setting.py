@@ -303,3 +303,32 @@ def try_defence(federation: Federation, *, own: bool) -> None:
             remedy="Leave out recurrent layers and running statistics (track_running_stats = False), "
             'or use a defence with at = "update".',
         ) from error
+
+
+def buffers_from_data(federation: Federation) -> tuple[str, ...]:
+    """Names of the network's buffers that a local step fills from its examples and that leave with every reply.
+
+    Statistics of BatchNorm layers are left out, since they are known to do so.
+    """
+    model, records, norms = federation.model, federation.clients[0], batch_norm_layers(federation.model)
+    names = [name for name, _ in model.named_buffers() if name.rpartition(".")[0] not in norms]
+    count = min(EXAMPLES, len(records) // 2)
+    if not names or count < 2 or federation.kept().statistics:
+        return ()
+
+    def after(first: int) -> dict[str, Tensor]:
+        """The buffers after one step on `count` examples from this one on."""
+        job = ClientJob(
+            client=0,
+            start=parameters_of(model),
+            buffers=buffers_of(model),
+            x=records.x,
+            y=records.y,
+            schedule=Schedule(torch.arange(first, first + count, device="cpu")[None]),
+            hooks=Hooks(),
+            generator=fork(0, "buffers"),
+        )
+        return dict(train_one(model, job, federation.recipe).buffers)
+
+    some_examples, others = after(0), after(count)
+    return tuple(name for name in names if not torch.equal(some_examples[name], others[name]))

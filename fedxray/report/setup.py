@@ -208,6 +208,7 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
         ("public_records", "public record", "public records"),
     ]
     read = [words.count(entry[key], *nouns) for key, *nouns in counts if entry.get(key)]
+    read += [f"the network's buffer {name}, which changes with the records" for name in entry.get("data_buffers") or ()]
     return {
         "attack": case["attack"],
         "role": words.role_words(case["role"]),

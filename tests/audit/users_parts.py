@@ -95,3 +95,25 @@ def double(space: Space) -> nn.Module:
 
 def half(space: Space) -> nn.Module:
     return nn.Linear(space.shape[0], space.outputs).half()
+
+
+class Copying(nn.Module):
+    """A network that copies the first example of its batch into a buffer, beside one that no record changes."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(width, outputs)
+        self.register_buffer("last", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(1))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.last.copy_(x[0].detach())
+            self.steps.add_(1)
+        found: Tensor = self.head(x * self.scale)
+        return found
+
+
+def copying(space: Space) -> nn.Module:
+    return Copying(space.shape[0], space.outputs)

@@ -49,6 +49,9 @@ def understood(prepared: Prepared) -> list[str]:
         *_clients(parts, prepared.seed),
         ("public", f"{len(parts.public):,} records that belong to no client"),
     ]
+    if prepared.data_buffers:
+        named = some(prepared.data_buffers, SHOWN_LAYERS)
+        facts.append(("network", f"! the buffer {named} changes with the records and is sent with every reply"))
     if prepared.recorded is not None:
         facts += recording_facts(prepared)
     if parts.dropped:

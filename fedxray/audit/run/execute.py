@@ -376,6 +376,7 @@ def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: St
             "target_name": None if case.client is None else prepared.split.names[case.client],
             "unused_records": prepared.split.dropped,
         }
+        | ({"data_buffers": list(prepared.data_buffers)} if prepared.data_buffers else {})
         | ({} if prepared.recorded is None else {"recording": prepared.recorded}),
         "status": evidence.status,
         "reason": evidence.reason or None,

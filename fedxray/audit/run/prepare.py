@@ -19,7 +19,7 @@ from fedxray.data.dataset import Records
 from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
-from fedxray.federation.setting import Federation, in_dtype, try_defence
+from fedxray.federation.setting import Federation, buffers_from_data, in_dtype, try_defence
 from fedxray.losses import default_loss
 from fedxray.seeds import fork
 
@@ -38,6 +38,11 @@ class Prepared:
     def unknown(self) -> tuple[str, ...]:
         """The grants that cannot be given: the recipe, where a recording does not hold all of it."""
         return ("recipe",) if (self.recorded or {}).get("recipe_missing") else ()
+
+    @functools.cached_property
+    def data_buffers(self) -> tuple[str, ...]:
+        """The buffers of the network that are filled from records and sent."""
+        return buffers_from_data(self.federation)
 
 
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray.adversary import roles
 from fedxray.audit.plan import make_plan
+from fedxray.audit.run.audit import run_audit
+from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
@@ -74,3 +77,25 @@ def test_an_own_network_of_another_type_is_not_cast_silently(users_folder: Path)
         prepared("half", "float32")
     weights = prepared("double", "float64").federation.model.parameters()
     assert {one.dtype for one in weights} == {torch.float64}
+
+
+def test_a_buffer_that_is_filled_from_records_is_seen_by_the_server_and_reported(users_folder: Path) -> None:
+    document = tiny(model=None, attack=[{"name": "membership-loss"}]) | {"model": {"factory": f"{PARTS}:copying"}}
+    plan = make_plan(document, users_folder)
+    prepared = prepare(plan, "none", 0)
+    assert prepared.data_buffers == ("last",)
+    assert any("! the buffer last changes with the records" in line for line in understood(prepared))
+    transcript, truth = simulate(prepared.federation, seed=0)
+    seen = roles.server(transcript, client=1).of(1)[0].buffers_after["last"]
+    assert any(torch.equal(seen, record) for record in truth.train[1].x)
+    cases = run_audit(plan, users_folder / "out", engine="inline").document["cases"]
+    assert all(case["ledger"]["data_buffers"] == ["last"] for case in cases)
+
+
+@pytest.mark.parametrize("federation", [{}, {"batch_norm": "local"}])
+def test_statistics_of_batch_norm_and_buffers_that_stay_home_need_no_notice(
+    federation: dict[str, Any], users_folder: Path
+) -> None:
+    network = {"factory": f"{PARTS}:copying"} if federation else {"name": "mlp", "hidden": [4]}
+    document = tiny(model=None, federation=federation) | {"model": network}
+    assert prepare(make_plan(document, users_folder), "none", 0).data_buffers == ()
