@@ -254,6 +254,8 @@ class _Run:
         self._network = in_train_mode(federation.model)
         self._kept = recorded_rounds(federation.record, federation.rounds)
         self._hooks: dict[int, Hooks] = {}
+        # Noise that follows from the seed could be subtracted by an attack that finds it.
+        self._root = seed if isinstance(federation.defence, NoDefence) else federation.truth(seed).secret
         self._unsaved: set[int] = set()  # clients whose own state changed since it was recorded
 
     def round(self, round: int, model: transcripts.Parts) -> transcripts.Parts:
@@ -310,7 +312,7 @@ class _Run:
             y=records.y,
             schedule=client_schedule(len(records), recipe, self.seed, client, round, hooks.sampling, asked),
             hooks=hooks,
-            generator=fork(self.seed, "client", client, round, *asked),
+            generator=fork(self._root, "client", client, round, *asked),
         )
 
     def _hooks_of(self, client: int) -> Hooks:

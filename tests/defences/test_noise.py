@@ -74,6 +74,23 @@ def test_noise_follows_the_generator_and_the_round() -> None:
     assert not torch.equal(first["0.weight"], other["0.weight"])
 
 
+def test_noise_cannot_be_subtracted_by_an_attack_that_finds_the_seed() -> None:
+    """Drawn from the seed alone it could be drawn again; the records of all clients enter, which no adversary holds."""
+    defence = GaussianNoise(scale=0.2)
+    wide = torch.nn.Sequential(torch.nn.Linear(5, 400), torch.nn.Linear(400, 3))
+    hook = defence.hooks(WORK).outgoing
+    assert hook is not None
+    plain, noisy = (
+        simulate(federation((8, 4), model=wide, rounds=1, **more), seed=3)[0].shelf.get("reply/0/0").params
+        for more in ({}, {"defence": defence})
+    )
+    drawn_again, _ = hook(dict(plain), None, fork(3, "client", 0, 0))
+    assert (
+        abs(float(torch.corrcoef(torch.stack([flatten(subtract(one, plain)) for one in (noisy, drawn_again)]))[0, 1]))
+        < 0.1
+    )
+
+
 def test_noise_of_zero_changes_nothing() -> None:
     for at in ("update", "gradients"):
         plain, still = (

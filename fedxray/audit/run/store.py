@@ -162,7 +162,7 @@ def _odd(path: Path) -> BadInput:
 
 # The files of an audit
 
-FORMAT = 3  # raised whenever draws or identities change, so that no audit mixes two of them
+FORMAT = 4  # raised whenever draws or identities change, so that no audit mixes two of them
 MARKER = "audit.json"  # marks the folder of an audit, and names its plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
