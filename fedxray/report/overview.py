@@ -172,11 +172,11 @@ def outcome(document: Document) -> str:
 
 
 def next_steps(document: Document, made: Sequence[Card]) -> list[str]:
-    """Return the step of every card that has one, and what to do about failed cases and limits."""
+    """Return the step of every card that has one, its command on a line of its own, and the general steps."""
     steps = []
     for card in made:
         names = [part for part in (card.plan, words.defence_words(card.name)) if part]
-        step = f"{card.step} {card.command}".strip()
+        step = f"{card.step}\n{card.command}".strip()
         steps += [f"{', '.join(names)}: {step}" if len(made) > 1 else step] if step else []
     return [*steps, *general_steps(document, made)]
 

@@ -222,6 +222,8 @@ def settle(row: Row, seconds: float) -> tuple[str, str]:
         return "Add an attack that adapts to this defence, or treat the defence as untested.", ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
+    if row["state"] == "trace":
+        return "Try a stronger attack, or one that also uses what the floor uses: more seeds do not undo a trace.", ""
     if row["recorded"]:
         return "Audit more of the node's records, or simulate the federation: a recording is one run.", ""
     if row["more_seeds"]:
@@ -232,8 +234,6 @@ def settle(row: Row, seconds: float) -> tuple[str, str]:
             f"About {seeds} would settle it ({time} of attacks, plus training):",
             f"fedxray audit PLAN.toml --resume --seeds {total}",
         )
-    if row["state"] == "trace":
-        return "Try a stronger attack, or one that also uses what the floor uses.", ""
     if row["state"] == "open":
         return "More seeds alone would not settle it: the evidence states what is missing.", ""
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""

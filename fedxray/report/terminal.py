@@ -53,7 +53,10 @@ def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the next steps."""
     steps = next_steps(document, cards(document))
     lines = [("Next steps:", "")] if steps else []
-    return lines + [("  - ", _safe(step)) for step in steps]
+    for step in steps:
+        text, *commands = step.split("\n")
+        lines += [("  - ", _safe(text)), *(("      ", _safe(command)) for command in commands)]
+    return lines
 
 
 def _tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:

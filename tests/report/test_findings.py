@@ -167,7 +167,7 @@ def test_next_steps_name_the_setting_the_command_and_how_to_resume() -> None:
     assert steps[0].startswith("no defence: No audited defence") and steps[1].startswith(
         "gaussian-noise: About 2 more seeds"
     )
-    assert steps[1].endswith("fedxray audit PLAN.toml --resume --seeds 5") and "fedxray gate" in steps[2]
+    assert steps[1].endswith(":\nfedxray audit PLAN.toml --resume --seeds 5") and "fedxray gate" in steps[2]
     made["cases"][0]["status"] = "truncated"
     assert any("--resume" in step for step in next_steps(made, cards(made))[2:])
     quiet = across("no leak found")

@@ -158,7 +158,7 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("open", {"more_seeds": 1}, "About 1 more seed would settle it (about 2 min", "--seeds 4"),
         ("open", {"more_seeds": None}, "More seeds alone would not settle it", ""),
         ("coarse", {"more_seeds": None}, "attack more clients, or use more records", ""),
-        ("trace", {}, "Try a stronger attack", ""),
+        ("trace", {"more_seeds": 2}, "Try a stronger attack", ""),
         ("blinded", {}, "Add an attack that adapts to this defence", ""),
         ("reversed", {}, "Treat it as a suspected leak", ""),
         ("suspected", {"recorded": True}, "a recording is one run", ""),

@@ -51,6 +51,11 @@ def test_every_state_fits_into_80_columns(kind: str) -> None:
     assert line.rstrip().endswith(ROWS[kind]["state"])
 
 
+def test_a_command_stands_on_a_line_of_its_own() -> None:
+    lines = printed(make_results(make_row("suspected")), width=80).splitlines()
+    assert lines[-1].rstrip() == "      fedxray audit PLAN.toml --resume --seeds 5"
+
+
 def test_the_tables_hold_every_primary_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
     text = printed(made)
     assert "tpr_at_1pct_fpr" not in text and "membership-loss (server), auc" in text
