@@ -17,13 +17,14 @@ STAMP_CORE   = $(VENV)/.stamp-core
 STAMP_FLOWER = $(VENV)/.stamp-flower
 STAMP_DEV    = $(VENV)/.stamp-dev
 
-.PHONY: help demo flower test test-slow lint types docs bench clean clean-all
+.PHONY: help demo flower test test-slow fuzz lint types docs bench clean clean-all
 
 help:
 	@echo "make demo       set up $(VENV), run the demo audit, say where the report is"
 	@echo "make flower     set up $(VENV) with Flower, run examples/flower on this computer, audit one of its nodes"
 	@echo "make test       set up $(VENV), then linter, types and all tests but the slow ones"
 	@echo "make test-slow  the slow tests alone"
+	@echo "make fuzz       a million damaged inputs to everything that reads files (Linux; under an hour)"
 	@echo "make lint       ruff: rules and layout"
 	@echo "make types      mypy, strict, on the package"
 	@echo "make docs       build the generated pages of docs/, then site/"
@@ -51,6 +52,9 @@ test: $(STAMP_DEV)
 
 test-slow: $(STAMP_DEV)
 	$(PYTEST) -m slow $(ARGS)
+
+fuzz: $(STAMP_DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run $(ARGS)
 
 lint: $(STAMP_DEV)
 	$(BIN)/ruff check .

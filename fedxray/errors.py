@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable, Sequence, Set
 from functools import partial
 
+LONGEST = 1500  # characters of one part of a message
+MOST_NAMES = 40  # known names that a message lists
+
 
 class FedxrayError(Exception):
     """An error that a user can fix; shown without a traceback."""
@@ -23,8 +26,9 @@ class BadInput(FedxrayError):
 
     def __init__(self, argument: str, *, expected: str, got: object, remedy: str) -> None:
         """Build the message from its four parts; `got` is turned into text."""
-        self.argument, self.expected, self.got, self.remedy = argument, expected, str(got), remedy
-        Exception.__init__(self, f"{argument}: expected {expected}, got {got}. {remedy}")
+        parts = (_cut(str(part)) for part in (argument, expected, got, remedy))
+        self.argument, self.expected, self.got, self.remedy = parts
+        Exception.__init__(self, f"{self.argument}: expected {self.expected}, got {self.got}. {self.remedy}")
 
     def at(self, argument: str) -> BadInput:
         """A copy about another argument, whose name the user knows."""
@@ -53,6 +57,11 @@ class Refused(FedxrayError):
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the three parts, so that the message survives the way between processes."""
         return (partial(type(self), missing=self.missing, remedy=self.remedy), (self.attack,))
+
+
+def _cut(text: str) -> str:
+    """A part of a message: a long one, which quotes a file or a plan, keeps its beginning."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def printable(text: str) -> str:
@@ -90,7 +99,7 @@ def missing_extra(argument: str, library: str, extra: str, otherwise: str | None
 
 def _nearest(got: str, names: list[str], what: str, most: int, *, cutoff: float) -> str:
     near = difflib.get_close_matches(got, names, n=most, cutoff=cutoff)
-    return f"Did you mean {' or '.join(near)}?" if near else f"Known {what}: {', '.join(names) or 'none'}."
+    return f"Did you mean {' or '.join(near)}?" if near else f"Known {what}: {some(names, MOST_NAMES)}."
 
 
 def some(names: Sequence[str], most: int = 5, *, between: str = ", ", nothing: str = "none") -> str:

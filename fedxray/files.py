@@ -1,4 +1,4 @@
-"""Files: written completely or not at all, JSON read strictly, and points at which tests kill the process.
+"""Files: written completely or not at all, JSON and TOML read strictly, and points at which tests kill the process.
 
 A file is written under a temporary name, brought to the disk and renamed, so that a reader never sees a part of it.
 """
@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import stat
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -176,6 +177,22 @@ def _whole(text: str) -> int:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+# Reading TOML
+
+MOST_DOTS = 100  # in one key: parsing takes time quadratic in its parts
+_QUOTED = re.compile(r'#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL)
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """The tables of a TOML text; raises ValueError with the reason where it is none."""
+    text = content.decode("utf-8")
+    bare = _QUOTED.sub(lambda match: "" if match[0].startswith("#") else "q", text)
+    keys = re.findall(r"[\w.\-]+", bare.replace(" ", "").replace("\t", ""))
+    if max((key.count(".") for key in keys), default=0) > MOST_DOTS:
+        raise ValueError(f"a key with more than {MOST_DOTS} dots")
+    return tomllib.loads(text)
 
 
 # Kill points: numbered places at which a test kills the process, to prove that an audit survives it

@@ -145,17 +145,17 @@ def run_recommend(folder: Path, policy: Path | None = None) -> int:
 def recommend_lines(recommendation: Recommendation) -> list[str]:
     """Return the printed lines: the limits, the defences, the choice."""
     lines = ["Limits (as in a gate, strongest attacker):"]
-    lines += [f"  {limit}" for limit in recommendation.limits]
+    lines += [f"  {printable(limit)}" for limit in recommendation.limits]
     settings = recommendation.settings
     width = max(len(setting.defence) for setting in settings) + 2 if settings else 2
     lines.append("Settings:")
     for setting in settings:
         outcome = "holds" if setting.holds else "breaks"
-        lines.append(f"  {setting.defence:<{width}}{outcome:<8}{_utility(setting)}".rstrip())
-        lines += [f"  {'':<{width}}{'':<8}{reason}" for reason in setting.broken]
+        lines.append(f"  {printable(setting.defence):<{width}}{outcome:<8}{_utility(setting)}".rstrip())
+        lines += [f"  {'':<{width}}{'':<8}{printable(reason)}" for reason in setting.broken]
     if recommendation.chosen is None:
         return [*lines, "No recommendation: no setting keeps every limit."]
-    return [*lines, f"Recommended: {recommendation.chosen.defence}", CAUTION]
+    return [*lines, f"Recommended: {printable(recommendation.chosen.defence)}", CAUTION]
 
 
 def _utility(setting: DefenceChoice) -> str:
@@ -164,4 +164,4 @@ def _utility(setting: DefenceChoice) -> str:
     value = _spread(setting.value, setting.low, setting.high, setting.metric)
     cost = units.margin_of(setting.cost or 0.0, setting.metric)
     budget = "" if setting.epsilon is None else f", epsilon {setting.epsilon:.3g}"
-    return f"{setting.metric} {value}, cost {cost}{budget}"
+    return f"{printable(setting.metric)} {value}, cost {cost}{budget}"

@@ -33,6 +33,7 @@ BROKEN = (
     OverflowError,
     struct.error,
     zlib.error,
+    MemoryError,
 )
 
 

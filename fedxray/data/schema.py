@@ -22,8 +22,6 @@ must hold it; there is little noise. Images are smooth, of high contrast, and al
 from __future__ import annotations
 
 import math
-import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +35,10 @@ from fedxray.data.checks import check_size, plain_name, read_bytes, shown
 from fedxray.data.dataset import Dataset
 from fedxray.data.encode import make_images, make_table
 from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.files import parse_toml
 from fedxray.seeds import derive_seed
 
 LARGEST = 100_000  # bytes of a schema
-MOST_DOTS = 100  # in one key: parsing takes time quadratic in its parts
-_QUOTED = re.compile(r'#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL)
 
 SECRET_EFFECT = 2.0  # of the sensitive column on the target, in deviations of the effect of all other columns
 NOISE = 0.1  # deviation of the target's noise, in the same unit
@@ -105,7 +102,7 @@ def read_schema(path: Path) -> TableForm | ImageForm:
     if len(content) > LARGEST:
         raise _bad(path, f"at most {LARGEST} bytes", f"{len(content)}")
     try:
-        plain = parse(content)
+        plain = parse_toml(content)
         form_class: type[TableForm | ImageForm] = ImageForm if plain.get("kind") == "image" else TableForm
         form = form_class.model_validate(plain)
     except ValidationError as problem:
@@ -116,16 +113,6 @@ def read_schema(path: Path) -> TableForm | ImageForm:
     if isinstance(form, TableForm):
         _check_table(path, form)
     return form
-
-
-def parse(content: bytes) -> dict[str, Any]:
-    """The tables of a TOML text; raises ValueError with the reason where it is none."""
-    text = content.decode("utf-8")
-    bare = _QUOTED.sub(lambda match: "" if match[0].startswith("#") else "q", text)
-    keys = re.findall(r"[\w.\-]+", bare.replace(" ", "").replace("\t", ""))
-    if max((key.count(".") for key in keys), default=0) > MOST_DOTS:
-        raise ValueError(f"a key with more than {MOST_DOTS} dots")
-    return tomllib.loads(text)
 
 
 def bad_field(where: str, problem: ValidationError, known: dict[int, Iterable[str]], remedy: str) -> BadInput:

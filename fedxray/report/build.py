@@ -24,6 +24,7 @@ from fedxray.report.gallery import Galleries, gallery_groups, headings, read_gal
 from fedxray.report.where import breakdowns, by_round, power_lines
 
 REPORT, TEXT, FIGURES = "report.html", "report.md", "figures"
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # and directions of text
 TEMPLATES = files("fedxray.report").joinpath("templates")
 
 
@@ -135,7 +136,8 @@ def _template(name: str) -> str:
 
 
 def _write(target: Path, content: str) -> Path:
-    write_whole(target, content.encode("utf-8", errors="replace"), "report")
+    plain = CONTROL.sub("\N{REPLACEMENT CHARACTER}", content)  # names and reasons come from plans and files
+    write_whole(target, plain.encode("utf-8", errors="replace"), "report")
     return target
 
 

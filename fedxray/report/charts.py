@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from fedxray.errors import printable
+from fedxray.errors import BadInput, printable
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report.rows import Row, grouped
@@ -203,7 +203,11 @@ def _drawn(drawing: Drawing) -> str:
 
     with rc_context(SETTINGS):
         content = io.StringIO()
-        _painted(drawing, PLACEHOLDERS).savefig(content, format="svg", metadata=METADATA["svg"])
+        try:
+            _painted(drawing, PLACEHOLDERS).savefig(content, format="svg", metadata=METADATA["svg"])
+        except (OverflowError, ValueError) as problem:  # numbers near the end of the range of floats
+            expected, remedy = "numbers of a size that can be drawn", "Check that results.json was not altered."
+            raise BadInput("results.json", expected=expected, got=str(problem), remedy=remedy) from problem
     return content.getvalue()
 
 

@@ -12,7 +12,6 @@ defence or not) the worst one counts. Everything is read from the results: no co
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from typing import Any, Literal
 
 from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.files import parse_toml
 from fedxray.metrics.table import base_metric
 from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated
 
@@ -78,7 +78,7 @@ def read_policy(path: Path) -> list[Row]:
     try:
         if path.stat().st_size > LARGEST:
             raise _policy(path, f"{path.stat().st_size} bytes", "Check that this is a policy.")
-        content = tomllib.loads(path.read_bytes().decode("utf-8"))
+        content = parse_toml(path.read_bytes())
     except OSError as problem:
         raise _policy(path, problem.strerror or str(problem), "Check the path.") from None
     except (ValueError, RecursionError) as problem:  # also a number of too many digits

@@ -17,6 +17,7 @@ from fedxray.audit.plan.checks import check_plan, for_gradients
 from fedxray.audit.plan.recorded import for_recording, for_schema
 from fedxray.audit.plan.schema import FORMAT, Plan, key_names, values_of
 from fedxray.errors import BadInput, unknown_key
+from fedxray.files import parse_toml
 
 LARGEST = 1_000_000  # bytes of a plan
 
@@ -70,7 +71,9 @@ def _read(file: Path) -> bytes:
 
 def _parse(file: Path, text: bytes) -> dict[str, Any]:
     try:
-        return tomllib.loads(text.decode("utf-8"))
+        document = parse_toml(text)
+        _check_plain(document, "plan")
+        return document
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that line.") from None
     except UnicodeDecodeError as error:
