@@ -53,3 +53,9 @@ def test_a_refusal_about_another_argument_keeps_its_type() -> None:
 )
 def test_the_first_of_many_names(names: list[str], words: dict[str, Any], wanted: str) -> None:
     assert some(names, **words) == wanted
+
+
+def test_messages_are_bounded_whatever_they_quote() -> None:
+    long = BadInput("x" * 5000, expected="y" * 5000, got="z" * 5000, remedy="w" * 5000)
+    assert len(str(long)) < 6100 and "zzz.... www" in str(long)
+    assert "n038, n039 and 312 more." in str(unknown_name("x", "zzz", [f"n{number:03}" for number in range(352)]))

@@ -307,3 +307,14 @@ def test_a_report_needs_no_torch(tmp_path: Path, small: dict[str, Any]) -> None:
         f"build_report(Path({str(tmp_path)!r})); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_control_character_reaches_the_page(tmp_path: Path) -> None:
+    document = json.loads(
+        json.dumps(make_document()).replace("inverting-gradients", "inverting\\u001b[2J\\u0085\\u202e")
+    )
+    results.write(document, tmp_path / "results.json")
+    build_report(tmp_path)
+    for name in ("report.html", "report.md"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "inverting" in text and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)

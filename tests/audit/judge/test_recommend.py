@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.judge.gate import recommend
+from fedxray.audit.judge.gate import DefenceChoice, Recommendation, recommend
 from fedxray.audit.judge.verdict import POWER_FAILED
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
@@ -162,3 +162,11 @@ def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest
         f"assert run_recommend(Path({str(tmp_path / 'out')!r})) == 1 and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_no_control_character_reaches_the_terminal() -> None:
+    """Before, a defence's label or a reason of an altered results.json was printed as it is."""
+    odd = DefenceChoice(defence="a\x1b[2J", broken=("b\x07\n",), doubts=(), metric="m\x9b", value=0.5)
+    chosen = DefenceChoice(defence="c\x1b[2J", broken=(), doubts=("d\x08",))
+    lines = recommend_lines(Recommendation(settings=(odd, chosen), chosen=chosen, limits=("e\x1b",)))
+    assert all(line.isprintable() for line in lines)

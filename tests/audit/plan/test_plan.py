@@ -308,3 +308,16 @@ def test_own_data_may_lie_in_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_plan_in_the_home_of_an_unknown_user() -> None:
     with pytest.raises(BadInput, match="plan: expected a TOML file, got no file at ~no-such-user"):
         read_plan("~no-such-user/plan.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a." * 20_000 + "b = 1", "a = " + "[" * 300 + "]" * 300, "[data]\nclients = '" + "y" * 9_000 + "'"],
+    ids=["dots", "lists", "long"],
+)  # fmt: skip
+def test_a_plan_made_to_take_time_or_space_is_refused_shortly(tmp_path: Path, text: str) -> None:
+    """Before: gigabytes for a key of many dots, a traceback for nested lists, a message as long as the plan."""
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(BadInput) as refused:
+        read_plan(tmp_path / "plan.toml")
+    assert len(str(refused.value)) < 5000
