@@ -166,7 +166,7 @@ def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest
 
 def test_no_control_character_reaches_the_terminal() -> None:
     """Before, a defence's label or a reason of an altered results.json was printed as it is."""
-    odd = DefenceChoice(defence="a\x1b[2J", broken=("b\x07\n",), doubts=(), metric="m\x9b", value=0.5)
-    chosen = DefenceChoice(defence="c\x1b[2J", broken=(), doubts=("d\x08",))
+    odd = DefenceChoice(defence="a\x1b[2J", broken=("b\x07\n",), metric="m\x9b", value=0.5)
+    chosen = DefenceChoice(defence="c\x1b[2J", broken=())
     lines = recommend_lines(Recommendation(settings=(odd, chosen), chosen=chosen, limits=("e\x1b",)))
     assert all(line.isprintable() for line in lines)
