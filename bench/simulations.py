@@ -231,7 +231,7 @@ DESIGNS = (
     Design(3, 3, 60, unequal=True), Design(3, 6, 40, unequal=True), Design(1, 1, 120, others=100),
 )  # fmt: skip
 CORRELATIONS = ((0.02, 0.0), (0.1, 0.3), (0.5, 0.5), (0.9, 0.5))
-ROWS = {1: 4000, 5: 1500, 20: 600, 50: 300}  # rows of an audit, and how many audits are drawn
+ROWS = {1: 3000, 5: 1000, 20: 400, 50: 200}  # rows of an audit, and how many audits are drawn
 
 
 def false_leaks(

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedxray.audit.judge import statistics
 from fedxray.audit.judge.summary import summarise
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.audit import run_audit
@@ -134,6 +135,7 @@ def simulate_all(path: Path) -> int:
     """Write the tables of all simulations; wrong where an audit without a leak is called one in over 5 %."""
     import simulations
 
+    statistics.DRAWS = 1_999  # fewer joint assignments than an audit draws: as exact, and five times as fast
     tables: dict[str, list[dict[str, Any]]] = {}
     for table in (simulations.false_leaks, simulations.found_leaks, simulations.reassured, simulations.with_auto_seeds):
         tables[table.__name__] = []

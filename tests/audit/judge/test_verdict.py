@@ -85,6 +85,7 @@ def test_a_gain_that_may_be_luck_is_suspected_and_says_what_would_settle_it() ->
     assert found.reason.endswith("about 2 more seeds would settle it: `fedxray audit PLAN --resume --seeds 5`")
     easy = judged(LEAK, record_error=0.06)  # 1.645 * 0.06 * sqrt(3) = 0.171: these records may be easy ones
     assert easy.state == "suspected" and "may be easy ones" in easy.reason
+    assert judged(LEAK, record_error=0.06, test="split", over="chance").state == "leaks"
     untested = judged(LEAK, rejected=False, p_adjusted=None, runs=1, upper=None, more_seeds=None)
     assert untested.state == "suspected" and "no test can say" in untested.reason
 
