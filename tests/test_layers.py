@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -44,6 +45,17 @@ NEVER = {
     "data": (),
     "theory": ("federation", "adversary", "attacks", "restore", "metrics"),
 }  # fmt: skip
+# The folders of the audit, from the ground up, and what each must not import beside those after it.
+AUDIT = ("judge", "plan", "recorded", "run")
+# Imports against that order that are left: searches and views of the run serve plans and recordings too.
+CROSSINGS = {
+    ("audit.plan.checks", "audit.run.search"),
+    ("audit.recorded.recipe", "audit.run.search"),
+    ("audit.recorded.prepare", "audit.run.comparisons"),
+    ("audit.recorded.prepare", "audit.run.prepare"),
+}
+# Judging results needs numbers alone, so that it works wherever results.json is.
+JUDGE_KNOWS = ("errors", "files", "seeds", "metrics.table", "metrics.units", "audit.judge")
 # Of the attacks, metrics may know the guess, and what a guessed model says of records, but not how it was made.
 METRICS_KNOW = ("attacks.evidence", "attacks.predict")
 # An attack holds no file and starts no process.
@@ -99,6 +111,8 @@ def problems(module: str, source: str, known: frozenset[str]) -> list[str]:
     for imported, name in imports(source, module):
         target = own(imported, name, known)
         if target is None:
+            if within(module, ("audit.judge",)) and imported.partition(".")[0] == "torch":
+                found.append(f"{module} imports torch: judging needs numbers alone")
             if room == "attacks" and imported.partition(".")[0] in OUTSIDE:
                 found.append(f"{module} imports {imported}: an attack knows no files and no processes")
             continue
@@ -109,10 +123,27 @@ def problems(module: str, source: str, known: frozenset[str]) -> list[str]:
             found.append(f"{module} imports {target}, which is further down the list of rooms")
         if within(target, NEVER.get(room, ())):
             found.append(f"{module} must never know {target}")
+        found += audit_problems(module, target)
         if room == "metrics" and other == "attacks" and not within(target, METRICS_KNOW):
             found.append(f"{module} imports {target}: a metric may not know how a guess was made")
         if name == "Truth" and not within(module, MAY_USE_TRUTH):
             found.append(f"{module} imports Truth")
+    return found
+
+
+def audit_problems(module: str, target: str) -> list[str]:
+    """What is wrong with an import inside the audit: its folders have an order, and the judge knows only numbers."""
+    here, there = (
+        name.split(".")[1] if name.startswith("audit.") and name.split(".")[1] in AUDIT else None
+        for name in (module, target)
+    )
+    found = []
+    later = here is not None and there is not None and AUDIT.index(there) > AUDIT.index(here)
+    crossing = any(module == name and within(target, (other,)) for name, other in CROSSINGS)
+    if later and not crossing:
+        found.append(f"{module} imports {target}, which is a later folder of the audit")
+    if here == "judge" and not within(target, JUDGE_KNOWS):
+        found.append(f"{module} imports {target}: judging needs numbers alone")
     return found
 
 
@@ -139,6 +170,11 @@ def test_imports_point_upwards(path: Path) -> None:
         ("metrics.images", "from fedxray.attacks.membership import MembershipLoss", "how a guess"),
         ("adversary.view", "from fedxray import Federation", "from the package itself"),
         ("helpers", "import torch", "in no room"),
+        ("audit.judge.new", "import torch", "numbers alone"),
+        ("audit.judge.new", "from fedxray.federation.truth import Truth", "numbers alone"),
+        ("audit.judge.new", "from fedxray.audit.plan.schema import Plan", "later folder"),
+        ("audit.plan.new", "from fedxray.audit.run.grid import expand", "later folder"),
+        ("audit.recorded.new", "from fedxray.audit.run.prepare import prepare", "later folder"),
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str, complaint: str) -> None:
@@ -160,6 +196,13 @@ def test_a_wrong_import_is_found(module: str, source: str, complaint: str) -> No
 )
 def test_a_right_import_passes(module: str, source: str) -> None:
     assert problems(module, source, KNOWN) == []
+
+
+def test_judging_imports_no_torch() -> None:
+    names = [name for name in KNOWN if within(name, ("audit.judge",))]
+    lines = [f"import fedxray.{name}" for name in sorted(names)]
+    code = "\n".join([*lines, "import sys", "sys.exit('torch' in sys.modules)"])
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_room_of_the_package_is_listed() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.audit.judge.utility import utility_of
+from fedxray.audit.run.utility import utility_of
 from fedxray.defences.joined import Joined
 from fedxray.defences.local_bn import LocalBn
 from fedxray.defences.noise import GaussianNoise

@@ -1,125 +1,11 @@
-"""Utility and privacy budget of a run: the final model on held-out records, and the (epsilon, delta) of its defence."""
+"""Rows of utility: quality of the final models over the seeds, beside the weakest privacy promise of a defence."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedxray.attacks.predict import outputs
-from fedxray.audit.judge import results
 from fedxray.audit.judge.statistics import interval
-from fedxray.data.dataset import union
-from fedxray.errors import BadInput
-from fedxray.federation.round_loop import client_states
-from fedxray.federation.setting import Federation, rounds_worked
-from fedxray.federation.transcript import Message, Parts, Transcript
-from fedxray.federation.truth import Truth
-from fedxray.files import read_json
-from fedxray.losses import example_loss
-from fedxray.metrics.models import relative_error
-
-# The privacy promise of a defence to each client: computed once per run, and again where an attack spent more rounds
-
-PRIVACY = "privacy.json"
-REMEDY = "Remove the folder of this run and continue with --resume, or choose another --out."
-
-Promise = dict[str, Any]  # epsilon, delta, noise_multiplier, rate, steps, accountant, note, rounds
-
-
-def promised(federation: Federation, client: int, rounds: int) -> Promise | None:
-    """Return the promise to the records of one client after `rounds` of its work; None where none is made."""
-    privacy = federation.defence.hooks(federation.work(client)).privacy
-    return None if privacy is None else {**asdict(privacy(rounds)), "rounds": rounds}
-
-
-def write_promises(folder: Path, federation: Federation, seed: int) -> None:
-    """Store the promise to every client after the rounds it took part in, where any is made."""
-    rounds = rounds_worked(federation, seed)
-    promises = [promised(federation, client, worked) for client, worked in enumerate(rounds)]
-    if any(promise is not None for promise in promises):
-        (folder / PRIVACY).write_text(json.dumps(promises, allow_nan=False))
-
-
-def promise_kept(folder: Path, federation: Federation, client: int | None, rounds_spent: int) -> Promise | None:
-    """Return the promise to a client in a case: every executed step counts, those for a tampering server too.
-
-    Where a case is about all clients it is the weakest promise to any of them.
-    """
-    if client is None:
-        return worst_promise([folder])
-    promises = _read(folder)
-    promise = promises[client] if client < len(promises) else None
-    if promise is None or not rounds_spent:
-        return promise
-    return promised(federation, client, promise["rounds"] + rounds_spent)
-
-
-def worst_promise(folders: Sequence[Path]) -> Promise | None:
-    """Return the weakest promise over all clients of these runs: the largest epsilon, None where one has none."""
-    promises = [promise for folder in folders for promise in _read(folder)]
-    made = [promise for promise in promises if promise is not None]
-    if not made or len(made) < len(promises):
-        return None
-    return max(made, key=lambda promise: (promise["epsilon"] is None, promise["epsilon"] or 0.0))
-
-
-def privacy_words(promise: Mapping[str, Any]) -> str:
-    """Return delta, accountant and note of a promise, to stand beside its epsilon."""
-    parts = [f"delta {promise['delta']:g}", f"accountant {promise['accountant']}", promise["note"]]
-    return ", ".join(part for part in parts if part)
-
-
-def _read(folder: Path) -> list[Promise | None]:
-    path = folder / PRIVACY
-    if not path.is_file():
-        return []
-    promises = read_json(path, remedy=REMEDY)
-    if not isinstance(promises, list):
-        raise BadInput(str(path), expected="a list", got=type(promises).__name__, remedy=REMEDY)
-    for promise in promises:
-        if promise is not None:
-            results.check_part(promise, "privacy", path, REMEDY)
-    return promises
-
-
-# Utility
-
-
-def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
-    """Return loss and accuracy (or mean absolute percentage error, of positive targets) on all held-out records.
-
-    Where clients keep a part of the model to themselves, the records of each are predicted by its own.
-    """
-    records = union(truth.holdout)
-    ends = [message for message in transcript.messages if message.what == "outcome"]
-    if not len(records) or not ends:  # a recording need not hold the final model
-        return {}
-    predicted = _predicted(transcript, truth, max(ends, key=lambda message: message.round))
-    scores = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
-    if truth.space.target == "classification":
-        scores["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())
-    else:
-        error = relative_error(predicted[:, 0], records.y, truth.space)
-        scores |= {} if error is None else {"mape": error}
-    return scores
-
-
-def _predicted(transcript: Transcript, truth: Truth, end: Message) -> torch.Tensor:
-    """Return the outputs of each client's final model on its held-out records, client by client, [records, outputs]."""
-    final = transcript.shelf.get(end.parts)
-    own = client_states(transcript, truth.kept(), end.round)
-    predicted = []
-    for client, records in enumerate(truth.holdout):
-        if len(records):
-            mine = own.get(client, Parts({}))
-            params, buffers = {**final.params, **mine.params}, mine.buffers or final.buffers
-            predicted.append(outputs(truth.model, params, buffers, records.x))
-    return torch.cat(predicted)
 
 
 def utility_rows(
@@ -153,3 +39,9 @@ def utility_rows(
                 }
             )
     return rows
+
+
+def privacy_words(promise: Mapping[str, Any]) -> str:
+    """Return delta, accountant and note of a promise, to stand beside its epsilon."""
+    parts = [f"delta {promise['delta']:g}", f"accountant {promise['accountant']}", promise["note"]]
+    return ", ".join(part for part in parts if part)

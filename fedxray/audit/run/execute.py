@@ -22,7 +22,7 @@ from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
 from fedxray.audit.judge.failures import TRAINING_DIVERGED
 from fedxray.audit.judge.results import versions
-from fedxray.audit.judge.utility import promise_kept, utility_of, utility_rows, worst_promise, write_promises
+from fedxray.audit.judge.utility import utility_rows
 from fedxray.audit.plan import Plan
 from fedxray.audit.run.apart import do_apart, evidence_of, is_built_in, plain_facts
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
@@ -33,6 +33,7 @@ from fedxray.audit.run.prepare import Prepared, forget_data
 from fedxray.audit.run.search import TAKEN, Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
+from fedxray.audit.run.utility import promise_kept, utility_of, worst_promise, write_promises
 from fedxray.data.dataset import USE
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
 from fedxray.federation.folder import INDEX, Damaged, FolderShelf, read_transcript, write_transcript

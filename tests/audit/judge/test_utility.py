@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedxray.audit.judge.utility import utility_of, utility_rows
+from fedxray.audit.judge.utility import utility_rows
+from fedxray.audit.run.utility import utility_of
 from fedxray.data.dataset import Records
 from fedxray.federation.transcript import MemoryShelf, Message, Parts, Transcript
 from fedxray.federation.truth import Truth

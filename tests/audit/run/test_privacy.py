@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.judge.utility import PRIVACY, privacy_words, promise_kept, promised, worst_promise, write_promises
+from fedxray.audit.judge.utility import privacy_words
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.utility import PRIVACY, promise_kept, promised, worst_promise, write_promises
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
