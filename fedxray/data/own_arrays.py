@@ -32,7 +32,7 @@ from fedxray.data.checks import (
 from fedxray.data.dataset import USE, Column, Dataset, Space, check_uses
 from fedxray.data.encode import MOST_COLUMNS, check_sensitive, make_images, make_table, owners_of, spell_category
 from fedxray.data.own_csv import check_names
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, some
 
 MOST_CLASSES = 10_000
 # What NumPy writes; matched instead of evaluated, because the file is not trusted.
@@ -176,7 +176,7 @@ def _checked_arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]
     arrays = read_arrays(path)
     for name in needed:
         if name not in arrays:
-            raise bad_npz(path, f"an array {name}", f"only {', '.join(sorted(map(shown, arrays))) or 'none'}")
+            raise bad_npz(path, f"an array {name}", f"only {some(sorted(map(shown, arrays)))}")
     check_lengths(path, arrays)
     for name in ("x", "y"):
         check_values(path, name, arrays[name])

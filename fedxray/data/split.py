@@ -19,7 +19,7 @@ from fedxray.data.checks import plain_name, share, whole_number
 from fedxray.data.dataset import USE, Dataset, rows_by_use
 from fedxray.data.encode import spell_category
 from fedxray.data.partition import PARTITIONS, Division, as_ranges, raw_column, too_many_clients
-from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.lookup import load
 from fedxray.seeds import fork, permutation
 
@@ -157,5 +157,4 @@ def client_names(dataset: Dataset, partition: str, parts: Sequence[Tensor], colu
 
 
 def _joined(values: list[str]) -> str:
-    more = f" and {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
-    return ", ".join(plain_name(value) for value in values[:MOST_VALUES]) + more
+    return some([plain_name(value) for value in values], MOST_VALUES)

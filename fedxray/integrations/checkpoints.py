@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from fedxray.audit.plan.schema import FederationPart, values_of
 from fedxray.data.checks import check_size, read_member
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, some
 from fedxray.federation.recording.format import ARRAYS, HEAD, MESSAGES, Arrays, Said
 from fedxray.federation.recording.transcribe import by_position
 from fedxray.federation.recording.writer import DTYPES, open_folder, write_message
@@ -194,7 +194,7 @@ def _names_in(folder: Path) -> str:
     if not folder.is_dir():
         return "no such folder"
     names = sorted(path.name for path in folder.iterdir())
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "an empty folder"
+    return some(names, nothing="an empty folder")
 
 
 # One checkpoint as arrays: .safetensors, .pt or .pth, or an .npz in the network's order; nothing in it is executed
@@ -330,7 +330,7 @@ def _npz(path: Path) -> Arrays:
 
 def _kind(content: object) -> str:
     if isinstance(content, Mapping):
-        return f"a dictionary with {', '.join(str(name) for name in list(content)[:5])}"
+        return f"a dictionary with {some([str(name) for name in content])}"
     return type(content).__name__
 
 

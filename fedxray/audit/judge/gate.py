@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedxray.audit.judge import verdict
-from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.files import parse_toml
 from fedxray.metrics.table import base_metric
 from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated
@@ -209,7 +209,7 @@ def deployed(document: Mapping[str, Any], rows: Sequence[Row]) -> str:
     if len(chosen) != 1:
         expected = "one defence that is marked as deployed, or only one in the plan"
         remedy = 'Mark one with deployed = true, or name it in the limit: defence = "...".'
-        raise BadInput("defence.deployed", expected=expected, got=", ".join(labels) or "none", remedy=remedy)
+        raise BadInput("defence.deployed", expected=expected, got=some(labels), remedy=remedy)
     return str(chosen[0])
 
 

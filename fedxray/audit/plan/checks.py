@@ -11,7 +11,7 @@ from fedxray.audit.judge.gate import check_limited
 from fedxray.audit.plan import schema
 from fedxray.audit.plan.recorded import check_recorded, span
 from fedxray.audit.restoring import make_restorer, named
-from fedxray.errors import BadInput, unknown_key, unknown_name
+from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.metrics.optional import check_metrics
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _check_deployed(plan: Plan) -> None:
     if len(marked) > 1:
         expected = "at most one deployed defence"
         remedy = "Mark one; a deployed point of a sweep is written as its own [[defence]]."
-        raise BadInput("defence.deployed", expected=expected, got=", ".join(marked), remedy=remedy)
+        raise BadInput("defence.deployed", expected=expected, got=some(marked), remedy=remedy)
 
 
 def _check_gates(plan: Plan) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, some
 
 if TYPE_CHECKING:
     from fedxray.audit.plan.schema import Plan
@@ -96,7 +96,7 @@ def check_recorded(plan: Plan) -> None:
     if len(plan.defences) > 1:
         expected = "at most one, the defence that was in use"
         remedy = "Simulate the federation to compare defences."
-        raise BadInput("defence", expected=expected, got=", ".join(part.title for part in plan.defences), remedy=remedy)
+        raise BadInput("defence", expected=expected, got=some([part.title for part in plan.defences]), remedy=remedy)
     for name in RECORDED:
         if name in plan.federation.model_fields_set:
             raise BadInput(

@@ -22,7 +22,7 @@ from fedxray.audit.plan import Plan
 from fedxray.audit.plan.recorded import rounds_named, span
 from fedxray.audit.plan.schema import FederationPart
 from fedxray.audit.run.search import Point, SearchResult, Trial, finite, search_result
-from fedxray.errors import BadInput, Refused
+from fedxray.errors import BadInput, Refused, some
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.transcribe import NODE, Chosen
 from fedxray.federation.transcript import Transcript
@@ -69,7 +69,7 @@ class _SentValues:
     def spelled(self) -> str:
         """Every value with its rounds."""
         parts = [f"{value} in {rounds_named(rounds)}" for value, rounds in self.rounds.items()]
-        return "; ".join(parts[:SHOWN]) + (f"; and {len(parts) - SHOWN} more" if len(parts) > SHOWN else "")
+        return some(parts, SHOWN, between="; ")
 
     @property
     def longest(self) -> list[int]:

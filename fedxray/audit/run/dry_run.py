@@ -69,14 +69,14 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     if recorded["side"] != "client" or recorded["owner"] == ON_WORD:
         facts.append(("", f"that the node is yours: {recorded['owner']}"))
     if recorded["recipe_heard"]:
-        facts.append(("", f"sent to the clients: {', '.join(recorded['recipe_heard'])}"))
+        facts.append(("", f"sent to the clients: {some(recorded['recipe_heard'], SHOWN_NAMES)}"))
     facts += [("", text) for text in searched(recorded.get("recipe_searched"))]
     for field, rounds in recorded["recipe_varied"].items():
         facts.append(("", f"! {field} changes: {rounds}; to replay a training, read rounds of one"))
     for field, value in recorded["recipe_doubted"].items():
         facts.append(("", f"! {field} was sent as {value}, which is impossible"))
     if recorded["changed_after"]:
-        mods = printable(", ".join(recorded["changed_after"]))
+        mods = printable(some(recorded["changed_after"], SHOWN_NAMES))
         facts.append(("", f"! {mods} came after the recorder: others saw something else"))
     if recorded["not_recorded"]:
         facts.append(("", f"! no message holds {some(recorded['not_recorded'], SHOWN_LAYERS)}: [model] gives its own"))

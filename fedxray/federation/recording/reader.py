@@ -269,8 +269,8 @@ def one_of(
     if given is None and len(known) == 1:
         return known[0]
     if given is None or given not in known:
-        listed = "; ".join(printable(f"{name} ({more(name)})" if more else name) for name in known[:MOST_LISTED])
-        listed += f"; and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+        described = [printable(f"{name} ({more(name)})" if more else name) for name in known]
+        listed = some(described, MOST_LISTED, between="; ")
         got = "nothing" if given is None else repr(given)
         short = argument.rpartition(".")[2]
         remedy = f'Name it: {short} = "{printable(known[0])}".'

@@ -59,7 +59,7 @@ def choose(recording: Recording, *, node: str | None = None, run: str | None = N
         raise damaged(recording.folder, f"at least one complete training of node {node}", f"none; {lost[-1]}")
     if not trained:
         expected = "a node that was sent a model to train"
-        remedy = f"Nodes that trained: {', '.join(trainers(messages)) or 'none'}."
+        remedy = f"Nodes that trained: {some(trainers(messages))}."
         raise BadInput("data.node", expected=expected, got=f"{node}, which only evaluated", remedy=remedy)
     ended = _ends(_sound(recording, mine, "evaluate", lost), lost)
     return Chosen(
