@@ -117,3 +117,8 @@ class Copying(nn.Module):
 
 def copying(space: Space) -> nn.Module:
     return Copying(space.shape[0], space.outputs)
+
+
+def flips() -> Defence:
+    """Sends every update with its sign changed: it hides, and whoever knows it reads on."""
+    return _outgoing(lambda update: {name: -value for name, value in update.items()})

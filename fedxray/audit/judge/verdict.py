@@ -59,6 +59,7 @@ class Power:
 
     passed: bool
     reason: str
+    ended: bool = True  # whether all planted cases ended, so that a leak could have been seen
 
 
 def power_check(
@@ -74,7 +75,7 @@ def power_check(
         for check in checks:
             known = (check.get("defence", UNDEFENDED), check.get("aware"))
             if (check["attack"], check["role"], known, check["metric"]) == (row["attack"], row["role"], place, metric):
-                return Power(passed=check["passed"], reason=check["reason"])
+                return Power(passed=check["passed"], reason=check["reason"], ended=not check.get("lost"))
     return None
 
 
@@ -169,7 +170,7 @@ def _by_power(given: VerdictInput) -> tuple[State, str]:
     bounded = _bounded_words(given)
     if given.power is None:
         return "open", f"{bounded}, but {NO_POWER_CHECK}"
-    if not given.power.passed and given.undefended is not None and given.undefended.passed:
+    if not given.power.passed and given.power.ended and given.undefended is not None and given.undefended.passed:
         return "blinded", "the planted leak is seen without this defence and not with it: this is not safety"
     if not given.power.passed:
         return "open", f"{bounded}, but {POWER_FAILED}: {given.power.reason}"

@@ -12,7 +12,8 @@ from fedxray.audit.plan import schema
 from fedxray.audit.plan.recorded import check_recorded, span
 from fedxray.audit.restoring import make_restorer, named
 from fedxray.errors import BadInput, some, unknown_key, unknown_name
-from fedxray.metrics.optional import check_metrics
+from fedxray.metrics.optional import check_metrics, extra_names
+from fedxray.metrics.table import METRICS
 
 if TYPE_CHECKING:
     from fedxray.attacks.base import Attack
@@ -134,6 +135,7 @@ def _check_attack(argument: str, attack: schema.AttackPart, plan: Plan) -> None:
     if attack.factory is None:
         made = catalog.make_attack(str(attack.name), attack.settings, argument)
         check_controls(argument, attack, made)
+        _check_primary(argument, attack, made)
         if attack.search is not None:
             from fedxray.audit.run.search import study_of  # it imports torch, which a report does without
 
@@ -154,6 +156,13 @@ def _check_attack(argument: str, attack: schema.AttackPart, plan: Plan) -> None:
         raise BadInput(f"{argument}.seat", expected=expected, got=attack.seat, remedy=remedy)
     if isinstance(attack.rounds, list) and plan.transcript is None:
         _check_rounds(f"{argument}.rounds", attack.rounds, plan.federation)
+
+
+def _check_primary(argument: str, part: schema.AttackPart, attack: Attack) -> None:
+    """Refuse a primary metric that this attack is not scored with."""
+    own = [name for name, entry in METRICS.items() if attack.kind in entry.kinds and name not in extra_names()]
+    if part.primary is not None and part.primary not in [*own, *(part.metrics or ())]:
+        raise unknown_name(f"{argument}.primary", part.primary, [*own, *(part.metrics or ())])
 
 
 def check_controls(argument: str, part: schema.AttackPart, attack: Attack) -> None:

@@ -269,6 +269,11 @@ class AttackPart(OpenSection):
         "a list of lpips, psnr_awa, ssim_awa, psnr_curious, ssim_curious; these, psnr, ssim, mse also with _by_index",
         "scores of images beyond the usual ones; lpips needs its weights (`fedxray data get lpips`)",
     )
+    primary: str | None = key(
+        None,
+        "a metric of this attack",
+        "the metric that carries the verdict; the others are shown without one; default: the main one of its kind",
+    )
 
     restore: Any = key(
         None,

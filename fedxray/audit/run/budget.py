@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.judge import results
-from fedxray.audit.judge.verdict import LEAST_UNITS
+from fedxray.audit.judge.verdict import LEAST_RUNS, LEAST_UNITS
 from fedxray.audit.plan import Plan
 from fedxray.audit.run.grid import asked
 from fedxray.audit.run.preflight import Estimate, Planted, planned_steps
@@ -58,8 +58,8 @@ class Cost:
         return own + self.power_seconds(seeds)
 
     def power_seconds(self, seeds: int) -> float:
-        """Return the seconds of its power check, which uses the same steps; with too few units there is none."""
-        if len(self.clients) * seeds < LEAST_UNITS:
+        """Return the seconds of its power check, which uses the same steps; with too few runs there is none."""
+        if seeds < LEAST_RUNS:
             return 0.0
         check, optimising = self.planted, self.planted.optimising * self.share
         return check.cases * (self.fixed + optimising) + check.running

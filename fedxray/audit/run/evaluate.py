@@ -23,6 +23,7 @@ from fedxray.audit.run.apart import can_fork, is_built_in
 from fedxray.audit.run.comparisons import (
     CaseContext,
     Scored,
+    adapts,
     ceilings_of,
     chosen_controls,
     controls_of,
@@ -92,6 +93,12 @@ def finite(guess: Scored) -> Scored:
     return replace(guess, scores=Scores(means={}, records={})) if lost else guess
 
 
+def uses_defence(context: CaseContext) -> bool:
+    """Return whether this attacker can use what it knows of the defence: both the attack and the defence say how."""
+    truth, client = context.truth, context.client or 0
+    return adapts(context.attack) and truth.defence.hooks(truth.work(client)).known is not None
+
+
 def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
     """Return what the adversary of a case sees and knows, in plain values."""
     hidden = context.transcript.secure_aggregation and roles.ROLES[view.role].single_replies
@@ -103,6 +110,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "floor_records": len(context.truth.public),  # floors are always given the public share
         "defence": context.truth.defence.describe(),
         "aware": context.aware,
+        "adapts": None if not context.aware else uses_defence(context),
         "target": context.client,
         "sensitive": space.sensitive,
         "target_column": space.target_name,

@@ -29,7 +29,7 @@ from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
-from fedxray.audit.run.prepare import Prepared, forget_data
+from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
 from fedxray.audit.run.search import TAKEN, Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
@@ -241,7 +241,8 @@ def execute_run(plan: Plan, store: Store, run: Run) -> None:
             return
         simulation = partial(_simulate, plan, store, run)
         try:
-            do_apart(simulation) if plan.defence_of(run.defence).is_own else simulation()
+            own = any(part.is_own for part in plan.defences if part.title == run.defence)
+            do_apart(simulation) if own else simulation()
         except NoSpaceError:
             raise
         except Diverged as end:
@@ -468,6 +469,7 @@ def results_document(
         ceilings=oracles_of(kinds, shown),
         expected=metrics_of_the_lost(kinds, shown),
         power=power,
+        primary=primary_metrics(plan),
         attacks={title: attack_facts(attack, factory) for title, (attack, factory) in attacks.items()},
         third_party=plan.third_party(),
     )

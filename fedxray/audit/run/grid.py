@@ -17,14 +17,21 @@ SUMS = ("curious-client", "secure-aggregation")  # roles that see sums over all 
 ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
 
 
+UNDEFENDED = "none"  # the defence of a planted federation that has none, whatever the plan calls its own
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One honest federation: a defence (its label) and a seed; `plant` is the kind of leak planted in it, if any."""
+    """One honest federation: a defence (its label) and a seed.
+
+    `plant` is the kind of leak planted in it, if any; `defended` states that it has the plan's defence all the same.
+    """
 
     id: str
     defence: str
     seed: int
     plant: str | None = None
+    defended: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +49,19 @@ class Case:
     client: int | None
     aware: bool | None
     plant: str | None = None  # the kind of leak that was planted in the run, if any
+    defended: bool = False  # whether a planted run has the defence
 
     @property
     def run(self) -> str:
         """The id of the run that is attacked."""
-        return run_id(self.defence, self.seed) if self.plant is None else planted_run_id(self.plant, self.seed)
+        if self.plant is None:
+            return run_id(self.defence, self.seed)
+        return planted_run_id(self.plant, self.seed, self.defence if self.defended else None)
 
     def facts(self) -> dict[str, Any]:
         """Return the case as results.json holds it."""
-        return {name: value for name, value in asdict(self).items() if name != "plant" or value is not None}
+        of_plants = () if self.plant is not None else ("plant", "defended")
+        return {name: value for name, value in asdict(self).items() if name not in of_plants}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,29 +177,45 @@ def run_id(defence: str, seed: int) -> str:
     return _identity(f"{defence}.seed{seed}", [defence, seed])
 
 
-def planted_run_id(kind: str, seed: int) -> str:
-    """Return the id of a run with a planted leak."""
-    return _identity(f"planted-{kind}.seed{seed}", ["planted", kind, seed])
+def planted_run_id(kind: str, seed: int, defence: str | None = None) -> str:
+    """Return the id of a run with a planted leak, undefended unless a defence is named."""
+    if defence is None:
+        return _identity(f"planted-{kind}.seed{seed}", ["planted", kind, seed])
+    return _identity(f"planted-{kind}.{defence}.seed{seed}", ["planted", kind, defence, seed])
 
 
-def planted_case(seed: int, defence: str, attack: AttackPart, client: int | None, kind: str) -> Case:
+def planted_case(
+    seed: int,
+    defence: str,
+    attack: AttackPart,
+    client: int | None,
+    kind: str,
+    *,
+    aware: bool | None = None,
+    defended: bool = False,
+) -> Case:
     """Return the case of an attack on a client, or on all, with a planted leak of its kind."""
-    readable = f"planted.{attack.title}.{attack.role}.seed{seed}.{_whom(client)}"
+    under = f".{defence}{AWARENESS[aware]}" if defended else ""
+    readable = f"planted.{attack.title}.{attack.role}{under}.seed{seed}.{_whom(client)}"
+    parts: list[object] = ["planted", attack.title, attack.role, kind, seed, client]
     return Case(
-        id=_identity(readable, ["planted", attack.title, attack.role, kind, seed, client]),
+        id=_identity(readable, [*parts, defence, aware] if defended else parts),
         seed=seed,
         defence=defence,
         attack=attack.title,
         role=attack.role,
         client=client,
-        aware=None,
+        aware=aware,
         plant=kind,
+        defended=defended,
     )
 
 
+AWARENESS = {None: "", False: ".unaware", True: ".aware"}
+
+
 def _case(seed: int, defence: str, attack: AttackPart, client: int | None, aware: bool | None) -> Case:
-    awareness = {None: "", False: ".unaware", True: ".aware"}[aware]
-    readable = f"{attack.title}.{attack.role}.{defence}{awareness}.seed{seed}.{_whom(client)}"
+    readable = f"{attack.title}.{attack.role}.{defence}{AWARENESS[aware]}.seed{seed}.{_whom(client)}"
     identity = _identity(readable, [attack.title, attack.role, defence, aware, seed, client])
     return Case(
         id=identity, seed=seed, defence=defence, attack=attack.title, role=attack.role, client=client, aware=aware

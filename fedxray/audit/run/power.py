@@ -1,9 +1,10 @@
 """The power check: would this attack have seen a leak? It is run where a leak of its kind was planted.
 
-The verdict "no leak found" needs it. The attack with its settings, role and grants is run on the plan's own network and
-recipe, undefended, on records that leak as plainly as they can, and must beat its floor there by the margin. Its runs
-and cases are stored like any other: they are resumed, and every engine gives the same. Only attacks whose verdict waits
-for it are checked.
+The verdict "no leak found" needs it. The attack with its settings, role and grants is run on the plan's own network,
+recipe and defence, on records that leak as plainly as they can, and must beat its floor there by the margin. Where it
+does not, it is run without the defence too: a defence that hides a planted leak from this attack blinds it, which is no
+safety. Runs and cases are stored like any other: they are resumed, and every engine gives the same. Only rows whose
+verdict waits for it are checked, and those of one kind under one defence share their runs.
 
 The first half of the file plants leaks (`plant_leak` and one function per kind of attack), the second half lists the
 runs and cases of the checks and judges them.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,15 +23,16 @@ from torch import Tensor
 from fedxray.audit.judge.summary import summarise
 from fedxray.audit.judge.verdict import LEAST_UNITS, NO_POWER_CHECK, number
 from fedxray.audit.plan import AttackPart, Plan
-from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, Case, Run, is_about_everyone, planted_case
-from fedxray.audit.run.prepare import Prepared, prepare
+from fedxray.audit.run.comparisons import adapts
+from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, UNDEFENDED, Case, Run, is_about_everyone, planted_case
+from fedxray.audit.run.prepare import Prepared, prepare, primary_metrics
 from fedxray.data.dataset import Column, Records, Space
 from fedxray.defences.base import NoDefence
 from fedxray.federation.setting import Federation
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation, uniform_like
 
-# Planted leaks: the plan's own federation, undefended, with records whose leak every attack of a kind should see
+# Planted leaks: the plan's own federation with records whose leak every attack of a kind should see
 #
 # Network, recipe, rounds and seats stay those of the plan; only the records and the number of clients change.
 # Without messages what is planted cannot be guessed: public records do not show it.
@@ -58,7 +60,8 @@ Change = Callable[[Federation, Records, int, Draws], Records]
 
 def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
     """Return the federation of a run: that of the plan, or one with a planted leak."""
-    prepared = prepare(plan, item.defence, item.seed)
+    undefended = item.plant is not None and not item.defended
+    prepared = prepare(plan, plan.defences[0].title if undefended else item.defence, item.seed)
     if item.plant is None:
         return prepared
     clients = planted_clients(plan, item.plant, prepared.federation.space)
@@ -66,6 +69,7 @@ def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
     if prepared.recorded is not None and not isinstance(federation.record, str):
         # As many rounds as the recording holds: their numbers are whatever a server wrote.
         federation = replace(federation, rounds=len(federation.record), record="all")
+    federation = federation if item.defended else replace(federation, defence=NoDefence())
     federation = plant_leak(federation, item.plant, clients=clients, seed=item.seed)
     names = tuple(f"planted {client}" for client in range(clients))
     return replace(
@@ -91,14 +95,13 @@ def planted_clients(plan: Plan, kind: str, space: Space) -> int:
 
 
 def plant_leak(federation: Federation, kind: str, *, clients: int, seed: int) -> Federation:
-    """Return the federation, undefended, with records whose leak is of this kind."""
+    """Return the federation with records whose leak is of this kind."""
     change, draws, public = CHANGES[kind], fork(seed, "plant", kind), federation.public
     plain = replace(
         federation,
         clients=_as_many(federation.clients, clients),
         holdout=_as_many(federation.holdout, clients),
         participation=1.0,
-        defence=NoDefence(),
     )
 
     def changed(parts: tuple[Records, ...], name: str) -> tuple[Records, ...]:
@@ -310,30 +313,66 @@ LEAST_RUNS = 4  # an interval over fewer runs is too wide
 UNKNOWN_RECIPE = "the recipe of the recording is not known, so nothing can be planted"
 
 
-def waiting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the attacks with a verdict that only a power check could settle."""
-    attacks = [row["attack"] for row in rows if NO_POWER_CHECK in row["reason"] and not row["oracle"]]
-    return list(dict.fromkeys(attacks))
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The power check of an attack under a defence, or undefended; `aware` as for cases."""
+
+    attack: str
+    defence: str = UNDEFENDED
+    aware: bool | None = None
 
 
-def planted_work(plan: Plan, attacks: Sequence[str], prepared: Prepared | None = None) -> tuple[list[Run], list[Case]]:
-    """Return the runs and cases of the power checks of these attacks; none where nothing can be planted."""
+def waiting(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Return the checks that verdicts wait for: each row's attack under its own defence."""
+    plain = {part.title for part in plan.defences if part.is_none}
+    waits = [row for row in rows if NO_POWER_CHECK in row["reason"] and not row["oracle"]]
+    checks = [
+        Check(attack=row["attack"])
+        if row["defence"] in plain
+        else Check(attack=row["attack"], defence=row["defence"], aware=row["aware"])
+        for row in waits
+    ]
+    return list(dict.fromkeys(checks))
+
+
+def to_compare(rows: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Return the checks without defence of attacks that saw no planted leak under one, though all cases ended."""
+    blind = [row["attack"] for row in rows if row["defence"] != UNDEFENDED and not row["passed"] and row["lost"] == 0]
+    done = {row["attack"] for row in rows if row["defence"] == UNDEFENDED}
+    return [Check(attack=attack) for attack in dict.fromkeys(blind) if attack not in done]
+
+
+def planted_work(plan: Plan, checks: Sequence[Check], prepared: Prepared | None = None) -> tuple[list[Run], list[Case]]:
+    """Return the runs and cases of these power checks; none where nothing can be planted.
+
+    An attack that does not adapt answers the same whether it is aware or not, so it is run once.
+    """
     prepared = prepared or prepare(plan, plan.defences[0].title, plan.seeds[0])
     if prepared.unknown:
         return [], []
     runs: dict[str, Run] = {}
     cases: list[Case] = []
-    for label in attacks:
-        part = plan.attack_of(label)
+    for check in dict.fromkeys(_asked(plan, check) for check in checks):
+        part = plan.attack_of(check.attack)
         kind = part.make(plan.folder).kind
         if kind in CHANGES:
-            for case in _cases(plan, part, kind, prepared):
-                runs.setdefault(case.run, Run(id=case.run, defence=case.defence, seed=case.seed, plant=kind))
+            for case in _cases(plan, part, kind, prepared, check):
+                run = Run(
+                    id=case.run, defence=case.defence, seed=case.seed, plant=kind, defended=check.defence != UNDEFENDED
+                )
+                runs.setdefault(case.run, run)
                 cases.append(case)
     return list(runs.values()), cases
 
 
-def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared) -> list[Case]:
+def _asked(plan: Plan, check: Check) -> Check:
+    """Return the check whose cases answer this one."""
+    if check.aware and not adapts(plan.attack_of(check.attack).make(plan.folder)):
+        return replace(check, aware=False)
+    return check
+
+
+def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared, check: Check) -> list[Case]:
     """Return one case per planted client, in as many runs as give enough units."""
     clients = planted_clients(plan, kind, prepared.federation.space)
     others = [client for client in range(clients) if client not in part.seats]
@@ -343,8 +382,12 @@ def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared) -> list[
     if not targets:
         return []
     seeds = planted_seeds(plan.seeds, planted_runs(len(targets)))
-    label = plan.defences[0].title  # only names the run: planted federations are undefended
-    return [planted_case(seed, label, part, client, kind) for seed in seeds for client in targets]
+    defended = check.defence != UNDEFENDED
+    return [
+        planted_case(seed, check.defence, part, client, kind, aware=check.aware, defended=defended)
+        for seed in seeds
+        for client in targets
+    ]
 
 
 def planted_runs(targets: int) -> int:
@@ -364,27 +407,37 @@ def planted_share(plan: Plan, kinds: Sequence[str], prepared: Prepared) -> float
     for kind in set(kinds) & set(CHANGES):
         clients = planted_clients(plan, kind, prepared.federation.space)
         total += planted_runs(clients) * clients / own
-    return total
+    return total * (1 + sum(not part.is_none for part in plan.defences))
 
 
-def power_rows(plan: Plan, attacks: Sequence[str], cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row per checked attack and metric: its gain on a planted leak, and whether that passes."""
-    kinds = {case["attack"]: case["plant"] for case in cases}
-    rows = [_row(row, kinds[row["attack"]], cases) for row in summarise(cases)]
-    empty = dict.fromkeys(("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted"))
-    for label in [label for label in attacks if label not in kinds]:  # nothing could be planted
-        role, untested = plan.attack_of(label).role, {"n": 0, "passed": False, "reason": UNKNOWN_RECIPE}
-        rows.append({"attack": label, "role": role, **empty, **untested})
+def power_rows(plan: Plan, checks: Sequence[Check], cases: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return one row per check: the gain in the primary metric on a planted leak, and whether that passes."""
+    rows: list[Row] = []
+    primary = primary_metrics(plan) if cases else {}
+    for check in checks:
+        asked = _asked(plan, check)
+        own = [case for case in cases if (case["attack"], case["defence"], case["aware"]) == _place(asked)]
+        place = dict(zip(("attack", "defence", "aware"), _place(check), strict=True))
+        judged = [row for row in summarise(own, primary=primary) if row["primary"]]
+        rows += [{**_row(row, own[0]["plant"], own), **place} for row in judged]
+        if not own:  # nothing could be planted
+            empty = dict.fromkeys(("metric", "mean", "floor", "over", "difference", "low", "high", "margin", "planted"))
+            untested = {"n": 0, "lost": 0, "passed": False, "reason": UNKNOWN_RECIPE}
+            rows.append({**empty, **untested, **place, "role": plan.attack_of(check.attack).role})
     return rows
 
 
+def _place(check: Check) -> tuple[str, str, bool | None]:
+    return check.attack, check.defence, check.aware
+
+
 def _row(row: Mapping[str, Any], kind: str, cases: Sequence[Mapping[str, Any]]) -> Row:
-    columns = ("attack", "role", "metric", "mean", "floor", "over", "difference", "low", "high", "n", "margin")
+    columns = ("role", "metric", "mean", "floor", "over", "difference", "low", "high", "n", "margin")
     beats = row["low"] is not None and row["n"] >= LEAST_UNITS and row["low"] > row["margin"]
-    checked = {name: row[name] for name in columns} | {"planted": kind, "passed": beats}
+    lost = [case for case in cases if not case["scores"]]
+    checked = {name: row[name] for name in columns} | {"planted": kind, "lost": len(lost), "passed": beats}
     if beats:
         return checked | {"reason": f"it finds a planted leak: {_gain(row)}"}
-    lost = [case for case in cases if case["attack"] == row["attack"] and not case["scores"]]
     if lost:
         return checked | {"reason": f"a planted case failed: {lost[0]['reason']}"}
     if row["low"] is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack
 from fedxray.audit.catalog import attack_settings
-from fedxray.audit.judge.verdict import LEAST_UNITS
+from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
@@ -26,7 +26,7 @@ from fedxray.audit.run.comparisons import (
     others_read,
 )
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
-from fedxray.audit.run.power import COMPANY, planted_clients, planted_share, planted_work
+from fedxray.audit.run.power import COMPANY, Check, planted_clients, planted_share, planted_work
 from fedxray.audit.run.prepare import Prepared, one_round, prepare
 from fedxray.audit.run.search import example_trial, study_of
 from fedxray.data.dataset import Records
@@ -111,11 +111,10 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
     federation, seen, checks = prepared.federation, set[str](), {}
     for part in plan.attacks:
         attack = part.make(plan.folder)
-        units = len(asked(plan, part)) * len(plan.seeds)
         oracle = any(name.startswith("oracle-") for name in grant_names(part, attack, None))
-        if oracle or units < LEAST_UNITS:  # no verdict waits for it
+        if oracle or len(plan.seeds) < LEAST_RUNS:  # no verdict waits for it
             continue
-        runs, cases = planted_work(plan, [part.title], prepared)
+        runs, cases = planted_work(plan, _checks(plan, part.title), prepared)
         fresh = [run for run in runs if run.id not in seen]
         seen |= {run.id for run in fresh}
         clients = planted_clients(plan, attack.kind, federation.space) if runs else 0
@@ -128,6 +127,13 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
             running=len(fresh) * training * clients / len(federation.clients),
         )
     return checks
+
+
+def _checks(plan: Plan, attack: str) -> list[Check]:
+    """Return all power checks of an attack that verdicts may wait for."""
+    defended = [part.title for part in plan.defences if not part.is_none]
+    each = [Check(attack=attack, defence=label, aware=aware) for label in defended for aware in (False, True)]
+    return [Check(attack=attack), *each]
 
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation, records: int) -> int:

@@ -81,6 +81,27 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
 
 
+LOPSIDED = 0.8  # share of the commonest value from which plain accuracy says little
+
+
+def primary_metrics(plan: Plan) -> dict[str, str]:
+    """Return by attack the metric that carries its verdict, where it is not simply the main one of its kind.
+
+    It is the plan's; for attributes it is the balanced accuracy where nearly all public records have the same value.
+    """
+    chosen = {part.title: part.primary for part in plan.attacks if part.primary is not None}
+    guessing = [part.title for part in plan.attacks if part.make(plan.folder).kind == "attributes"]
+    if set(guessing) <= chosen.keys():
+        return chosen
+    federation = prepare(plan, plan.defences[0].title, plan.seeds[0]).federation
+    column, public = federation.space.column(federation.space.sensitive or ""), federation.public
+    if column.kind == "continuous" or public is None or not len(public):
+        return chosen
+    known = public.x[:, list(column.positions)]  # [records, positions]
+    commonest = float(torch.unique(known, dim=0, return_counts=True)[1].max()) / len(known)
+    return dict.fromkeys(guessing, "balanced_accuracy") | chosen if commonest > LOPSIDED else chosen
+
+
 def one_round(federation: Federation, clients: Sequence[Records], recipe: Recipe) -> Federation:
     """Return the federation with these clients and this recipe for a single round, without defence or held-out data."""
     short = replace(federation, clients=tuple(clients), holdout=(), recipe=recipe, defence=NoDefence())

@@ -321,3 +321,12 @@ def test_a_plan_made_to_take_time_or_space_is_refused_shortly(tmp_path: Path, te
     with pytest.raises(BadInput) as refused:
         read_plan(tmp_path / "plan.toml")
     assert len(str(refused.value)) < 5000
+
+
+def test_the_primary_metric_is_one_that_the_attack_is_scored_with(tmp_path: Path) -> None:
+    attack = {"name": "attribute-from-model", "primary": "balanced_accuracy"}
+    assert make_plan(tiny(attack=[attack]), tmp_path).attacks[0].primary == "balanced_accuracy"
+    with pytest.raises(BadInput, match=r"attack\[0\].primary.*accuracy"):
+        make_plan(tiny(attack=[{**attack, "primary": "acuracy"}]), tmp_path)
+    with pytest.raises(BadInput, match=r"attack\[0\].primary"):
+        make_plan(tiny(attack=[{**attack, "primary": "auc"}]), tmp_path)

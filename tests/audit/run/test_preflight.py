@@ -38,8 +38,8 @@ def test_the_estimate_counts_runs_cases_and_bytes() -> None:
     found = look(seeds=[0, 1, 2], defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 0.1}])
     plan = make_plan(tiny(seeds=[0, 1, 2]), HERE)
     assert (found.runs, found.cases) == (6, 3 * 2 + 2 * 3 * 2)
-    # Six runs, and a planted one with six clients in place of two.
-    assert found.bytes == (6 + 3) * transcript_bytes(prepare(plan, "none", 0).federation) > 0
+    # Six runs, and two planted ones (with and without the defence) with six clients in place of two.
+    assert found.bytes == (6 + 3 + 3) * transcript_bytes(prepare(plan, "none", 0).federation) > 0
 
 
 def test_a_seat_that_the_attack_is_not_made_for() -> None:
