@@ -82,7 +82,12 @@ def audit(
     address: Annotated[
         str | None, typer.Option("--address", help="With --engine ray: an existing cluster, HOST:PORT or auto.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted audit of the same plan.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an audit, or extend it by what its plan has more.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Number of seeds in total; default: those of the plan.")
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +103,7 @@ def audit(
     from fedxray.cli.audit import run_audit
 
     workers = {"engine": engine, "jobs": jobs, "address": address}
-    raise typer.Exit(run_audit(plan, out, workers, resume, budget, dry_run, quiet))
+    raise typer.Exit(run_audit(plan, out, workers, resume, budget, dry_run, quiet, seeds))
 
 
 @app.command()

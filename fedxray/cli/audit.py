@@ -24,9 +24,16 @@ INTERRUPTED_IN = "fedxray: interrupted; completed work is stored in {}, continue
 
 
 def run_audit(
-    file: Path, out: Path | None, workers: dict[str, Any], resume: bool, budget: str | None, dry_run: bool, quiet: bool
+    file: Path,
+    out: Path | None,
+    workers: dict[str, Any],
+    resume: bool,
+    budget: str | None,
+    dry_run: bool,
+    quiet: bool,
+    seeds: int | None = None,
 ) -> int:
-    """Audit a plan and return the exit code; `workers` are engine, jobs and address."""
+    """Audit a plan and return the exit code; `workers` are engine, jobs and address, `seeds` their number in total."""
     compute_with_one_thread()
     from fedxray.audit.plan import read_plan
     from fedxray.audit.run.tryout import try_factories
@@ -43,7 +50,9 @@ def run_audit(
 
     try:
         with progress_bar(quiet) as progress:
-            ended = audit.run_audit(plan, folder, **workers, resume=resume, budget=budget, progress=progress)
+            ended = audit.run_audit(
+                plan, folder, **workers, resume=resume, budget=budget, seeds=seeds, progress=progress
+            )
     except KeyboardInterrupt:
         print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED

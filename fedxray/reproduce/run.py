@@ -12,7 +12,6 @@ import math
 import shlex
 import subprocess
 import time
-import tomllib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -24,9 +23,10 @@ from fedxray.audit.judge.results import RESULTS, read_results
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.audit import Completed, WeightedProgress, costs, run_audit, silent, unfinished
 from fedxray.audit.run.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.run.extend import extended
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.preflight import Estimate, preflight
-from fedxray.audit.run.store import LOCK, MARKER, PLAN, Store, locked, read_marker
+from fedxray.audit.run.store import LOCK, Store, locked
 from fedxray.errors import BadInput
 from fedxray.files import read_json, read_object, write_whole
 from fedxray.report import build_report
@@ -38,7 +38,6 @@ from fedxray.reproduce.pages import markdown
 
 KIND = "reproduction"
 REQUEST, PAGE, MEASURED, HISTORY = "request.json", "reproduction.md", "measured.json", "history.json"
-GROWS = ("seeds", "attack", "name")  # keys of a plan in which a row may be extended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,65 +326,6 @@ def read_row(reproduction: Reproduction, folder: Path, row: str) -> Row:
     cells = read_json(folder / row / MEASURED)["cells"]
     measured = [Measured(**{**cell, "units": tuple(Unit(**unit) for unit in cell["units"])}) for cell in cells]
     return Row(cells=cells_of_measured(reproduction, row, measured), costs=[], searches=[])
-
-
-# Rows that are extended by further clients, seeds or attacks
-
-
-def extended(folder: Path, plan: Plan) -> Plan:
-    """Return the plan merged with the one that the row's folder began with; its marker then names this plan.
-
-    Cases are identified by attack, seed and client, so finished ones stay valid as long as all other settings are the
-    same; everything that an earlier plan asked for stays in the plan.
-    """
-    if not (folder / MARKER).is_file() or not (folder / PLAN).is_file():
-        return plan
-    before = make_plan(tomllib.loads((folder / PLAN).read_text(encoding="utf-8")), plan.folder)
-    merged = make_plan(merge_plans(before.to_document(), plan.to_document(), folder), plan.folder)
-    with locked(folder):
-        marker = read_marker(folder)
-        if marker.get("plan") != merged.digest():
-            write_whole(folder / PLAN, merged.text, "plan")
-            changed = json.dumps({**marker, "plan": merged.digest()}) + "\n"
-            write_whole(folder / MARKER, changed.encode("ascii"), "marker")
-    return merged
-
-
-def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return both plans in one, refused where they differ in more than seeds, targets and attacks."""
-    for key in {*before, *now} - set(GROWS):
-        if before.get(key) != now.get(key):
-            raise _differs(folder, key)
-    attacks = {_label(attack): dict(attack) for attack in before["attack"]}
-    for attack in now["attack"]:
-        known = attacks.get(_label(attack))
-        if known is None:
-            attacks[_label(attack)] = dict(attack)
-            continue
-        if {**known, "targets": None} != {**attack, "targets": None}:
-            raise _differs(folder, f"attack {_label(attack)}")
-        known["targets"] = _union(known["targets"], attack["targets"])
-    seeds = list(dict.fromkeys([*before["seeds"], *now["seeds"]]))
-    return {**before, "seeds": seeds, "attack": list(attacks.values())}
-
-
-def _label(attack: Mapping[str, Any]) -> str:
-    return str(attack.get("label") or attack.get("name") or attack.get("factory"))
-
-
-def _union(first: Any, second: Any) -> Any:
-    """Return the union of two choices of targets."""
-    if "all" in (first, second):
-        return "all"
-    if isinstance(first, int) and isinstance(second, int):
-        return max(first, second)
-    lists = [list(range(given)) if isinstance(given, int) else given for given in (first, second)]
-    return sorted({client for clients in lists for client in clients})
-
-
-def _differs(folder: Path, what: str) -> BadInput:
-    expected, remedy = "a folder of the same settings", "Choose another --out."
-    return BadInput("--out", expected=expected, got=f"{folder}, whose plan differs in {what}", remedy=remedy)
 
 
 # Rows whose plan needs the results of an earlier row, such as the settings that a search chose

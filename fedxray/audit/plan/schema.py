@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, model
 from pydantic.fields import FieldInfo
 
 from fedxray.audit import catalog
+from fedxray.audit.judge.statistics import AUTO_LOOKS
 from fedxray.audit.restoring import raw_and_restored
 from fedxray.errors import unknown_name
 from fedxray.lookup import load
@@ -432,8 +433,11 @@ class Plan(Section):
     name: PlanName = key(
         "audit", "letters, digits, dots, dashes", "name of the audit and of its folder; default: the file's name"
     )
-    seeds: Annotated[list[Seed], Field(min_length=1)] = key(
-        [0], "a list of whole numbers of at least 0", "one federation is run for each"
+    planned_seeds: Literal["auto"] | Annotated[list[Seed], Field(min_length=1)] = key(
+        [0],
+        '"auto", or a list of whole numbers of at least 0',
+        'one federation is run for each; "auto": 3, 5, 10 or 20 of them, until every verdict is settled',
+        alias="seeds",
     )
     data: DataPart = key(REQUIRED, "a table", "see below")
     model: ModelPart = key(REQUIRED, "a table", "see below")
@@ -460,6 +464,20 @@ class Plan(Section):
     def text(self) -> bytes:
         """The plan as it was written, or spelled out with all defaults where it never was."""
         return to_toml(self.to_document()).encode() if self._text is None else self._text
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the audit chooses the number of seeds by itself."""
+        return self.planned_seeds == "auto"
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds; those of the first look where the audit chooses their number."""
+        return list(range(AUTO_LOOKS[0])) if self.planned_seeds == "auto" else self.planned_seeds
+
+    def with_seeds(self, seeds: Sequence[int]) -> Plan:
+        """Return the same plan with these seeds."""
+        return Plan.from_document({**self.to_document(), "seeds": list(seeds)}, self._folder)
 
     @cached_property
     def defences(self) -> list[DefencePart]:

@@ -8,20 +8,22 @@ import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from fedxray.audit.judge import results
 from fedxray.audit.judge.failures import failed_cases, failure_line
 from fedxray.audit.judge.results import validate
+from fedxray.audit.judge.statistics import AUTO_LOOKS, spending
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
 from fedxray.audit.run.engines import Deadline, Engine, Progress, Task, make_engine, no_deadline, worker_count
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand
-from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store
+from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store, read_looks
 from fedxray.data.checks import content_digest
 from fedxray.errors import BadInput
 from fedxray.files import read_json
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from fedxray.audit.run.power import Check
     from fedxray.audit.run.preflight import Estimate
 
+OPEN = ("suspected", "trace", "coarse", "open")  # states that more seeds may settle
 TENTHS = 10  # lines of progress in the log
 RETRIED = ("failed", "truncated")  # statuses of cases that a resumed audit tries again
 EXECUTE_RUN, EXECUTE_TRIAL, EXECUTE_CASE = (
@@ -74,42 +77,40 @@ def run_audit(
     progress: Progress = silent,
     power: bool = True,
     estimate: Estimate | None = None,
+    seeds: int | None = None,
 ) -> Completed:
     """Run an audit into a folder; a plan that cannot work is refused before anything is written.
 
     `engine` is a name, then with `jobs` workers and the `address` of a Ray cluster, or an engine that is running.
-    `resume` continues an audit of the same plan, `budget` limits its time (as "10m"), `progress` is called after every
-    run, trial and case. Without `power` checks no row can state "no leak found". `estimate` is that of `preflight`,
-    where the caller has it already.
+    `resume` continues an audit of the same plan, or one that it extends; `budget` limits its time (as "10m");
+    `progress` is called after every run, trial and case. Without `power` checks no row can state "no leak found".
+    `estimate` is that of `preflight`, where the caller has it already. `seeds` is their number in total.
     """
-    from fedxray.audit.run.execute import ended_cases, galleries, results_document
+    from fedxray.audit.run.execute import galleries
+    from fedxray.audit.run.extend import extended
     from fedxray.audit.run.preflight import preflight
 
     limit = _time_limit(budget, engine, jobs)
     with make_engine(engine, jobs, address) if isinstance(engine, str) else nullcontext(engine) as workers:
-        began, digest, records = monotonic(), plan.digest(), digest_of_inputs(plan)
+        began = monotonic()
+        plan = extended(folder, plan, total=seeds) if resume or seeds is not None else plan
+        digest, records = plan.digest(), digest_of_inputs(plan)
         check_folder(folder, digest, resume=resume, records=records)
         estimate = estimate or preflight(plan)
-        plan, choice = _fitted(plan, estimate, folder, limit, resume)
+        fitted, choice = _fitted(plan, estimate, folder, limit, resume)
         check_room(folder, estimate.bytes)
-        runs, cases = expand(plan)
         with open_store(folder, digest, resume=resume, records=records) as store:
             store.write_plan(plan.text)
-            store.log(f"{plan.name}: {len(runs)} runs, {len(cases)} cases")
             execution = Execution(
-                plan=plan,
+                plan=fitted,
                 store=store,
                 engine=workers,
                 estimate=estimate,
                 progress=progress,
                 deadline=_deadline(store, choice, began),
             )
-            execution.work(runs, cases)
-            ended = ended_cases(plan, store)
-            document = results_document(plan, store, ended=ended)
-            checks = execution.check_power(document) if power else []
-            if checks:
-                document = results_document(plan, store, checks, ended)
+            document, ended = execution.settle(power=power)
+            document |= {"plan": results.plain(fitted.to_document() if choice else plan.to_document(), "plan")}
             document |= {} if choice is None else {"budget": choice}
             store.write_galleries(galleries(ended))
             store.write_results(document)
@@ -221,6 +222,48 @@ class Execution:
     progress: Progress
     deadline: Deadline
 
+    def settle(self, *, power: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Run and judge the plan; with `seeds = "auto"` again with more seeds while a verdict is open and time is left.
+
+        Returns the results and the cases as they are stored. Looks are stored when their results exist, so that a
+        resumed audit continues with the same ones.
+        """
+        from fedxray.audit.run.execute import ended_cases
+
+        looks, ended = read_looks(self.store.folder), list[dict[str, Any]]()
+        document: dict[str, Any] = {}
+        for count in self._counts(looks):
+            now = replace(self, plan=self.plan.with_seeds(range(count))) if self.plan.is_auto else self
+            runs, cases = expand(now.plan)
+            self.store.log(f"{self.plan.name}: {len(runs)} runs, {len(cases)} cases")
+            now.work(runs, cases)
+            found = ended_cases(now.plan, self.store)
+            if document and any(case["status"] == "truncated" and not case["scores"] for case in found):
+                break  # the time ended inside this look: the results of the one before stand
+            ended, looks = found, with_look(looks, count, auto=self.plan.is_auto)
+            document = now.judged(ended, looks, power=power)
+            self.store.write_looks(looks)
+            if not _undecided(document):
+                break
+        return document, ended
+
+    def _counts(self, looks: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Return the numbers of seeds to judge with, one after the other; a resumed audit begins with its last."""
+        if not self.plan.is_auto:
+            return [len(self.plan.seeds)]
+        last = looks[-1]["seeds"] if looks else 0
+        return [*([last] if last else []), *(count for count in AUTO_LOOKS if count > last)]
+
+    def judged(
+        self, ended: Sequence[Mapping[str, Any]], looks: Sequence[Mapping[str, Any]], *, power: bool
+    ) -> dict[str, Any]:
+        """Return the results with the power checks that their verdicts wait for."""
+        from fedxray.audit.run.execute import results_document
+
+        document = results_document(self.plan, self.store, ended=ended, looks=looks)
+        checks = self.check_power(document) if power else []
+        return results_document(self.plan, self.store, checks, ended, looks) if checks else document
+
     def work(self, runs: list[Run], cases: list[Case]) -> None:
         """Do everything that is not stored yet: all runs, then cases without a search, trials, cases with one.
 
@@ -303,6 +346,20 @@ class Execution:
         if status != "truncated":  # the last line of the log counts those
             self.store.log(f"{case.id}: {reason}")
         write_failed_case(self.store, case, reason, status)
+
+
+def with_look(looks: Sequence[Mapping[str, Any]], seeds: int, *, auto: bool) -> list[dict[str, Any]]:
+    """Return the looks with one at this number of seeds, which spends its part of the error once."""
+    known = [dict(look) for look in looks]
+    if known and known[-1]["seeds"] >= seeds:
+        return known
+    return [*known, {"seeds": seeds, "spent": spending(known, auto=auto)}]
+
+
+def _undecided(document: Mapping[str, Any]) -> bool:
+    """Return whether more seeds might settle a verdict."""
+    judged = [row for row in document["summary"] if row["primary"] and not row["oracle"]]
+    return any(row["state"] in OPEN and row["more_seeds"] is not None for row in judged)
 
 
 def tasks(function: str, items: Sequence[Run | TrialTask | Case]) -> list[Task]:

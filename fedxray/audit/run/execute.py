@@ -443,11 +443,15 @@ def ended_cases(plan: Plan, store: Store) -> list[dict[str, Any]]:
 
 
 def results_document(
-    plan: Plan, store: Store, power: Sequence[Mapping[str, Any]] = (), ended: Sequence[Mapping[str, Any]] | None = None
+    plan: Plan,
+    store: Store,
+    power: Sequence[Mapping[str, Any]] = (),
+    ended: Sequence[Mapping[str, Any]] | None = None,
+    looks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the document of results.json from all stored cases, in the order of the plan.
 
-    `power` are the rows of its power checks; `ended` are the cases where they were read already.
+    `power` are the rows of its power checks; `ended` are the cases where they were read already; `looks` those so far.
     """
     ended = ended_cases(plan, store) if ended is None else ended
     labels = [part.title for part in plan.defences]
@@ -470,6 +474,7 @@ def results_document(
         expected=metrics_of_the_lost(kinds, shown),
         power=power,
         primary=primary_metrics(plan),
+        looks=looks,
         attacks={title: attack_facts(attack, factory) for title, (attack, factory) in attacks.items()},
         third_party=plan.third_party(),
     )

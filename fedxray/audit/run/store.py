@@ -166,6 +166,7 @@ FORMAT = 4  # raised whenever draws or identities change, so that no audit mixes
 MARKER = "audit.json"  # marks the folder of an audit, and names its plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
+LOOKS = "looks.json"  # how often the results were judged, with how many seeds
 RECORDS = "records.json"  # in the private part: a digest of the user's own records
 FOLDERS = ("runs", "cases", "evidence")
 
@@ -306,6 +307,10 @@ class Store:
             if chosen:
                 _write_json(file, chosen, "gallery")
 
+    def write_looks(self, looks: Sequence[Mapping[str, Any]]) -> None:
+        """Store the looks so far."""
+        _write_json(self.folder / LOOKS, {"looks": list(looks)}, "looks")
+
     def write_plan(self, content: bytes, name: str = PLAN) -> None:
         """Store a copy of a plan."""
         write_whole(self.folder / name, content, "plan")
@@ -389,6 +394,12 @@ def _check_records(folder: Path, records: str) -> None:
         )
 
 
+def read_looks(folder: Path) -> list[dict[str, Any]]:
+    """Return the looks at the results so far: the number of seeds, and the part of the error that each spent."""
+    path = folder / LOOKS
+    return list(read_object(path, remedy=results.AGAIN)["looks"]) if path.is_file() else []
+
+
 def read_marker(folder: Path) -> dict[str, Any]:
     """Return the marker of an audit's folder; BadInput where it is none."""
     path = folder / MARKER
@@ -468,5 +479,5 @@ def clear(folder: Path, kind: str) -> None:
     with locked(folder):
         for plan in folder.glob("plan*.toml"):
             plan.unlink()
-        for name in (RESULTS, REPORT, GALLERY, LOG, MARKER):
+        for name in (RESULTS, REPORT, GALLERY, LOG, LOOKS, MARKER):
             (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,152 @@
+"""An audit that grows: more seeds, targets, attacks or defences than its folder began with.
+
+Cases are identified by attack, role, defence, seed and client, so finished ones stay valid as long as all other
+settings are the same. Everything that an earlier plan asked for stays in the plan: a row that was judged cannot be
+left out afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedxray.audit.plan import Plan, make_plan
+from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, locked, read_looks, read_marker
+from fedxray.errors import BadInput
+from fedxray.files import read_object, write_whole
+
+GROWS = ("seeds", "attack", "defence", "sweep", "gate", "name")  # keys of a plan in which an audit may be extended
+BUDGET = "budget.json"
+NO_DEFENCE = {"name": "none", "deployed": False}
+
+
+def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
+    """Return the plan merged with the one that the folder began with, and with `total` seeds where that is given.
+
+    The folder's marker then names the merged plan.
+    """
+    began = (folder / MARKER).is_file() and (folder / PLAN).is_file()
+    if not began:
+        return plan if total is None else with_total(plan, total, plan.seeds[: min(total, len(plan.seeds))])
+    before = make_plan(tomllib.loads((folder / PLAN).read_text(encoding="utf-8")), plan.folder)
+    if read_marker(folder).get("plan") != before.digest():  # not a folder of ours: the store refuses it
+        return plan
+    merged = _merged(before, plan, folder)
+    if total is not None:
+        merged = with_total(merged, total, _seeds_run(merged, folder))
+    if merged.digest() != before.digest():
+        _adopt(folder, before, merged)
+    return merged
+
+
+def with_total(plan: Plan, total: int, known: Sequence[int]) -> Plan:
+    """Return the plan with this number of seeds: the known ones and the next; refused where it has more already."""
+    if total < len(known):
+        expected = f"at least {len(known)}, as many as this audit has"
+        raise BadInput("--seeds", expected=expected, got=total, remedy="It is the number of seeds in total.")
+    first = max(known, default=-1) + 1
+    return plan.with_seeds([*known, *range(first, first + total - len(known))])
+
+
+def _seeds_run(plan: Plan, folder: Path) -> list[int]:
+    """Return the seeds of an audit so far."""
+    looks = read_looks(folder)
+    return list(range(looks[-1]["seeds"])) if plan.is_auto and looks else plan.seeds
+
+
+def _merged(before: Plan, now: Plan, folder: Path) -> Plan:
+    """Return both plans in one; the new one itself where it asks for all that the old one did."""
+    document = merge_plans(before.to_document(), now.to_document(), folder)
+    if before.is_auto and not now.is_auto:
+        document["seeds"] = list(dict.fromkeys([*_seeds_run(before, folder), *now.seeds]))
+    if document == now.to_document():
+        return now
+    if {**document, "gate": None, "name": None} == {**before.to_document(), "gate": None, "name": None}:
+        return before
+    return make_plan(document, now.folder)
+
+
+def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return both plans in one, refused where they differ in more than seeds, targets, attacks and defences."""
+    for key in {*before, *now} - set(GROWS):
+        if before.get(key) != now.get(key):
+            raise _differs(folder, key)
+    attacks = {_label(attack): dict(attack) for attack in before["attack"]}
+    for attack in now["attack"]:
+        known = attacks.setdefault(_label(attack), dict(attack))
+        if {**known, "targets": None} != {**attack, "targets": None}:
+            raise _differs(folder, f"attack {_label(attack)}")
+        known["targets"] = _union(known["targets"], attack["targets"])
+    document = {**before, "name": now["name"], "attack": list(attacks.values()), "gate": now.get("gate", [])}
+    if before.get("defence") != now.get("defence"):
+        document["defence"] = _defences(before, now, folder)
+    document["sweep"] = {**now.get("sweep", {}), **before.get("sweep", {})}
+    return {**document, "seeds": _seeds(before["seeds"], now["seeds"], folder)}
+
+
+def _defences(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    defences = {_label(defence): dict(defence) for defence in before.get("defence") or [NO_DEFENCE]}
+    for defence in now.get("defence") or [NO_DEFENCE]:
+        known = defences.setdefault(_label(defence), dict(defence))
+        swept = [document.get("sweep", {}).get(_label(defence)) for document in (before, now)]
+        again = _label(defence) in {_label(one) for one in before.get("defence") or []}
+        if {**known, "deployed": None} != {**defence, "deployed": None} or (again and swept[0] != swept[1]):
+            raise _differs(folder, f"defence {_label(defence)}")
+        known["deployed"] = defence.get("deployed", False)
+    return list(defences.values())
+
+
+def _seeds(before: Any, now: Any, folder: Path) -> Any:
+    if "auto" in (before, now):
+        if before != now and now == "auto":
+            raise _differs(folder, "seeds, which it began with as a list")
+        return now
+    return list(dict.fromkeys([*before, *now]))
+
+
+def _label(part: Mapping[str, Any]) -> str:
+    return str(part.get("label") or part.get("name") or part.get("factory"))
+
+
+def _union(first: Any, second: Any) -> Any:
+    """Return the union of two choices of targets."""
+    if "all" in (first, second):
+        return "all"
+    if isinstance(first, int) and isinstance(second, int):
+        return max(first, second)
+    lists = [list(range(given)) if isinstance(given, int) else given for given in (first, second)]
+    return sorted({client for clients in lists for client in clients})
+
+
+def _differs(folder: Path, what: str) -> BadInput:
+    expected = "the folder of an audit that this plan repeats or extends by seeds, targets, attacks or defences"
+    got = f"{folder}, whose plan differs in {what}"
+    return BadInput("--out", expected=expected, got=got, remedy="Choose another --out.")
+
+
+def _adopt(folder: Path, before: Plan, merged: Plan) -> None:
+    """Let the folder be that of the merged plan; the marker is written first, since a resumed audit rewrites the plan.
+
+    Planted federations depend on the seats of all attacks, so those of another list of attacks are removed.
+    """
+    from fedxray.audit.run.audit import digest_of_inputs
+
+    if (folder / BUDGET).is_file():
+        got, remedy = "another plan than the one that a time limit has cut", "Choose another --out."
+        raise BadInput("--out", expected="the plan that this audit began with", got=got, remedy=remedy)
+    with locked(folder):
+        marker = json.dumps({**read_marker(folder), "plan": merged.digest()}) + "\n"
+        write_whole(folder / MARKER, marker.encode("ascii"), "marker")
+        write_whole(folder / PLAN, merged.text, "plan")
+        records = folder / PRIVATE / RECORDS
+        if records.is_file() and read_object(records).get("sha256") == digest_of_inputs(before):
+            write_whole(records, (json.dumps({"sha256": digest_of_inputs(merged)}) + "\n").encode("ascii"), "records")
+        if [part.title for part in before.attacks] != [part.title for part in merged.attacks]:
+            for case in (folder / PRIVATE / "cases").glob("planted.*"):
+                case.unlink()
+            for run in (folder / PRIVATE / "runs").glob("planted-*"):
+                shutil.rmtree(run) if run.is_dir() else run.unlink()

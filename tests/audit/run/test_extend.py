@@ -1,0 +1,122 @@
+"""Audits that grow: seeds by themselves, and by hand more seeds, targets, attacks and defences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.judge.results import read_results
+from fedxray.audit.plan import make_plan
+from fedxray.audit.run import execute
+from fedxray.audit.run.audit import run_audit, with_look
+from fedxray.errors import BadInput
+from tests.audit.plans import tiny
+
+HERE = Path(__file__).parents[1]
+FEW = tiny(seeds=[0, 1, 2], attack=[{"name": "membership-loss", "targets": [0]}])
+
+
+def run(folder: Path, document: dict[str, Any], **more: Any) -> dict[str, Any]:
+    execute._open_run.clear()
+    return run_audit(make_plan(document, HERE), folder, **more).document
+
+
+def written(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "private" / "cases").glob("*.json")}
+
+
+def test_seeds_come_by_themselves_until_every_verdict_is_settled(tmp_path: Path) -> None:
+    auto = {**FEW, "seeds": "auto"}
+    found = run(tmp_path / "out", auto)
+    counts = [look["seeds"] for look in found["looks"]]
+    assert counts == [3, 5, 10, 20][: len(counts)] and found["plan"]["seeds"] == "auto"
+    assert [look["spent"] for look in found["looks"]] == [0.02, 0.01, 0.01, 0.01][: len(counts)]
+    assert {case["seed"] for case in found["cases"]} == set(range(counts[-1]))
+    (row,) = (row for row in found["summary"] if row["primary"])
+    assert counts[-1] == 20 or row["more_seeds"] is None, row["reason"]
+    before = written(tmp_path / "out")
+    assert run(tmp_path / "out", auto, resume=True) == found == read_results(tmp_path / "out")
+    assert written(tmp_path / "out") == before
+
+
+def test_an_interrupted_audit_looks_as_often_as_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = {**FEW, "seeds": "auto"}
+    monkeypatch.setattr("fedxray.audit.run.audit._undecided", lambda document: len(document["looks"]) < 2)
+    whole = run(tmp_path / "whole", auto)
+    with monkeypatch.context() as during:
+        during.setattr("fedxray.audit.run.audit._undecided", lambda document: False)
+        assert [look["seeds"] for look in run(tmp_path / "out", auto)["looks"]] == [3]
+    again = run(tmp_path / "out", auto, resume=True)
+    assert [look["seeds"] for look in again["looks"]] == [3, 5]
+    assert again["summary"] == whole["summary"] and again["looks"] == whole["looks"]
+
+
+def test_the_time_of_a_budget_ends_the_looks_and_the_results_of_the_last_whole_one_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedxray.audit.run.audit._undecided", lambda document: True)
+    clock = iter([0.0] * 400 + [1e9] * 10_000)
+    ended: list[str] = []
+
+    def now() -> float:
+        return 1e9 if len(ended) > 8 else next(clock)
+
+    def count(done: int, total: int, label: str) -> None:
+        ended.append(label)
+
+    monkeypatch.setattr("fedxray.audit.run.audit.monotonic", now)
+    found = run(tmp_path / "out", {**FEW, "seeds": "auto"}, budget="1h", progress=count)
+    assert [look["seeds"] for look in found["looks"]] == [3] and {case["status"] for case in found["cases"]} == {"ok"}
+
+
+def test_by_hand_every_look_is_stored_and_spends_its_part(tmp_path: Path) -> None:
+    first = run(tmp_path / "out", FEW)
+    assert first["looks"] == [{"seeds": 3, "spent": 0.04}]
+    before = written(tmp_path / "out")
+    more = run(tmp_path / "out", FEW, resume=True, seeds=5)
+    assert more["looks"] == [{"seeds": 3, "spent": 0.04}, {"seeds": 5, "spent": pytest.approx(0.005)}]
+    assert [case["seed"] for case in more["cases"]] == [0, 1, 2, 3, 4]
+    assert before.items() <= written(tmp_path / "out").items()
+    assert run(tmp_path / "out", FEW, resume=True) == more, "what was asked for stays"
+    with pytest.raises(BadInput, match=r"--seeds.*at least 5"):
+        run(tmp_path / "out", FEW, resume=True, seeds=4)
+    fresh = run(tmp_path / "fresh", {**FEW, "seeds": [0, 1, 2, 3, 4]})
+    assert [case["scores"] for case in fresh["cases"]] == [case["scores"] for case in more["cases"]]
+    assert with_look(more["looks"], 5, auto=False) == more["looks"]
+
+
+def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path: Path) -> None:
+    run(tmp_path / "out", FEW)
+    before = written(tmp_path / "out")
+    attacks = [{"name": "membership-loss", "targets": "all"}, {"name": "attribute-from-model", "controls": []}]
+    wider = {**FEW, "attack": attacks, "defence": [{"name": "quantise", "bits": 4}]}
+    found = run(tmp_path / "out", wider, resume=True)
+    assert {(case["attack"], case["defence"]) for case in found["cases"]} == {
+        (attack["name"], defence) for attack in attacks for defence in ("none", "quantise")
+    }
+    assert {case["client"] for case in found["cases"]} == {0, 1}
+    kept = {name: time for name, time in before.items() if not name.startswith("planted")}
+    assert kept and kept.items() <= written(tmp_path / "out").items()
+    again = run(tmp_path / "out", FEW, resume=True)
+    assert len(again["cases"]) == len(found["cases"]), "a row that was judged cannot be left out"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"data": {**FEW["data"], "records": 50}}, "data"),
+        ({"federation": {"rounds": 3}}, "federation"),
+        ({"attack": [{"name": "membership-loss", "targets": [0], "rounds": "last"}]}, "attack membership-loss"),
+        ({"seeds": "auto"}, "seeds"),
+    ],
+)
+def test_what_would_change_finished_cases_is_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    run(tmp_path / "out", {**FEW, "seeds": [0]})
+    before = (tmp_path / "out" / "audit.json").read_bytes()
+    with pytest.raises(BadInput, match=f"differs in {named}"):
+        run(tmp_path / "out", {**FEW, "seeds": [0], **change}, resume=True)
+    assert (tmp_path / "out" / "audit.json").read_bytes() == before
