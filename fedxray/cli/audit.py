@@ -42,6 +42,8 @@ def run_audit(
     folder = out if out is not None else Path("fedxray-out", plan.name)
     _print_imports(plan)
     try_factories(plan)
+    if dry_run and seeds is not None:
+        plan = plan.with_seeds(range(seeds))
     if dry_run:
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
@@ -112,10 +114,13 @@ def _print_data(plan: Plan, stream: TextIO) -> None:
 
 def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str | None) -> int:
     """Print how the data was read, and cases, time and disk of an audit, without running it."""
+    from fedxray.audit.judge.statistics import AUTO_LOOKS
     from fedxray.audit.run.audit import check_room, megabytes
+    from fedxray.audit.run.dry_run import can_settle
     from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
+    from fedxray.audit.run.prepare import prepare
 
     count = worker_count(workers["engine"], workers["jobs"])
     with make_engine(workers["engine"], workers["jobs"], workers["address"]):
@@ -132,12 +137,15 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     _print_data(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
-    print(f"{'time':<12}about {duration(seconds / count)}")
+    longest = f", up to {duration(seconds / count * AUTO_LOOKS[-1] / AUTO_LOOKS[0])} if it takes 20 seeds to decide"
+    print(f"{'time':<12}about {duration(seconds / count)}{longest if plan.is_auto else ''}")
     if power:
         print(f"{'power':<12}up to {duration(power / count)} more, if a verdict requires a power check")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     for line in lines:
         print(f"{'left out':<12}{line}")
+    for line in can_settle(plan, prepare(plan, plan.defences[0].title, plan.seeds[0])):
+        print(f"{'settles':<12}{printable(line)}")
     print_sum_errors(plan)
     check_room(folder, needed.bytes)
     return 0

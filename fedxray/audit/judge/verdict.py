@@ -141,6 +141,19 @@ def judge(given: VerdictInput) -> Judgement:
     return Judgement(verdict="inconclusive", state=state, scope=None, reason=reason)
 
 
+def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether more seeds would settle no further primary row of a summary.
+
+    They settle a gain that may be luck or lie above the margin, or that only a large leak would have shown.
+    """
+
+    def needs_seeds(row: Mapping[str, Any]) -> bool:
+        unbounded = row["state"] in ("trace", "open") and row["upper"] is not None and row["upper"] > row["margin"]
+        return unbounded or row["state"] in ("suspected", "coarse")
+
+    return not any(needs_seeds(row) for row in rows if row["primary"] and not row["oracle"])
+
+
 def _state(given: VerdictInput) -> tuple[State, str]:
     """Return the state of a row and the reason for it: the rule."""
     doubt = unjudgeable(given)

@@ -18,6 +18,7 @@ from fedxray.audit.judge import results
 from fedxray.audit.judge.failures import failed_cases, failure_line
 from fedxray.audit.judge.results import validate
 from fedxray.audit.judge.statistics import AUTO_LOOKS, spending
+from fedxray.audit.judge.verdict import is_settled
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from fedxray.audit.run.power import Check
     from fedxray.audit.run.preflight import Estimate
 
-OPEN = ("suspected", "trace", "coarse", "open")  # states that more seeds may settle
 TENTHS = 10  # lines of progress in the log
 RETRIED = ("failed", "truncated")  # statuses of cases that a resumed audit tries again
 EXECUTE_RUN, EXECUTE_TRIAL, EXECUTE_CASE = (
@@ -243,7 +243,7 @@ class Execution:
             ended, looks = found, with_look(looks, count, auto=self.plan.is_auto)
             document = now.judged(ended, looks, power=power)
             self.store.write_looks(looks)
-            if not _undecided(document):
+            if is_settled(document["summary"]):
                 break
         return document, ended
 
@@ -354,12 +354,6 @@ def with_look(looks: Sequence[Mapping[str, Any]], seeds: int, *, auto: bool) -> 
     if known and known[-1]["seeds"] >= seeds:
         return known
     return [*known, {"seeds": seeds, "spent": spending(known, auto=auto)}]
-
-
-def _undecided(document: Mapping[str, Any]) -> bool:
-    """Return whether more seeds might settle a verdict."""
-    judged = [row for row in document["summary"] if row["primary"] and not row["oracle"]]
-    return any(row["state"] in OPEN and row["more_seeds"] is not None for row in judged)
 
 
 def tasks(function: str, items: Sequence[Run | TrialTask | Case]) -> list[Task]:

@@ -1,10 +1,11 @@
-"""The lines of `fedxray audit --dry-run`: how the data was read, and the error of treating all clients as one.
+"""The lines of `fedxray audit --dry-run`: how the data was read, what can be settled, the error of clients as one.
 
 A column that was misread shows here, before the audit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,10 +14,14 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedxray.audit.judge import statistics
+from fedxray.audit.judge.family import SWAP_SHARE
+from fedxray.audit.judge.statistics import AUTO_LOOKS, FIRST_LOOK
+from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import heading, place, shortcomings
-from fedxray.audit.run.grid import is_about_everyone
+from fedxray.audit.run.grid import asked, is_about_everyone
 from fedxray.audit.run.prepare import Prepared, one_round
 from fedxray.data import Column, Dataset, Split
 from fedxray.data.dataset import Records, union
@@ -26,10 +31,13 @@ from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
 from fedxray.losses import example_loss
+from fedxray.metrics.table import MAIN_METRIC, metric as metric_named
+from fedxray.metrics.units import margin_of
 from fedxray.params import Params, buffers_of, norm, parameters_of, subtract
 from fedxray.theory import leading_divergence
 
 SHOWN_CLIENTS = 12
+SWAPPED = 4  # clients and runs beyond which there are enough assignments
 SHOWN_NAMES = 30
 SHOWN_VALUES = 6
 SHOWN_LAYERS = 4
@@ -149,6 +157,51 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
         sizes = [train for train, _ in counts]
         facts.append(("", f"and {len(counts) - SHOWN_CLIENTS} more; all train on {min(sizes):,} to {max(sizes):,}"))
     return facts
+
+
+# What an audit can settle at best: with the least spread that its records allow
+
+
+def can_settle(plan: Plan, prepared: Prepared) -> list[str]:
+    """Return for every attack on records which leak these seeds and clients show, and whether they can show none.
+
+    Runs that differ by more than their records do need more seeds than this.
+    """
+    rows = len(plan.attacks) * sum(1 if part.is_none else 2 for part in plan.defences)
+    runs = AUTO_LOOKS[-1] if plan.is_auto else len(plan.seeds)
+    kinds = {part.title: part.make(plan.folder).kind for part in plan.attacks}
+    lines = []
+    for part in plan.attacks if plan.transcript is None else ():
+        kind, clients = kinds[part.title], len(asked(plan, part))
+        error = _least_error(kind, prepared.split, clients * runs)
+        if error is None:
+            continue
+        margin, metric = metric_named(MAIN_METRIC[kind]).margin, MAIN_METRIC[kind]
+        draws = math.inf if kind == "membership" else math.factorial(min(clients, SWAPPED)) ** min(runs, SWAPPED)
+        exact = draws >= rows / (SWAP_SHARE * FIRST_LOOK)
+        least = statistics.smallest_seen(error, runs, 1 - FIRST_LOOK / rows) if runs > 1 and not exact else 0.0
+        shown = f"a leak of {margin_of(max(margin, least), metric)} or more"
+        seen = statistics.smallest_seen(error, runs, 1 - FIRST_LOOK / 2) if runs >= LEAST_RUNS else math.inf
+        if runs < 2 and not exact:
+            shown = "nothing with one run and these clients"
+        if seen > statistics.SEEN_MARGINS * margin:
+            more = statistics.seeds_to_reassure(0.0, error, max(runs, 2), margin, 1 - FIRST_LOOK / 2)
+            shown += (
+                "; no leak only with more records" if more is None else f"; no leak from about {runs + more} seeds on"
+            )
+        else:
+            shown += ", or none"
+        lines.append(f"{part.title}: {shown}")
+    return lines
+
+
+def _least_error(kind: str, parts: Split, units: int) -> float | None:
+    """Return the standard error of a mean score over units whose records are independent; None for other kinds."""
+    members = sum(map(len, parts.train)) / max(len(parts.train), 1)
+    others = sum(map(len, parts.holdout)) / max(len(parts.holdout), 1)
+    if kind == "membership" and members and others:
+        return math.sqrt((members + others + 1) / (12 * members * others) / units)
+    return math.sqrt(0.25 / members / units) if kind in ("attributes", "sources") and members else None
 
 
 # The error of treating all clients behind a sum as one (curious client, 2024, Lemma 1)

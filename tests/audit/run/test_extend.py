@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedxray.audit.judge.results import read_results
+from fedxray.audit.judge.verdict import is_settled
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit, with_look
@@ -35,7 +36,7 @@ def test_seeds_come_by_themselves_until_every_verdict_is_settled(tmp_path: Path)
     assert [look["spent"] for look in found["looks"]] == [0.02, 0.01, 0.01, 0.01][: len(counts)]
     assert {case["seed"] for case in found["cases"]} == set(range(counts[-1]))
     (row,) = (row for row in found["summary"] if row["primary"])
-    assert counts[-1] == 20 or row["more_seeds"] is None, row["reason"]
+    assert counts[-1] == 20 or is_settled([row]), row["reason"]
     before = written(tmp_path / "out")
     assert run(tmp_path / "out", auto, resume=True) == found == read_results(tmp_path / "out")
     assert written(tmp_path / "out") == before
@@ -45,10 +46,11 @@ def test_an_interrupted_audit_looks_as_often_as_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auto = {**FEW, "seeds": "auto"}
-    monkeypatch.setattr("fedxray.audit.run.audit._undecided", lambda document: len(document["looks"]) < 2)
+    asked = iter([False, True, False, True])
+    monkeypatch.setattr("fedxray.audit.run.audit.is_settled", lambda rows: next(asked))
     whole = run(tmp_path / "whole", auto)
     with monkeypatch.context() as during:
-        during.setattr("fedxray.audit.run.audit._undecided", lambda document: False)
+        during.setattr("fedxray.audit.run.audit.is_settled", lambda rows: True)
         assert [look["seeds"] for look in run(tmp_path / "out", auto)["looks"]] == [3]
     again = run(tmp_path / "out", auto, resume=True)
     assert [look["seeds"] for look in again["looks"]] == [3, 5]
@@ -58,7 +60,7 @@ def test_an_interrupted_audit_looks_as_often_as_one_that_was_not(
 def test_the_time_of_a_budget_ends_the_looks_and_the_results_of_the_last_whole_one_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedxray.audit.run.audit._undecided", lambda document: True)
+    monkeypatch.setattr("fedxray.audit.run.audit.is_settled", lambda rows: False)
     clock = iter([0.0] * 400 + [1e9] * 10_000)
     ended: list[str] = []
 

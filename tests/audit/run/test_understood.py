@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedxray.audit.judge import statistics
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.dry_run import understood
+from fedxray.audit.run.dry_run import can_settle, understood
 from fedxray.audit.run.prepare import prepare
 from tests.audit.plans import tiny
 
@@ -32,3 +34,18 @@ def test_columns_that_are_kept_and_values_that_are_filled_are_marked(tmp_path: P
     lines = understood(prepare(make_plan(document, tmp_path), "none", 0))
     assert f"{'':<12}! kept as a feature: 'id' (all 60 values different, and its name)" in lines
     assert f"{'':<12}1 missing values are filled (median): 1 in 'age'" in lines
+
+
+def test_what_can_be_settled_at_best(tmp_path: Path) -> None:
+    base = tiny(attack=[{"name": "attribute-from-model"}])
+    wide = make_plan({**base, "seeds": [0, 1, 2]}, tmp_path)
+    prepared = prepare(wide, "none", 0)
+    clients, records = wide.clients, sum(map(len, prepared.split.train)) / wide.clients
+    error = 0.5 / math.sqrt(records * clients * 3)
+    (line,) = can_settle(wide, prepared)
+    assert ("or none" in line) == (statistics.smallest_seen(error, 3, 0.98) <= 0.1)
+    (alone,) = can_settle(make_plan({**base, "seeds": [0]}, tmp_path), prepared)
+    assert "nothing with one run" in alone or "a leak of" in alone
+    assert "or none" not in alone  # one run never shows that nothing leaks
+    (auto,) = can_settle(make_plan({**base, "seeds": "auto"}, tmp_path), prepared)
+    assert "or none" in auto or "more records" in auto
