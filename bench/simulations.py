@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Design:
     inversion: float = 0.02
     run: float = 0.0
     others: int | None = None  # held-out records; a quarter of the records where it is None
+    steady: bool = False  # floors of independent records; else they err together as the attack does
     unequal: bool = False  # clients of very different size, whose records and messages have effects of their own
 
     @property
@@ -110,8 +112,20 @@ def draw_shares(design: Design, rows: int, draw: np.random.Generator, gain: floa
     chances = np.clip(np.where(own, chances + added, chances), 0, 1)
     sizes = design.sizes[:, None]
     scores = draw.binomial(sizes, chances) / sizes
-    floors = draw.binomial(design.sizes, GUESS, size=(rows, FLOORS, design.runs, design.clients)) / design.sizes
+    floors = draw.binomial(design.sizes, _floor_chances(design, rows, draw)) / design.sizes
     return Shares(scores=scores, floors=floors, design=design)
+
+
+def _floor_chances(design: Design, rows: int, draw: np.random.Generator) -> Floats:
+    """Return the chances of floors to be correct, [rows, floors, runs, clients]."""
+    shape = (rows, FLOORS, design.runs, design.clients)
+    if design.steady:
+        return np.full(shape, GUESS)
+    latent = math.sqrt(1 - design.run) * draw.standard_normal(shape)
+    latent += math.sqrt(design.run) * draw.standard_normal((*shape[:3], 1))
+    size = 1 / design.inversion - 1
+    chances: Floats = special.betaincinv(GUESS * size, (1 - GUESS) * size, special.ndtr(latent))
+    return chances
 
 
 def swap_means(shares: Shares) -> list[Floats | None]:
@@ -128,18 +142,29 @@ def swap_means(shares: Shares) -> list[Floats | None]:
     return [None] * len(total) if design.clients < 2 else list(total / (design.runs * design.clients))
 
 
+def _swap_errors(shares: Shares) -> list[float]:
+    """Return for every row the standard error as scores with other clients' messages vary (statistics.swap_error)."""
+    rows, runs, clients, _ = shares.scores.shape
+    freedom = clients * (runs * (clients - 1) - 1)
+    if freedom <= 0:
+        return [0.0] * rows
+    others = shares.scores[:, :, ~np.eye(clients, dtype=bool)].reshape(rows, runs, clients, clients - 1)
+    squares = (others.var(axis=(1, 3)) * runs * (clients - 1)).sum(axis=1)
+    return [math.sqrt(square / freedom / (runs * clients)) for square in squares]
+
+
 def share_facts(shares: Shares) -> list[tuple[RowTests, VerdictInput]]:
     """Return tests and measurements of rows of shares."""
     gains, design = shares.gains, shares.design
     runs, record_error = design.runs, shares.record_error
     means, bounds = swap_means(shares), _bounds(shares.gains_over_others, record_error, floors=FLOORS)
     facts = []
-    for row, swaps, (upper, seen) in zip(gains, means, bounds, strict=True):
+    for row, varied, swaps, (upper, seen) in zip(gains, _swap_errors(shares), means, bounds, strict=True):
         by_run = row.mean(axis=1)
         gain = float(by_run.mean())
         p = error = None
         if runs > 1:
-            error = max(float(by_run.std(ddof=1)) / math.sqrt(runs), record_error)
+            error = max(float(by_run.std(ddof=1)) / math.sqrt(runs), record_error, varied)
             p = float(special.stdtr(runs - 1, -gain / error))
         measured = VerdictInput(
             metric="accuracy", margin=MARGIN, statuses={"ok": row.size}, unscored=0, runs=runs, over="majority",
@@ -231,7 +256,7 @@ DESIGNS = (
     Design(3, 3, 60, unequal=True), Design(3, 6, 40, unequal=True), Design(1, 1, 120, others=100),
 )  # fmt: skip
 CORRELATIONS = ((0.02, 0.0), (0.1, 0.3), (0.5, 0.5), (0.9, 0.5))
-ROWS = {1: 3000, 5: 1000, 20: 400, 50: 200}  # rows of an audit, and how many audits are drawn
+ROWS = {1: 2000, 5: 800, 20: 400, 50: 200}  # rows of an audit, and how many audits are drawn
 
 
 def false_leaks(
@@ -241,12 +266,13 @@ def false_leaks(
 
     Half of the rows are memberships and half are shares; of single rows, every second.
     """
-    for number, plain in enumerate(designs):
-        for inversion, run in CORRELATIONS:
-            design = replace(plain, inversion=inversion, run=run)
-            draw = np.random.default_rng([seed, number, int(100 * inversion)])
+    for (number, plain), (inversion, run), steady in product(enumerate(designs), CORRELATIONS, (False, True)):
+        if not steady or plain.clients * plain.runs > 1:
+            design = replace(plain, inversion=inversion, run=run, steady=steady)
+            draw = np.random.default_rng([seed, number, int(100 * inversion), steady])
             memberships = Memberships(design, draw)
-            row: dict[str, Any] = {"design": design.name, "inversion": inversion, "run": run}
+            floors = "independent" if steady else "as the attack"
+            row: dict[str, Any] = {"design": design.name, "inversion": inversion, "run": run, "floors": floors}
             for count, audits in rows.items():
                 wrong = 0
                 for audit in range(audits):
@@ -278,7 +304,7 @@ def old_leaks(gains: Floats, rows: int) -> Floats:
 
 
 ATTRIBUTES = tuple(
-    Design(runs, clients, records, 0.1, 0.3)
+    Design(runs, clients, records, 0.1, 0.3, steady=True)
     for runs, clients, records in (
         (3, 2, 100), (3, 3, 8), (3, 3, 50), (3, 5, 20), (5, 2, 50), (5, 3, 30), (10, 3, 50),
     )
@@ -330,8 +356,8 @@ def reassured(audits: int = 8000, seed: int = 3) -> Iterator[dict[str, Any]]:
     """Yield how often a single row is called *no leak found* at a true leak of 0, 1, 2 and 4 margins (trace aside)."""
     for runs in (3, 5, 10, 20):
         for kind, design in (
-            ("shares", Design(runs, 3, 100, 0.02, 0.0)),
-            ("shares", Design(runs, 2, 20, 0.02, 0.0)),
+            ("shares", Design(runs, 3, 100, 0.02, 0.0, steady=True)),
+            ("shares", Design(runs, 2, 20, 0.02, 0.0, steady=True)),
             ("membership", Design(runs, 3, 40, others=10)),
             ("membership", Design(runs, 3, 160, others=40)),
         ):

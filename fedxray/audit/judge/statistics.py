@@ -7,8 +7,9 @@ them, so their scores move together: only runs (seeds) are independent. Three te
   training records, every labelling of them as member or not is equally likely. Exact with one run and one client.
 - **Swap test**: if the messages of a run's clients are exchangeable as regards the records asked for, every assignment
   of messages to clients is equally likely. Exact whatever the correlation inside a run or a model.
-- **Run test**: Student's t over runs, with the standard error at least as large as independent records would give.
-  It alone sees leaks of the population, which any client's messages show.
+- **Run test**: Student's t over runs, with the standard error at least as large as independent records would give, and
+  as the attack varies with other clients' messages: an attack that is all right or all wrong may have equal runs by
+  chance. It alone sees leaks of the population, which any client's messages show.
 
 Records one by one, or client-runs with random signs, are not independent: tests of these find leaks in up to 99 % of
 audits without any (`bench/verdicts.py`), and are not used.
@@ -460,6 +461,21 @@ def swapped_means(scores: SwapScores, layout: Layout, joint: NDArray[np.int64]) 
                 total += values[joint[:, column]]
                 count += 1
     return total / count if count else None
+
+
+def swap_error(scores: SwapScores) -> float:
+    """Return the standard error of the mean over units as scores with other clients' messages vary about each client.
+
+    0 where too few were tried.
+    """
+    others: dict[int, list[float]] = {}
+    for run in scores.values():
+        for client, row in run.items():
+            others.setdefault(client, []).extend(score for owner, score in row.items() if owner != client)
+    freedom = sum(len(values) - 1 for values in others.values() if values)
+    squares = math.fsum(float(np.var(values)) * len(values) for values in others.values() if values)
+    units = sum(len(run) for run in scores.values())
+    return math.sqrt(squares / freedom / units) if freedom > 0 else 0.0
 
 
 def swap_p(means: Floats) -> float:

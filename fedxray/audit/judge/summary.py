@@ -370,9 +370,8 @@ def _tests(family: Sequence[_Draft], look: _Look, seed: int) -> list[RowTests]:
     for draft, split, (scores, layout), number in zip(family, splits, tables, numbers, strict=True):
         joint = joints[number]
         means = statistics.swapped_means(scores, layouts[number], joint) if layout and joint is not None else None
-        runs = _over_runs(draft, look.seeds)
-        p = None if runs is None else runs.p
-        tests.append(RowTests(split=split, runs=p, swaps=means, layout=number, is_split=_is_split(draft)))
+        runs = _run_p(draft, look.seeds, scores)
+        tests.append(RowTests(split=split, runs=runs, swaps=means, layout=number, is_split=_is_split(draft)))
     return tests
 
 
@@ -413,12 +412,18 @@ def _swap_clients(case: Case, known: Mapping[int, float]) -> Collection[int]:
     return [client for client in range(ledger["clients"]) if client not in ledger.get("seats", ())]
 
 
-def _over_runs(draft: _Draft, seeds: Collection[Any]) -> Interval | None:
-    """Return the gain over the strongest floor of all units, over the runs of a look; None under two runs."""
+def _run_p(draft: _Draft, seeds: Collection[Any], scores: statistics.SwapScores) -> float | None:
+    """Return p of the gain over the strongest floor of all units, over the runs of a look; None under two runs."""
     part = _only(draft.units, seeds)
     if len(set(part.seeds)) < 2:
         return None
-    return _against_floor(part, draft.row["metric"], draft.down)[2]
+    difference = _against_floor(part, draft.row["metric"], draft.down)[2]
+    if difference is None or difference.error is None or difference.freedom is None:
+        return None
+    named = any(str(case["client"]) in (case.get("swaps") or {}) for case in part.cases)
+    varied = 0.0 if named else statistics.swap_error(scores)  # sources swap names, whose shares are another score
+    error = max(difference.error, varied)
+    return statistics.by_t(difference.mean, error, n=difference.n, freedom=difference.freedom).p
 
 
 def _only(units: _Units, seeds: Collection[Any]) -> _Units:

@@ -25,7 +25,7 @@ def simulations(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("design", [1, 2, 4, 9, 11])  # one run, few records, three of each, ten clients, unequal ones
 def test_audits_without_a_leak_are_rarely_called_one(simulations: Any, design: int) -> None:
-    rows = {1: 150, 5: 100, 20: 40}
+    rows = {1: 60, 5: 40, 20: 15}
     tables = list(simulations.false_leaks([simulations.DESIGNS[design]], rows))
     for count, audits in rows.items():
         wrong = sum(row[f"rows {count}"] for row in tables) / len(tables)

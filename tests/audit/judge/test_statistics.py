@@ -31,6 +31,7 @@ from fedxray.audit.judge.statistics import (
     split_facts,
     split_tests,
     standardised,
+    swap_error,
     swap_p,
     swapped_means,
     upper_bound,
@@ -420,6 +421,17 @@ def test_only_attacked_clients_count_and_a_unit_without_a_swap_is_left_out() -> 
     kept = swapped_means({5: scores}, {5: clients}, joint)
     assert kept is not None and kept[0] == 1.0
     assert swapped_means({5: {0: {0: 1.0}}}, {5: clients}, joint) is None
+
+
+def test_other_clients_messages_show_how_much_an_attack_varies() -> None:
+    runs = [np.random.default_rng(k).normal(size=(3, 3)) for k in range(2)]
+    total, count = 0.0, 0
+    for client in range(3):
+        own = [run[client, m] for run in runs for m in range(3) if m != client]
+        total += sum((value - np.mean(own)) ** 2 for value in own)
+        count += len(own) - 1
+    assert swap_error(table(runs)) == pytest.approx(math.sqrt(total / count / 6))
+    assert swap_error({0: {0: {0: 1.0, 1: 0.5}}}) == 0.0 and swap_error({}) == 0.0
 
 
 @pytest.mark.parametrize("clients", [3, 6])

@@ -332,6 +332,14 @@ def test_swaps_decide_where_three_runs_could_not() -> None:
     assert (few["state"], few["test"], few["p_swap"]) == ("suspected", "runs", 1 / 8)
 
 
+def test_equal_runs_of_an_attack_that_is_all_right_or_all_wrong_prove_nothing() -> None:
+    lucky = {(r, c, m): 1.0 if c == m else float((r + m) % 2) for r in range(3) for c in range(2) for m in range(2)}
+    (row,) = summarise(swapped(lucky, 3, 2))
+    assert (row["difference"], row["state"]) == (0.5, "suspected") and row["p"] > 0.05
+    steady = {key: 1.0 if key[1] == key[2] else 0.5 for key in lucky}
+    assert summarise(swapped(steady, 3, 2))[0]["state"] == "leaks"
+
+
 def test_sources_bring_the_share_of_their_own_records_and_many_clients_their_drawn_swaps() -> None:
     cases = []
     for seed in range(3):
