@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ from fedxray.files import write_whole
 from fedxray.seeds import normal_like
 
 HERE = Path(__file__).resolve().parent
-SEEDS, CLIENTS = 5, 3
+SEEDS, CLIENTS = 3, 3
+TABLE_ATTACKS = ("attribute-from-model", "attribute-from-gradients", "membership-loss", "source-majority")
 MOST_FALSE, LEAST_FOUND = 0.05, 0.95
 
 
@@ -59,28 +61,22 @@ def _noise(update: dict[str, Tensor], state: State, generator: torch.Generator) 
     return {name: 0.01 * normal_like(value, generator) for name, value in update.items()}, state
 
 
-def plan_for(number: int, defences: list[dict[str, Any]]) -> Plan:
-    """Return a small plan with its own seeds: attributes, members and sources of three clinics."""
-    document = {
+def plan_for(number: int, defences: list[dict[str, Any]], attacks: list[dict[str, Any]] | None = None) -> Plan:
+    """Return a small plan with its own seeds: a table of three clinics (even numbers) or images of three clients."""
+    document: dict[str, Any] = {
         "name": f"audit-{number}",
         "seeds": [SEEDS * number + index for index in range(SEEDS)],
-        "data": {
-            "name": "clinic",
-            "clients": CLIENTS,
-            "partition": "as-given",
-            "records": 60,
-            "sensitive": "smoker",
-            "holdout": 0.2,
-        },
+        "data": {"name": "clinic", "clients": CLIENTS, "partition": "as-given", "records": 60, "sensitive": "smoker"},
         "model": {"name": "mlp", "hidden": [8]},
         "federation": {"rounds": 3, "epochs": 2, "batch_size": 16, "learning_rate": 0.05, "record": "last"},
         "defence": defences,
-        "attack": [
-            {"name": "attribute-from-model", "controls": []},
-            {"name": "membership-loss", "controls": []},
-            {"name": "source-majority", "controls": []},
-        ],
+        "attack": attacks or [{"name": name} for name in TABLE_ATTACKS],
     }
+    document["data"]["holdout"] = 0.2
+    if number % 2 and attacks is None:
+        document["data"] = {"name": "digits", "clients": CLIENTS, "limit": 24, "holdout": 0.2, "public": 0.1}
+        document["federation"] = {"algorithm": "fedsgd", "rounds": 1}
+        document["attack"] = [{"name": "inverting-gradients", "steps": 30}, {"name": "membership-loss"}]
     return make_plan(document, HERE)
 
 
@@ -94,8 +90,8 @@ def null_audit(number: int, folder: Path) -> list[dict[str, Any]]:
 
 def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
     """Return the rows of an audit with planted attributes (even numbers) or members (odd numbers)."""
-    plan = plan_for(number, [{"name": "none"}])
     label, kind = (("attribute-from-model", "attributes"), ("membership-loss", "membership"))[number % 2]
+    plan = plan_for(number, [{"name": "none"}], [{"name": label}])
     cases = [
         planted_case(seed, "none", plan.attack_of(label), client, kind)
         for seed in plan.seeds
@@ -108,27 +104,43 @@ def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
         return summarise([_ended(plan, case, store) for case in cases])
 
 
+def weak_audit(number: int, folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of an audit whose members leak by about two margins (AUC 0.6)."""
+    document = plan_for(2 * number, [{"name": "none"}], [{"name": "membership-loss"}]).to_document()
+    document["federation"] |= {"epochs": 3, "learning_rate": 0.07}
+    with make_engine("inline", None) as workers:
+        done = run_audit(make_plan(document, HERE), folder, engine=workers, power=False)
+    rows: list[dict[str, Any]] = done.document["summary"]
+    return rows
+
+
 def _ended(plan: Plan, case: Case, store: Any) -> dict[str, Any]:
-    execute_case(plan, case, store)
+    execute_case(plan, store, case)
     result: dict[str, Any] = store.read_case(case.id)
     return result
 
 
-def count_leaks(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> int:
-    """Return the number of audits with the verdict "leaks"; prints the errors and the time."""
-    called, before = 0, time.perf_counter()
+def judged(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> dict[str, Any]:
+    """Return how many audits have any row of each state, and the p-values of every test; prints what is wrong."""
+    states: Counter[str] = Counter()
+    ps: dict[str, list[float]] = {}
+    before = time.perf_counter()
     for number in range(first, first + count):
         with tempfile.TemporaryDirectory() as folder:
-            rows = audit(number, Path(folder) / "out")
-        leaks = [row for row in rows if row["verdict"] == "leaks"]
-        called += bool(leaks)
-        for row in leaks if name == "null" else ():
-            print(f"  {name} audit {number}: {row['attack']} {row['metric']}: {row['reason']}", flush=True)
-        if not leaks and name == "planted":
-            print(f"  {name} audit {number}: {[row['reason'] for row in rows]}", flush=True)
+            rows = [row for row in audit(number, Path(folder) / "out") if row["primary"]]
+        states.update({row["state"] for row in rows})
+        for row in rows:
+            for test, p in (("split", row["p_split"]), ("swap", row["p_swap"])):
+                if p is not None and row["aware"] is not True:  # twins of noise
+                    ps.setdefault(f"{row['attack']} {test}", []).append(round(p, 5))
+        wrong = [row for row in rows if (row["state"] == "leaks") == (name == "null")]
+        if name == "null" or len(wrong) == len(rows):
+            for row in wrong:
+                print(f"  {name} audit {number}: {row['attack']}: {row['state']}: {row['reason']}", flush=True)
     spent = (time.perf_counter() - before) / max(count, 1)
-    print(f"{name}: {called} of {count} leaks, {spent:.1f} s per audit", flush=True)
-    return called
+    print(f"{name}: {states['leaks']} of {count} leaks, {spent:.1f} s per audit; {dict(states)}", flush=True)
+    small = {test: round(sum(p <= 0.05 for p in values) / len(values), 4) for test, values in ps.items()}
+    return {"audits": count, "states": dict(states), "share of p at most 0.05": small}
 
 
 def simulate_all(path: Path) -> int:
@@ -164,14 +176,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nulls", type=int, default=5, help="null audits")
     parser.add_argument("--leaks", type=int, default=4, help="audits of planted leaks")
+    parser.add_argument("--weak", type=int, default=2, help="audits of a leak of about two margins")
+    parser.add_argument("--out", type=Path, help="also write the counts to this JSON file")
     parser.add_argument("--first", type=int, default=0, help="number of the first audit, to continue an earlier run")
     parser.add_argument("--simulate", type=Path, help="write the tables of all simulations to this JSON file instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.simulate is not None:
         return simulate_all(options.simulate)
-    false = count_leaks(null_audit, options.first, options.nulls, "null")
-    found = count_leaks(planted_audit, 100_000 + options.first, options.leaks, "planted")
+    tables = {
+        "null": judged(null_audit, options.first, options.nulls, "null"),
+        "planted": judged(planted_audit, 100_000 + options.first, options.leaks, "planted"),
+        "two margins": judged(weak_audit, 200_000 + options.first, options.weak, "two margins"),
+    }
+    if options.out is not None:
+        write_whole(options.out, (json.dumps(tables, indent=1) + "\n").encode(), "tables")
+    false, found = (tables[name]["states"].get("leaks", 0) for name in ("null", "planted"))
     print(f"null: {false} of {options.nulls} leaks, planted: {found} of {options.leaks} leaks")
     few = options.nulls < 100  # a single false alarm among few audits is no evidence
     wrong = false > max(MOST_FALSE * options.nulls, 1 if few else 0)
