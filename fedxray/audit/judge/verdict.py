@@ -279,7 +279,7 @@ def _gain_words(given: VerdictInput) -> str:
 def _settling(given: VerdictInput) -> str:
     """Return what would settle an open row."""
     if given.recorded:
-        return "; record more runs to settle it"
+        return "; simulate the federation to settle it"
     if given.more_seeds is None:
         return f"; more than {SETTLED_BY} seeds would be needed to settle it" if given.runs >= 2 else ""
     command = f"`fedxray audit PLAN --resume --seeds {given.runs + given.more_seeds}`"

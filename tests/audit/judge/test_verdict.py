@@ -72,6 +72,9 @@ def test_one_run_may_leak_and_never_reassures() -> None:
     assert one.state == "leaks" and "one run: how much other runs would leak is not known" in one.reason
     recorded = judged(LEAK, runs=1, upper=None, recorded=True, test="split", drawn=False)
     assert "a recording is one run" in recorded.reason and "if the held-out records are like" in recorded.reason
+    for measured in (LEAK, SAFE):  # a plan takes one recording, so more of them would settle nothing
+        undecided = judged(measured, runs=1, upper=None, recorded=True, rejected=False, p_adjusted=None)
+        assert undecided.verdict == "inconclusive" and "; simulate the federation to settle it" in undecided.reason
     for runs in (1, 2):
         none = judged(SAFE, runs=runs, upper=None, seen=None, power=PASSED, more_seeds=3 - runs)
         assert (none.state, none.scope) == ("open", None) and "at least 3 are needed" in none.reason

@@ -100,12 +100,16 @@ def test_rows_of_a_recording_are_over_its_records(place: Path, tmp_path: Path) -
     rows = {(row["attack"], row["metric"]): row for row in found["summary"]}
     row = rows["attribute-from-model", "accuracy"]
     assert (row["unit"], row["n"]) == ("record", found["cases"][0]["ledger"]["examples_in_question"])
-    assert row["verdict"] == "leaks" and row["low"] > row["margin"]
-    assert "speaks of the node's own records only" in row["reason"]
-    assert rows["membership-loss", "auc"]["unit"] == "record"
+    # Records of one model err together, so an interval over them is shown and carries no verdict.
+    assert (row["verdict"], row["state"], row["test"]) == ("inconclusive", "suspected", None)
+    assert row["low"] > row["margin"] and "no test can say whether it is luck" in row["reason"]
+    member, case = rows["membership-loss", "auc"], found["cases"][1]
+    assert (member["unit"], member["test"], case["split"]["drawn"]) == ("record", "split", False)
+    assert member["n"] == case["split"]["n1"] + case["split"]["n0"]
+    assert "a recording is one run" in member["reason"] and member["state"] == "open"
     other = rows["attribute-from-model", "balanced_accuracy"]
     assert (other["unit"], other["n"], other["low"]) == ("client-run", 1, None)
-    assert other["verdict"] == "inconclusive" and "no interval over its records" in other["reason"]
+    assert not other["primary"] and other["verdict"] is None and other["state"] is None
 
 
 def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) -> None:
@@ -232,8 +236,9 @@ def test_an_inversion_of_a_recording(place: Path, tmp_path: Path, momentum: floa
     ended = run_audit(make_plan(found, images(place)), tmp_path / "out").document
     assert [case["status"] for case in ended["cases"]] == ["ok"]
     row = next(row for row in ended["summary"] if row["metric"] == "psnr")
-    assert (row["unit"], row["n"]) == ("record", 4)
-    assert "4 records, at least 6 are needed" in row["reason"]
+    assert (row["unit"], row["n"], row["primary"], row["test"]) == ("record", 4, True, "split")
+    assert (row["verdict"], row["state"]) == ("inconclusive", "open") and row["high"] < row["margin"]
+    assert "a recording is one run: how much other runs would leak is not known" in row["reason"]
 
 
 def own_arrays(plan: Plan, client: int, file: Path, **more: Any) -> Path:
