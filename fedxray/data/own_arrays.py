@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -75,6 +76,10 @@ def _read_array(content: bytes, path: Path) -> NDArray[Any]:
         raise bad_npz(path, f"{len(content) - end} bytes of values", f"shape {shape} of {dtype}")
     order: Literal["F", "C"] = "F" if header["order"] == b"True" else "C"
     array: NDArray[Any] = np.frombuffer(content, dtype=dtype, offset=end).reshape(shape, order=order)
+    if dtype.kind == "U":
+        codes = np.frombuffer(content, np.dtype("u4").newbyteorder(dtype.byteorder), offset=end)
+        if codes.max(initial=0) > sys.maxunicode:
+            raise bad_npz(path, "text of Unicode characters", f"the number {codes.max():,} as a character")
     return array
 
 

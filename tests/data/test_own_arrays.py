@@ -93,6 +93,15 @@ def test_npz_messages(tmp_path: Path, arrays: dict[str, np.ndarray], settings: d
         load(path=save(tmp_path / "own.npz", **arrays), **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("name", ["y", "client"])
+def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, name: str, order: str) -> None:
+    text = np.array([0x41, 0x10FFFF, 0x110000, 0x41], f"{order}u4")
+    path = save(tmp_path / "own.npz", **{"x": X, "y": Y, name: text.view(f"{order}U1")})
+    with pytest.raises(BadInput, match="expected text of Unicode characters, got the number 1,114,112"):
+        load(path=path)
+
+
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     np.savez(path, allow_pickle=True, x=np.array([{"a": 1}, {}], dtype=object), y=Y[:2])

@@ -174,6 +174,11 @@ def test_numbers_are_numbers(tmp_path: Path, written: str) -> None:
     assert made.space.column("bmi").kind == "continuous" and made.raw["bmi"][1] == float(written)
 
 
+def test_a_long_run_of_digits_is_read_once() -> None:
+    """A pattern that tries every place to split the digits would take hours."""
+    assert as_numbers(["1" * 1_000_000 + "x"]) is None
+
+
 @pytest.mark.parametrize("written", ["1,2,3", "a,b", "12,", "10,20 km"])
 def test_text_with_commas_is_text(tmp_path: Path, written: str) -> None:
     rows = "".join(f"{row / 7};{written if row % 2 else row}\n" for row in range(8))
