@@ -64,5 +64,5 @@ def spell(value: Any) -> str:
 
 def table(rows: int, first: float = 0.0) -> str:
     """A CSV file with two numbers, a category and a target of five values."""
-    lines = [f"{first + row},{row % 7},{'uvw'[row % 3]},{row % 5}" for row in range(rows)]
+    lines = [f"{first + row / 2},{row % 7},{'uvw'[row % 3]},{row % 5}" for row in range(rows)]
     return "\n".join(["a,b,c,y", *lines]) + "\n"

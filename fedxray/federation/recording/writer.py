@@ -222,7 +222,7 @@ def open_folder(folder: Path, side: form.Side) -> None:
     for path in (folder, folder / form.MESSAGES, folder / form.ARRAYS):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     head, reserve = folder / form.HEAD, folder / form.RESERVE
-    if not reserve.exists():
+    if side != "checkpoints" and not reserve.exists():  # an import that fails leaves nothing, and so no note
         write_whole(reserve, b" " * RESERVED, "note")
     if not head.exists():
         content = {"kind": form.KIND, "format": form.FORMAT, "side": side}
