@@ -73,8 +73,10 @@ def by_content(view: View, train: Any) -> Tensor | None:
     """Whether each granted record is among the client's training records."""
     target, granted_records = view.target or 0, view.grants.target_records
     assert granted_records is not None
-    own = {tuple(row) for row in train[target].x.tolist()}
-    found = torch.tensor([float(tuple(row) in own) for row in granted_records.x.tolist()])
+    if target >= len(train):  # of another federation in this process
+        return None
+    own = {tuple(row) for row in train[target].x.flatten(1).tolist()}
+    found = torch.tensor([float(tuple(row) in own) for row in granted_records.x.flatten(1).tolist()])
     return found if found.any() else None
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from fedxray import cli
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.tryout import try_factories
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 
-ROOT = Path(__file__).parents[3]
 SECRET = "patient-4711"
 OWN_ATTACK = f'''
 from dataclasses import dataclass
@@ -51,12 +50,28 @@ class Own(Attack):
 '''
 
 
-def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "fedxray", *map(str, arguments)],
-        cwd=cwd, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+class Ended(NamedTuple):
+    """Exit code and output of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ended]:
+    """Run a command in this process; what its processes write counts too."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["fedxray", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return Ended(int(caught.value.code or 0), *capfd.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -69,13 +84,13 @@ def own_attacks(tmp_path: Path) -> Path:
     return write_toml(tmp_path / "plan.toml", tiny(attack=attacks))
 
 
-def test_what_own_code_states_stays_in_private(own_attacks: Path) -> None:
-    ended = command("audit", own_attacks, "--engine", "inline", "--out", "out", cwd=own_attacks.parent)
-    assert ended.returncode == 4 and "2 of 4 cases failed: raises: ValueError in own_attack.py, line 23" in ended.stderr
+def test_what_own_code_states_stays_in_private(own_attacks: Path, command: Callable[..., Ended]) -> None:
+    ended = command("audit", own_attacks, "--engine", "inline", "--out", "out")
+    assert ended.code == 4 and "2 of 4 cases failed: raises: ValueError in own_attack.py, line 23" in ended.err
     out = own_attacks.parent / "out"
     files = [path for path in out.rglob("*") if path.is_file()]
     holders = {path.relative_to(out).parts[0] for path in files if SECRET.encode() in path.read_bytes()}
-    assert holders == {"private"} and SECRET not in ended.stdout + ended.stderr
+    assert holders == {"private"} and SECRET not in ended.out + ended.err
     reasons = {case["reason"] for case in json.loads((out / "results.json").read_bytes())["cases"]}
     assert reasons == {"ValueError in own_attack.py, line 23", "the reason that the attack states is in private/cases"}
     stored = [json.loads(path.read_bytes()) for path in (out / "private" / "cases").glob("*.json")]
@@ -83,11 +98,13 @@ def test_what_own_code_states_stays_in_private(own_attacks: Path) -> None:
     assert all(f"a record: {SECRET}" in case["traceback"] for case in stored if case.get("traceback"))
 
 
-def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(tmp_path: Path) -> None:
+def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(
+    tmp_path: Path, command: Callable[..., Ended]
+) -> None:
     plan = write_toml(tmp_path / "plan.toml", tiny(federation={"rounds": 40, "learning_rate": 1e6}))
-    ended = command("audit", plan, "--engine", "inline", "--out", "out", "--quiet", cwd=tmp_path)
-    assert ended.returncode == 4 and ended.stdout == ""
-    (line,) = ended.stderr.splitlines()
+    ended = command("audit", plan, "--engine", "inline", "--out", "out", "--quiet")
+    assert ended.code == 4 and ended.out == ""
+    (line,) = ended.err.splitlines()
     assert re.match(r"fedxray: 2 of 2 cases failed: training diverged in seed 0 \(.* after round \d+\)\. ", line)
     assert "Lower learning_rate (1e+06), or scale the target" in line
     words = line.removeprefix("fedxray: ")
@@ -96,23 +113,26 @@ def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(tmp
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "option", "words"),
     [
-        ("os._exit(3)", "expected own_code:build to return, got its process ended with code 3"),
-        ("os.kill(os.getpid(), 9)", "expected own_code:build to return, got its process was killed by SIGKILL"),
-        ("time.sleep(600)", "expected own_code:build to return within 2 s, got no end, so it was stopped"),
+        ("os._exit(3)", "--dry-run", "expected own_code:build to return, got its process ended with code 3"),
+        (
+            "os.kill(os.getpid(), 9)",
+            "--quiet",
+            "expected own_code:build to return, got its process was killed by SIGKILL",
+        ),
+        ("time.sleep(600)", "--quiet", "expected own_code:build to return within 0.5 s, got no end, so it was stopped"),
     ],
 )
 def test_a_factory_that_exits_or_hangs_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Ended], code: str, option: str, words: str
 ) -> None:
-    monkeypatch.setenv("FEDXRAY_FACTORY_SECONDS", "2")
+    monkeypatch.setenv("FEDXRAY_FACTORY_SECONDS", "0.5" if "sleep" in code else "60")
     (tmp_path / "own_code.py").write_text(f"import os, time\n\ndef build(space):\n    {code}\n")
     plan = write_toml(tmp_path / "plan.toml", tiny(model=None) | {"model": {"factory": "own_code:build"}})
-    for option in ("--dry-run", "--quiet"):
-        ended = command("audit", plan, "--out", "out", option, cwd=tmp_path)
-        assert ended.returncode == 2 and "Traceback" not in ended.stderr and not (tmp_path / "out").exists()
-        assert f"fedxray: model.factory: {words}" in ended.stderr
+    ended = command("audit", plan, "--out", "out", option)
+    assert ended.code == 2 and "Traceback" not in ended.err and not (tmp_path / "out").exists()
+    assert f"fedxray: model.factory: {words}" in ended.err
 
 
 @pytest.mark.parametrize("part", ["defence", "attack"])
