@@ -27,7 +27,7 @@ from tests.contract import worlds
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NO_PLANS = ("pyproject.toml", "schema.toml")
 PLANS = sorted(file for file in EXAMPLES.glob("*/*.toml") if file.name not in NO_PLANS)
-# Cases of attribute-from-model in a full run of own-csv, five seeds.
+# Cases of attribute-from-model in a full run of own-csv, 20 seeds.
 QUOTED = json.loads(Path(__file__).with_name("own_csv_cases.json").read_bytes())
 RENEW = "run examples/own-csv again, store its cases in tests/own_csv_cases.json and update the README"
 OWN_MODULES = ("net", "attack", "defence")
@@ -105,7 +105,7 @@ def test_the_readme_quotes_the_run_of_own_csv() -> None:
         f"Gain: {100 * row['difference']:.1f} points",
         f"(95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f});",
         f"gains below {100 * row['margin']:.0f} points (the margin) do not count",
-        f"Verdict: **{row['verdict']}**; the gain repeats over five runs. Level: **{row['kind']}**",
+        f"Verdict: **{row['verdict']}**; the gain repeats over 20 runs. Level: **{row['kind']}**",
         f"reaches {row['controls']['held-out']['mean']:.1%} on records never trained on",
     ):
         assert quoted.replace("%", " %").replace("95  %", "95 %") in text, RENEW
