@@ -14,7 +14,6 @@ import csv
 import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -150,10 +149,7 @@ def audit(name: str, out: Path, jobs: int) -> dict[str, Any]:
 
 def _estimate(text: str) -> str | None:
     """Return the line of a dry run that states the time."""
-    lines = [
-        line.strip() for line in text.splitlines() if re.search(r"\b(second|minute|hour)s?\b|\d ?(s|min|h)\b", line)
-    ]
-    return lines[0] if lines else None
+    return next((line.split(maxsplit=1)[1] for line in text.splitlines() if line.startswith("time ")), None)
 
 
 def main() -> int:
