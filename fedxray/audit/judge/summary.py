@@ -99,7 +99,8 @@ def summarise(
     seeds = list(dict.fromkeys(case["seed"] for case in cases))
     for oracle in (False, True):  # oracles are adjusted among themselves, so that a ceiling costs no power
         own = [draft for draft in drafts if draft.row["primary"] and draft.row["oracle"] is oracle]
-        _judge_all(own, _looks(seeds, looks), statistics.spending(looks), seed_of_draws(cases), power)
+        auto = bool(looks) and looks[0]["spent"] == statistics.AUTO_SPENT[0]
+        _judge_all(own, _looks(seeds, looks), statistics.spending(looks, auto=auto), seed_of_draws(cases), power)
     rows = [draft.row for draft in drafts]
     for row in rows:
         row["ceiling"] = _best_ceiling(row, rows, (ceilings or {}).get(row["attack"]))
@@ -336,20 +337,21 @@ def _judge_all(
         if draft not in judged:
             _write(draft, draft.measured)
     tests: list[RowTests] = []
-    rejected: dict[int, tuple[Adjusted, float]] = {}
+    rejected: dict[int, tuple[Adjusted, _Look]] = {}
     for look in looks:
         tests = _tests(family, look, seed)
-        latest = [(row, look.spent) for row in adjust(tests, level=look.spent)]
-        for number, (row, spent) in enumerate(latest):
-            if row.p_adjusted is not None and row.p_adjusted <= spent:
-                rejected.setdefault(number, (row, spent))  # a leak once found stays found
+        latest = [(row, look) for row in adjust(tests, level=look.spent)]
+        for number, (row, _) in enumerate(latest):
+            if row.p_adjusted is not None and row.p_adjusted <= look.spent:
+                rejected.setdefault(number, (row, look))  # a leak once found stays found
     for number, draft in enumerate(family):
-        adjusted, spent = rejected.get(number, latest[number])
-        found = _found(draft, tests[number], adjusted, looks, later, rejected=number in rejected)
+        adjusted, look = rejected.get(number, latest[number])
+        found = _found(draft, tests[number], adjusted, looks[-1], later, rejected=number in rejected)
+        found = replace(found, shown_after=len(set(_only(draft.units, look.seeds).seeds)))
         for twin in [draft for draft in judged if first[_twin(draft)] is family[number]]:
             same, plain = power_check(power, twin.row), power_check(power, twin.row, UNDEFENDED)
             _write(twin, replace(found, power=same, undefended=plain))
-            _write_tests(twin.row, found, tests[number], adjusted, spent)
+            _write_tests(twin.row, found, tests[number], adjusted, look.spent)
 
 
 def _twin(draft: _Draft) -> Any:
@@ -436,9 +438,9 @@ def _only(units: _Units, seeds: Collection[Any]) -> _Units:
 
 
 def _found(
-    draft: _Draft, tests: RowTests, adjusted: Adjusted, looks: Sequence[_Look], later: float, *, rejected: bool
+    draft: _Draft, tests: RowTests, adjusted: Adjusted, last: _Look, later: float, *, rejected: bool
 ) -> VerdictInput:
-    """Return all that the verdict of a row needs but its power checks."""
+    """Return all that the verdict of a row needs but its power checks; its bounds are those of the last look."""
     measured = replace(
         draft.measured,
         p=adjusted.p,
@@ -449,10 +451,9 @@ def _found(
         p_swap=None if tests.swaps is None else statistics.swap_p(tests.swaps),
         family=adjusted.rows,
     )
-    bounds = [bound for look in looks if (bound := _bound(draft, look)) is not None]
-    if bounds:
-        upper, seen = min(bounds)
-        measured = replace(measured, upper=upper, seen=seen)
+    bound = _bound(draft, last)
+    if bound is not None:
+        measured = replace(measured, upper=bound[0], seen=bound[1])
     return replace(measured, more_seeds=_more_seeds(draft, measured, tests, adjusted, later))
 
 
@@ -541,7 +542,8 @@ def _write_tests(row: Row, measured: VerdictInput, tests: RowTests, adjusted: Ad
     decided = row["state"] in ("leaks", "no leak found")
     row["more_seeds"] = None if decided else measured.more_seeds
     row["resolution"] = None if tests.swaps is None else 1 / len(tests.swaps)
-    row["family"] = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share, "spent": spent}
+    place = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share, "spent": spent}
+    row["family"] = {**place, "runs": measured.shown_after}
 
 
 def _ceiling(units: _Units, metric: str | None, down: bool) -> float | None:

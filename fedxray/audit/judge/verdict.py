@@ -96,6 +96,7 @@ class VerdictInput:
     p_adjusted: float | None = None
     test: str | None = None
     rejected: bool = False  # whether the adjusted p reaches the level of this look or of an earlier one
+    shown_after: int = 0  # runs of the look whose p this is
     p_split: float | None = None
     p_swap: float | None = None
     family: int = 1  # rows that were adjusted together
@@ -161,7 +162,7 @@ def _state(given: VerdictInput) -> tuple[State, str]:
         return "open", doubt
     if given.gain > given.margin and given.rejected and _beyond_records(given):
         return "leaks", _leak_words(given)
-    if given.runs < LEAST_RUNS or given.upper is None or given.upper > given.margin:
+    if given.runs < LEAST_RUNS or given.upper is None or max(given.upper, given.gain) > given.margin:
         if given.gain > given.margin:
             return "suspected", _suspected_words(given)
         if given.trace:
@@ -226,7 +227,7 @@ def _beyond_records(given: VerdictInput) -> bool:
 
 
 def _leak_words(given: VerdictInput) -> str:
-    test = TESTS.get(given.test or "", "").format(runs=given.runs)
+    test = TESTS.get(given.test or "", "").format(runs=given.shown_after or given.runs)
     luck = f"not luck: p = {number(given.p_adjusted or 0.0)} after {count(given.family, 'row')} ({test})"
     luck += "" if given.drawn or given.test != "split" else f", {LIKE_OTHERS}"
     return f"{_gain_words(given)}, margin {_margin(given)}; {luck}{_alone(given)}"

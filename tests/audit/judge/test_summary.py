@@ -67,7 +67,7 @@ def test_a_row_has_exactly_the_fixed_fields_and_hand_checked_numbers() -> None:
     assert (row["kind"], row["verdict"], row["n"], row["unit"]) == ("record", "leaks", 8, "client-run")
     assert (row["primary"], row["state"], row["scope"], row["test"]) == (True, "leaks", "these runs", "runs")
     assert row["p"] == row["p_adjusted"] == by_hand.p
-    assert row["family"] == {"rows": 1, "group": "swap and runs", "share": 1.0, "spent": 0.05}
+    assert row["family"] == {"rows": 1, "group": "swap and runs", "share": 1.0, "spent": 0.05, "runs": 4}
     assert row["worst"] == {"value": 0.95, "seed": 1, "client": 1, "record": None}
     assert (row["aware"], row["oracle"], row["ceiling"], row["margin"]) == (None, False, None, 0.05)
 
@@ -397,6 +397,7 @@ def test_an_earlier_look_keeps_what_it_found_and_a_later_one_spends_less() -> No
     assert (alone["state"], kept["state"]) == ("suspected", "leaks")
     early = summarise(cases[:6], looks=[first])[0]
     assert kept["p_adjusted"] == early["p_adjusted"] and kept["family"]["spent"] == 0.04
+    assert kept["family"]["runs"] == 3
 
 
 def test_a_share_that_is_the_same_in_all_units_has_the_interval_of_their_number() -> None:

@@ -218,3 +218,20 @@ def test_numbers_read_well() -> None:
         "0",
     ]
     assert (count(1, "case"), count(0, "case")) == ("1 case", "0 cases")
+
+
+def test_a_gain_above_the_margin_is_never_safe_whatever_its_bound() -> None:
+    difference = Interval(mean=0.08, low=0.02, high=0.14, n=9, p=0.01, error=0.02, freedom=2)
+    given = VerdictInput(
+        metric="accuracy",
+        margin=0.05,
+        statuses={"ok": 9},
+        unscored=0,
+        runs=3,
+        difference=difference,
+        over="majority",
+        upper=0.04,
+        seen=0.02,
+        power=Power(passed=True, reason=""),
+    )
+    assert judge(given).state == "suspected"
