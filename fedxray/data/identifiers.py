@@ -7,13 +7,14 @@ row numbers, or where the column's name says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
 
 FEWEST_ROWS = 20  # of a table: in a smaller one all values may differ by chance
 MOST_CATEGORIES = 200  # different texts of a column
+FEWEST_DURATIONS = 11  # different ones of a number and a unit: 30s, 40s and 50s may be age groups
 ID_WORDS = frozenset({"id", "ids", "uuid", "guid", "mrn", "ssn", "rowid", "rownum", "unnamed"})
 
 _YEAR, _MONTH, _DAY = r"(1[89]|20)\d\d", r"(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
@@ -24,9 +25,10 @@ _DATE = rf"""{_YEAR}[-/.]{_MONTH}[-/.]{_DAY}|{_DAY}[-/.]{_MONTH}[-/.]({_YEAR}|\d
 _UNITS = r"(days?|d|hours?|hrs?|h|minutes?|mins?|min|m|seconds?|secs?|sec|s)"
 DATE = re.compile(rf"({_DATE})([t\s]\s?{_TIME})?", re.ASCII | re.IGNORECASE)
 WHOLE_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])", re.ASCII)
+_LENGTH = rf"\d+([.,]\d+)?\s?{_UNITS}"
+LENGTH = re.compile(_LENGTH, re.ASCII | re.IGNORECASE)
 DURATION = re.compile(
-    rf"{_TIME}|(\d+([.,]\d+)?\s?{_UNITS}[\s,]*)+({_TIME})?|p(?=[\dt])(\d+[ymwd])*(t(\d+([.,]\d+)?[hms])+)?",
-    re.ASCII | re.IGNORECASE,
+    rf"{_TIME}|({_LENGTH}[\s,]*)+({_TIME})?|p(?=[\dt])(\d+[ymwd])*(t(\d+([.,]\d+)?[hms])+)?", re.ASCII | re.IGNORECASE
 )
 
 
@@ -34,13 +36,13 @@ def why_no_feature(name: str, cells: Sequence[str], numbers: NDArray[np.float64]
     """The reason why a column is no feature, empty where it may be one.
 
     `cells` are its texts without the missing ones, `numbers` the same as numbers, None where one is none; `category`
-    says that the user called it a category, which may have many texts.
+    says that the user called it a category, which may have many texts or look like durations.
     """
     texts = set(cells)
     rows, different = len(cells), len(texts)
     if cells and numbers is None and all(DATE.fullmatch(text) for text in texts):
         return "dates"
-    if cells and numbers is None and all(DURATION.fullmatch(text) for text in texts):
+    if cells and numbers is None and not category and _are_durations(texts):
         return "times or durations"
     if cells and all(WHOLE_DATE.fullmatch(text) for text in texts):
         return "dates"
@@ -54,6 +56,11 @@ def why_no_feature(name: str, cells: Sequence[str], numbers: NDArray[np.float64]
             return "row numbers"
     too_many = numbers is None and not category and different > MOST_CATEGORIES
     return f"{different:,} different texts" if too_many else ""
+
+
+def _are_durations(texts: Set[str]) -> bool:
+    few = len(texts) < FEWEST_DURATIONS and all(LENGTH.fullmatch(text) for text in texts)
+    return not few and all(DURATION.fullmatch(text) for text in texts)
 
 
 def _says_id(name: str) -> bool:

@@ -295,6 +295,10 @@ def test_identifiers_and_dates_are_refused_together_unless_they_are_kept(tmp_pat
         ("wait", ["2h 50m", "13h 5m"], "times or durations"),
         ("wait", ["3 days", "1 day, 2:03:04"], "times or durations"),
         ("wait", ["PT2H", "P3DT1M"], "times or durations"),
+        ("wait", [f"{row % 11}m" for row in range(50)], "times or durations"),
+        ("age", ["30s", "40s", "50s"], ""),  # groups, not seconds
+        ("film", ["2D", "3D"], ""),
+        ("run", [f"{5 * (row % 10)}m" for row in range(50)], ""),
         ("class", ["p", "h", "5mg"], ""),
         ("town", [f"t{row % 30}" for row in range(50)], "30 values in 50 rows"),
         ("town", [f"t{row % 25}" for row in range(50)], ""),
@@ -304,6 +308,12 @@ def test_identifiers_and_dates_are_refused_together_unless_they_are_kept(tmp_pat
 )
 def test_what_is_no_feature(name: str, cells: list[str], reason: str) -> None:
     assert why_no_feature(name, cells, as_numbers(cells), category=False) == reason
+
+
+def test_a_column_that_is_listed_as_categorical_holds_no_durations() -> None:
+    cells = [f"{row % 25}h" for row in range(50)]
+    assert why_no_feature("shift", cells, None, category=False) == "times or durations"
+    assert why_no_feature("shift", cells, None, category=True) == ""
 
 
 def test_ordinary_columns_of_real_tables_are_features(data_folder: Path, tmp_path: Path) -> None:
