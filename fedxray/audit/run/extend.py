@@ -8,14 +8,13 @@ left out afterwards.
 from __future__ import annotations
 
 import json
-import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, locked, read_looks, read_marker
+from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, Store, locked, read_looks, read_marker
 from fedxray.errors import BadInput
 from fedxray.files import read_object, write_whole
 
@@ -33,12 +32,13 @@ def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
     if not began:
         return plan if total is None else with_total(plan, total, plan.seeds[: min(total, len(plan.seeds))])
     before = make_plan(tomllib.loads((folder / PLAN).read_text(encoding="utf-8")), plan.folder)
-    if read_marker(folder).get("plan") != before.digest():  # not a folder of ours: the store refuses it
+    marker = read_marker(folder)
+    if before.digest() not in (marker.get("plan"), marker.get("before")):  # not a folder of ours: the store refuses it
         return plan
     merged = _merged(before, plan, folder)
     if total is not None:
         merged = with_total(merged, total, _seeds_run(merged, folder))
-    if merged.digest() != before.digest():
+    if merged.digest() != before.digest() or "before" in marker:
         _adopt(folder, before, merged)
     return merged
 
@@ -59,15 +59,13 @@ def _seeds_run(plan: Plan, folder: Path) -> list[int]:
 
 
 def _merged(before: Plan, now: Plan, folder: Path) -> Plan:
-    """Return both plans in one; the new one itself where it asks for all that the old one did."""
+    """Return both plans in one, with name and gates of the new one; a plan that has everything is returned as it is."""
     document = merge_plans(before.to_document(), now.to_document(), folder)
     if before.is_auto and not now.is_auto:
         document["seeds"] = list(dict.fromkeys([*_seeds_run(before, folder), *now.seeds]))
     if document == now.to_document():
         return now
-    if {**document, "gate": None, "name": None} == {**before.to_document(), "gate": None, "name": None}:
-        return before
-    return make_plan(document, now.folder)
+    return before if document == before.to_document() else make_plan(document, now.folder)
 
 
 def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -129,9 +127,11 @@ def _differs(folder: Path, what: str) -> BadInput:
 
 
 def _adopt(folder: Path, before: Plan, merged: Plan) -> None:
-    """Let the folder be that of the merged plan; the marker is written first, since a resumed audit rewrites the plan.
+    """Let the folder be that of the merged plan.
 
-    Planted federations depend on the seats of all attacks, so those of another list of attacks are removed.
+    From the first step to the last the marker names both plans, so whenever this is killed the same command starts it
+    again from whichever plan the folder holds. Every step may be repeated, and the plan is written when the others are
+    done.
     """
     from fedxray.audit.run.audit import digest_of_inputs
 
@@ -139,14 +139,25 @@ def _adopt(folder: Path, before: Plan, merged: Plan) -> None:
         got, remedy = "another plan than the one that a time limit has cut", "Choose another --out."
         raise BadInput("--out", expected="the plan that this audit began with", got=got, remedy=remedy)
     with locked(folder):
-        marker = json.dumps({**read_marker(folder), "plan": merged.digest()}) + "\n"
-        write_whole(folder / MARKER, marker.encode("ascii"), "marker")
-        write_whole(folder / PLAN, merged.text, "plan")
+        marker = {**read_marker(folder), "plan": merged.digest(), "before": before.digest()}
+        _write(folder / MARKER, marker, "marker")
+        if [part.title for part in before.attacks] != [part.title for part in merged.attacks]:
+            _remove_planted(Store(folder))
         records = folder / PRIVATE / RECORDS
         if records.is_file() and read_object(records).get("sha256") == digest_of_inputs(before):
-            write_whole(records, (json.dumps({"sha256": digest_of_inputs(merged)}) + "\n").encode("ascii"), "records")
-        if [part.title for part in before.attacks] != [part.title for part in merged.attacks]:
-            for case in (folder / PRIVATE / "cases").glob("planted.*"):
-                case.unlink()
-            for run in (folder / PRIVATE / "runs").glob("planted-*"):
-                shutil.rmtree(run) if run.is_dir() else run.unlink()
+            _write(records, {"sha256": digest_of_inputs(merged)}, "records")
+        write_whole(folder / PLAN, merged.text, "plan")
+        del marker["before"]
+        _write(folder / MARKER, marker, "marker")
+
+
+def _remove_planted(store: Store) -> None:
+    """Remove planted federations and their cases: they depend on the seats of all attacks."""
+    for case in (store.private / "cases").glob("planted.*"):
+        case.unlink()
+    for run in (store.private / "runs").glob("planted-*"):
+        store.remove_run(run.name) if run.is_dir() else run.unlink()
+
+
+def _write(path: Path, document: Mapping[str, Any], what: str) -> None:
+    write_whole(path, (json.dumps(document) + "\n").encode("ascii"), what)

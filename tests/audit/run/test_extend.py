@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.judge.verdict import is_settled
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import execute
+from fedxray.audit.run import execute, extend
 from fedxray.audit.run.audit import run_audit, with_look
+from fedxray.audit.run.store import Store, check_folder
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
 
 HERE = Path(__file__).parents[1]
+UNLINK = Path.unlink
 FEW = tiny(seeds=[0, 1, 2], attack=[{"name": "membership-loss", "targets": [0]}])
 
 
@@ -122,3 +126,69 @@ def test_what_would_change_finished_cases_is_refused(tmp_path: Path, change: dic
     with pytest.raises(BadInput, match=f"differs in {named}"):
         run(tmp_path / "out", {**FEW, "seeds": [0], **change}, resume=True)
     assert (tmp_path / "out" / "audit.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_gates_and_name_are_those_of_the_new_plan(tmp_path: Path, seeds: list[int]) -> None:
+    """Also where the folder has more seeds than the plan."""
+    gates = [[{"attack": "membership-loss", "metric": "auc", "limit": limit}] for limit in (0.9, 0.6)]
+    run(tmp_path / "out", {**FEW, "seeds": seeds, "gate": gates[0]}, power=False)
+    changed = make_plan({**FEW, "seeds": [0], "gate": gates[1], "name": "stricter"}, HERE)
+    merged = extend.extended(tmp_path / "out", changed)
+    assert merged.seeds == seeds and merged.gate[0].limit == 0.6 and merged.name == "stricter"
+    again = extend.extended(tmp_path / "out", changed)
+    assert again.digest() == merged.digest()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished audit with a planted run and its case, and a digest of inputs that depends on the plan."""
+    folder = tmp_path_factory.mktemp("finished") / "out"
+    run(folder, {**FEW, "seeds": [0]}, power=False)
+    (folder / "private" / "runs" / "planted-x").mkdir()
+    (folder / "private" / "cases" / "planted.x.json").write_text("{}")
+    (folder / "private" / "records.json").write_text('{"sha256": "1 attacks"}')
+    return folder
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("steps", range(7))
+def test_an_extension_that_is_killed_is_resumed_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: Path, steps: int
+) -> None:
+    """Killed before each of its six steps: marker, planted case and run, records, plan, marker."""
+    folder, left = tmp_path / "out", iter(range(steps))
+    shutil.copytree(finished, folder)
+    monkeypatch.setattr("fedxray.audit.run.audit.digest_of_inputs", lambda plan: f"{len(plan.attacks)} attacks")
+    more = {**FEW, "seeds": [0], "attack": [*FEW["attack"], {"name": "attribute-from-model", "controls": []}]}
+
+    def killed_before(step: Any) -> Any:
+        def stopping(*given: Any, **more: Any) -> Any:
+            if next(left, None) is None:
+                raise Killed
+            return step(*given, **more)
+
+        return stopping
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        (counted if path.name.startswith("planted") else UNLINK)(path, missing_ok)
+
+    counted = killed_before(UNLINK)
+    with monkeypatch.context() as during:
+        during.setattr(extend, "write_whole", killed_before(extend.write_whole))
+        during.setattr(Path, "unlink", unlink)
+        during.setattr(Store, "remove_run", killed_before(Store.remove_run))
+        if steps < 6:
+            with pytest.raises(Killed):
+                extend.extended(folder, make_plan(more, HERE))
+        else:
+            extend.extended(folder, make_plan(more, HERE))
+    merged = extend.extended(folder, make_plan(more, HERE))
+    check_folder(folder, merged.digest(), resume=True, records="2 attacks")
+    assert [part.title for part in merged.attacks] == ["membership-loss", "attribute-from-model"]
+    assert not list(folder.rglob("planted*"))
+    assert set(json.loads((folder / "audit.json").read_bytes())) == {"format", "kind", "plan", "version"}
+    assert extend.extended(folder, make_plan({**FEW, "seeds": [0]}, HERE)).digest() == merged.digest()
