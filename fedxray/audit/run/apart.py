@@ -17,6 +17,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from multiprocessing import Pipe
@@ -171,9 +172,12 @@ def _be_child(work: Callable[[Connection], None], pipe: Connection, lifeline: in
         work(pipe)
         code = 0
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            for stream in (sys.stdout, sys.stderr):  # code of the user's may have replaced or closed them
+                with suppress(Exception):
+                    stream.flush()
+        finally:
+            os._exit(code)
 
 
 def _as_seen(evidence: Evidence, view: View) -> Evidence:
@@ -353,12 +357,17 @@ _PLAIN = (str, bytes, int, float, type(None), type, ModuleType, FunctionType, La
 def hide(secrets: Sequence[object], given: object) -> None:
     """Overwrite all tensors and arrays behind the secrets that are not among what is given, then empty the secrets.
 
-    The messages of a transcript are left as they are, since the view fetches some of them; their list is emptied.
+    A given tensor gets memory of its own first, so that a slice does not keep what it was cut from. The messages of a
+    transcript are left as they are, since the view fetches some of them; their list is emptied.
     """
-    kept = {_memory(value) for value in _values(given, set())}
+    shown = list(_values(given, set()))
+    for tensor in (value for value in shown if isinstance(value, Tensor)):
+        tensor.data = tensor.data.clone()
+    kept = {_memory(value) for value in shown}
     transcripts = [secret for secret in secrets if isinstance(secret, Transcript)]
     doors = [*transcripts, *(transcript.shelf for transcript in transcripts)]
-    for value in _values(list(secrets), {id(door) for door in doors}):
+    bases = [value._base for value in shown if isinstance(value, Tensor)]
+    for value in _values([*secrets, bases], {id(door) for door in doors}):
         if _memory(value) not in kept:
             _blank(value)
     for secret in (*secrets, *doors):
@@ -387,9 +396,12 @@ def _values(thing: object, seen: set[int]) -> Iterator[Tensor | np.ndarray[Any, 
         yield from _values(entry, seen)
 
 
-def _memory(value: Tensor | np.ndarray[Any, Any]) -> int:
-    pointer: int = value.untyped_storage().data_ptr() if isinstance(value, Tensor) else value.ctypes.data
-    return pointer
+def _memory(value: Tensor | np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Return where the memory of a tensor or array starts, and its size: the first rows are not the array."""
+    if isinstance(value, Tensor):
+        storage = value.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    return value.ctypes.data, value.nbytes
 
 
 def _blank(value: Tensor | np.ndarray[Any, Any]) -> None:

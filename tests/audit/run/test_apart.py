@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -187,3 +190,33 @@ def test_work_apart_that_leaves_is_reported() -> None:
     with pytest.raises(OwnCodeError, match="ended with code 7"):
         apart.do_apart(lambda: os._exit(7))
     apart.do_apart(lambda: None)
+
+
+class Broken:
+    """A stream that cannot be flushed."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stream", [Broken(), None])
+def test_work_apart_that_breaks_its_output_never_comes_back_here(stream: Any) -> None:
+    def work() -> None:
+        sys.stdout = sys.stderr = stream
+
+    here = os.getpid()
+    try:
+        apart.do_apart(work)
+    finally:
+        if os.getpid() != here:
+            os._exit(9)
+
+
+def test_a_slice_that_is_given_does_not_keep_what_it_was_cut_from() -> None:
+    records, array, weight = torch.arange(12.0).reshape(6, 2), np.arange(6.0), torch.nn.Parameter(torch.ones(3))
+    loose = torch.ones(4)
+    given = SimpleNamespace(x=records[:2], again=records[1:3], whole=weight, first=array[:2], loose=loose[1:])
+    apart.hide([SimpleNamespace(truth=records, others=array, model=[weight])], given)
+    assert records.count_nonzero() == 0 and not array.any() and loose.count_nonzero() == 0
+    assert given.x.tolist() == [[0, 1], [2, 3]] and given.again.tolist() == [[2, 3], [4, 5]]
+    assert given.whole is weight and weight.tolist() == [1, 1, 1] and given.loose.tolist() == [1, 1, 1]
