@@ -6,6 +6,11 @@ does not, it is run without the defence too: a defence that hides a planted leak
 safety. Runs and cases are stored like any other: they are resumed, and every engine gives the same. Only rows whose
 verdict waits for it are checked, and those of one kind under one defence share their runs.
 
+A check passes on client-runs (`LEAST_UNITS`), be they of one planted run or of few, while a verdict needs several runs.
+It only asks whether the attack can see a plain leak in this setting, not how much runs like these leak: every planted
+client has values of its own, and a gain on one trained model is enough to show that the attack is not blind. How small
+a leak it would see in runs like these is the detection limit, which is measured over the audit's own runs.
+
 The first half of the file plants leaks (`plant_leak` and one function per kind of attack), the second half lists the
 runs and cases of the checks and judges them.
 """
@@ -309,7 +314,7 @@ CHANGES: dict[str, Change] = {
 
 Row = dict[str, Any]
 
-LEAST_RUNS = 4  # an interval over fewer runs is too wide
+LEAST_PLANTED_RUNS = 4  # an interval over fewer runs is too wide
 UNKNOWN_RECIPE = "the recipe of the recording is not known, so nothing can be planted"
 
 
@@ -392,7 +397,7 @@ def _cases(plan: Plan, part: AttackPart, kind: str, prepared: Prepared, check: C
 
 def planted_runs(targets: int) -> int:
     """Return 1 where a run has enough clients, else several runs: an interval over two runs is too wide."""
-    return 1 if targets >= TARGETS else max(LEAST_RUNS, math.ceil(TARGETS / targets))
+    return 1 if targets >= TARGETS else max(LEAST_PLANTED_RUNS, math.ceil(TARGETS / targets))
 
 
 def planted_seeds(seeds: Sequence[int], count: int) -> list[int]:
