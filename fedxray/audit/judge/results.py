@@ -117,6 +117,10 @@ def read_results(path: Path) -> dict[str, Any]:
         _check_fit(content, {"required": ["plan", "cases"]}, str(source), AGAIN)
         content = {**content, "format": FORMAT, "summary": judged_again(content, str(source)), "notice": OLD}
     validate(content, str(source))
+    for number, row in enumerate(content["summary"]):
+        if row["primary"] and row["state"] is None:
+            place = f"{source}.summary[{number}].state"
+            raise BadInput(place, expected="a state, since this row is primary", got="nothing", remedy=AGAIN)
     return dict(content)
 
 

@@ -179,6 +179,13 @@ def test_a_misfit_is_named_with_its_place(made: dict[str, Any]) -> None:
         results.validate(changed)
 
 
+def test_a_primary_row_without_a_state_is_refused(tmp_path: Path, made: dict[str, Any]) -> None:
+    rows = [{**row, "state": None} for row in made["summary"]]
+    (tmp_path / results.RESULTS).write_text(json.dumps({**made, "summary": rows}))
+    with pytest.raises(BadInput, match="a state, since this row is primary"):
+        results.read_results(tmp_path)
+
+
 def test_a_ledger_that_was_altered_is_refused(made: dict[str, Any]) -> None:
     for change in ({"grants": 3}, {"grants": [3]}, {"rounds_seen": "x"}, {"sums": []}, {"sees": []}):
         changed = copy.deepcopy(made)
