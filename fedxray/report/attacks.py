@@ -136,7 +136,7 @@ def _measure(row: Row) -> dict[str, Any]:
         "score": units.value(row["mean"], metric),
         "score_spread": units.between(row["mean_low"], row["mean_high"], metric),
         "floor": units.value(row["floor"], metric),
-        "over": words.floor_words(row["over"]),
+        "over": words.floor_words(row["over"], row["public"]),
         "gain": units.value(row["difference"], metric, sign=True),
         "gain_spread": units.between(row["low"], row["high"], metric, sign=True),
         # name, mean, gain over it with interval

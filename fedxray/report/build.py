@@ -16,7 +16,7 @@ from markupsafe import Markup
 from fedxray.audit.judge.results import read_results
 from fedxray.errors import BadInput, unknown_name
 from fedxray.files import write_whole
-from fedxray.report import overview, setup, words
+from fedxray.report import overview, setup, states, words
 from fedxray.report.attacks import attack_sections, tradeoffs
 from fedxray.report.charts import FORMATS, Drawing, as_file, on_page
 from fedxray.report.curves import curves_left_out, loss_curves, searches
@@ -69,6 +69,7 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "recorded": overview.recorded_notice(document),
         "notices": overview.notices(document),
         "cards": cards,
+        "meanings": states.MEANINGS,
         "steps": overview.general_steps(document, cards),
         "setups": setup.setups(document),
         # Results and where they come from

@@ -86,7 +86,7 @@ def _numbers(row: Row) -> str:
     limit = (
         f"; detection limit {states.size(row['seen'], row)}" if row["state"] == "no leak found" and row["seen"] else ""
     )
-    return f"{gain} ({score}, floor {floor}{limit})"
+    return f"{gain} ({words.metric_name(row['metric'])} {score}, floor {floor}{limit})"
 
 
 def _values(row: Row) -> tuple[str, str, str]:
@@ -97,16 +97,25 @@ def _values(row: Row) -> tuple[str, str, str]:
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
     """Return what to know about a row, as pairs of a term and a sentence."""
-    worst = worst_words(row)
     facts = (
         ("Evidence", states.evidence(row)),
         ("Detection limit", states.limit(row)),
         ("Margin", states.margin(row)),
         ("Holds for", states.scope(row)),
         ("Level", words.level_words(row) if row["state"] == "leaks" else ""),
-        ("Most exposed", f"{words.capital(worst[1])}: {worst[0]}." if worst and row["state"] == "leaks" else ""),
+        ("Most exposed", _most_exposed(row) if row["state"] == "leaks" else ""),
     )
     return tuple((term, text) for term, text in facts if text)
+
+
+def _most_exposed(row: Row) -> str:
+    """Return the most exposed unit in a sentence; empty where none is known."""
+    worst = worst_words(row)
+    if worst is None:
+        return ""
+    whole = row["worst"]["client"] is not None and row["worst"]["record"] is None
+    share = words.SHARE_OF.get(row["metric"]) if whole else None
+    return f"{words.capital(worst[1])}: {worst[0]}" + (f" of its {share}." if share else ".")
 
 
 def worst_words(row: Row) -> tuple[str, str] | None:
@@ -114,11 +123,13 @@ def worst_words(row: Row) -> tuple[str, str] | None:
     worst = row["worst"]
     if worst is None:
         return None
-    located = [f"{name} {worst[name]}" for name in ("client", "seed", "record") if worst[name] is not None]
+    name = f" ({worst['name']})" if worst.get("name") else ""
+    ends = {"client": name, "seed": "", "record": ""}
+    located = [f"{part} {worst[part]}{end}" for part, end in ends.items() if worst[part] is not None]
     return units.value(worst["value"], row["metric"]), ", ".join(located)
 
 
-# Of one setting its card's own headline stands; of several, these with the number of settings.
+# Of one card its own headline stands; of several, these with the number of cards.
 OVERALL: Mapping[str, str] = {
     "leaks": "It leaks",
     "suspected": "A leak is suspected",
@@ -128,8 +139,8 @@ OVERALL: Mapping[str, str] = {
 COUNTED: Mapping[str, str] = {"suspected": "suspected", "trace": "a trace", "no leak found": "no leak found"}
 
 
-def overall(made: Sequence[Card]) -> tuple[str, str]:
-    """Return the worst state of an audit's cards and its headline."""
+def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
+    """Return the worst state of an audit's cards and its headline, where the cards are called `noun`."""
     if not made:
         return "open", "Nothing was measured."
     worst = min(made, key=lambda card: states.severity(card.row))
@@ -137,10 +148,8 @@ def overall(made: Sequence[Card]) -> tuple[str, str]:
         return worst.state, worst.headline
     counts = Counter(_group(card.state) for card in made)
     first = _group(worst.state)
-    total = (
-        f"in all {len(made)} settings" if counts[first] == len(made) else f"in {counts[first]} of {len(made)} settings"
-    )
-    clauses = [f"{OVERALL.get(first, 'Not decided')} {total}"]
+    total = f"all {len(made)}" if counts[first] == len(made) else f"{counts[first]} of the {len(made)}"
+    clauses = [f"{OVERALL.get(first, 'Not decided')} in {total} {noun}"]
     clauses += [f"{COUNTED.get(name, name)} in {counts[name]}" for name in GROUPS if name != first and counts[name]]
     return worst.state, "; ".join(clauses) + "."
 
@@ -205,6 +214,14 @@ def _step(document: Document, row: Row, rows: Sequence[Row]) -> tuple[str, str]:
     return step, command
 
 
+NO_DEFENCE = (
+    "No defence was audited: add some and audit again (fedxray list defences lists all). For example, put this line "
+    "first in the plan, in place of any defence there:"
+)
+NO_OTHER = "No other defence was audited: add some to the plan and audit again. To list them:"
+DEFENCE_LINE = 'defence = [{ name = "none" }, { name = "gaussian-noise", scale = 0.25 }]'
+
+
 def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tuple[str, str]:
     """Return the audited defence that does most against a leak, with its measured cost in utility."""
     mine = [
@@ -215,7 +232,9 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tu
     groups = grouped(mine, lambda other: other["defence"])
     tried = [min(own, key=states.severity) for name, own in groups.items() if name not in ("none", row["defence"])]
     if not tried:
-        return "Add defences to the plan ([[defence]]) and audit again. To list them:", "fedxray list defences"
+        if row["recorded"]:
+            return "A recording cannot compare defences: simulate the federation with some.", ""
+        return (NO_DEFENCE, DEFENCE_LINE) if row["defence"] == "none" else (NO_OTHER, "fedxray list defences")
     best = max(tried, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
     name, cost = best["defence"], _cost(row, best, costs)
     gain = units.value(best["difference"], best["metric"], sign=True)
@@ -225,7 +244,10 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tu
         return f"Use {name}: no leak found with it{cost}.{others}", ""
     if best["state"] == "leaks":
         return f"No audited defence stops it: {name} leaves {gain}{cost}. Try stronger settings or other defences.", ""
-    return f"No audited defence is shown to stop it. Closest is {name}: {best['state']}, {gain}{cost}.", ""
+    if best["difference"] is None:
+        return f"No audited defence is shown to stop it. With {name} nothing was measured.", ""
+    state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
+    return f"No audited defence is shown to stop it. With {name} this attack gains {gain}, {state}{cost}.", ""
 
 
 def _utility(utility: Row | None) -> float:

@@ -100,17 +100,26 @@ def judged(document: Mapping[str, Any]) -> list[Row]:
 def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Return the rows in order; equal results of attackers who know the defence and who do not become one row.
 
-    Each has its number of `runs` with a score, and whether they are `recorded`.
+    Each has its number of `runs` with a score, whether they are `recorded`, and the share of `public` records; its
+    `worst` unit has the `name` of its client.
     """
-    recorded = {name for name, plan in plans_of(document).items() if "transcript" in plan}
+    plans, names = plans_of(document), _client_names(document)
+    recorded = {name for name, plan in plans.items() if "transcript" in plan}
     seeds: dict[tuple[Any, ...], set[Any]] = {}
     for case in document["cases"]:
         seeds.setdefault(_of(case), set()).update([case["seed"]] if case["scores"] else [])
     rows = {}
     for row in document["summary"]:
         single = plan_of(row) in recorded
-        facts = {"runs": len(seeds.get(_of(row), ())), "recorded": single}
-        rows[*_of(row), row["metric"], row["aware"]] = {**(_of_one_node(row) if single else row), **facts}
+        facts: dict[str, Any] = {
+            "runs": len(seeds.get(_of(row), ())),
+            "recorded": single,
+            "public": None if single else _public(plans, row),
+        }
+        if row["worst"] is not None:
+            facts["worst"] = {**row["worst"], "name": names.get((plan_of(row), row["worst"]["client"]))}
+        whole = {**row, **facts}
+        rows[*_of(row), row["metric"], row["aware"]] = _of_one_node(whole) if single else whole
     shown: list[Row] = []
     for (*key, aware), row in rows.items():
         twin = None if aware is None else rows.get((*key, not aware))
@@ -121,6 +130,21 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     return shown
 
 
+def _client_names(document: Mapping[str, Any]) -> dict[tuple[str | None, Any], str]:
+    """Return the name of every client that has one, by plan and index."""
+    return {
+        (plan_of(case), case["client"]): case["ledger"]["target_name"]
+        for case in document["cases"]
+        if case["client"] is not None and case["ledger"].get("target_name")
+    }
+
+
+def _public(plans: Mapping[str | None, Row], row: Row) -> float | None:
+    """Return the share of records taken as public; None where it is not known or not all that the attacker has."""
+    data = table(plans.get(plan_of(row), {}), "data")
+    return None if row["role"] == "curious-client" or data.get("use") else data.get("public")
+
+
 def _of(part: Row) -> tuple[Any, ...]:
     return plan_of(part), part["attack"], part["role"], part["defence"]
 
@@ -129,4 +153,4 @@ def _of_one_node(row: Row) -> Row:
     """Return a row of a recording: one node and one run, so only a record can be the most exposed unit."""
     worst = row["worst"]
     single = worst is not None and worst["record"] is not None
-    return {**row, "worst": {**worst, "client": None, "seed": None} if single else None}
+    return {**row, "worst": {**worst, "client": None, "seed": None, "name": None} if single else None}

@@ -6,13 +6,23 @@ audit's own; nothing here is inferred from numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.rows import Row
 
-STATES = ("leaks", "suspected", "trace", "blinded", "reversed", "coarse", "open", "no leak found")  # worst first
+MEANINGS: Mapping[str, str] = {  # worst first
+    "leaks": "more than the margin, and not luck",
+    "suspected": "above the margin, not settled",
+    "trace": "reveals something, below the margin",
+    "blinded": "the defence blinds this attack; another may work",
+    "reversed": "far below chance: with its sign changed it may leak",
+    "coarse": "only a large leak would show",
+    "open": "not decided",
+    "no leak found": "not above the margin; the attack detects a planted leak",
+}
+STATES = tuple(MEANINGS)
 UNDECIDED = ("blinded", "reversed", "coarse", "open")
 NOT_SAFETY = "This is not safety."
 
@@ -38,10 +48,11 @@ def headline(row: Row) -> str:
         return f"It leaks{where}."
     if row["state"] == "coarse" and row["seen"] is not None:
         return f"Not decided: only a leak of {size(row['seen'], row)} or more would have been detected."
-    below = "a guess without them" if (row["difference"] or 0.0) <= 0 else "what counts as a leak"
+    if row["state"] == "trace" and (row["difference"] or 0.0) <= 0:
+        return "No gain, but the messages reveal something: a stronger attack may leak."
     return {
         "suspected": "A leak is suspected, not settled.",
-        "trace": f"The messages reveal something, but less than {below}.",
+        "trace": "The messages reveal something, but less than what counts as a leak.",
         "blinded": "This defence blinds the attack. That is not safety.",
         "reversed": "Not decided: the attack answers the wrong way round.",
         "no leak found": "No leak found, by an attack that detects a planted one.",
@@ -61,7 +72,7 @@ def measured(row: Row, secret: str | None) -> str:
     known = "" if row["low"] is None else f" (95{units.GLUE}% interval {spread})"
     return (
         f"{score} Without any message {units.value(row['floor'], metric)} would be possible "
-        f"(floor: {words.floor_words(row['over'])}). Gain: {gain}{known}."
+        f"(floor: {words.floor_words(row['over'], row['public'])}). Gain: {gain}{known}."
     )
 
 
@@ -93,7 +104,7 @@ def scope(row: Row) -> str:
         return "This run only: how much other runs would leak is not known."
     if row["scope"] == "runs like these":
         return f"Runs like these {row['runs']}: same data, model and training, other seeds."
-    return f"These {row['runs']} runs; the interval is an estimate for runs like these."
+    return f"These {row['runs']} runs. Other seeds of the same set-up: expect a mean gain within the interval."
 
 
 def size(amount: float, row: Row) -> str:
@@ -111,17 +122,20 @@ def _adjusted(row: Row) -> str:
     p, rows = row["p_adjusted"], (row["family"] or {}).get("rows", 1)
     if p is None:
         return "no p-value"
-    return probability(p) + (f" after correcting for {words.count(rows, 'comparison')}" if rows > 1 else "")
+    return probability(p) + (f", corrected for {rows} comparisons of an attack under a defence" if rows > 1 else "")
 
 
 def _not_luck(row: Row) -> str:
+    family: Row = row["family"] or {}
+    runs = family.get("runs", row["runs"])  # at the look where it was shown
+    if runs < row["runs"]:
+        return f"Not luck: shown after {runs} of {row['runs']} runs ({_adjusted(row)})."
     if row["test"] == "swap":
         return f"Not luck: {_swapped(row)} ({_adjusted(row)})."
     if row["test"] == "split":
         drawn = "the seed drew at random which records were trained on"
         return f"Not luck: {drawn}; if that made no difference, such scores would be rare ({_adjusted(row)})."
-    runs = words.count(row["runs"], "run")
-    return f"Not luck: the gain repeats over {runs} ({_adjusted(row)})."
+    return f"Not luck: the gain repeats over {words.count(runs, 'run')} ({_adjusted(row)})."
 
 
 def _swapped(row: Row) -> str:
@@ -230,10 +244,11 @@ def settle(row: Row, seconds: float) -> tuple[str, str]:
         seeds, total = words.count(row["more_seeds"], "more seed"), row["runs"] + row["more_seeds"]
         needed = row["more_seeds"] * seconds
         time = "under a minute" if needed < 60 else f"about {words.count(round(needed / 60), 'minute')}"
-        return (
-            f"About {seeds} would settle it ({time} of attacks, plus training):",
-            f"fedxray audit PLAN.toml --resume --seeds {total}",
-        )
+        step = f"About {seeds} would settle it ({time} of attacks, plus training)"
+        if row.get("plan") is None:
+            return f"{step}:", f"fedxray audit PLAN.toml --resume --seeds {total}"
+        alone = "Audit this plan alone; its file is beside the report:"
+        return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
     if row["state"] == "open":
         return "More seeds alone would not settle it: the evidence states what is missing.", ""
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""

@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from fedxray.errors import BadInput, printable
+from fedxray.metrics import units
 from fedxray.metrics.table import base_metric, metric as metric_named
 
 Row = Mapping[str, Any]
@@ -21,7 +22,7 @@ Row = Mapping[str, Any]
 FLOOR = "floor (baseline without messages)"  # at its first use on a page, then "floor"
 FLOORS: Mapping[str, str] = {
     "majority": "always the most common value",
-    "imputation": "a classifier trained on public records",
+    "imputation": "a classifier trained on public records",  # with their share where it is known
     "marginals": "random values with known frequencies",
     "mean-image": "the mean public image",
     "nearest-public-image": "the nearest public image",
@@ -105,8 +106,10 @@ def defence_words(defence: str) -> str:
     return "no defence" if defence == "none" else defence
 
 
-def floor_words(floor: str | None) -> str:
-    """Return a floor in words."""
+def floor_words(floor: str | None, public: float | None = None) -> str:
+    """Return a floor in words; `public` is the share of records taken as public, None where it is not known."""
+    if floor == "imputation" and public:
+        return f"a classifier trained on the records taken as public ({100 * public:g}{units.GLUE}%)"
     return "nothing" if floor is None else FLOORS.get(floor, floor)
 
 
@@ -177,6 +180,23 @@ def finding_words(role: str, metric: str, score: str, secret: str | None) -> str
     if text is None:  # a metric's own name may contain braces
         return f"{who} reaches a score of {score} ({metric})."
     return text.format(who=who, what=secret or "the value", score=score)
+
+
+METRIC_NAMES: Mapping[str, str] = {
+    "auc": "ROC AUC", "tpr_at_1pct_fpr": f"TPR at 1{units.GLUE}% FPR", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS",
+    "mse": "mean squared error", "class_ssim": "SSIM of classes", "class_psnr": "PSNR of classes", "zest": "Zest",
+    "rec": "recognisable images", "retrieval": "identified images",
+}  # fmt: skip
+# Of what the score of one client is a share.
+SHARE_OF: Mapping[str, str] = {
+    "accuracy": "records", "within_tolerance": "records", "tpr_at_1pct_fpr": "members", "rec": "images",
+    "retrieval": "images", "label_accuracy": "labels",
+}  # fmt: skip
+
+
+def metric_name(metric: str | None) -> str:
+    """Return the short name of a metric."""
+    return METRIC_NAMES.get(base_metric(metric or ""), (metric or "score").replace("_", " "))
 
 
 # Numbers and names in sentences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tomllib
 from typing import Any
 
 import pytest
@@ -39,9 +40,9 @@ def test_the_worst_row_of_a_defence_is_its_card_and_the_others_have_a_line() -> 
     assert [state for *_, state in card.others] == ["suspected", "no leak found"]
     assert card.others[0][:2] == (
         "attribute-from-model, run by a network eavesdropper",
-        f"+9.7{GLUE}points (71.9{GLUE}%, floor 62.2{GLUE}%)",
+        f"+9.7{GLUE}points (accuracy 71.9{GLUE}%, floor 62.2{GLUE}%)",
     )
-    assert card.others[1][1].endswith("; detection limit 0.03)")
+    assert card.others[1][1].endswith("; detection limit 0.03)") and "(ROC AUC " in card.others[1][1]
 
 
 def test_a_card_states_evidence_margin_scope_level_and_the_most_exposed() -> None:
@@ -66,19 +67,23 @@ def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
         (["no leak found"], ("no leak found", "No leak found, by an attack that detects a planted one.")),
         (
             ["leaks", "no leak found", "open"],
-            ("leaks", "It leaks in 1 of 3 settings; not decided in 1; no leak found in 1."),
+            ("leaks", "It leaks in 1 of the 3 cards below; not decided in 1; no leak found in 1."),
         ),
-        (["leaks", "leaks"], ("leaks", "It leaks in all 2 settings.")),
-        (["open", "coarse"], ("coarse", "Not decided in all 2 settings.")),
-        (["no leak found", "suspected"], ("suspected", "A leak is suspected in 1 of 2 settings; no leak found in 1.")),
+        (["leaks", "leaks"], ("leaks", "It leaks in all 2 cards below.")),
+        (["open", "coarse"], ("coarse", "Not decided in all 2 cards below.")),
+        (
+            ["no leak found", "suspected"],
+            ("suspected", "A leak is suspected in 1 of the 2 cards below; no leak found in 1."),
+        ),
         (
             ["no leak found", "trace", "blinded"],
             (
                 "trace",
-                "The messages reveal something (trace) in 1 of 3 settings; not decided in 1; no leak found in 1.",
+                "The messages reveal something (trace) in 1 of the 3 cards below; not decided in 1; no leak found "
+                "in 1.",
             ),
         ),
-        (["no leak found"] * 3, ("no leak found", "No leak found in all 3 settings.")),
+        (["no leak found"] * 3, ("no leak found", "No leak found in all 3 cards below.")),
     ],
 )
 def test_the_worst_state_is_the_headline(kinds: list[str], wanted: tuple[str, str]) -> None:
@@ -125,7 +130,7 @@ def test_several_attacks_that_find_nothing_are_counted_once_each() -> None:
 @pytest.mark.parametrize(
     ("kinds", "wanted"),
     [
-        (["leaks"], "Add defences to the plan ([[defence]]) and audit again."),
+        (["leaks"], "No defence was audited: add some and audit again (fedxray list defences lists all)."),
         (
             ["leaks", "no leak found"],
             f"Use gaussian-noise: no leak found with it (cost: accuracy 86.0{GLUE}% instead of 91.0{GLUE}%).",
@@ -134,7 +139,13 @@ def test_several_attacks_that_find_nothing_are_counted_once_each() -> None:
         (["leaks", "leaks", "no leak found"], f"Use dp-sgd: no leak found with it (cost: accuracy 78.0{GLUE}%"),
         (
             ["leaks", "suspected"],
-            f"No audited defence is shown to stop it. Closest is gaussian-noise: suspected, +9.7{GLUE}points",
+            "No audited defence is shown to stop it. With gaussian-noise this attack gains "
+            f"+9.7{GLUE}points, and the state is suspected (cost: ",
+        ),
+        (
+            ["leaks", "trace"],
+            "No audited defence is shown to stop it. With gaussian-noise this attack gains "
+            f"\N{MINUS SIGN}8.1{GLUE}points, but the state is trace (cost: ",
         ),
         (
             ["leaks", "leaks"],
@@ -146,6 +157,43 @@ def test_the_step_after_a_leak_names_a_defence_and_its_measured_cost(kinds: list
     made = across(*kinds)
     card = next(card for card in cards(made) if card.name == "none")
     assert card.step.startswith(wanted)
+
+
+def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
+    line = tomllib.loads(card_of(make_row()).command)
+    assert [part["name"] for part in line["defence"]] == ["none", "gaussian-noise"]
+    alone = card_of(make_row(defence="dp-sgd"))
+    assert alone.step.startswith("No other defence was audited") and alone.command == "fedxray list defences"
+    recorded = make_results(make_row())
+    recorded["plan"]["transcript"] = {}
+    assert "simulate the federation" in cards(recorded)[0].step
+
+
+def test_the_most_exposed_client_has_its_name_and_the_share_its_whole() -> None:
+    made = make_results(make_row(), make_row("leaks by split", role="eavesdropper", defence="dp-sgd"))
+    assert facts(cards(made)[0])["Most exposed"] == f"Client 1, seed 2: 83.0{GLUE}% of its records."
+    for case in made["cases"]:
+        case["ledger"]["target_name"] = f"clinic {case['client']}"
+    assert {facts(card)["Most exposed"] for card in cards(made)} == {
+        f"Client 1 (clinic 1), seed 2: 83.0{GLUE}% of its records.",
+        "Client 1 (clinic 1), seed 2: 0.830.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "data", "known"),
+    [
+        ("server", {"public": 0.2}, True),
+        ("curious-client", {"public": 0.2}, False),
+        ("server", {"public": 0.2, "use": "part"}, False),
+    ],
+)
+def test_the_share_of_public_records_is_stated_where_it_is_all_that_is_known(
+    role: str, data: dict[str, Any], known: bool
+) -> None:
+    made = make_results(make_row(role=role))
+    made["plan"]["data"] = data
+    assert (f"taken as public (20{GLUE}%)" in cards(made)[0].sentence) == known
 
 
 def test_a_defence_that_stops_one_attack_only_is_not_praised_for_more() -> None:

@@ -20,7 +20,7 @@ FIVE = f"5{GLUE}points"
         ("leaks", {"runs": 1}, "It leaks, in this run."),
         ("leaks", {"runs": 1, "recorded": True}, "It leaks, in this recording."),
         ("suspected", {}, "A leak is suspected, not settled."),
-        ("trace", {}, "The messages reveal something, but less than a guess without them."),
+        ("trace", {}, "No gain, but the messages reveal something: a stronger attack may leak."),
         ("trace by split", {}, "The messages reveal something, but less than what counts as a leak."),
         ("no leak found", {}, "No leak found, by an attack that detects a planted one."),
         ("coarse", {}, f"Not decided: only a leak of 13{GLUE}points or more would have been detected."),
@@ -41,7 +41,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
             "leaks",
             {},
             f"Not luck: with other clients' messages it reaches 60.2{GLUE}%; none of 215 other pairings of messages "
-            "and clients does as well (p = 0.009 after correcting for 16 comparisons).",
+            "and clients does as well (p = 0.009, corrected for 16 comparisons of an attack under a defence).",
         ),
         (
             "leaks",
@@ -58,14 +58,26 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
         (
             "leaks by runs",
             {},
-            "Not luck: the gain repeats over 3 runs (p = 0.021 after correcting for 16 comparisons).",
+            "Not luck: the gain repeats over 3 runs (p = 0.021, corrected for 16 comparisons of an attack under a "
+            "defence).",
         ),
-        ("suspected", {}, "it may be luck (p = 0.16 after correcting for 16 comparisons; at most 0.05 is needed)."),
+        (
+            "leaks by runs",
+            {"runs": 20, "family": {"rows": 1, "runs": 5}},
+            "Not luck: shown after 5 of 20 runs (p = 0.021).",
+        ),
+        ("leaks by runs", {"family": {"rows": 1, "runs": 3}}, "Not luck: the gain repeats over 3 runs (p = 0.021)."),
+        (
+            "suspected",
+            {},
+            "it may be luck (p = 0.16, corrected for 16 comparisons of an attack under a defence; at most 0.05 is "
+            "needed).",
+        ),
         ("suspected", {"p_adjusted": None}, "no test can show here that it is not luck."),
         (
             "suspected",
             {"p_adjusted": 0.01},
-            "The messages matter (p = 0.01 after correcting for 16 comparisons), but the gain",
+            "The messages matter (p = 0.01, corrected for 16 comparisons of an attack under a defence), but the gain",
         ),
         ("trace", {}, f"With other clients' messages it reaches 34.9{GLUE}%; none of 215 other pairings"),
         ("trace", {}, "(p = 0.005). The messages carry information, but the score stays below the floor."),
@@ -116,7 +128,7 @@ def test_only_no_leak_found_sounds_safe_and_states_its_detection_limit(kind: str
 @pytest.mark.parametrize(
     ("kind", "changes", "wanted"),
     [
-        ("leaks", {}, "These 3 runs; the interval is an estimate for runs like these."),
+        ("leaks", {}, "These 3 runs. Other seeds of the same set-up: expect a mean gain within the interval."),
         ("leaks", {"runs": 1}, "This run only: how much other runs would leak is not known."),
         (
             "leaks",
@@ -137,6 +149,9 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         f"The server infers smoking status correctly for 78.6{GLUE}% of records. Without any message 62.2{GLUE}% would "
         f"be possible (floor: a classifier trained on public records). Gain: +16.4{GLUE}points (95{GLUE}% interval 6.6 "
         "to 26.2)."
+    )
+    assert f"(floor: a classifier trained on the records taken as public (10{GLUE}%))" in states.measured(
+        make_row(public=0.1), None
     )
     assert states.margin(row) == f"Gains below {FIVE} do not count as a leak."
     assert states.measured(make_row(mean=None), None) == "Nothing was measured."
@@ -167,6 +182,12 @@ def test_score_then_floor_then_gain_then_margin() -> None:
 def test_what_would_settle_a_row(kind: str, changes: dict[str, Any], text: str, command: str) -> None:
     step, given = states.settle(make_row(kind, **changes), 120.0)
     assert text in step and given.endswith(command) and bool(given) == bool(command)
+
+
+def test_a_plan_among_several_is_settled_alone() -> None:
+    step, command = states.settle(make_row("suspected", plan="demo-clinic"), 120.0)
+    assert step.endswith("Audit this plan alone; its file is beside the report:")
+    assert command == "fedxray audit plan-demo-clinic.toml --seeds 5"
 
 
 def test_the_worst_row_comes_first_and_the_weakest_reassurance() -> None:
