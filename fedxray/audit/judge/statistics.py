@@ -241,6 +241,11 @@ class SplitUnit:
     split: Mapping[str, Any]  # u, n1, n0, ties: numbers, or lists with one entry per stratum
     draws: Mapping[str, Any] | None = None  # scores, member, stratum (may be absent), one entry per record
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the seed drew the members; else they are the same in all runs."""
+        return bool(self.split.get("drawn", True))
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Stratum:
@@ -308,12 +313,15 @@ def _split_p(units: Sequence[SplitUnit], drawn: Floats | None) -> float | None:
     strata = [_strata(unit.split) for unit in units]
     aucs, variances = zip(*map(_auc, strata), strict=True)
     mean, variance = math.fsum(aucs) / len(aucs), math.fsum(variances) / len(variances) ** 2
+    fixed = not all(unit.drawn for unit in units)
+    if fixed:  # one labelling in all runs: their scores may agree fully, which bounds the variance of the mean
+        variance = (math.fsum(map(math.sqrt, variances)) / len(variances)) ** 2
     normal = float(ndtr((0.5 - mean) / math.sqrt(variance))) if variance > 0 else 1.0
     if drawn is None:
         return normal
     p = (1 + int(np.count_nonzero(drawn >= mean - 1e-9))) / (DRAWS + 1)
     light = all(part.lost <= MOST_TIED for parts in strata for part in parts)
-    return min(p, normal) if p <= RESOLVED and light else p
+    return min(p, normal) if p <= RESOLVED and light and not fixed else p
 
 
 class _Labels:
@@ -344,7 +352,9 @@ class _Labels:
         return redrawn
 
 
-_BlockKey = tuple[int, int | None, int, int, int]  # seed, client, number of the stratum, members, others
+_BlockKey = tuple[
+    int | None, int | None, int, int, int
+]  # seed (None: the same in all runs), client, number of the stratum, members, others
 
 
 def _by_block(rows: Mapping[int, Sequence[SplitUnit]]) -> dict[_BlockKey, list[tuple[int, Floats, _Stratum, float]]]:
@@ -356,7 +366,7 @@ def _by_block(rows: Mapping[int, Sequence[SplitUnit]]) -> dict[_BlockKey, list[t
             ranked = [_ranked(*part) for part in _parts(draws["scores"], draws["member"], draws.get("stratum"))]
             pairs = sum(part.n1 * part.n0 for _, part in ranked)
             for number, (ranks, part) in enumerate(ranked):
-                key = (unit.seed, unit.client, number, part.n1, part.n0)
+                key = (unit.seed if unit.drawn else None, unit.client, number, part.n1, part.n0)
                 blocks.setdefault(key, []).append((index, ranks, part, 1 / (pairs * len(units))))
     return blocks
 

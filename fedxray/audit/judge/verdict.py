@@ -37,6 +37,7 @@ NO_POWER_CHECK = "no power check shows that this attack would have seen a leak"
 POWER_FAILED = "the power check failed"
 NOT_ALL_ENDED = "not every case ended"
 UNSCORED = "without this score"
+FAR_BELOW = "worse than the guess without messages, so the attack cannot show what the messages add"
 TOO_COARSE = "only a large leak would have been seen"
 ONE_RUN = "one run: how much other runs would leak is not known"
 ONE_RECORDING = "a recording is one run: how much other runs would leak is not known"
@@ -188,6 +189,8 @@ def _by_power(given: VerdictInput) -> tuple[State, str]:
         return "blinded", "the planted leak is seen without this defence and not with it: this is not safety"
     if not given.power.passed:
         return "open", f"{bounded}, but {POWER_FAILED}: {given.power.reason}"
+    if given.upper is not None and given.upper < -given.margin:
+        return "open", f"{bounded}, but it is {FAR_BELOW}"
     seen = _size(given.seen, given)
     return "no leak found", f"{bounded}; a leak of {seen} or more would have been seen in 4 of 5 such audits"
 

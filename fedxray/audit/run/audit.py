@@ -87,13 +87,16 @@ def run_audit(
     `estimate` is that of `preflight`, where the caller has it already. `seeds` is their number in total.
     """
     from fedxray.audit.run.execute import galleries
-    from fedxray.audit.run.extend import extended
+    from fedxray.audit.run.extend import extended, with_total
     from fedxray.audit.run.preflight import preflight
 
     limit = _time_limit(budget, engine, jobs)
     with make_engine(engine, jobs, address) if isinstance(engine, str) else nullcontext(engine) as workers:
         began = monotonic()
-        plan = extended(folder, plan, total=seeds) if resume or seeds is not None else plan
+        if resume:
+            plan = extended(folder, plan, total=seeds)
+        elif seeds is not None:
+            plan = with_total(plan, seeds, plan.seeds[:seeds])
         digest, records = plan.digest(), digest_of_inputs(plan)
         check_folder(folder, digest, resume=resume, records=records)
         estimate = estimate or preflight(plan)

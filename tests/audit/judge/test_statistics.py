@@ -508,3 +508,20 @@ def test_records_of_a_recording_are_delongs_interval() -> None:
     assert bounds(found) == pytest.approx(stats.t.interval(0.95, 2, loc=members.mean(), scale=error))
     assert over_records([[np.array([1.0, math.nan])]]).low is None
     assert over_records([[np.ones(5)]]).p is None
+
+
+def test_a_labelling_that_is_the_same_in_all_runs_is_redrawn_once() -> None:
+    """Five equal runs of fixed members show no more than one of them."""
+    scores, member = [3.0, 2.0, 1.5, 1.0, 0.5, 0.2, 0.1, 0.0], [1, 1, 1, 0, 1, 0, 0, 0]
+    facts = split_facts(scores, member)
+    assert facts is not None
+    draws = {"scores": scores, "member": member}
+
+    def p_of(runs: int, fixed: bool) -> float:
+        split = {**facts, "drawn": not fixed}
+        p = split_tests([[SplitUnit(seed=seed, client=0, split=split, draws=draws) for seed in range(runs)]], 7)[0]
+        assert p is not None
+        return p
+
+    assert p_of(5, fixed=True) == pytest.approx(p_of(1, fixed=True), abs=0.01)
+    assert p_of(5, fixed=False) < p_of(1, fixed=False) / 3

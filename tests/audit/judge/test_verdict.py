@@ -136,7 +136,8 @@ def test_a_large_smallest_leak_is_coarse_and_a_wide_bound_open() -> None:
 def test_far_below_chance_is_the_wrong_way_round() -> None:
     below = replace(SAFE, metric="auc", over="chance", difference=spread(-0.4, -0.3), upper=-0.28, power=PASSED)
     assert judge(below).state == "reversed"
-    assert judged(below, over="imputation").state == "no leak found"
+    worse = judged(below, over="imputation")
+    assert worse.state == "open" and "worse than the guess without messages" in worse.reason
     assert judged(below, upper=-0.05).state == "no leak found"
 
 
@@ -175,11 +176,11 @@ def test_the_verdict_is_exactly_the_rule(gain: float, rejected: bool, runs: int,
     )
     leaks = gain > 0.05 and rejected and gain >= 1.645 * other["record_error"] * runs**0.5 and lost <= 9
     trace = any(p is not None and p <= 0.05 for p in (other["p_swap"], other["p_split"]))
-    reversed_sign = other["over"] == "chance" and other["upper"] < -0.05
-    safe = runs >= 3 and other["upper"] <= 0.05 and not lost and not trace and other["seen"] <= 0.1
+    far_below = other["upper"] < -0.05
+    safe = runs >= 3 and max(gain, other["upper"]) <= 0.05 and not lost and not trace and other["seen"] <= 0.1
     found = judge(given_row)
     assert (found.verdict == "leaks") is leaks
-    expected = not leaks and safe and not reversed_sign and other["power"] is PASSED
+    expected = not leaks and safe and not far_below and other["power"] is PASSED
     assert (found.verdict == "no leak found") is expected
     assert found.reason and (found.scope is None) == (found.verdict == "inconclusive")
 

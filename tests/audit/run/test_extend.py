@@ -192,3 +192,13 @@ def test_an_extension_that_is_killed_is_resumed_by_the_same_command(
     assert not list(folder.rglob("planted*"))
     assert set(json.loads((folder / "audit.json").read_bytes())) == {"format", "kind", "plan", "version"}
     assert extend.extended(folder, make_plan({**FEW, "seeds": [0]}, HERE)).digest() == merged.digest()
+
+
+def test_more_seeds_without_resume_leave_a_folder_as_it_is(tmp_path: Path) -> None:
+    run(tmp_path / "out", FEW)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    with pytest.raises(BadInput, match="Continue with --resume"):
+        run(tmp_path / "out", FEW, seeds=3)
+    with pytest.raises(BadInput):
+        run(tmp_path / "out", FEW, seeds=4)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == before
