@@ -261,7 +261,7 @@ def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -
     words = [line.split()[0] for line in dry.out.splitlines() if not line.startswith(" ")]
     assert dry.code == 0 and words == [
         *("data", "learns", "secret", "numbers", "categories", "clients", "public"),
-        *("runs", "cases", "time", "disk"),
+        *("runs", "cases", "time", "disk", "settles"),
     ]
     assert not (tmp_path / "fedxray-out").exists()
 

@@ -433,7 +433,7 @@ class Plan(Section):
     name: PlanName = key(
         "audit", "letters, digits, dots, dashes", "name of the audit and of its folder; default: the file's name"
     )
-    planned_seeds: Literal["auto"] | Annotated[list[Seed], Field(min_length=1)] = key(
+    planned_seeds: Annotated[list[Seed], Field(min_length=1)] | Literal["auto"] = key(
         [0],
         '"auto", or a list of whole numbers of at least 0',
         'one federation is run for each; "auto": 3, 5, 10 or 20 of them, until every verdict is settled',
