@@ -275,8 +275,8 @@ def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -
 
     again = fedxray("audit", plan, "--engine", "inline")
     assert again.code == 2 and "--resume" in again.err
-    other = write_toml(tmp_path / "other.toml", tiny(seeds=[7]))
-    assert "its plan differs" in fedxray("audit", other, "--out", folder, "--resume").err
+    other = write_toml(tmp_path / "other.toml", tiny(federation={"rounds": 4}))
+    assert "whose plan differs in federation" in fedxray("audit", other, "--out", folder, "--resume").err
     resumed = fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet")
     assert (resumed.code, resumed.out) == (0, "")
     assert json.loads((folder / "results.json").read_bytes()) == results, "times too: nothing was done again"

@@ -137,7 +137,7 @@ def _walk(document: Any, location: tuple[int | str, ...], to_end: bool) -> tuple
             place, value = f"{place}[{step}]", value[step]
         elif to_end:
             return (f"{place}.{step}" if place else str(step)), None, False
-        else:  # pydantic adds the branch of a union to the path
+        elif not isinstance(value, list):  # pydantic adds the branch of a union to the path
             break
     return place, value, True
 
