@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedxray.data.checks import check_size, read_bytes, shown, whole_number
 from fedxray.data.dataset import Dataset
 from fedxray.data.encode import check_part, make_images
+from fedxray.data.own_arrays import read_arrays
 from fedxray.data.store import folders, read_named_arrays
 from fedxray.errors import BadInput
 
@@ -129,8 +130,21 @@ HOW = (
 
 
 def femnist(*, writers: int = 0, size: object = None, normalise: bool = True) -> Dataset:
-    """All samples in femnist/train/*.json (or femnist/*.json), or those of the first `writers` writers."""
+    """All samples of FEMNIST, or those of the first `writers` writers: LEAF's JSON files, or an NPZ made from them.
+
+    femnist/train/*.json or femnist/*.json; else femnist/*.npz with x [n, 28, 28] from 0 to 255, y and writer.
+    """
     whole_number("writers", writers, least=0)
+    x, y, owner = _read_leaf(writers) if _leaf_folder() else _read_npz(writers)
+    scaling: dict[str, Any] = dict(zip(("mean", "std"), FEMNIST, strict=True)) if normalise else {}
+    note = "FEMNIST (Caldas et al. 2018), writers are the owners."
+    return make_images("femnist", x, y, classes=tuple(CHARACTERS), size=size, owner=owner, note=note, **scaling)
+
+
+Written = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[Any]]  # images, labels and writers
+
+
+def _read_leaf(writers: int) -> Written:
     x: list[NDArray[np.float32]] = []
     y: list[NDArray[np.int64]] = []
     owner: list[str] = []
@@ -144,22 +158,39 @@ def femnist(*, writers: int = 0, size: object = None, normalise: bool = True) ->
             owner.extend([writer] * len(labels))
     if not x:
         raise _bad(_files()[0], "at least one writer", "none")
-    return make_images(
-        "femnist",
-        np.concatenate(x),
-        np.concatenate(y),
-        classes=tuple(CHARACTERS),
-        size=size,
-        mean=FEMNIST[0] if normalise else (),
-        std=FEMNIST[1] if normalise else (),
-        owner=np.array(owner),
-        note="FEMNIST (Caldas et al. 2018), writers are the owners.",
-    )
+    return np.concatenate(x), np.concatenate(y), np.array(owner)
 
 
-def is_there() -> bool:
-    """Whether the files of FEMNIST exist."""
-    return _leaf_folder() is not None
+def _read_npz(writers: int) -> Written:
+    file = _npz_file()
+    if file is None:
+        candidates = " or ".join(str(folder / "femnist") for folder in folders())
+        raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {candidates}", remedy=HOW)
+    arrays = read_arrays(file)
+    missing = [name for name in ("x", "y", "writer") if name not in arrays]
+    if missing:
+        raise _bad(file, "arrays x, y and writer", f"no {missing[0]}")
+    x, y, owner = (arrays[name] for name in ("x", "y", "writer"))
+    shaped = x.ndim == 3 and x.shape[1:] == (28, 28) and y.shape == owner.shape == (len(x),) and len(x) > 0
+    if not shaped or x.dtype != np.uint8 or y.dtype.kind not in "iu" or y.min() < 0 or y.max() > 61:
+        raise _bad(file, "uint8 images [n, 28, 28] with labels 0..61 and a writer each", f"x {x.dtype} {list(x.shape)}")
+    names, first = np.unique(owner, return_index=True)
+    known = names[np.argsort(first)][: writers or None]  # in the order of the file
+    chosen = np.isin(owner, known)
+    return x[chosen].astype(np.float32) / np.float32(255), y[chosen].astype(np.int64), owner[chosen]
+
+
+def count_writers(least: int) -> int:
+    """Return how many writers in the files of FEMNIST have at least that many images; 0 without files."""
+    if _leaf_folder() is None and _npz_file() is None:
+        return 0
+    _, _, owner = _read_leaf(0) if _leaf_folder() else _read_npz(0)
+    return int((np.unique(owner, return_counts=True)[1] >= least).sum())
+
+
+def _npz_file() -> Path | None:
+    """The first NPZ file of FEMNIST."""
+    return next((file for folder in folders() for file in sorted((folder / "femnist").glob("*.npz"))), None)
 
 
 def _leaf_folder() -> tuple[Path, list[Path]] | None:
@@ -174,11 +205,9 @@ def _leaf_folder() -> tuple[Path, list[Path]] | None:
 
 def _files() -> list[Path]:
     leaf = _leaf_folder()
-    if leaf is not None:
-        check_size(f"folder {shown(str(leaf[0]))}", sum(file.stat().st_size for file in leaf[1]))
-        return leaf[1]
-    candidates = " or ".join(str(folder / "femnist") for folder in folders())
-    raise BadInput("data set femnist", expected="LEAF's JSON files", got=f"none in {candidates}", remedy=HOW)
+    assert leaf is not None
+    check_size(f"folder {shown(str(leaf[0]))}", sum(file.stat().st_size for file in leaf[1]))
+    return leaf[1]
 
 
 def _writers(file: Path) -> list[tuple[str, Any]]:
@@ -198,7 +227,7 @@ def _samples(file: Path, writer: str, samples: Any) -> tuple[NDArray[np.float32]
     except (ValueError, TypeError, KeyError, OverflowError) as problem:
         raise _bad(file, "784 numbers per sample", f"{type(problem).__name__}: {problem}") from problem
     inside = np.isfinite(pixels).all() and pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1
-    if len(labels) == 0 or labels.shape != (len(pixels),) or labels.min() < 0 or labels.max() > 61 or not inside:
+    if labels.shape != (len(pixels),) or len(labels) == 0 or labels.min() < 0 or labels.max() > 61 or not inside:
         raise _bad(file, "labels 0..61 and pixels 0..1, one label per image", f"other values for {shown(writer)}")
     return pixels, labels
 

@@ -320,6 +320,7 @@ REPRODUCTIONS: dict[str, str] = {
     "dlf-order": "fedxray.reproduce.dlf:ORDER",
     "dlf-averaging": "fedxray.reproduce.dlf:AVERAGING",
     "dlf-iterations": "fedxray.reproduce.dlf:ITERATIONS",
+    "dlf-networks": "fedxray.reproduce.dlf:NETWORKS",
     "dlf-defences": "fedxray.reproduce.dlf:DEFENCES",
     "aia-regression-table1": "fedxray.reproduce.aia:TABLE1",
     "aia-regression-heterogeneity": "fedxray.reproduce.aia:HETEROGENEITY",

@@ -23,6 +23,7 @@ paper = partial(
     clients=THEIR_CLIENTS,
 )
 IMAGES = 50  # of every client
+THEIR_WEIGHTS = "models/dlf_femnist_flax_seed0.npz"  # as flax 0.3.4 draws them from PRNGKey(0)
 KNOWN_COUNTS = ("recipe", "examples", "label-counts")
 METRICS = ("rec", "psnr", "retrieval")
 ATTACKS = {
@@ -99,17 +100,23 @@ def attacked(data: str, request: base.Request) -> int:
 
 
 def network(data: str) -> dict[str, Any]:
-    """Return the authors' network for a data set."""
-    return {"name": "cnn-cifar" if data == "cifar100" else "cnn-femnist"}
+    """Return the authors' network for a data set; for FEMNIST with the weights under all their tables, if at hand."""
+    from fedxray.data.store import folders
+
+    if data == "cifar100":
+        return {"name": "cnn-cifar"}
+    at_hand = any((folder / THEIR_WEIGHTS).is_file() for folder in folders())
+    return {"name": "cnn-femnist"} | ({"weights": THEIR_WEIGHTS} if data == "femnist" and at_hand else {})
 
 
 def handwriting() -> dict[str, Any]:
     """Return FEMNIST where its files are there, else its stand-in; a client is a writer."""
-    from fedxray.data.pictures import is_there
+    from fedxray.data.pictures import count_writers
 
-    writers = {"partition": "as-given", "minimum": 53, "limit": IMAGES, "holdout": 0.05, "public": 0.05}
-    if is_there():
-        return {"name": "femnist", "clients": THEIR_CLIENTS, "owners": "random", **writers}
+    least = 53
+    writers = {"partition": "as-given", "minimum": least, "limit": IMAGES, "holdout": 0.05, "public": 0.05}
+    if there := count_writers(least):
+        return {"name": "femnist", "clients": min(THEIR_CLIENTS, there), "owners": "random", **writers}
     return {"name": "femnist-like", "clients": 50, **writers}
 
 
@@ -532,4 +539,34 @@ ITERATIONS = base.Reproduction(
     ),
     plan=plan_iterations,
     why=f"the paper has no such table; {STAND_IN}",
+)
+
+
+# Beyond the paper: whether the numbers belong to the one network that the authors drew
+
+NETWORKS_ROWS = tuple(f"femnist-{recipe}-{drawn}" for recipe in RECIPES[:4] for drawn in ("theirs", "drawn"))
+NETWORKS_COLUMNS = ("dlf", "together-quarter")
+
+
+def plan_networks(request: base.Request, row: str) -> dict[str, Any]:
+    """Return a row of Table 1 on the authors' network, or on one that every seed draws anew."""
+    content = plan_iterations(request, row)
+    attacks = [one for one in content["attack"] if one["label"] in NETWORKS_COLUMNS]
+    model = network("femnist") if row.endswith("theirs") else {"name": "cnn-femnist"}
+    return {**content, "model": model, "attack": attacks}
+
+
+NETWORKS = base.Reproduction(
+    name="dlf-networks",
+    shows="How much the numbers depend on the one random network under all tables of the paper.",
+    paper=paper(
+        place="Table 1, on other networks",
+        numbers={f"{row}-theirs": {"dlf": cells["dlf"]} for row, cells in TABLE1_NUMBERS.items() if row in ROWS[:4]},
+    ),
+    rows=NETWORKS_ROWS,
+    small_rows=("femnist-5x5-theirs", "femnist-5x5-drawn"),
+    columns=base.columns_of({name: ITERATIONS_COLUMNS[name][0] for name in NETWORKS_COLUMNS}, METRICS),
+    differences=base.compare(("together-quarter", "dlf")),
+    plan=plan_networks,
+    why=f"where the authors' weights are not at hand, both kinds of rows are drawn; {STAND_IN}",
 )

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from fedxray.data import load
+from fedxray.data.pictures import count_writers
 from fedxray.errors import BadInput
 
 
@@ -56,6 +57,7 @@ def test_writers_are_owners(folder: Path) -> None:
         {"users": ["a"], "user_data": {"a": {"x": [[2.0] * 784], "y": [1]}}},
         {"users": ["a"], "user_data": {"a": {"x": [[0.0] * 784], "y": [1, 2]}}},
         {"users": ["a"], "user_data": {"a": {"x": [], "y": []}}},
+        {"users": ["a"], "user_data": {"a": {"x": [], "y": False}}},
         {"users": [], "user_data": {}},
         b"[" * 100_000,
     ],
@@ -82,3 +84,52 @@ def test_any_content_gives_a_message(tmp_path_factory: pytest.TempPathFactory, c
         patch.setenv("FEDXRAY_DATA", str(folder))
         with pytest.raises(BadInput):
             load("femnist")
+
+
+def write_npz(folder: Path, **changed: np.ndarray) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (5, 28, 28), dtype=np.uint8)
+    arrays = {"x": pixels, "y": np.array([0, 61, 3, 3, 9]), "writer": np.array([7, 7, 2, 2, 2])} | changed
+    (folder / "femnist").mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "femnist" / "some.npz", **arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+def test_an_npz_gives_the_same_as_json(folder: Path) -> None:
+    arrays = write_npz(folder)
+    from_npz = load("femnist")
+    assert len(load("femnist", writers=1)) == 2  # writer 7 comes first in the file
+    data = {
+        name: {"x": (arrays["x"][at] / 255).reshape(-1, 784).tolist(), "y": arrays["y"][at].tolist()}
+        for name, at in {"w7": [0, 1], "w2": [2, 3, 4]}.items()
+    }
+    write(folder, {"users": ["w7", "w2"], "user_data": data})
+    from_json = load("femnist")
+    assert torch.allclose(from_npz.x, from_json.x) and torch.equal(from_npz.y, from_json.y)
+    assert from_npz.owner is not None and from_json.owner is not None
+    assert from_npz.owner.tolist() == from_json.owner.tolist()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"x": np.zeros((5, 28, 27), dtype=np.uint8)},
+        {"x": np.zeros((5, 28, 28), dtype=np.float32)},
+        {"y": np.array([0, 1, 2, 3, 62])},
+        {"y": np.array([0.5] * 5)},
+        {"writer": np.array([0, 1])},
+    ],
+)
+def test_messages_of_an_npz(folder: Path, changed: dict[str, np.ndarray]) -> None:
+    write_npz(folder, **changed)
+    with pytest.raises(BadInput, match="LEAF"):
+        load("femnist")
+
+
+def test_real_femnist(data_folder: Path) -> None:
+    dataset = load("femnist")
+    assert dataset.owner is not None
+    counts = torch.bincount(dataset.owner)
+    assert len(dataset) == 10_964 and len(counts) == 80 and count_writers(least=53) == (counts >= 53).sum() == 75
+    pixels = dataset.space.to_pixels(dataset.x)
+    assert abs(pixels.mean() - 0.9642) < 0.01 and abs(pixels.std() - 0.1577) < 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +34,8 @@ def test_every_row_has_the_recipe_of_its_name_and_the_network_of_its_data() -> N
         recipe = plan["federation"]
         assert (recipe["epochs"], recipe["batch_size"], recipe["learning_rate"]) == (epochs, batch, 0.004), row
         assert recipe["record"] == [recipe["rounds"] - 1] and (recipe["rounds"] == 1 or table == "trained"), row
-        assert plan["model"] == {"name": "cnn-cifar" if data == "cifar100" else "cnn-femnist"}
+        assert plan["model"] == dlf.network(data)
+        assert plan["model"]["name"] == ("cnn-cifar" if data == "cifar100" else "cnn-femnist")
         assert plan["data"]["name"] in (("cifar100",) if data == "cifar100" else ("femnist", "femnist-like"))
         assert plan["data"]["limit"] == 50 and plan["seeds"] == [0]
         seen.add((data, epochs, batch))
@@ -171,6 +173,14 @@ def test_fewer_steps_and_epochs_that_begin_together_are_settings_of_the_attack_o
             ("together-half", 200, 0.5),
             ("together-quarter", 100, 0.5),
         ]
+
+
+def test_other_networks_change_nothing_but_the_network(data_folder: Path) -> None:
+    for recipe in ("1x5", "5x5", "10x10", "10x5"):
+        theirs, drawn = (dlf.plan_networks(PAPER, f"femnist-{recipe}-{kind}") for kind in ("theirs", "drawn"))
+        assert {**theirs, "model": None} == {**drawn, "model": None}
+        assert theirs["model"] == {**drawn["model"], "weights": dlf.THEIR_WEIGHTS}
+        assert [(one["label"], one["steps"]) for one in drawn["attack"]] == [("dlf", 400), ("together-quarter", 100)]
 
 
 def test_clients_are_limited_by_the_data() -> None:

@@ -99,14 +99,14 @@ def _check_model(model: schema.ModelPart) -> None:
     if model.factory is not None:
         if model.settings:
             name = next(iter(model.settings))
-            expected = "no other key beside factory"
+            expected = "no other key but weights beside factory"
             remedy = "Write the setting into your own function."
             raise BadInput(f"model.{name}", expected=expected, got=repr(model.settings[name]), remedy=remedy)
         return
     builder = catalog.resolve("models", str(model.name), "model.name")
     for name in model.settings:
         if name not in schema.keywords(builder):
-            raise unknown_key(f"model.{name}", name, {"name", "factory", *schema.keywords(builder)})
+            raise unknown_key(f"model.{name}", name, {"name", "factory", "weights", *schema.keywords(builder)})
 
 
 def _check_federation(federation: schema.FederationPart) -> None:

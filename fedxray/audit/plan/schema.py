@@ -141,15 +141,26 @@ class ModelPart(OpenSection):
     factory: Factory | None = key(
         None, '"module:function"', "your own network: a function of the space that returns an nn.Module"
     )
+    weights: str | None = key(
+        None,
+        "a safetensors or .npz file",
+        "initial weights in place of drawn ones, by the network's own names or as flax names them; relative to the "
+        "plan or to FEDXRAY_DATA",
+    )
 
     def make(self, space: Space, generator: torch.Generator, folder: Path) -> nn.Module:
-        """Return the network with weights drawn from the generator."""
+        """Return the network with weights drawn from the generator, or read from a file."""
         from fedxray.models import build, from_factory
+        from fedxray.models.weights import load_weights, weights_path
 
         if self.factory is not None:
             catalog.reach(folder)
-            return from_factory(self.factory, space, generator)
-        return build(str(self.name), space, generator=generator, **self.settings)
+            model = from_factory(self.factory, space, generator)
+        else:
+            model = build(str(self.name), space, generator=generator, **self.settings)
+        if self.weights is not None:
+            load_weights(model, weights_path(self.weights, folder))
+        return model
 
 
 class FederationPart(Section):

@@ -28,6 +28,7 @@ from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear
 from fedxray.data.checks import content_digest
 from fedxray.errors import BadInput
 from fedxray.files import read_json
+from fedxray.models.weights import weights_path
 
 if TYPE_CHECKING:
     from fedxray.audit.run.budget import Budget
@@ -128,9 +129,11 @@ def digest_of_inputs(plan: Plan) -> str | None:
     """Return a digest of the user's own files and plug-ins; None where the plan names none."""
     path = own_path(plan.data, plan.folder) or schema_path(plan.data, plan.folder)
     records = None if path is None else content_digest(path)
-    priors = folders_of_priors(plan.attacks)
-    if priors:
-        digests = " ".join([str(records), *map(content_digest, priors)])
+    files = folders_of_priors(plan.attacks)
+    if plan.model.weights is not None:
+        files = [*files, weights_path(plan.model.weights, plan.folder)]
+    if files:
+        digests = " ".join([str(records), *map(content_digest, files)])
         records = hashlib.sha256(digests.encode()).hexdigest()
     if plugins := plan.third_party():
         records = hashlib.sha256(f"{records} {json.dumps(plugins)}".encode()).hexdigest()

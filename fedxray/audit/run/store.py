@@ -387,7 +387,7 @@ def _check_records(folder: Path, records: str) -> None:
     stored = folder / PRIVATE / RECORDS
     if stored.is_file() and read_object(stored, remedy=results.AGAIN).get("sha256") != records:
         raise BadInput(
-            "data.path, restore.prior or a plug-in",
+            "data.path, model.weights, restore.prior or a plug-in",
             expected="the records, priors and plug-ins that this audit began with",
             got="some that have changed since",
             remedy="Put the old ones back, or choose another --out.",

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fedxray.audit.judge.failures import failure_line
 from fedxray.audit.plan import make_plan, read_plan
@@ -179,3 +181,17 @@ def test_new_records_are_read_though_the_process_knows_the_old_ones(tmp_path: Pa
 
 def test_sizes_in_words() -> None:
     assert [megabytes(count) for count in (1500, 2_500_000, 3 * 10**9)] == ["2 kB", "2 MB", "3,000 MB"]
+
+
+def test_a_federation_starts_from_the_weights_of_a_file_and_notices_their_change(tmp_path: Path) -> None:
+    file = tmp_path / "start.safetensors"
+    drawn = prepare(make_plan(tiny(), tmp_path), "none", 0).federation.model.state_dict()
+    plan = make_plan(tiny(model={"weights": file.name}), tmp_path)
+    for seed, scale in ((0, 0.5), (1, 2.0)):
+        save_file({name: value * scale for name, value in drawn.items()}, file)
+        begun = prepare(plan, "none", seed).federation.model.state_dict()
+        assert all(torch.equal(begun[name], value * scale) for name, value in drawn.items())
+        if seed == 0:
+            run_audit(plan, tmp_path / "out")
+    with pytest.raises(BadInput, match=r"model\.weights.*changed since.*another --out"):
+        run_audit(plan, tmp_path / "out", resume=True)
