@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 import torch
 
 from fedxray.adversary.view import View
-from fedxray.attacks.evidence import Evidence, Kind
+from fedxray.attacks.evidence import Evidence, Kind, WrongEvidence
 from fedxray.errors import Refused
 from fedxray.params import is_finite
 from fedxray.progress import Report, silent
@@ -115,7 +115,10 @@ class Attack(ABC):
         self.check(view)
         own = fork(generator, "attack", self.name, spell(self))
         context = Context(generator=own, root=generator, memo=memo, report=report)
-        evidence = with_doubts(if_finite(self.attack(view, context)), context.stages)
+        evidence = self.attack(view, context)
+        if not isinstance(evidence, Evidence):
+            raise WrongEvidence("attack", expected="it to return an Evidence", got=type(evidence).__name__)
+        evidence = with_doubts(if_finite(evidence), context.stages)
         spent = evidence.rounds_spent + sum(stage.rounds_spent for stage in context.stages)
         seats = tuple(client.client for client in view.own)
         return replace(evidence, target=view.target, seats=seats, rounds_spent=spent)
@@ -128,12 +131,18 @@ class Attack(ABC):
 
 def if_finite(evidence: Evidence) -> Evidence:
     """Return the evidence, as diverged where an entry of it is NaN or infinite: that is no guess."""
-    lost = [name for name, value in evidence.tensors.items() if not is_finite({name: value})]
-    if not lost or evidence.status != "ok":
-        return evidence
-    count = int((~torch.isfinite(evidence.tensors[lost[0]])).sum())
-    entries = f"{count} of {evidence.tensors[lost[0]].numel()} entries of {lost[0]!r}"
-    return replace(evidence, status="diverged", reason=f"the guess holds values that are not finite: {entries}")
+    lost = not_finite(evidence)
+    return replace(evidence, status="diverged", reason=lost) if lost and evidence.status == "ok" else evidence
+
+
+def not_finite(evidence: Evidence) -> str:
+    """Return which entries of a guess are NaN or infinite, in words; empty where none is."""
+    lost = next((name for name, value in evidence.tensors.items() if not is_finite({name: value})), None)
+    if lost is None:
+        return ""
+    count = int((~torch.isfinite(evidence.tensors[lost])).sum())
+    entries = f"{count} of {evidence.tensors[lost].numel()} entries of {lost!r}"
+    return f"the guess holds values that are not finite: {entries}"
 
 
 def with_doubts(evidence: Evidence, stages: list[Evidence]) -> Evidence:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
@@ -12,6 +14,36 @@ from fedxray.params import Params
 
 Kind = Literal["attributes", "images", "rows", "labels", "model", "membership", "sources", "class-images"]
 Status = Literal["ok", "undetermined", "diverged", "truncated"]
+
+
+class WrongEvidence(BadInput):
+    """Evidence that cannot be scored, a mistake of the attack that made it; the text holds types and shapes alone."""
+
+    quotes = False
+
+    def __init__(
+        self, argument: str, *, expected: str, got: object, remedy: str = "It is to be corrected in the attack."
+    ) -> None:
+        """Name the field of the evidence."""
+        super().__init__(argument, expected=expected, got=got, remedy=remedy)
+
+
+def _all_are(kind: Any, values: Any) -> bool:
+    return all(isinstance(value, kind) for value in values)
+
+
+_FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what each field must be, in words and as a check
+    "kind": (f"one of {', '.join(get_args(Kind))}", lambda kind: isinstance(kind, str) and kind in get_args(Kind)),
+    "tensors": ("a dict of tensors", lambda tensors: isinstance(tensors, dict) and _all_are(Tensor, tensors.values())),
+    "status": (
+        f"one of {', '.join(get_args(Status))}",
+        lambda text: isinstance(text, str) and text in get_args(Status),
+    ),
+    "reason": ("a text", lambda text: isinstance(text, str)),
+    "curve": ("a tuple of numbers", lambda curve: isinstance(curve, tuple | list) and _all_are(Real, curve)),
+    "facts": ("a dict", lambda facts: isinstance(facts, Mapping)),
+    "rounds_spent": ("a whole number from 0", lambda rounds: isinstance(rounds, Integral) and int(rounds) >= 0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +59,13 @@ class Evidence:
     rounds_spent: int = 0  # rounds an active attack spent with the client, tuning included
     target: int | None = None  # the client whose messages it read; None for sums over several clients
     seats: tuple[int, ...] = ()  # the colluding clients that made the attack
+
+    def __post_init__(self) -> None:
+        """Refuse a field that could be neither stored nor scored."""
+        for name, (expected, fits) in _FIELDS.items():
+            value = getattr(self, name)
+            if not fits(value):
+                raise WrongEvidence(f"evidence.{name}", expected=expected, got=f"another {type(value).__name__}")
 
     def __repr__(self) -> str:
         """Kind, status and shapes of the tensors; no value."""

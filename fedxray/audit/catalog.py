@@ -205,6 +205,11 @@ def floor_for(name: str, kind: str) -> Attack:
     return floor
 
 
+def floors_of_kind(kind: str) -> list[str]:
+    """The names of all floors of attacks of this kind; that of models is computed from the truth."""
+    return ["other-optimum"] if kind == "model" else [name for name in FLOORS if floor_for(name, kind).kind == kind]
+
+
 def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defence") -> Defence:
     """The named defence with these settings; `a+b` joins several, each with its own fields or table."""
     parts = name.split("+")
@@ -456,6 +461,23 @@ def _check_settings(factory: Callable[..., Any], spec: str, settings: Mapping[st
             expected = f"{spec} to take the settings {', '.join(settings) or '(none)'}"
             remedy = "Make the settings of the plan keyword arguments of the function."
             raise BadInput(argument, expected=expected, got=error, remedy=remedy) from error
+
+
+def attack_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "attack") -> Attack:
+    """A user's own attack; refused where it or one that it holds is more than its fields, which name stored answers."""
+    from fedxray.attacks.base import Attack
+
+    attack: Attack = from_factory(spec, settings, folder, f"{argument}.factory", Attack)
+    expected = f"{spec} to return a dataclass whose fields are all of its state"
+    with users_code(f"{argument}.factory", expected):
+        more = [name for held in held_attacks(attack) for name in vars(held) if name not in attack_settings(held)]
+    if more:
+        got, remedy = (
+            f"{', '.join(more)} besides them",
+            "Make it a field, or override the method in a class of your own.",
+        )
+        raise BadInput(f"{argument}.factory", expected=expected, got=got, remedy=remedy)
+    return attack
 
 
 def defence_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence") -> Defence:

@@ -85,9 +85,6 @@ def score(
         lpips=lpips,
         by_index=by_index,
     )
-    if evidence.kind not in _BY_KIND:
-        expected, remedy = f"one of the kinds {', '.join(_BY_KIND)}", "Give the evidence of an attack."
-        raise BadInput("evidence", expected=expected, got=evidence.kind, remedy=remedy)
     return _BY_KIND[evidence.kind](evidence, question)
 
 

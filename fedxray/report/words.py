@@ -30,6 +30,7 @@ FLOORS: Mapping[str, str] = {
     "chance": "chance",
     "owner-share": "always the largest client",
     "other-optimum": "another client's optimal model",
+    "without-messages": "the same attack without any message",
 }
 CONTROLS: Mapping[str, str] = {
     "held-out": "same client, records held out of training",

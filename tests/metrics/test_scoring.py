@@ -233,11 +233,6 @@ def test_the_default_client_is_the_target_of_the_evidence(truth: Truth) -> None:
     assert score(summed, truth).means["accuracy"] == 1.0
 
 
-def test_a_kind_without_scores_is_refused(truth: Truth) -> None:
-    with pytest.raises(BadInput, match="dreams"):
-        score(Evidence(kind="dreams", tensors={}), truth, client=0)  # type: ignore[arg-type]
-
-
 def test_rows_are_scored_by_the_columns_of_the_space(truth: Truth) -> None:
     rows = truth.train[1].x
     turned = Evidence(kind="rows", tensors={"inputs": rows.flip(0)}, target=1)

@@ -317,12 +317,9 @@ class AttackPart(OpenSection):
 
     def make(self, folder: Path, argument: str = "attack") -> Attack:
         """Return the attack itself."""
-        if self.factory is None:
-            return catalog.make_attack(str(self.name), self.settings, argument)
-        from fedxray.attacks.base import Attack
-
-        attack: Attack = catalog.from_factory(self.factory, self.settings, folder, f"{argument}.factory", Attack)
-        return attack
+        if self.factory is not None:
+            return catalog.attack_from_factory(self.factory, self.settings, folder, argument)
+        return catalog.make_attack(str(self.name), self.settings, argument)
 
 
 class GatePart(Section):

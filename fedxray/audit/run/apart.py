@@ -9,7 +9,6 @@ docs/security.md states what this prevents and what it does not.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import sys
@@ -33,8 +32,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import Channel, Exchange, Observation, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
-from fedxray.audit.catalog import held_attacks
-from fedxray.audit.judge import results
+from fedxray.audit.run.answer import evidence_of, plain_facts
 from fedxray.audit.run.prepare import forget_data
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
 from fedxray.federation.tamper import Tamper
@@ -59,37 +57,9 @@ class OwnRefusal(OwnCodeError, Refused):
         Exception.__init__(self, text)
 
 
-def is_built_in(attack: Attack) -> bool:
-    """Return whether an attack and all that it holds are fedxray's own."""
-    return all(_ships(type(held)) for held in held_attacks(attack))
-
-
-def _ships(kind: type) -> bool:
-    """Return whether a class is the one that its module of fedxray defines; a name alone can be claimed."""
-    module = sys.modules.get(kind.__module__)
-    return kind.__module__.startswith("fedxray.") and getattr(module, kind.__name__, None) is kind
-
-
 def can_fork() -> bool:
     """Return whether a process can be forked: not on Windows, nor once CUDA is in use."""
     return hasattr(os, "fork") and not torch.cuda.is_initialized()
-
-
-# Evidence as plain values
-
-
-def plain_facts(evidence: Evidence) -> dict[str, Any]:
-    """Return all of an evidence but its tensors, in the types of JSON."""
-    facts: dict[str, Any] = results.plain(
-        {entry.name: getattr(evidence, entry.name) for entry in fields(Evidence) if entry.name != "tensors"}, "evidence"
-    )
-    return facts
-
-
-def evidence_of(tensors: dict[str, Tensor], facts: Mapping[str, Any]) -> Evidence:
-    """Return the evidence of these tensors and facts."""
-    curve = tuple(math.nan if loss is None else loss for loss in facts["curve"])  # JSON has no NaN
-    return Evidence(tensors=tensors, **{**facts, "curve": curve, "seats": tuple(facts["seats"])})
 
 
 # The forked process

@@ -16,21 +16,23 @@ import torch
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import Rows, copied, disclose, records_in_question, source_records
 from fedxray.adversary.view import Channel, Exchange, Grants, View
-from fedxray.attacks.base import Attack
+from fedxray.attacks.base import Attack, not_finite
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.audit import catalog
 from fedxray.audit.judge.statistics import drawn_permutations
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restore
-from fedxray.audit.run.apart import is_built_in, run_apart
+from fedxray.audit.run.answer import checked
+from fedxray.audit.run.apart import run_apart
 from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
-from fedxray.errors import BadInput, Refused
+from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.round_loop import continue_run
 from fedxray.federation.setting import Federation
 from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
+from fedxray.files import NoSpaceError
 from fedxray.metrics.optional import scored_with
 from fedxray.metrics.scores import Scores, from_records
 from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
@@ -60,6 +62,17 @@ def open_channel(transcript: Transcript, truth: Truth, *, rounds: Sequence[int] 
         return Exchange(observations=replies, state=branch.state, rounds_spent=branch.rounds_spent)
 
     return channel
+
+
+def _counted(channel: Channel, served: list[int]) -> Channel:
+    """Return the channel, which adds the rounds of every exchange to `served`: an attack may state others."""
+
+    def counting(tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
+        exchange = channel(tamper, rounds=rounds, clients=clients)
+        served.append(exchange.rounds_spent)
+        return exchange
+
+    return counting
 
 
 def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[str]:
@@ -93,6 +106,17 @@ def adapts(attack: Attack) -> bool:
     return any(held.adapts for held in catalog.held_attacks(attack))
 
 
+def origin_of(part: AttackPart, attack: Attack) -> str:
+    """Return which code of the user's or of plug-ins makes an attack, with its settings; empty for fedxray's own.
+
+    The plan decides: what a factory returns is the user's, whatever its class.
+    """
+    if part.factory is not None:
+        return f"{part.factory} {part.settings}"
+    held = (catalog.plugin_of("attacks", inner.name) for inner in catalog.held_attacks(attack))
+    return ", ".join(f"{plugin.spec} of {plugin.package}" for plugin in held if plugin is not None)
+
+
 def rounds_read(part: AttackPart, transcript: Transcript) -> list[int] | None:
     """Return the recorded rounds that the plan lets this attack read; None for all."""
     recorded = transcript.rounds()
@@ -114,11 +138,11 @@ def root_for(seed: int, target: int | None) -> torch.Generator:
 class Answers:
     """The answers of attacks on one view; this one stores nothing. It is the memo of attacks that run others."""
 
-    def load(self, attack: Attack, view: View) -> Evidence | None:
-        """Return the stored answer of an attack, None where there is none."""
+    def load(self, attack: Attack, view: View, origin: str = "") -> Evidence | None:
+        """Return the stored answer of an attack, None where there is none; `origin` is that of a user's own."""
         return None
 
-    def save(self, attack: Attack, view: View, evidence: Evidence) -> None:
+    def save(self, attack: Attack, view: View, evidence: Evidence, origin: str = "") -> None:
         """Store the answer of an attack."""
 
     def __call__(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
@@ -186,11 +210,11 @@ class CaseContext:
         if searched and self.part.search is not None:
             evidence = best_answer(self.search(attack, view))
         else:
-            answers = self.answers(view)
-            stored = answers.load(attack, view)
+            answers, origin = self.answers(view), self.origin(attack)
+            stored = answers.load(attack, view, origin)
             if stored is None:
                 evidence = self._computed(attack, view, answers)
-                answers.save(attack, view, evidence)
+                answers.save(attack, view, evidence, origin)
             else:
                 evidence = stored
         if not restored or self.part.restore is None:
@@ -200,12 +224,24 @@ class CaseContext:
             self.restored[key] = restore(self.part, self.truth, evidence)
         return self.restored[key]
 
+    @property
+    def own(self) -> bool:
+        """Whether the attack is the user's or a plug-in's."""
+        return bool(origin_of(self.part, self.attack))
+
+    def origin(self, attack: Attack) -> str:
+        """Return which code of the user's makes an attack of this case; floors and inner models are fedxray's own."""
+        return origin_of(self.part, self.attack) if type(attack) is type(self.attack) else ""
+
     def _computed(self, attack: Attack, view: View, answers: Answers) -> Evidence:
         """Run an attack; a user's own runs in another process, without the truth and without stored answers."""
         root = root_for(self.truth.seed, view.target)
-        if not is_built_in(attack):
+        if self.origin(attack):
             secrets = (self.truth, self.transcript, *self.secrets)
-            return run_apart(partial(attack.run, generator=root), view, secrets)
+            served: list[int] = []
+            view = replace(view, channel=None if view.channel is None else _counted(view.channel, served))
+            answer = run_apart(partial(attack.run, generator=root), view, secrets)
+            return replace(checked(answer, self.attack.kind, view), rounds_spent=sum(served))
         # A plain function: an attack has no business with the store or the seed behind it.
         return attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
 
@@ -220,7 +256,12 @@ class CaseContext:
         )
 
     def score(self, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None) -> Scored:
-        """Score evidence against the client's records, or the first `limit` of them."""
+        """Score evidence against the client's records, or the first `limit` of them.
+
+        A guess of a user's attack that is not finite has no scores.
+        """
+        if self.own and not_finite(evidence):
+            return Scored(evidence=evidence, scores=Scores(means={}, records={}), rows=rows)
         scores = score(
             evidence,
             self.truth,
@@ -249,14 +290,18 @@ BY_SPLIT = ("membership", "images", "rows", "class-images")  # kinds that held-o
 
 
 def floors_of(context: CaseContext) -> dict[str, Scored]:
-    """Return every floor of the attack that this data can supply, scored like the attack."""
+    """Return every floor of the attack that this data can supply, scored like the attack.
+
+    A user's attack does not choose: it is compared with all floors of its kind, and with itself without messages.
+    """
     floors: dict[str, Scored] = {}
-    for name in context.attack.floors:
+    kind, own = context.attack.kind, context.own
+    for name in catalog.floors_of_kind(kind) if own else context.attack.floors:
         if name == "other-optimum":  # computed from the truth, so it is not an attack of the catalogue
             if len(context.truth.train) > 1 and context.client is not None:
                 floors[name] = context.score(other_optimum(context.truth, context.client))
             continue
-        floor = catalog.floor_for(name, context.attack.kind)
+        floor = catalog.floor_for(name, kind)
         grants = disclose(context.truth, floor.grants, client=context.client, seats=context.part.seats)
         view = context.view_with(grants, context.client).without_messages()
         # A curious client may use its own records or leave them: where clients differ they mislead.
@@ -269,7 +314,22 @@ def floors_of(context: CaseContext) -> dict[str, Scored]:
             continue
         means = strongest([dict(guess.scores.means) for guess in guesses])
         floors[name] = replace(guesses[0], scores=replace(guesses[0].scores, means=means))
-    return floors
+    alone = _without_messages(context) if own else None
+    return floors if alone is None else floors | {"without-messages": alone}
+
+
+def _without_messages(context: CaseContext) -> Scored | None:
+    """Return the guess of the attack itself from its grants alone; None where it gives none, and for an oracle."""
+    view = context.view(context.attack).without_messages()
+    if view.grants.is_oracle:
+        return None
+    try:
+        guess = context.score(context.infer(context.attack, view))
+    except NoSpaceError:
+        raise
+    except FedxrayError:  # it needs messages, as it should
+        return None
+    return guess if guess.scores.means else None
 
 
 def strongest(guesses: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import Interval, over_records
 from fedxray.audit.restoring import restoring_facts
-from fedxray.audit.run.apart import can_fork, is_built_in
+from fedxray.audit.run.apart import can_fork
 from fedxray.audit.run.comparisons import (
     CaseContext,
     Scored,
@@ -31,6 +31,7 @@ from fedxray.audit.run.comparisons import (
     swaps_of,
 )
 from fedxray.audit.run.luck import ranking_of, record_variances, split_facts
+from fedxray.audit.run.search import SEARCH
 from fedxray.data.dataset import Column, Dataset
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
@@ -66,9 +67,10 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     """Run and score the attack, its floors and its controls."""
     view = context.view(context.attack)
     guess = finite(context.score(context.infer(context.attack, view)))
-    evidence, swaps = guess.evidence, swaps_of(context)
+    evidence, swaps = _without_own_facts(context, guess.evidence), swaps_of(context)
     floors, controls = floors_of(context), controls_of(context, swaps)
-    ranking = ranking_of(context, evidence)
+    ranking = ranking_of(context, evidence) if guess.scores.means else None
+    recorded = context.transcript.recorded
     return CaseOutcome(
         evidence=evidence,
         score=guess.scores,
@@ -77,7 +79,7 @@ def evaluate(context: CaseContext) -> CaseOutcome:
         floors={name: dict(floor.scores.means) for name, floor in floors.items()},
         controls={name: dict(control.scores.means) for name, control in controls.items()},
         ceilings=ceilings_of(context),
-        within=within_run(context, guess, floors, controls) if context.transcript.recorded else {},
+        within=within_run(context, guess, floors, controls) if recorded and guess.scores.means else {},
         exposed=exposed_records(context, guess),
         by_class=by_class(context, guess, floors),
         swaps={str(client): dict(swap.scores.means) for client, swap in swaps.items()},
@@ -91,6 +93,13 @@ def finite(guess: Scored) -> Scored:
     """Return the guess, without scores where it is a membership that is not a number: such a record has no rank."""
     lost = guess.evidence.kind == "membership" and bool(guess.evidence.tensors["scores"].isnan().any())
     return replace(guess, scores=Scores(means={}, records={})) if lost else guess
+
+
+def _without_own_facts(context: CaseContext, evidence: Evidence) -> Evidence:
+    """Return the evidence, of a user's attack without the facts it states: they may hold records, and stay private."""
+    kept = (SEARCH,) if context.part.search is not None else ()  # which the search wrote
+    facts = {name: evidence.facts[name] for name in kept if name in evidence.facts}
+    return replace(evidence, facts=facts) if context.own else evidence
 
 
 def uses_defence(context: CaseContext) -> bool:
@@ -118,7 +127,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "seats": list(context.part.seats),
         "clients": len(context.truth.train),
         **restoring_facts(context.part),
-        **({} if is_built_in(context.attack) else {"own_process": can_fork()}),
+        **({"own_process": can_fork()} if context.own else {}),
         "controls_left_out": [
             name for name in context.attack.controls if name not in chosen_controls(context.part, context.attack)
         ],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.adversary.view import Grants, View
-from fedxray.attacks.base import Attack
+from fedxray.attacks.base import Attack, not_finite
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
@@ -24,13 +24,14 @@ from fedxray.audit.judge.failures import TRAINING_DIVERGED
 from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import utility_rows
 from fedxray.audit.plan import Plan
-from fedxray.audit.run.apart import do_apart, evidence_of, is_built_in, plain_facts
+from fedxray.audit.run.answer import evidence_of, plain_facts
+from fedxray.audit.run.apart import do_apart
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
-from fedxray.audit.run.search import TAKEN, Point, Recall, curve_facts
+from fedxray.audit.run.search import Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
 from fedxray.audit.run.utility import promise_kept, utility_of, worst_promise, write_promises
@@ -158,18 +159,18 @@ class StoredAnswers(Answers):
         )
         self.seats = tuple(own.client for own in view.own)
 
-    def load(self, attack: Attack, view: View) -> Evidence | None:
+    def load(self, attack: Attack, view: View, origin: str = "") -> Evidence | None:
         """Return the stored answer, None where there is none."""
-        stored = self.store.load_evidence(self._key(attack, view))
+        stored = self.store.load_evidence(self._key(attack, view, origin))
         if stored is None:
             if self.stored_only:
                 raise NotStored("this answer has not been computed yet")
             return None
         return evidence_of(*stored)
 
-    def save(self, attack: Attack, view: View, evidence: Evidence) -> None:
+    def save(self, attack: Attack, view: View, evidence: Evidence, origin: str = "") -> None:
         """Store an answer."""
-        self.store.save_evidence(self._key(attack, view), evidence.tensors, plain_facts(evidence))
+        self.store.save_evidence(self._key(attack, view, origin), evidence.tensors, plain_facts(evidence))
 
     def __call__(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
         """Return the stored answer of an inner attack, or compute and store it.
@@ -188,11 +189,10 @@ class StoredAnswers(Answers):
             self.save(attack, view, evidence)
         return evidence
 
-    def _key(self, attack: Attack, view: View) -> str:
+    def _key(self, attack: Attack, view: View, origin: str = "") -> str:
         known = spell(knowledge_of(attack, view.grants))
-        question = derive_seed(
-            0, self.seen, self.view.role, self.seats, view.target, self.rounds, known, attack.identity()
-        )
+        made = [attack.identity(), *([origin] if origin else [])]  # a factory may return what looks like ours
+        question = derive_seed(0, self.seen, self.view.role, self.seats, view.target, self.rounds, known, *made)
         return f"{attack.name}-{question:016x}"
 
 
@@ -284,8 +284,8 @@ def _attack_case(plan: Plan, store: Store, case: Case) -> None:
         prepared, context = case_context(plan, store, case)
         outcome = evaluate(context)
         ended = results.plain(_described(outcome, prepared, context.truth, store, case), "case")
-        if not is_built_in(context.attack):
-            ended = _without_own_words(ended)
+        if context.own:
+            ended = _without_own_words(ended, not_finite(outcome.evidence))
     except NoSpaceError:
         raise
     except Damaged as damage:
@@ -400,10 +400,11 @@ def _described(outcome: CaseOutcome, prepared: Prepared, truth: Truth, store: St
     }
 
 
-def _without_own_words(ended: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outcome of a user's own attack; what it states in its own words is not for results.json."""
-    kept = {key: value for key, value in ended.items() if key != TAKEN}
-    return kept if ended["reason"] is None else kept | {"reason": OWN_WORDS, "detail": ended["reason"]}
+def _without_own_words(ended: dict[str, Any], lost: str) -> dict[str, Any]:
+    """Return the outcome of a user's own attack: its own words are not for results.json, ours (`lost`) are."""
+    if lost or ended["reason"] is None:
+        return ended | {"reason": lost or None}
+    return ended | {"reason": OWN_WORDS, "detail": ended["reason"]}
 
 
 def named_classes(scores: Mapping[str, Mapping[int, Any]], prepared: Prepared) -> dict[str, dict[str, Any]]:

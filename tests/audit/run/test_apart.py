@@ -92,7 +92,7 @@ def test_a_way_to_the_answer(way: str, tmp_path: Path, alone: dict[str, Any]) ->
 @pytest.mark.parametrize("way", sorted(IN_PROCESS))
 def test_the_same_way_beside_the_truth(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is one that finds: it is the other process that stops it."""
-    monkeypatch.setattr(comparisons, "is_built_in", lambda attack: True)
+    monkeypatch.setattr(comparisons, "origin_of", lambda part, attack: "")
     assert audited(tmp_path, cheating(way))["cheat"]["scores"]["auc"] == 1.0
 
 
@@ -110,7 +110,7 @@ def test_the_documentation_lists_every_way() -> None:
         ("refuse", "refused", r"^Refused in cheats\.py, line \d+$"),
         ("kill", "failed", "process was killed by signal 9"),
         ("leave", "failed", "process ended with code 3 before it gave an answer"),
-        ("nan", "diverged", "in private/cases"),
+        ("nan", "diverged", "the guess holds values that are not finite"),
         ("nonsense", "failed", "AttributeError"),
     ],
 )
