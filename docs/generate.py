@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedxray.adversary.disclose import GRANTS
+from fedxray.adversary.grants import GRANTS
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.papers import PAPERS
 from fedxray.audit import catalog

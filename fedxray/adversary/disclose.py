@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 
+from fedxray.adversary.grants import GRANTS
 from fedxray.adversary.view import Grants, LossOracle, PublicAttributes, SourceRecords
 from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput, unknown_name
@@ -23,28 +24,6 @@ from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
 Rows = Literal["train", "holdout"]
-
-GRANTS: dict[str, str] = {
-    "recipe": "how clients train: epochs, batch size, learning rate, shuffling, weighting",
-    "examples": "the number of examples of the client",
-    "contributors": "the clients that took part",
-    "defence": "the defence of the clients, with its settings",
-    "labels": "the labels of the client's training records, in random order",
-    "label-counts": "the client's number of records of each class",
-    "batch-labels": "the labels of every local step",
-    "public-attributes": "all columns but the sensitive one, and the target, of the client's training rows",
-    "target-records": "complete records, some of them from the client's training set; which ones is not stated",
-    "source-records": "training records, half of them the client's and half of others, with the number of records of "
-    "each client; the owner of a record is not stated",
-    "own-data": "the records of the curious client itself",
-    "public-records": "records of the same kind that belong to no client",
-    "public-images": "images of the same kind that belong to no client",
-    "bn-statistics": "mean and variance of the inputs of every BatchNorm layer, for every batch of the client",
-    "oracle-records": "the client's training records themselves",
-    "oracle-groups": "the training records of every client, grouped",
-    "oracle-loss": "the loss of any model on the client's training records",
-    "oracle-order": "the order in which the client used its records",
-}
 
 
 def disclose(

@@ -101,7 +101,7 @@ ELSEWHERE: dict[str, str] = {
     "datasets": "fedxray.data.catalog:DATASETS",
     "metrics": "fedxray.metrics.table:METRICS",
     "roles": "fedxray.adversary.roles:ROLES",
-    "grants": "fedxray.adversary.disclose:GRANTS",
+    "grants": "fedxray.adversary.grants:GRANTS",
     "reproductions": "fedxray.reproduce.base:REPRODUCTIONS",
 }
 HERE: dict[str, dict[str, str]] = {"attacks": ATTACKS, "floors": FLOORS, "defences": DEFENCES, "restorers": RESTORERS}

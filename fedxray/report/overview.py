@@ -20,6 +20,8 @@ Cases = Sequence[Mapping[str, Any]]
 
 # The headline, and a card per defence: the worst row decides
 
+FROM = "fedxray sets it for each metric; limits of your own: [[gate]] in the plan."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
@@ -43,11 +45,12 @@ class Card:
 def cards(document: Document) -> list[Card]:
     """Return a card per defence; deployed ones first, then the worst."""
     used, secrets, rows = deployed(document), secret_words(document), judged(document)
+    columns = secrets_of(document)
     groups = grouped(rows, lambda row: (plan_of(row), row["defence"]))
     made = []
     for (plan, name), own in groups.items():
         worst, *others = sorted(own, key=states.severity)
-        step, command = _step(document, worst, rows)
+        step, command = _step(document, worst, rows, columns.get(worst["attack"]))
         card = Card(
             plan=plan,
             name=name,
@@ -57,7 +60,7 @@ def cards(document: Document) -> list[Card]:
             secret=secrets.get(worst["attack"]),
             attack=_attack(worst),
             sentence=states.measured(worst, secrets.get(worst["attack"])),
-            facts=_facts(worst),
+            facts=(*_knows(document, worst), *_facts(worst)),
             step=step,
             command=command,
             others=tuple((_attack(row), _numbers(row), row["state"]) for row in others),
@@ -95,12 +98,25 @@ def _values(row: Row) -> tuple[str, str, str]:
     return gain, units.value(row["mean"], metric), units.value(row["floor"], metric)
 
 
+def _knows(document: Document, row: Row) -> tuple[tuple[str, str], ...]:
+    """Return what the attacker of a row knows beforehand; whether it knows the defence stands beside its name."""
+    key = (plan_of(row), row["attack"], row["role"], row["defence"])
+    cases = [
+        case["ledger"]
+        for case in document["cases"]
+        if (plan_of(case), case["attack"], case["role"], case["defence"]) == key and case["ledger"]
+    ]
+    grants = dict.fromkeys(str(grant) for ledger in cases for grant in ledger.get("grants") or ())
+    known = words.grant_words([grant for grant in grants if grant != "defence"], row["public"])
+    return (("Attacker knows", known),) if cases else ()
+
+
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
     """Return what to know about a row, as pairs of a term and a sentence."""
     facts = (
         ("Evidence", states.evidence(row)),
         ("Detection limit", states.limit(row)),
-        ("Margin", states.margin(row)),
+        ("Margin", f"{states.margin(row)} {FROM}" if states.margin(row) else ""),
         ("Holds for", states.scope(row)),
         ("Level", words.level_words(row) if row["state"] == "leaks" else ""),
         ("Most exposed", _most_exposed(row) if row["state"] == "leaks" else ""),
@@ -200,30 +216,38 @@ def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
     return steps
 
 
-def _step(document: Document, row: Row, rows: Sequence[Row]) -> tuple[str, str]:
-    """Return what to do about a row, and a command: the defence that stops a leak, or what would settle the row."""
-    if row["state"] == "no leak found":
-        return "", ""
+# Attacks of a kind that read single replies and complement one another, the strongest first.
+ATTACKS: Mapping[str, Sequence[str]] = {
+    "attributes": ("attribute-from-gradients", "attribute-from-model"),
+    "images": ("inverting-gradients", "dlf", "gradinversion"),
+    "class-images": ("fedinverse", "model-inversion"),
+    "sources": ("source-from-model", "source-majority"),
+    "labels": ("labels-dlf", "labels-ilrg"),
+    "model": ("local-model-heuristic", "local-model-linear"),
+}
+SUMS = ("secure-aggregation", "curious-client")  # roles that read no single reply
+
+
+def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None) -> tuple[str, str]:
+    """Return what to do about a row, and what to type: what helps against a leak, or what would settle the row."""
     if row["state"] != "leaks":
         own = [case for case in document["cases"] if plan_of(case) == plan_of(row)]
         seeds = {case["seed"] for case in own}
-        return states.settle(row, sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1))
-    step, command = _defence_step(row, rows, utilities(document, plan_of(row)))
-    if row["kind"] == "population":
-        step = f"Limit who receives the model: hiding single updates does not help. {step}"
-    return step, command
+        return states.settle(
+            row, sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1), _untried(document, row, own)
+        )
+    return _defence_step(row, rows, utilities(document, plan_of(row)), words.help_words(row, column))
 
 
-NO_DEFENCE = (
-    "No defence was audited: add some and audit again (fedxray list defences lists all). For example, put this line "
-    "first in the plan, in place of any defence there:"
-)
-NO_OTHER = "No other defence was audited: add some to the plan and audit again. To list them:"
-DEFENCE_LINE = 'defence = [{ name = "none" }, { name = "gaussian-noise", scale = 0.25 }]'
+def _untried(document: Document, row: Row, cases: Cases) -> str | None:
+    """Return an attack of the row's kind that its plan lacks; None where there is none, or none for its role."""
+    used = {attack_facts(document, str(case["attack"])).get("name") for case in cases}
+    names = () if row["role"] in SUMS else ATTACKS.get(attack_facts(document, row["attack"]).get("kind", ""), ())
+    return next((name for name in names if name not in used), None)
 
 
-def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tuple[str, str]:
-    """Return the audited defence that does most against a leak, with its measured cost in utility."""
+def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps: str) -> tuple[str, str]:
+    """Return the audited defence that does most against a leak with its cost; if none stops it, what `helps`."""
     mine = [
         other
         for other in rows
@@ -232,9 +256,8 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tu
     groups = grouped(mine, lambda other: other["defence"])
     tried = [min(own, key=states.severity) for name, own in groups.items() if name not in ("none", row["defence"])]
     if not tried:
-        if row["recorded"]:
-            return "A recording cannot compare defences: simulate the federation with some.", ""
-        return (NO_DEFENCE, DEFENCE_LINE) if row["defence"] == "none" else (NO_OTHER, "fedxray list defences")
+        step, command = states.defend(row)
+        return f"{helps} {step}".strip(), command
     best = max(tried, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
     name, cost = best["defence"], _cost(row, best, costs)
     gain = units.value(best["difference"], best["metric"], sign=True)
@@ -243,11 +266,13 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row]) -> tu
         others = "" if len(rest) == 1 else f" Another attack under it: {states.worst_state(list(rest))}."
         return f"Use {name}: no leak found with it{cost}.{others}", ""
     if best["state"] == "leaks":
-        return f"No audited defence stops it: {name} leaves {gain}{cost}. Try stronger settings or other defences.", ""
-    if best["difference"] is None:
-        return f"No audited defence is shown to stop it. With {name} nothing was measured.", ""
-    state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
-    return f"No audited defence is shown to stop it. With {name} this attack gains {gain}, {state}{cost}.", ""
+        text = f"No audited defence stops it: {name} leaves {gain}{cost}."
+    elif best["difference"] is None:
+        text = f"No audited defence is shown to stop it. With {name} nothing was measured."
+    else:
+        state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
+        text = f"No audited defence is shown to stop it. With {name} this attack gains {gain}, {state}{cost}."
+    return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
 
 
 def _utility(utility: Row | None) -> float:
@@ -264,9 +289,19 @@ def _cost(row: Row, best: Row, costs: Mapping[str, Row]) -> str:
     before, after = costs.get(row["defence"]), costs.get(best["defence"])
     if before is None or after is None:
         return ""
-    metric = after["metric"]
+    metric, what = after["metric"], COSTS.get(after["metric"], after["metric"])
     old, new = units.value(before["value"], metric), units.value(after["value"], metric)
-    return f" (cost: {COSTS.get(metric, metric)} {new} instead of {old})"
+    if before.get("guess") is not None and not _learned(before):
+        guess = f"{what} {old}, of a constant guess {units.value(before['guess'], metric)}"
+        return f" (cost not measurable: the model has hardly learned, {guess})"
+    return f" (cost: {what} {new} instead of {old})"
+
+
+def _learned(utility: Row) -> bool:
+    """Whether the whole interval of a utility is better than a constant guess; of one run its value."""
+    if UTILITY[utility["metric"]]:
+        return bool((utility["value"] if utility["high"] is None else utility["high"]) < utility["guess"])
+    return bool((utility["value"] if utility["low"] is None else utility["low"]) > utility["guess"])
 
 
 # Warnings before the verdict, where the audit was not of simulated clients with given data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedxray.adversary.grants import GRANTS
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, whose
 from fedxray.metrics import units
@@ -215,7 +216,7 @@ def _ledger_line(case: Mapping[str, Any], entry: Mapping[str, Any], grants: Sequ
         "sees": entry.get("sees") or "",
         "rounds": words.ranges(rounds),
         "read": read,
-        "grants": [(grant, words.GRANTS.get(grant, ""), grant.startswith("oracle-")) for grant in grants],
+        "grants": [(grant, GRANTS.get(grant, ""), grant.startswith("oracle-")) for grant in grants],
         "active": bool(entry.get("active")),
         "rounds_spent": case["rounds_spent"],
         "oracle": case["oracle"],

@@ -230,14 +230,31 @@ def reason(row: Row) -> str:
     return bound + " ".join(part for part in (evidence(row), limit(row), margin(row), scope(row), level) if part)
 
 
-def settle(row: Row, seconds: float) -> tuple[str, str]:
-    """Return what would settle an undecided row, and the command; `seconds` is the attacks' time of one more seed."""
-    if row["state"] == "blinded":
-        return "Add an attack that adapts to this defence, or treat the defence as untested.", ""
+NO_STEP = "Nothing to fix. Audit again when data, model or training change."
+ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
+UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
+AS_A_LEAK = "fedxray has no other attack of this kind: treat it as a leak. "
+NEW_DEFENCE = "Audit a defence: for example, put this line first in the plan, in place of any defence there:"
+DEFENCE_LINE = 'defence = [{ name = "none" }, { name = "gaussian-noise", scale = 0.25 }]'
+STRONGER, LIST = "Audit a stronger setting, or another defence. To list them:", "fedxray list defences"
+
+
+def settle(row: Row, seconds: float, untried: str | None = None) -> tuple[str, str]:
+    """Return what would settle a row that does not leak, and what to type for it.
+
+    `seconds` is the attacks' time of one more seed, `untried` an attack of the same kind that the plan lacks.
+    """
+    if row["state"] == "no leak found":
+        return NO_STEP, ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
-    if row["state"] == "trace":
-        return "Try a stronger attack, or one that also uses what the floor uses: more seeds do not undo a trace.", ""
+    if row["state"] in ("trace", "blinded") and untried is not None:
+        return ANOTHER, f'{{ name = "{untried}" }}'
+    if row["state"] == "blinded":
+        return UNTESTED, LIST
+    if row["state"] == "trace" and not row["more_seeds"]:
+        step, command = defend(row)
+        return AS_A_LEAK + step, command
     if row["recorded"]:
         return "Audit more of the node's records, or simulate the federation: a recording is one run.", ""
     if row["more_seeds"]:
@@ -250,5 +267,12 @@ def settle(row: Row, seconds: float) -> tuple[str, str]:
         alone = "Audit this plan alone; its file is beside the report:"
         return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
     if row["state"] == "open":
-        return "More seeds alone would not settle it: the evidence states what is missing.", ""
+        return "More seeds alone would not settle it: fix what the evidence names, then audit again.", ""
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""
+
+
+def defend(row: Row) -> tuple[str, str]:
+    """Return how to try a defence, or another one, against what a row reveals."""
+    if row["recorded"]:
+        return "A recording cannot compare defences: simulate the federation with some.", ""
+    return (NEW_DEFENCE, DEFENCE_LINE) if row["defence"] == "none" else (STRONGER, LIST)

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from fedxray.adversary.grants import GRANTS
 from fedxray.errors import BadInput, printable
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric, metric as metric_named
@@ -55,33 +56,20 @@ LEVEL_MEANINGS: Mapping[str, str] = {
     "client": "Client: a client's own messages reveal more than another client's; leakage of single records was not "
     "demonstrated.",
     "population": "Population: other clients' messages and held-out records give as much, so the attack also works for "
-    "people outside the training data; hiding this client's updates does not help.",
+    "people outside the training data.",
 }
-BY_ANYONE = (
-    "Population: anyone who holds the trained model can do this, also for people outside the training data; hiding "
-    "single updates does not help."
+BY_ANYONE = "Population: anyone who holds the trained model can do this, also for people outside the training data."
+HELPS: Mapping[str, str] = {  # what helps against a leak of this level
+    "record": "What helps: noise in training (dp-sgd), which bounds what one record reveals.",
+    "client": "What helps: secure aggregation, which hides single updates, or noise on them (gaussian-noise).",
+    "population": "Secure aggregation does not help: the model itself reveals it. What helps: {column}noise that blurs "
+    "the model (dp-sgd).",
+}
+HIDDEN = (
+    "What helps: more clients per round, or noise on their updates (gaussian-noise): single updates are hidden already."
 )
+ENCRYPT = "Encrypt the connections (TLS): then an eavesdropper reads nothing."
 NO_LEVEL = "Not determined: the controls are missing or too imprecise."
-GRANTS: Mapping[str, str] = {
-    "recipe": "how clients train (epochs, batch size, learning rate)",
-    "examples": "the number of examples of each client",
-    "contributors": "which clients took part",
-    "defence": "which defence is used, with its settings",
-    "labels": "the labels of the client's records",
-    "label-counts": "how often each label occurs at the client",
-    "batch-labels": "the labels of every batch",
-    "public-attributes": "all columns but the sensitive one, and the target",
-    "target-records": "complete records, members and non-members, unmarked",
-    "source-records": "training records of several clients, without their owners",
-    "own-data": "the adversary's own records",
-    "public-records": "records from outside the federation",
-    "public-images": "images from outside the federation",
-    "bn-statistics": "normalisation statistics of the client's batches",
-    "oracle-records": "the true records (oracle)",
-    "oracle-groups": "the true grouping (oracle)",
-    "oracle-loss": "the true loss (oracle)",
-    "oracle-order": "the true order of batches (oracle)",
-}
 STATUSES: Mapping[str, str] = {
     "refused": "not possible in this role",
     "undetermined": "no answer found",
@@ -127,6 +115,25 @@ def level_words(row: Row) -> str:
     if row["kind"] == "population" and "global-model" in row["controls"]:
         return BY_ANYONE
     return LEVEL_MEANINGS.get(row["kind"] or "", NO_LEVEL)
+
+
+def help_words(row: Row, column: str | None) -> str:
+    """Return what helps against a leak of this level in this role; `column` is the sensitive one, if any."""
+    if row["role"] == "eavesdropper":
+        return ENCRYPT
+    if row["kind"] == "client" and row["role"] in ("secure-aggregation", "curious-client"):
+        return HIDDEN
+    left_out = "" if column is None else f"leaving {quoted(column)} out of training, or "
+    return HELPS.get(row["kind"] or "", "").format(column=left_out)
+
+
+def grant_words(grants: Sequence[str], public: float | None) -> str:
+    """Return what an attacker knows; `public` is the share of records taken as public, None where it is not known."""
+    share = f" ({100 * public:g}{units.GLUE}% of all records)" if public else ""
+    known = [
+        GRANTS.get(grant, grant) + (share if grant in ("public-records", "public-images") else "") for grant in grants
+    ]
+    return "; ".join(["The network and the messages that its role sees", *known]) + "."
 
 
 # Metrics in words

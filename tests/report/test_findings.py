@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
-from fedxray.report.overview import Card, cards, next_steps, overall, strongest
+from fedxray.report import states
+from fedxray.report.overview import ATTACKS, SECRETS, SUMS, Card, cards, next_steps, overall, strongest
 from fedxray.report.rows import attack_facts
+from fedxray.report.words import HELPS, grant_words
 from tests.report.states import ROWS, make_results, make_row
 
 DEFENCES = ("none", "gaussian-noise", "dp-sgd")
@@ -46,10 +49,42 @@ def test_the_worst_row_of_a_defence_is_its_card_and_the_others_have_a_line() -> 
 
 
 def test_a_card_states_evidence_margin_scope_level_and_the_most_exposed() -> None:
-    assert list(facts(card_of(make_row()))) == ["Evidence", "Margin", "Holds for", "Level", "Most exposed"]
+    knows = "Attacker knows"
+    assert list(facts(card_of(make_row()))) == [knows, "Evidence", "Margin", "Holds for", "Level", "Most exposed"]
     assert facts(card_of(make_row()))["Level"].startswith("Client: ")
-    assert list(facts(card_of(make_row("no leak found")))) == ["Evidence", "Detection limit", "Margin", "Holds for"]
-    assert list(facts(card_of(make_row("trace")))) == ["Evidence", "Margin"]
+    quiet = facts(card_of(make_row("no leak found")))
+    assert list(quiet) == [knows, "Evidence", "Detection limit", "Margin", "Holds for"]
+    assert list(facts(card_of(make_row("trace")))) == [knows, "Evidence", "Margin"]
+
+
+def test_a_card_states_who_set_the_margin() -> None:
+    assert facts(card_of(make_row()))["Margin"] == (
+        f"Gains below 5{GLUE}points do not count as a leak. fedxray sets it for each metric; limits of your own: "
+        "[[gate]] in the plan."
+    )
+
+
+def test_a_card_states_what_the_attacker_knows_from_the_grants_of_its_own_cases() -> None:
+    made = make_results(make_row(defence="dp-sgd", aware=True, role="server"))
+    for case in made["cases"]:
+        mine = (case["attack"], case["defence"]) == ("attribute-from-model", "dp-sgd")
+        case["ledger"]["grants"] = ["public-attributes", "public-records", "defence"] if mine else ["oracle-records"]
+    assert facts(cards(made)[0])["Attacker knows"] == (
+        "The network and the messages that its role sees; the client's training records without the sensitive column; "
+        f"records of the same kind that belong to no client (10{GLUE}% of all records)."
+    )
+    for case in made["cases"]:
+        case["ledger"] = {}
+    assert "Attacker knows" not in facts(cards(made)[0])
+
+
+def test_every_grant_has_words_and_an_unknown_one_its_name() -> None:
+    from fedxray.adversary.disclose import GRANTS
+
+    for grant, text in GRANTS.items():
+        assert grant_words([grant], None) == f"The network and the messages that its role sees; {text}."
+    assert grant_words(["new-grant"], 0.1).endswith("sees; new-grant.")
+    assert grant_words([], 0.1) == "The network and the messages that its role sees."
 
 
 def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
@@ -130,7 +165,7 @@ def test_several_attacks_that_find_nothing_are_counted_once_each() -> None:
 @pytest.mark.parametrize(
     ("kinds", "wanted"),
     [
-        (["leaks"], "No defence was audited: add some and audit again (fedxray list defences lists all)."),
+        (["leaks"], HELPS["client"] + " Audit a defence: for example, put this line first in the plan"),
         (
             ["leaks", "no leak found"],
             f"Use gaussian-noise: no leak found with it (cost: accuracy 86.0{GLUE}% instead of 91.0{GLUE}%).",
@@ -163,7 +198,7 @@ def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     line = tomllib.loads(card_of(make_row()).command)
     assert [part["name"] for part in line["defence"]] == ["none", "gaussian-noise"]
     alone = card_of(make_row(defence="dp-sgd"))
-    assert alone.step.startswith("No other defence was audited") and alone.command == "fedxray list defences"
+    assert "Audit a stronger setting, or another defence" in alone.step and alone.command == "fedxray list defences"
     recorded = make_results(make_row())
     recorded["plan"]["transcript"] = {}
     assert "simulate the federation" in cards(recorded)[0].step
@@ -201,8 +236,79 @@ def test_a_defence_that_stops_one_attack_only_is_not_praised_for_more() -> None:
     assert cards(make_results(*rows))[0].step.endswith("Another attack under it: leaks.")
 
 
-def test_a_leak_of_the_population_is_answered_by_limiting_the_model() -> None:
-    assert card_of(make_row("leaks by runs")).step.startswith("Limit who receives the model")
+@pytest.mark.parametrize(
+    ("kind", "changes", "wanted"),
+    [
+        (
+            "leaks by runs",
+            {},
+            "Secure aggregation does not help: the model itself reveals it. What helps: leaving “smoker” out of "
+            "training, or noise that blurs the model (dp-sgd). Audit a defence",
+        ),
+        (
+            "leaks by split",
+            {"kind": "population"},
+            "Secure aggregation does not help: the model itself reveals it. What helps: noise that blurs the model",
+        ),
+        ("leaks by split", {}, "What helps: noise in training (dp-sgd), which bounds what one record reveals. Audit"),
+        ("leaks", {}, "What helps: secure aggregation, which hides single updates, or noise on them"),
+        ("leaks", {"role": "curious-client"}, "What helps: more clients per round, or noise on their updates"),
+        ("leaks", {"role": "eavesdropper"}, "Encrypt the connections (TLS): then an eavesdropper reads nothing. Audit"),
+        ("leaks", {"kind": None}, "Audit a defence"),
+    ],
+)
+def test_the_step_after_a_leak_names_what_helps_at_its_level(kind: str, changes: dict[str, Any], wanted: str) -> None:
+    assert card_of(make_row(kind, **changes)).step.startswith(wanted)
+
+
+def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
+    def step(other: str) -> str:
+        return cards(make_results(make_row("leaks by runs"), make_row(other, defence="dp-sgd")))[0].step
+
+    assert "nothing was measured" not in step("trace")
+    assert step("trace").endswith(f"(dp-sgd). {states.STRONGER}") and "the state is trace" in step("trace")
+    assert "What helps" not in step("no leak found")
+
+
+@pytest.mark.parametrize(
+    ("low", "guess", "measurable"), [(0.89, 0.4, True), (0.39, 0.4, False), (None, 0.9, True), (None, 0.91, False)]
+)
+def test_a_model_that_has_not_learned_has_no_cost(low: float | None, guess: float, measurable: bool) -> None:
+    made = across("leaks", "no leak found")
+    made["utility"][0] |= {"low": low, "guess": guess}
+    cost = f"cost: accuracy 86.0{GLUE}% instead of 91.0{GLUE}%"
+    missing = (
+        f"cost not measurable: the model has hardly learned, accuracy 91.0{GLUE}%, of a constant guess "
+        f"{100 * guess:.1f}{GLUE}%"
+    )
+    assert f"({cost if measurable else missing})" in cards(made)[0].step
+
+
+@pytest.mark.parametrize(("high", "measurable"), [(0.19, True), (0.2, False)])
+def test_of_an_error_the_upper_end_must_be_below_that_of_a_constant_guess(high: float, measurable: bool) -> None:
+    made = across("leaks", "no leak found")
+    made["utility"] = [
+        {**row, "metric": "mape", "value": 0.1, "low": 0.05, "high": high, "guess": 0.2} for row in made["utility"]
+    ]
+    assert ("cost: mean relative error" in cards(made)[0].step) == measurable
+
+
+@pytest.mark.parametrize("kind", ["trace", "blinded"])
+def test_an_attack_of_the_same_kind_that_the_plan_lacks_is_named(kind: str) -> None:
+    made = make_results(make_row(kind))
+    assert cards(made)[0].command == '{ name = "attribute-from-gradients" }'
+    made["attacks"]["attribute-from-model"]["name"] = "attribute-from-gradients"
+    assert cards(made)[0].command == '{ name = "attribute-from-model" }'
+    for role in SUMS:
+        assert 'name = "attribute' not in cards(make_results(make_row(kind, role=role)))[0].command
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in ATTACKS.items() for name in names])
+def test_the_attacks_that_are_proposed_are_in_the_catalogue(kind: str, name: str) -> None:
+    assert catalog.resolve("attacks", name).kind == kind and kind in {"attributes", *SECRETS}
+
+
+def test_the_level_of_a_leak_of_the_population() -> None:
     assert "Anyone" not in facts(card_of(make_row("leaks by runs")))["Level"]
     control = {"mean": 0.78, "difference": 0.0, "low": -0.01, "high": 0.01}
     anyone = card_of(make_row("leaks by runs", controls={"global-model": control}))
@@ -219,7 +325,7 @@ def test_next_steps_name_the_setting_the_command_and_how_to_resume() -> None:
     made["cases"][0]["status"] = "truncated"
     assert any("--resume" in step for step in next_steps(made, cards(made))[2:])
     quiet = across("no leak found")
-    assert next_steps(quiet, cards(quiet)) == []
+    assert next_steps(quiet, cards(quiet)) == [states.NO_STEP]
 
 
 def test_a_card_says_what_is_at_risk() -> None:

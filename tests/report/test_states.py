@@ -173,8 +173,12 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("open", {"more_seeds": 1}, "About 1 more seed would settle it (about 2 min", "--seeds 4"),
         ("open", {"more_seeds": None}, "More seeds alone would not settle it", ""),
         ("coarse", {"more_seeds": None}, "attack more clients, or use more records", ""),
-        ("trace", {"more_seeds": 2}, "Try a stronger attack", ""),
-        ("blinded", {}, "Add an attack that adapts to this defence", ""),
+        ("trace", {"more_seeds": 2}, "About 2 more seeds", "--seeds 5"),
+        ("trace", {}, "treat it as a leak. Audit a defence: for example, put this line", states.DEFENCE_LINE),
+        ("trace", {"defence": "dp-sgd"}, "treat it as a leak. Audit a stronger setting", "fedxray list defences"),
+        ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", ""),
+        ("blinded", {}, "Treat the defence as untested, and audit another one", "fedxray list defences"),
+        ("no leak found", {}, "Nothing to fix. Audit again when data", ""),
         ("reversed", {}, "Treat it as a suspected leak", ""),
         ("suspected", {"recorded": True}, "a recording is one run", ""),
     ],
@@ -182,6 +186,19 @@ def test_score_then_floor_then_gain_then_margin() -> None:
 def test_what_would_settle_a_row(kind: str, changes: dict[str, Any], text: str, command: str) -> None:
     step, given = states.settle(make_row(kind, **changes), 120.0)
     assert text in step and given.endswith(command) and bool(given) == bool(command)
+
+
+@pytest.mark.parametrize("kind", ["trace", "trace by split", "blinded"])
+def test_an_attack_that_was_not_tried_comes_before_more_seeds(kind: str) -> None:
+    step, command = states.settle(make_row(kind, more_seeds=2), 120.0, "attribute-from-gradients")
+    assert step == states.ANOTHER and command == '{ name = "attribute-from-gradients" }'
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("seeds", [None, 2])
+@pytest.mark.parametrize("kind", ROWS)
+def test_no_state_ends_without_a_step(kind: str, seeds: int | None, recorded: bool) -> None:
+    assert states.settle(make_row(kind, more_seeds=seeds, recorded=recorded), 120.0)[0]
 
 
 def test_a_plan_among_several_is_settled_alone() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.audit.judge.statistics import interval
+
+GUESS = "_guess"  # after a metric: that of a constant prediction in place of the model's
 
 
 def utility_rows(
@@ -16,15 +19,15 @@ def utility_rows(
 ) -> list[dict[str, Any]]:
     """Return one row per defence and metric over the seeds, with its interval and the weakest privacy promise.
 
-    `scores` are those of `utility_of` by defence and seed.
+    `scores` are those of `utility_of` by defence and seed. `guess` is the mean score of a constant prediction.
     """
     rows = []
     for defence in defences:
         promise = (promises or {}).get(defence)
-        metrics = dict.fromkeys(metric for seed in seeds for metric in scores.get((defence, seed), {}))
-        for metric in metrics:
-            per_seed = [scores.get((defence, seed), {}).get(metric) for seed in seeds]
-            values = [value for value in per_seed if value is not None]  # None: it was not finite
+        runs = [scores.get((defence, seed), {}) for seed in seeds]
+        for metric in dict.fromkeys(metric for run in runs for metric in run if not metric.endswith(GUESS)):
+            values = [run[metric] for run in runs if run.get(metric) is not None]  # None: it was not finite
+            guesses = [guess for run in runs if (guess := run.get(metric + GUESS)) is not None]
             spread = interval(values, list(range(len(values)))) if values else None
             rows.append(
                 {
@@ -35,6 +38,7 @@ def utility_rows(
                     "high": spread and spread.high,
                     "n": len(values),
                     "epsilon": promise and promise["epsilon"],
+                    **({"guess": math.fsum(guesses) / len(guesses)} if guesses else {}),
                     **({} if promise is None else {"privacy": privacy_words(promise)}),
                 }
             )

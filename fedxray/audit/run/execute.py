@@ -34,7 +34,7 @@ from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
 from fedxray.audit.run.search import Point, Recall, curve_facts
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
-from fedxray.audit.run.utility import promise_kept, utility_of, worst_promise, write_promises
+from fedxray.audit.run.utility import guess_of, promise_kept, utility_of, worst_promise, write_promises
 from fedxray.data.dataset import USE
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
 from fedxray.federation.folder import INDEX, Damaged, FolderShelf, read_transcript, write_transcript
@@ -266,7 +266,7 @@ def _simulate(plan: Plan, store: Store, run: Run) -> None:
             transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(run.seed)
             write_transcript(transcript, folder / TRANSCRIPT)
         write_proof(folder)
-        scores = results.plain(utility_of(transcript, truth), UTILITY)
+        scores = results.plain(utility_of(transcript, truth) | guess_of(truth), UTILITY)
         (folder / f"{UTILITY}.json").write_text(json.dumps(scores, allow_nan=False))
 
 

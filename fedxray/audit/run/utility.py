@@ -12,6 +12,7 @@ import torch
 
 from fedxray.attacks.predict import outputs
 from fedxray.audit.judge import results
+from fedxray.audit.judge.utility import GUESS
 from fedxray.data.dataset import union
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import client_states
@@ -92,7 +93,22 @@ def utility_of(transcript: Transcript, truth: Truth) -> dict[str, float]:
     ends = [message for message in transcript.messages if message.what == "outcome"]
     if not len(records) or not ends:  # a recording need not hold the final model
         return {}
-    predicted = _predicted(transcript, truth, max(ends, key=lambda message: message.round))
+    return _quality(_predicted(transcript, truth, max(ends, key=lambda message: message.round)), truth)
+
+
+def guess_of(truth: Truth) -> dict[str, float]:
+    """Return the same of one constant prediction for all held-out records: their class frequencies or mean target."""
+    y = union(truth.holdout).y
+    if not len(y):
+        return {}
+    classes = truth.space.target == "classification"
+    constant = torch.bincount(y).double().log() if classes else y.double().mean(0, keepdim=True)
+    return {f"{metric}{GUESS}": value for metric, value in _quality(constant.expand(len(y), -1), truth).items()}
+
+
+def _quality(predicted: torch.Tensor, truth: Truth) -> dict[str, float]:
+    """Return the scores of outputs for all held-out records, [records, outputs]."""
+    records = union(truth.holdout)
     scores = {"loss": float(example_loss(truth.recipe.loss)(predicted, records.y).mean())}
     if truth.space.target == "classification":
         scores["accuracy"] = float((predicted.argmax(-1) == records.y).to(torch.float64).mean())

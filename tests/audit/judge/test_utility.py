@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from fedxray.audit.judge.utility import utility_rows
-from fedxray.audit.run.utility import utility_of
+from fedxray.audit.run.utility import guess_of, utility_of
 from fedxray.data.dataset import Records
 from fedxray.federation.transcript import MemoryShelf, Message, Parts, Transcript
 from fedxray.federation.truth import Truth
@@ -64,8 +65,28 @@ def test_accuracy_of_classes() -> None:
     assert found["accuracy"] == 0.75 and found["loss"] == pytest.approx(50 / 4, rel=1e-4) and len(found) == 2
 
 
+def test_a_constant_guess_of_numbers_is_their_mean_and_of_classes_the_commonest() -> None:
+    truth = federation().truth(seed=0)
+    truth = replace(truth, holdout=(held([1.0], [2.0]), held([2.0, 4.0], [5.0, 8.0])))  # mean 5
+    wanted = {"loss_guess": (9 + 0 + 9) / 3, "mape_guess": (3 / 2 + 0 + 3 / 8) / 3}
+    assert guess_of(truth) == pytest.approx(wanted)
+    classes = Records(torch.zeros(4, 3), torch.tensor([0, 2, 2, 2]))
+    truth = replace(federation("classification").truth(seed=0), holdout=(classes,))
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert guess_of(truth) == pytest.approx({"loss_guess": entropy, "accuracy_guess": 0.75})
+
+
+def test_a_row_has_the_mean_of_its_guesses() -> None:
+    scores = {("none", seed): {"accuracy": 0.5, "accuracy_guess": 0.2 + 0.1 * seed} for seed in (0, 1)}
+    (row,) = utility_rows(["none"], [0, 1], scores)
+    assert row["metric"] == "accuracy" and row["guess"] == pytest.approx(0.25)
+    (older,) = utility_rows(["none"], [0, 1], {("none", 0): {"accuracy": 0.5}})
+    assert "guess" not in older
+
+
 def test_nothing_held_out_nothing_known() -> None:
     truth = replace(federation().truth(seed=0), holdout=(Records(torch.zeros(0, 3), torch.zeros(0)),))
+    assert guess_of(truth) == {}
     assert utility_of(ended_with(truth, weight=torch.zeros(1, 3), bias=torch.zeros(1)), truth) == {}
 
 
