@@ -272,6 +272,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
     else:
         state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
         text = f"No audited defence is shown to stop it. With {name} this attack gains {gain}, {state}{cost}."
+        return f"{text} Settle that first (see {name}). {helps}".strip(), ""
     return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
 
 
@@ -292,7 +293,7 @@ def _cost(row: Row, best: Row, costs: Mapping[str, Row]) -> str:
     metric, what = after["metric"], COSTS.get(after["metric"], after["metric"])
     old, new = units.value(before["value"], metric), units.value(after["value"], metric)
     if before.get("guess") is not None and not _learned(before):
-        guess = f"{what} {old}, of a constant guess {units.value(before['guess'], metric)}"
+        guess = f"{what} {old} against {units.value(before['guess'], metric)} of a constant guess"
         return f" (cost not measurable: the model has hardly learned, {guess})"
     return f" (cost: {what} {new} instead of {old})"
 

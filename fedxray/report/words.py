@@ -61,13 +61,11 @@ LEVEL_MEANINGS: Mapping[str, str] = {
 BY_ANYONE = "Population: anyone who holds the trained model can do this, also for people outside the training data."
 HELPS: Mapping[str, str] = {  # what helps against a leak of this level
     "record": "What helps: noise in training (dp-sgd), which bounds what one record reveals.",
-    "client": "What helps: secure aggregation, which hides single updates, or noise on them (gaussian-noise).",
+    "client": "What helps: secure aggregation, which hides single updates, or noise on them.",
     "population": "Secure aggregation does not help: the model itself reveals it. What helps: {column}noise that blurs "
     "the model (dp-sgd).",
 }
-HIDDEN = (
-    "What helps: more clients per round, or noise on their updates (gaussian-noise): single updates are hidden already."
-)
+HIDDEN = "What helps: more clients per round, or noise on their updates: single ones are hidden already."
 ENCRYPT = "Encrypt the connections (TLS): then an eavesdropper reads nothing."
 NO_LEVEL = "Not determined: the controls are missing or too imprecise."
 STATUSES: Mapping[str, str] = {

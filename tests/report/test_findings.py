@@ -265,8 +265,8 @@ def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
     def step(other: str) -> str:
         return cards(make_results(make_row("leaks by runs"), make_row(other, defence="dp-sgd")))[0].step
 
-    assert "nothing was measured" not in step("trace")
-    assert step("trace").endswith(f"(dp-sgd). {states.STRONGER}") and "the state is trace" in step("trace")
+    assert step("leaks").endswith(f"blurs the model (dp-sgd). {states.STRONGER}") and "leaves" in step("leaks")
+    assert "the state is trace" in step("trace") and "Settle that first (see dp-sgd). Secure" in step("trace")
     assert "What helps" not in step("no leak found")
 
 
@@ -278,8 +278,8 @@ def test_a_model_that_has_not_learned_has_no_cost(low: float | None, guess: floa
     made["utility"][0] |= {"low": low, "guess": guess}
     cost = f"cost: accuracy 86.0{GLUE}% instead of 91.0{GLUE}%"
     missing = (
-        f"cost not measurable: the model has hardly learned, accuracy 91.0{GLUE}%, of a constant guess "
-        f"{100 * guess:.1f}{GLUE}%"
+        f"cost not measurable: the model has hardly learned, accuracy 91.0{GLUE}% against "
+        f"{100 * guess:.1f}{GLUE}% of a constant guess"
     )
     assert f"({cost if measurable else missing})" in cards(made)[0].step
 

@@ -26,7 +26,7 @@ def utility_rows(
         promise = (promises or {}).get(defence)
         runs = [scores.get((defence, seed), {}) for seed in seeds]
         for metric in dict.fromkeys(metric for run in runs for metric in run if not metric.endswith(GUESS)):
-            values = [run[metric] for run in runs if run.get(metric) is not None]  # None: it was not finite
+            values = [value for run in runs if (value := run.get(metric)) is not None]  # None: it was not finite
             guesses = [guess for run in runs if (guess := run.get(metric + GUESS)) is not None]
             spread = interval(values, list(range(len(values)))) if values else None
             rows.append(
