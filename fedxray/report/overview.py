@@ -20,7 +20,7 @@ Cases = Sequence[Mapping[str, Any]]
 
 # The headline, and a card per defence: the worst row decides
 
-FROM = "fedxray sets it for each metric; limits of your own: [[gate]] in the plan."
+FROM = "fedxray sets the margin of each metric; limits of your own: [[gate]] in the plan."
 
 
 @dataclass(frozen=True, kw_only=True)

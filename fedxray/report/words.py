@@ -131,7 +131,7 @@ def grant_words(grants: Sequence[str], public: float | None) -> str:
     known = [
         GRANTS.get(grant, grant) + (share if grant in ("public-records", "public-images") else "") for grant in grants
     ]
-    return "; ".join(["The network and the messages that its role sees", *known]) + "."
+    return "; ".join(["The model's architecture and the messages that its role sees", *known]) + "."
 
 
 # Metrics in words

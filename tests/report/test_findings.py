@@ -59,8 +59,8 @@ def test_a_card_states_evidence_margin_scope_level_and_the_most_exposed() -> Non
 
 def test_a_card_states_who_set_the_margin() -> None:
     assert facts(card_of(make_row()))["Margin"] == (
-        f"Gains below 5{GLUE}points do not count as a leak. fedxray sets it for each metric; limits of your own: "
-        "[[gate]] in the plan."
+        f"Gains below 5{GLUE}points do not count as a leak. fedxray sets the margin of each metric; limits of "
+        "your own: [[gate]] in the plan."
     )
 
 
@@ -70,8 +70,8 @@ def test_a_card_states_what_the_attacker_knows_from_the_grants_of_its_own_cases(
         mine = (case["attack"], case["defence"]) == ("attribute-from-model", "dp-sgd")
         case["ledger"]["grants"] = ["public-attributes", "public-records", "defence"] if mine else ["oracle-records"]
     assert facts(cards(made)[0])["Attacker knows"] == (
-        "The network and the messages that its role sees; the client's training records without the sensitive column; "
-        f"records of the same kind that belong to no client (10{GLUE}% of all records)."
+        "The model's architecture and the messages that its role sees; the client's training records without the "
+        f"sensitive column; records of the same kind that belong to no client (10{GLUE}% of all records)."
     )
     for case in made["cases"]:
         case["ledger"] = {}
@@ -82,9 +82,9 @@ def test_every_grant_has_words_and_an_unknown_one_its_name() -> None:
     from fedxray.adversary.disclose import GRANTS
 
     for grant, text in GRANTS.items():
-        assert grant_words([grant], None) == f"The network and the messages that its role sees; {text}."
+        assert grant_words([grant], None) == f"The model's architecture and the messages that its role sees; {text}."
     assert grant_words(["new-grant"], 0.1).endswith("sees; new-grant.")
-    assert grant_words([], 0.1) == "The network and the messages that its role sees."
+    assert grant_words([], 0.1) == "The model's architecture and the messages that its role sees."
 
 
 def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
