@@ -40,7 +40,8 @@ def run_reproduction(
 ) -> int:
     """Reproduce a published table and return the exit code."""
     compute_with_one_thread()
-    from fedxray.reproduce.run import job, reproduce
+    from fedxray.audit.judge.failures import failure_line
+    from fedxray.reproduce.run import cases_of, job, reproduce
 
     names = tuple(part.strip() for part in columns.split(",")) if columns else ()
     asked = job(name, request, tuple(rows), names)
@@ -58,10 +59,10 @@ def run_reproduction(
 
         print_tables(ended.document)
         print(f"Written: {folder / 'reproduction.json'}, {folder / 'reproduction.md'}")
-    if ended.failed:
-        print(f"fedxray: {ended.failed} cases failed; retry them with --resume", file=sys.stderr)
-        return FAILED
-    return 0
+    line = failure_line(cases_of(asked.reproduction, folder))
+    if line is not None:
+        print(f"fedxray: {line}", file=sys.stderr)
+    return 0 if line is None else FAILED
 
 
 def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:

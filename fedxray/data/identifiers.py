@@ -1,7 +1,7 @@
 """Columns of a table that should not be learned from: identifiers, dates and durations, texts that hardly repeat.
 
 A measurement whose values all differ is a number and stays a feature: numbers count as identifiers only where they are
-row numbers, or where the column's name says so.
+row numbers or spread like random codes, or where the column's name says so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 FEWEST_ROWS = 20  # of a table: in a smaller one all values may differ by chance
 MOST_CATEGORIES = 200  # different texts of a column
 FEWEST_DURATIONS = 11  # different ones of a number and a unit: 30s, 40s and 50s may be age groups
+FEWEST_CODES = 100  # rows in which random codes can be distinguished from amounts
+FEWEST_DIGITS = 5  # of a code
+EPOCH = (1e9, 4.1e9)  # seconds since 1970 of the years 2001 and 2099
 ID_WORDS = frozenset({"id", "ids", "uuid", "guid", "mrn", "ssn", "rowid", "rownum", "unnamed"})
 
 _YEAR, _MONTH, _DAY = r"(1[89]|20)\d\d", r"(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
@@ -54,6 +57,10 @@ def why_no_feature(name: str, cells: Sequence[str], numbers: NDArray[np.float64]
             return f"{many}, and its name"
         if numbers is not None and different == rows and _is_row_number(numbers):
             return "row numbers"
+        if numbers is not None and different > min(rows / 2, MOST_CATEGORIES) and _are_times(numbers):
+            return "Unix times"
+        if numbers is not None and rows >= FEWEST_CODES and different >= 0.9 * rows and _are_codes(cells, numbers):
+            return f"{many}, like random codes"
     too_many = numbers is None and not category and different > MOST_CATEGORIES
     return f"{different:,} different texts" if too_many else ""
 
@@ -76,3 +83,26 @@ def _has_fractions(numbers: NDArray[np.float64] | None) -> bool:
 def _is_row_number(numbers: NDArray[np.float64]) -> bool:
     """Whether different numbers are n consecutive whole ones, in any order."""
     return not _has_fractions(numbers) and float(numbers.max() - numbers.min()) == len(numbers) - 1
+
+
+def _are_times(numbers: NDArray[np.float64]) -> bool:
+    """Whether all numbers are seconds or milliseconds since 1970, of this century."""
+    low, high = EPOCH
+    return any(bool(((low * unit <= numbers) & (numbers <= high * unit)).all()) for unit in (1, 1000))
+
+
+def _are_codes(cells: Sequence[str], numbers: NDArray[np.float64]) -> bool:
+    """Whether whole numbers of equally many digits are spread evenly over all numbers of so many digits.
+
+    Amounts and weights of equally many digits are denser at one end or in the middle. Evenly is what Kolmogorov's test
+    does not refuse at 1 %, or a largest difference of 0.05 between the distributions, without a gap at either end that
+    random codes have once in a thousand times.
+    """
+    padded = len({len(cell) for cell in cells}) == 1 and any(cell.startswith("0") for cell in cells)
+    digits = len(cells[0]) if padded else len(f"{numbers.max():.0f}")
+    low, high = 0.0 if padded else 10.0 ** (digits - 1), 10.0**digits
+    if digits < FEWEST_DIGITS or numbers.min() < low or high - low < 4 * len(numbers) or _has_fractions(numbers):
+        return False
+    even, rows = (np.sort(numbers) - low) / (high - low), len(numbers)
+    difference = np.abs(even - (np.arange(rows) + 0.5) / rows).max()
+    return bool(difference <= max(0.05, 1.63 / np.sqrt(rows)) and max(even[0], 1 - even[-1]) <= 7 / rows)

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedxray.audit.judge.failures import failed_cases
 from fedxray.audit.judge.results import RESULTS, read_results
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.audit import Completed, WeightedProgress, costs, run_audit, silent, unfinished
@@ -134,7 +135,7 @@ def write_comparison(reproduction: Reproduction, scale: str, folder: Path) -> Co
     )
     documents.write(content, folder)
     write_whole(folder / PAGE, markdown(content).encode("utf-8"), "page")
-    return Completed(folder=folder, document=content, failed=_failed(content))
+    return Completed(folder=folder, document=content, failed=len(failed_cases(cases_of(reproduction, folder))))
 
 
 def is_reproduction(folder: Path) -> bool:
@@ -152,10 +153,10 @@ def rebuild(folder: Path) -> Path:
     return folder / PAGE
 
 
-def _failed(content: Mapping[str, Any]) -> int:
-    """Return the number of failed cases; a case has a score in several columns and counts once."""
-    failed = {(row["row"], row["column"]): row["statuses"].get("failed", 0) for row in content["rows"]}
-    return sum(failed.values())
+def cases_of(reproduction: Reproduction, folder: Path) -> list[dict[str, Any]]:
+    """Return the cases of all finished rows; rows that are measured directly have none."""
+    rows = finished_rows(reproduction, folder) if reproduction.plan is not None else []
+    return [case for row in rows for case in read_results(folder / row)["cases"]]
 
 
 # Rows that are audits

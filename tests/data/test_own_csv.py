@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import zipfile
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -273,6 +275,14 @@ def test_identifiers_and_dates_are_refused_together_unless_they_are_kept(tmp_pat
         load(path=path, target="cost", keep=["visits"])
 
 
+all_500 = "all 500 values different"
+
+
+def quantile(row: int, rows: int) -> float:
+    """The quantile of a standard normal at the place of a row."""
+    return NormalDist().inv_cdf((row + 0.5) / rows)
+
+
 @pytest.mark.parametrize(
     ("name", "cells", "reason"),
     [
@@ -286,6 +296,19 @@ def test_identifiers_and_dates_are_refused_together_unless_they_are_kept(tmp_pat
         ("region_id", [str(row % 5) for row in range(900)], ""),
         ("body_mass_index", [str(3 * row) for row in range(300)], ""),
         ("tumour_grade_id", [f"{row / 7:.3f}" for row in range(50)], ""),
+        ("customer", [str(100_000 + 7_919 * row % 900_000) for row in range(500)], f"{all_500}, like random codes"),
+        ("customer", [f"{7_919 * row % 1_000_000:06}" for row in range(500)], f"{all_500}, like random codes"),
+        ("customer", [f"{100_000 + 7_919 * row % 900_000}.0" for row in range(500)], f"{all_500}, like random codes"),
+        ("customer", [str(100_000 + 7_919 * row % 900_000) for row in range(99)], ""),  # too few to say
+        ("price", [f"{100_000 + 7_919 * row % 900_000}.5" for row in range(500)], ""),
+        ("salary", [str(30_000 + 7_919 * row % 60_000) for row in range(500)], ""),
+        ("grams", [str(int(3_400 + 550 * quantile(row, 500))) for row in range(500)], ""),
+        ("income", [str(int(250_000 * math.exp(0.3 * quantile(row, 500)))) for row in range(500)], ""),
+        ("at", [str(1_700_000_000 + 977 * row) for row in range(50)], "Unix times"),
+        ("at", [f"{1_700_000_000 + 9.5 * row:.3f}" for row in range(50)], "Unix times"),
+        ("at", [str(1_700_000_000_000 + 86_400_000 * (row % 300)) for row in range(9_000)], "Unix times"),
+        ("revenue", [str(900_000_000 + 9_999_999 * row) for row in range(50)], ""),
+        ("flags", [str(1_700_000_000 + row % 3) for row in range(50)], ""),
         ("day", ["20240131", "20240201"], "dates"),
         ("day", ["3.12.2024", "24.1.99"], "dates"),
         ("day", ["12/31/2024 10:05", "1/2/2024 9:10"], "dates"),

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.results import read_results
+from fedxray.audit.run import execute
 from fedxray.audit.run.audit import WeightedProgress
 from fedxray.cli.reproduce import LineProgress
 from fedxray.reproduce import document as documents
@@ -70,7 +72,7 @@ def test_failed_cases_are_reported_and_retried(
     command = ("fake-audited", "--engine", "inline", "--quiet")
     assert run(monkeypatch, *command) == 4
     said = capsys.readouterr()
-    assert said.out == "" and "2 cases failed; retry them with --resume" in said.err
+    assert said.out == "" and "2 of 4 cases failed: global: ZeroDivisionError" in said.err
     rows = documents.read(Path("fedxray-out", "fake-audited"))["rows"]
     statuses = {(row["column"], row["metric"]): (row["statuses"], row["ours"]["n"]) for row in rows}
     assert statuses == {
@@ -84,10 +86,27 @@ def test_failed_cases_are_reported_and_retried(
     assert run(monkeypatch, *command, "--resume") == 4, "they are retried, and fail again"
     monkeypatch.setattr(AttributeFromModel, "attack", real)
     assert run(monkeypatch, *command, "--resume") == 0
-    assert capsys.readouterr().err.count("2 cases failed") == 1
+    assert capsys.readouterr().err.count("2 of 4 cases failed") == 1
     mended = documents.read(Path("fedxray-out", "fake-audited"))
     assert all(row["statuses"] == {"ok": 2} and row["ours"]["n"] == 2 for row in mended["rows"])
     assert mended["command"].count(" && ") == 0 and tried == ["global-model"] * 4
+
+
+@pytest.mark.parametrize("status", ["diverged", "truncated", "refused"])
+def test_cases_without_a_score_end_with_4_however_they_ended(
+    status: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before, only the status `failed` counted."""
+    real = execute._attack_case
+
+    def unscored(plan: Any, store: Any, case: Any) -> None:
+        if case.attack == "last":
+            return execute.write_failed_case(store, case, "no guess", status)
+        return real(plan, store, case)
+
+    monkeypatch.setattr(execute, "_attack_case", unscored)
+    assert run(monkeypatch, "fake-audited", "--engine", "inline", "--quiet") == 4
+    assert "2 of 4 cases" in capsys.readouterr().err
 
 
 def test_a_dry_run_counts_cases_and_writes_nothing(
