@@ -92,7 +92,7 @@ def _are_times(numbers: NDArray[np.float64]) -> bool:
 
 
 def _are_codes(cells: Sequence[str], numbers: NDArray[np.float64]) -> bool:
-    """Whether whole numbers of equally many digits are spread evenly over all numbers of so many digits.
+    """Whether whole numbers of equally many digits are spread evenly over all numbers of that length.
 
     Amounts and weights of equally many digits are denser at one end or in the middle. Evenly is what Kolmogorov's test
     does not refuse at 1 %, or a largest difference of 0.05 between the distributions, without a gap at either end that
