@@ -5,7 +5,8 @@ from __future__ import annotations
 from fedxray.attacks.papers import PAPERS
 from fedxray.audit import catalog
 
-WITHOUT_PAPER = {"global-model", "local-model-extrapolate"}
+OF_OURS = {"membership-loss-drop", "membership-logit-drop", "membership-best"}
+WITHOUT_PAPER = {"global-model", "local-model-extrapolate", *OF_OURS}
 
 
 def test_every_attack_has_a_citation_and_every_citation_an_attack() -> None:

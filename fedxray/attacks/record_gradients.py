@@ -1,0 +1,185 @@
+"""Inner products of every record's gradient with given directions, and its squared length, in evaluation mode.
+
+One backward pass of the summed loss gives, for all records and layers, the gradient e of the loss at a layer's output;
+with the layer's input h that is enough:
+    dense layer                       <g, D> = e . (D_W h + D_b)         |g|^2 = |e|^2 (|h|^2 + 1)
+    several places p per record       g = sum_p e_p h_p', formed for this layer alone (a time axis; a convolution, whose
+                                      places are the patches that it sees)
+    BatchNorm                         g = sum_p e_p * normalised h_p
+So no gradient of a dense layer is formed, and several directions cost one product each. Networks with other trainable
+parameters, and layers that are used more than once, have the whole gradient of every record formed, in pieces.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedxray.attacks.attributes.gradient_match import example_gradients
+from fedxray.federation.local import shares_tensors
+from fedxray.losses import example_loss
+from fedxray.params import Params, each, element_count, flatten
+
+ENTRIES_AT_ONCE = 20_000_000  # numbers of patches or gradients held at a time
+RECORDS_AT_ONCE = 256
+
+# Parameters, buffers, records and directions in; inner products [records, directions] and squared lengths [records] out
+Products = Callable[[Params, Params, Tensor, Tensor, Sequence[Params]], tuple[Tensor, Tensor]]
+
+
+def record_products(model: nn.Module, loss: str) -> Products:
+    """Return the function that computes the products of this network, by its layers where they allow it."""
+    whole, by_layers = partial(_by_whole_gradients, model, loss), _by_layers(model, loss)
+
+    def products(
+        params: Params, buffers: Params, x: Tensor, y: Tensor, directions: Sequence[Params]
+    ) -> tuple[Tensor, Tensor]:
+        if by_layers is not None:
+            found = by_layers(params, buffers, x, y, directions)
+            if found is not None:
+                return found
+        return whole(params, buffers, x, y, directions)
+
+    return products
+
+
+def cosines(dots: Tensor, squares: Tensor, directions: Sequence[Params]) -> Tensor:
+    """Return cosines [records, directions] of these products; 0 where a gradient or a direction is zero."""
+    lengths = torch.stack([flatten(direction).norm() for direction in directions])
+    scale = squares.sqrt()[:, None] * lengths.to(squares)
+    return torch.where(scale == 0, torch.zeros_like(dots), dots / scale)
+
+
+def _by_whole_gradients(
+    model: nn.Module, loss: str, params: Params, buffers: Params, x: Tensor, y: Tensor, directions: Sequence[Params]
+) -> tuple[Tensor, Tensor]:
+    """Form the gradient of every record, a piece of the records at a time."""
+    across = torch.stack([flatten({name: one[name] for name in params}).double() for one in directions], 1)
+    rows = max(1, min(RECORDS_AT_ONCE, ENTRIES_AT_ONCE // element_count(params)))
+    dots, squares = [], []
+    for part, target in zip(x.split(rows), y.split(rows), strict=True):
+        gradients = example_gradients(model, loss, params, buffers, part, target)  # [records, parameters]
+        dots.append(gradients @ across)
+        squares.append(gradients.square().sum(1))
+    return torch.cat(dots).to(x.dtype), torch.cat(squares).to(x.dtype)
+
+
+# By layers
+
+Attempt = Callable[[Params, Params, Tensor, Tensor, Sequence[Params]], tuple[Tensor, Tensor] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call of a layer: its input and its output, one row per record."""
+
+    prefix: str  # its name with a trailing dot, empty where the network is this one layer
+    layer: nn.Module
+    into: Tensor
+    out: Tensor
+
+
+def _by_layers(model: nn.Module, loss: str) -> Attempt | None:
+    """Return the products by layers; None where a trainable parameter belongs to no known layer or to several."""
+    network, measure = copy.deepcopy(model).eval(), example_loss(loss)
+    known = {f"{name}." if name else "": layer for name, layer in network.named_modules() if _is_known(layer)}
+    covered = {f"{prefix}{name}" for prefix, layer in known.items() for name, _ in layer.named_parameters()}
+    if shares_tensors(model) or covered != {name for name, value in model.named_parameters() if value.requires_grad}:
+        return None
+    calls: list[_Call] = []
+
+    def note(prefix: str, layer: nn.Module, into: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        calls.append(_Call(prefix=prefix, layer=layer, into=into[0].detach(), out=out))
+        return out.clone()  # what follows may write into it
+
+    for prefix, layer in known.items():
+        layer.register_forward_hook(partial(note, prefix))
+
+    def attempt(
+        params: Params, buffers: Params, x: Tensor, y: Tensor, directions: Sequence[Params]
+    ) -> tuple[Tensor, Tensor] | None:
+        pieces = []
+        leaves = each(lambda value: value.detach().requires_grad_(), params)
+        for part, target in zip(x.split(RECORDS_AT_ONCE), y.split(RECORDS_AT_ONCE), strict=True):
+            calls.clear()
+            with torch.enable_grad():
+                total = measure(functional_call(network, ({**leaves, **buffers},), (part,)), target).sum()
+                if sorted(call.prefix for call in calls) != sorted(known):
+                    return None  # a layer that is used twice, or read without being called
+                slopes = torch.autograd.grad(total, [call.out for call in calls])
+            by_layer = [_of_layer(call, slope, buffers, directions) for call, slope in zip(calls, slopes, strict=True)]
+            pieces.append([torch.stack(values).sum(0) for values in zip(*by_layer, strict=True)])
+        calls.clear()
+        dots, squares = (torch.cat(values) for values in zip(*pieces, strict=True))
+        return dots, squares
+
+    return attempt
+
+
+def _is_known(layer: nn.Module) -> bool:
+    """Return whether all parameters of a layer are trained and products of their gradients are computed here."""
+    if not any(True for _ in layer.parameters()) or not all(value.requires_grad for value in layer.parameters()):
+        return False
+    if isinstance(layer, nn.Conv2d):
+        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return isinstance(layer, nn.Linear) or (isinstance(layer, _BatchNorm) and layer.track_running_stats)
+
+
+def _of_layer(call: _Call, slope: Tensor, buffers: Params, directions: Sequence[Params]) -> tuple[Tensor, Tensor]:
+    """Return the part of one layer in inner products [records, directions] and squared lengths [records]."""
+    weight, bias = f"{call.prefix}weight", f"{call.prefix}bias"
+    if isinstance(call.layer, nn.Linear) and call.into.ndim == 2:
+        along = [functional.linear(call.into, one[weight], one.get(bias)) for one in directions]
+        inputs = call.into.square().sum(1) + (0.0 if call.layer.bias is None else 1.0)
+        return torch.stack([(slope * part).sum(1) for part in along], 1), slope.square().sum(1) * inputs
+    dots, squares = [], []
+    for gradients in _formed(call, slope, buffers):
+        across = torch.stack([flatten({name: one[name] for name in gradients}) for one in directions], 1)
+        rows = torch.cat([value.flatten(1) for value in gradients.values()], 1)  # [records, parameters]
+        dots.append(rows @ across)
+        squares.append(rows.square().sum(1))
+    return torch.cat(dots), torch.cat(squares)
+
+
+def _formed(call: _Call, slope: Tensor, buffers: Params) -> Iterator[dict[str, Tensor]]:
+    """Yield the gradients of the layer's parameters, [records, ...] by name, a piece of the records at a time."""
+    names = [f"{call.prefix}{name}" for name, _ in call.layer.named_parameters()]  # weight, then bias if any
+    statistics = [
+        buffers.get(f"{call.prefix}{name}", getattr(call.layer, name, None)) for name in ("running_mean", "running_var")
+    ]
+    size = _entries(call.layer, slope)
+    rows = max(1, ENTRIES_AT_ONCE // size)
+    for into, part in zip(call.into.split(rows), slope.split(rows), strict=True):
+        yield dict(zip(names, _gradients(call.layer, into, part, statistics), strict=False))
+
+
+def _entries(layer: nn.Module, slope: Tensor) -> int:
+    """Return the largest number of entries that one record's gradient of a layer, or its patches, take."""
+    size = sum(value.numel() for value in layer.parameters())
+    if not isinstance(layer, nn.Conv2d):
+        return size
+    return max(size, slope[0, 0].numel() * layer.weight[0].numel())
+
+
+def _gradients(
+    layer: nn.Module, into: Tensor, slope: Tensor, statistics: Sequence[Tensor | None]
+) -> tuple[Tensor, Tensor]:
+    """Return every record's gradient of weight and bias, for an input [records, ...] and the gradient at the output."""
+    if isinstance(layer, _BatchNorm):
+        normal = functional.batch_norm(into, statistics[0], statistics[1], eps=layer.eps)
+        weight, bias = slope * normal, slope  # [records, channels, ...]
+        return (weight, bias) if slope.ndim == 2 else (weight.flatten(2).sum(-1), bias.flatten(2).sum(-1))
+    if isinstance(layer, nn.Conv2d):
+        sizes = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        patches = functional.unfold(into, *sizes)  # type: ignore[arg-type]  # [records, inputs, places]
+        return slope.flatten(2) @ patches.transpose(1, 2), slope.flatten(2).sum(-1)
+    into, slope = into.flatten(1, -2), slope.flatten(1, -2)  # [records, places, ...]
+    return slope.transpose(1, 2) @ into, slope.sum(1)
