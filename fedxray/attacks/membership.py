@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import (
@@ -49,13 +49,12 @@ from fedxray.attacks.observations import examples_behind, known_examples
 from fedxray.attacks.predict import losses
 from fedxray.attacks.record_gradients import cosines, record_products
 from fedxray.data.dataset import Records
-from fedxray.defences.base import IDENTITY
 from fedxray.errors import Refused
-from fedxray.federation.cohort import ClientJob, train
-from fedxray.federation.optimum import shuffled
-from fedxray.federation.recipe import draw_schedule
+from fedxray.federation.local import Batch, local_update, objective
+from fedxray.federation.recipe import Recipe, draw_schedule
+from fedxray.federation.stacked import stacked_layers, stacked_objective
 from fedxray.losses import example_loss
-from fedxray.params import Params, add, buffers_of, parameters_of, scaled
+from fedxray.params import Params, add, buffers_of, each, parameters_of, scaled, stack, unstack
 from fedxray.seeds import derive_seed, fork, permutation
 from fedxray.settings import setting
 
@@ -242,7 +241,7 @@ class MembershipGradientDifference(MembershipByRound):
         granted("recipe"),
         known_examples("first"),
     )
-    reads: ClassVar[tuple[str, ...] | None] = ("target-records", "recipe", "examples")
+    reads: ClassVar[tuple[str, ...] | None] = None
 
     def of_round(self, view: View) -> OfRound:
         """Return |S|^2 - |S - g|^2 = 2 <S, g> - |g|^2, where S is the update as a sum of the records' gradients."""
@@ -342,7 +341,7 @@ class MembershipReference(Attack):
         "loss", "What is compared: the loss, or the logit of the record's class (classification)."
     )
     records: int = setting(
-        2000, "Public records that a reference model is trained on, where there are so many.", least=1
+        2000, "Public records that a reference model is trained on, all where there are fewer.", least=1
     )
     steps: int = setting(5000, "Most steps of a reference model; fewer where the client took fewer.", least=1)
 
@@ -370,47 +369,58 @@ MOST_HELD = 8
 def reference_models(view: View, count: int, records: int, steps: int) -> list[Model]:
     """Return models trained by the recipe on public records, for as many local steps as the client took, up to a limit.
 
-    Each has its own initial weights, draw of the records and order. All draws depend on what is given alone.
+    Each has its own draw of the records and their order; all draws depend on what is given here alone.
     """
     public, recipe = view.grants.public_records, view.grants.recipe
     assert public is not None and recipe is not None
-    like = next(iter(view.globals[0].params.values()))
-    start = {name: value.to(like) for name, value in parameters_of(view.model).items()}
     size = min(records, len(public))
-    rounds = max(model.round for model in view.globals)  # one more after the last round
-    took = recipe.steps(examples_behind(view, "first") or size) * max(rounds, 1)
-    network = (repr(view.model), start, buffers_of(view.model))
-    key = derive_seed(0, "reference models", *network, public.x, public.y, recipe, count, size, min(took, steps))
+    rounds = max(model.round for model in view.globals)  # the last model is the start of the round after
+    steps = min(steps, recipe.steps(examples_behind(view, "first") or size) * max(rounds, 1))
+    like = next(iter(view.globals[0].params.values()))
+    start, buffers = each(lambda value: value.to(like), parameters_of(view.model)), buffers_of(view.model)
+    known = repr(view.model), start, buffers, public.x, public.y, recipe, count, size, steps
+    key = derive_seed(0, "reference models", *known)
     if key not in _references:
         while len(_references) >= MOST_HELD:
             _references.pop(next(iter(_references)))
-        draws = fork(key, "reference models")
-        jobs = [_reference_job(view, start, size, min(took, steps), fork(draws, number)) for number in range(count)]
-        results = train(view.model, jobs, replace(recipe, algorithm="fedavg", mu=0.0))
-        _references[key] = [
-            (add(job.start, result.update), result.buffers) for job, result in zip(jobs, results, strict=True)
-        ]
+        length = recipe.batch_length(size)
+        alone = replace(recipe, algorithm="fedavg", mu=0.0, batch_size=length, epochs=-(-steps * length // size) + 1)
+        _references[key] = _trained(view.model, start, buffers, public, alone, count, size, steps, fork(key))
     return _references[key]
 
 
-def _reference_job(view: View, start: Params, size: int, steps: int, draws: torch.Generator) -> ClientJob:
-    """Return the training of one reference model."""
-    public, recipe = view.grants.public_records, view.grants.recipe
-    assert public is not None and recipe is not None
-    drawn = public.take(permutation(len(public), fork(draws, "records"))[:size].to(public.x.device))
-    batch = recipe.batch_length(size)
-    alone = replace(recipe, algorithm="fedavg", mu=0.0, batch_size=batch, epochs=-(-steps // -(-size // batch)))
-    schedule = draw_schedule(size, alone, fork(draws, "order"))
-    return ClientJob(
-        client=0,
-        start=shuffled(start, fork(draws, "weights")),
-        buffers=buffers_of(view.model),
-        x=drawn.x,
-        y=drawn.y,
-        schedule=replace(schedule, index=schedule.index[:steps]),
-        hooks=IDENTITY,
-        generator=fork(draws, "training"),
-    )
+def _trained(
+    model: nn.Module,
+    start: Params,
+    buffers: Params,
+    public: Records,
+    recipe: Recipe,
+    count: int,
+    size: int,
+    steps: int,
+    draws: torch.Generator,
+) -> list[Model]:
+    """Train `count` models, side by side where the network allows it."""
+    drawn = [permutation(len(public), fork(draws, "records", number))[:size] for number in range(count)]
+    orders = [draw_schedule(size, recipe, fork(draws, "order", number)) for number in range(count)]
+    # Which record each model uses in each step: [models, examples] by step
+    used = [
+        torch.stack([rows[order.used(step)] for rows, order in zip(drawn, orders, strict=True)])
+        for step in range(steps)
+    ]
+    layers = None if buffers else stacked_layers(model)
+    with torch.random.fork_rng(devices=[]):  # dropout draws from the global generator: restore it afterwards
+        torch.default_generator.manual_seed(draws.initial_seed())
+        if layers is not None:
+            batches = (Batch(x=public.x[rows], y=public.y[rows]) for rows in used)
+            result = local_update(stack([start] * count), {}, batches, recipe, stacked_objective(layers, recipe.loss))
+            return [(add(start, update), {}) for update in unstack(result.update)]
+        models: list[Model] = []
+        for number in range(count):
+            batches = (Batch(x=public.x[rows[number]], y=public.y[rows[number]]) for rows in used)
+            result = local_update(start, buffers, batches, recipe, objective(model, recipe.loss))
+            models.append((add(start, result.update), result.buffers))
+        return models
 
 
 # Several together

@@ -165,7 +165,7 @@ def letter_world(seed: int = 0, *, secure: bool = False) -> World:
 # classification.
 FOR_KIND: dict[str, tuple[Callable[..., World], ...]] = {
     "attributes": (table_world,),
-    "membership": (table_world, class_world),
+    "membership": (class_world, table_world),  # with enough held-out records to see a weak attack
     "sources": (table_world, class_world),
     "model": (table_world, linear_world),
     "images": (image_world,),
