@@ -311,13 +311,13 @@ def test_what_all_clients_have_in_common_cancels() -> None:
 
 def test_references_are_trained_on_public_records_alone() -> None:
     view = seen_by()
-    models = reference_models(view, 2, 2000, 50)
+    models = reference_models(view, 2, 2000, 5000)
     asked = view.grants.target_records
     assert asked is not None
     others = replace(
         view, target=0, observations=view.of(0), grants=replace(view.grants, target_records=asked.take(torch.arange(2)))
     )
-    assert reference_models(others, 2, 2000, 50) is models  # one training serves all clients
+    assert reference_models(others, 2, 2000, 5000) is models  # one training serves all clients
     assert not same_values(models[0][0], models[1][0])
     public = view.grants.public_records
     assert public is not None
