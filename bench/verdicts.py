@@ -123,24 +123,26 @@ def _ended(plan: Plan, case: Case, store: Any) -> dict[str, Any]:
 def judged(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> dict[str, Any]:
     """Return how many audits have any row of each state, and the p-values of every test; prints what is wrong."""
     states: Counter[str] = Counter()
+    leaks = 0
     ps: dict[str, list[float]] = {}
     before = time.perf_counter()
     for number in range(first, first + count):
         with tempfile.TemporaryDirectory() as folder:
             rows = [row for row in audit(number, Path(folder) / "out") if row["primary"]]
         states.update({row["state"] for row in rows})
+        leaks += any(row["verdict"] == "leaks" for row in rows)  # also a small one
         for row in rows:
             for test, p in (("split", row["p_split"]), ("swap", row["p_swap"])):
                 if p is not None and row["aware"] is not True:  # twins of noise
                     ps.setdefault(f"{row['attack']} {test}", []).append(round(p, 5))
-        wrong = [row for row in rows if (row["state"] == "leaks") == (name == "null")]
+        wrong = [row for row in rows if (row["verdict"] == "leaks") == (name == "null")]
         if name == "null" or len(wrong) == len(rows):
             for row in wrong:
                 print(f"  {name} audit {number}: {row['attack']}: {row['state']}: {row['reason']}", flush=True)
     spent = (time.perf_counter() - before) / max(count, 1)
-    print(f"{name}: {states['leaks']} of {count} leaks, {spent:.1f} s per audit; {dict(states)}", flush=True)
+    print(f"{name}: {leaks} of {count} leaks, {spent:.1f} s per audit; {dict(states)}", flush=True)
     small = {test: round(sum(p <= 0.05 for p in values) / len(values), 4) for test, values in ps.items()}
-    return {"audits": count, "states": dict(states), "share of p at most 0.05": small}
+    return {"audits": count, "leaks": leaks, "states": dict(states), "share of p at most 0.05": small}
 
 
 def simulate_all(path: Path) -> int:
@@ -193,7 +195,7 @@ def main() -> int:
     }
     if options.out is not None:
         write_whole(options.out, (json.dumps(tables, indent=1) + "\n").encode(), "tables")
-    false, found = (tables[name]["states"].get("leaks", 0) for name in ("null", "planted"))
+    false, found = (tables[name]["leaks"] for name in ("null", "planted"))
     print(f"null: {false} of {options.nulls} leaks, planted: {found} of {options.leaks} leaks")
     few = options.nulls < 100  # a single false alarm among few audits is no evidence
     wrong = false > max(MOST_FALSE * options.nulls, 1 if few else 0)

@@ -39,7 +39,7 @@ COLOURS: Mapping[str, tuple[str, str, str]] = {
     "line": ("#040404", "var(--line)", "#cdd3db"),  # spines
     "page": ("#050505", "var(--page)", "#ffffff"),  # fill of hollow markers
     "leaks": ("#060606", "var(--leaks)", "#b3261e"),
-    "open": ("#070707", "var(--open)", "#7a5200"),  # inconclusive
+    "open": ("#070707", "var(--open)", "#7a5200"),  # inconclusive; a small leak, filled
     "safe": ("#080808", "var(--safe)", "#17663f"),  # no leak found
 }
 PAGE_COLOURS = {drawn: page for drawn, page, _ in COLOURS.values()}
@@ -343,7 +343,7 @@ def _draw_line(axes: Axes, line: ChartLine, index: int, inks: Inks) -> None:
         for end in (line.low, line.high):
             axes.plot([end] * 2, [y - 0.08, y + 0.08], color=ink, linewidth=CAP_WIDTH, zorder=4)
     if line.mean is not None:
-        fill = ink if line.state in ("leaks", "no leak found", None) else inks.page
+        fill = ink if line.state in ("leaks", "small", "no leak found", None) else inks.page
         marks: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": ink, "markeredgewidth": 2.0}
         marker = STATE_MARKERS.get(line.state or "", POINT_MARKER)
         axes.plot([line.mean], [y], marker, markersize=MEAN_SIZE, zorder=5, clip_on=False, **marks)

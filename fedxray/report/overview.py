@@ -118,8 +118,8 @@ def _facts(row: Row) -> tuple[tuple[str, str], ...]:
         ("Detection limit", states.limit(row)),
         ("Margin", f"{states.margin(row)} {FROM}" if states.margin(row) else ""),
         ("Holds for", states.scope(row)),
-        ("Level", words.level_words(row) if row["state"] == "leaks" else ""),
-        ("Most exposed", _most_exposed(row) if row["state"] == "leaks" else ""),
+        ("Level", words.level_words(row) if row["verdict"] == "leaks" else ""),
+        ("Most exposed", _most_exposed(row) if row["verdict"] == "leaks" else ""),
     )
     return tuple((term, text) for term, text in facts if text)
 
@@ -149,10 +149,11 @@ def worst_words(row: Row) -> tuple[str, str] | None:
 OVERALL: Mapping[str, str] = {
     "leaks": "It leaks",
     "suspected": "A leak is suspected",
+    "small": "It leaks a little, less than the margin",
     "trace": "The messages reveal something (trace)",
     "no leak found": "No leak found",
 }
-COUNTED: Mapping[str, str] = {"suspected": "suspected", "trace": "a trace", "no leak found": "no leak found"}
+COUNTED: Mapping[str, str] = {"small": "a small leak", "trace": "a trace"}
 
 
 def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
@@ -170,7 +171,7 @@ def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
     return worst.state, "; ".join(clauses) + "."
 
 
-GROUPS = ("leaks", "suspected", "trace", "not decided", "no leak found")
+GROUPS = ("leaks", "suspected", "small", "trace", "not decided", "no leak found")
 
 
 def _group(state: str) -> str:
@@ -267,6 +268,8 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
         return f"Use {name}: no leak found with it{cost}.{others}", ""
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."
+    elif best["state"] == "small":
+        return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", ""
     elif best["difference"] is None:
         text = f"No audited defence is shown to stop it. With {name} nothing was measured."
     else:

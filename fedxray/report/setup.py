@@ -7,6 +7,7 @@ from typing import Any
 
 from fedxray.adversary.grants import GRANTS
 from fedxray.audit.judge.gate import label_of, parts, plans_of
+from fedxray.audit.judge.verdict import DECIDED
 from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, whose
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
@@ -289,8 +290,8 @@ def marks(document: Mapping[str, Any]) -> set[str]:
     rows = shown_rows(document)
     names = {name for row in rows for name in row["controls"]}
     judged = {row["state"] for row in rows if row["primary"]}
-    names |= judged & {"leaks", "no leak found"}
-    names |= {"not decided"} if judged - {"leaks", "no leak found"} else set()
+    names |= judged & set(DECIDED)
+    names |= {"not decided"} if judged - set(DECIDED) else set()
     names |= set() if all(row["primary"] for row in rows) else {"not judged"}
     return names | ({"ceiling"} if any(row["ceiling"] is not None for row in rows) else set())
 

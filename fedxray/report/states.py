@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedxray.audit.judge.verdict import is_unproven
 from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.rows import Row
@@ -15,6 +16,7 @@ from fedxray.report.rows import Row
 MEANINGS: Mapping[str, str] = {  # worst first
     "leaks": "more than the margin, and not luck",
     "suspected": "above the margin, not settled",
+    "small": "leaks a little, less than the margin",
     "trace": "reveals something, below the margin",
     "blinded": "the defence blinds this attack; another may work",
     "reversed": "far below chance: with its sign changed it may leak",
@@ -43,6 +45,8 @@ def worst_state(states: Sequence[str]) -> str:
 
 def headline(row: Row) -> str:
     """Return what a row decides, in a few words."""
+    if row["state"] == "small":
+        return f"It leaks a little, less than the margin of {size(row['margin'], row)}."
     if row["state"] == "leaks":
         where = "" if row["runs"] > 1 else ", in this recording" if row["recorded"] else ", in this run"
         return f"It leaks{where}."
@@ -78,13 +82,17 @@ def measured(row: Row, secret: str | None) -> str:
 
 def margin(row: Row) -> str:
     """Return what the margin of a row means; empty where there is none."""
-    return "" if row["margin"] is None else f"Gains below {size(row['margin'], row)} do not count as a leak."
+    if row["margin"] is None:
+        return ""
+    below = "are a small leak" if row["state"] == "small" else "do not count as a leak"
+    return f"Gains below {size(row['margin'], row)} {below}."
 
 
 def evidence(row: Row) -> str:
     """Return why a row has its state."""
     return {
         "leaks": _not_luck,
+        "small": _small,
         "suspected": _suspected,
         "trace": _trace,
         "blinded": _blinded,
@@ -102,6 +110,8 @@ def scope(row: Row) -> str:
         return "This recording only, provided that its held-out records resemble those trained on."
     if row["runs"] < 2:
         return "This run only: how much other runs would leak is not known."
+    if row["state"] == "small":
+        return f"The leak: these {row['runs']} runs. Its bound: runs like these, with other seeds."
     if row["scope"] == "runs like these":
         return f"Runs like these {row['runs']}: same data, model and training, other seeds."
     return f"These {row['runs']} runs. Other seeds of the same set-up: expect a mean gain within the interval."
@@ -138,6 +148,13 @@ def _not_luck(row: Row) -> str:
     return f"Not luck: the gain repeats over {words.count(runs, 'run')} ({_adjusted(row)})."
 
 
+def _small(row: Row) -> str:
+    gain, most = (units.value(row[name], row["metric"], sign=True) for name in ("difference", "upper"))
+    return (
+        f"{gain} over the floor, at most {most} in runs like these. {_not_luck(row)} A stronger attack may leak more."
+    )
+
+
 def _swapped(row: Row) -> str:
     """Return how the attack does with the messages of other clients."""
     other = row["controls"].get("other-client")
@@ -166,10 +183,11 @@ def _suspected(row: Row) -> str:
 
 def _trace(row: Row) -> str:
     if row["p_swap"] is not None and row["p_swap"] <= 0.05:
-        text = f"{words.capital(_swapped(row))} ({probability(row['p_swap'])}). The messages carry information"
+        text = f"{words.capital(_swapped(row))} ({probability(row['p_swap'])})"
     else:
         p = "" if row["p_split"] is None else f" ({probability(row['p_split'])})"
-        text = f"Records that were trained on score higher than chance allows{p}. The messages carry information"
+        text = f"Records that were trained on score higher than chance allows{p}"
+    text += ". The messages may carry information" if is_unproven(row) else ". The messages carry information"
     below = "below the floor" if (row["difference"] or 0.0) <= 0 else "within the margin"
     return f"{text}, but the score stays {below}. An attack that uses more may leak. {NOT_SAFETY}"
 
@@ -226,7 +244,7 @@ def reason(row: Row) -> str:
     if not row["primary"]:
         return "Not judged: the verdict uses the attack's primary metric."
     bound = "Upper bound by an oracle, not reachable by an attacker. " if row["oracle"] else ""
-    level = words.level_words(row) if row["state"] == "leaks" and row["kind"] is None else ""
+    level = words.level_words(row) if row["verdict"] == "leaks" and row["kind"] is None else ""
     return bound + " ".join(part for part in (evidence(row), limit(row), margin(row), scope(row), level) if part)
 
 
@@ -246,6 +264,8 @@ def settle(row: Row, seconds: float, untried: str | None = None) -> tuple[str, s
     """
     if row["state"] == "no leak found":
         return NO_STEP, ""
+    if row["state"] == "small":
+        return "It is decided. If less than the margin matters to you, set a limit ([[gate]] in the plan).", ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
     if row["state"] in ("trace", "blinded") and untried is not None:

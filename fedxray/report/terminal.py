@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-STYLES = {"leaks": "bold red", "no leak found": "green", "upper bound": "dim"}
+STYLES = {"leaks": "bold red", "small": "red", "no leak found": "green", "upper bound": "dim"}
 UNDECIDED = "yellow"
 
 

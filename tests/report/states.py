@@ -29,13 +29,23 @@ ROWS: dict[str, dict[str, Any]] = {
         "state": "suspected", "mean": 0.719, "difference": 0.097, "low": -0.03, "high": 0.22, "p_adjusted": 0.16,
         "p_swap": 0.125, "more_seeds": 2,
     },
+    "small": LEAKS | {
+        "state": "small", "mean": 0.651, "difference": 0.029, "low": 0.012, "high": 0.046, "upper": 0.045, "seen": 0.03,
+    },
+    "small by split": LEAKS | CHANCE | {
+        "state": "small", "mean": 0.541, "difference": 0.041, "low": 0.036, "high": 0.046, "upper": 0.047,
+        "seen": 0.008, "test": "split", "p_split": 1e-13, "p_adjusted": 1e-11, "p_swap": None, "resolution": None,
+        "controls": {}, "kind": "record",
+    },
     "trace": LEAKS | OPEN | {
-        "state": "trace", "mean": 0.431, "floor": 0.512, "difference": -0.081, "low": -0.12, "high": -0.04,
-        "p_swap": 0.005, "p_adjusted": 0.5, "trace": True,
+        "state": "trace", "test": "swap",
+        "mean": 0.431, "floor": 0.512, "difference": -0.081, "low": -0.12, "high": -0.04,
+        "p_swap": 0.005, "p_adjusted": 0.04, "trace": True,
         "controls": {"other-client": {"mean": 0.349, "difference": 0.082, "low": 0.02, "high": 0.14}},
     },
     "trace by split": LEAKS | OPEN | CHANCE | {
         "state": "trace", "mean": 0.541, "difference": 0.041, "low": 0.02, "high": 0.06, "p_split": 0.0009,
+        "test": "split",
         "p_swap": None, "controls": {}, "trace": True,
     },
     "no leak found": LEAKS | {

@@ -86,6 +86,15 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
             {},
             "score higher than chance allows (p < 0.001). The messages carry information, but the score",
         ),
+        ("trace", {"p_adjusted": 0.06}, "(p = 0.005). The messages may carry information, but"),
+        (
+            "small by split",
+            {},
+            "+0.041 over the floor, at most +0.047 in runs like these. Not luck: the seed drew at random which records",
+        ),
+        ("small", {}, f"+2.9{GLUE}points over the floor, at most +4.5{GLUE}points in runs"),
+        ("small", {}, "pairings of messages and clients does as well (p = 0.009, corrected for 16 comparisons of an"),
+        ("small", {}, "A stronger attack may leak more."),
         ("trace by split", {}, "stays within the margin. An attack that uses more may leak. This is not safety."),
         (
             "no leak found",
@@ -135,6 +144,7 @@ def test_only_no_leak_found_sounds_safe_and_states_its_detection_limit(kind: str
             {"recorded": True},
             "This recording only, provided that its held-out records resemble those trained on.",
         ),
+        ("small", {}, "The leak: these 3 runs. Its bound: runs like these, with other seeds."),
         ("no leak found", {}, "Runs like these 3: same data, model and training, other seeds."),
         ("open", {}, ""),
     ],
@@ -154,6 +164,7 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         make_row(public=0.1), None
     )
     assert states.margin(row) == f"Gains below {FIVE} do not count as a leak."
+    assert states.margin(make_row("small")) == f"Gains below {FIVE} are a small leak."
     assert states.measured(make_row(mean=None), None) == "Nothing was measured."
     assert (
         "Without" not in states.measured(make_row(floor=None), "smoker") and states.margin(make_row(margin=None)) == ""
@@ -179,6 +190,7 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", ""),
         ("blinded", {}, "Treat the defence as untested, and audit another one", "fedxray list defences"),
         ("no leak found", {}, "Nothing to fix. Audit again when data", ""),
+        ("small", {}, "set a limit", ""),
         ("reversed", {}, "Treat it as a suspected leak", ""),
         ("suspected", {"recorded": True}, "a recording is one run", ""),
     ],
@@ -208,9 +220,10 @@ def test_a_plan_among_several_is_settled_alone() -> None:
 
 
 def test_the_worst_row_comes_first_and_the_weakest_reassurance() -> None:
-    rows = [make_row(kind) for kind in ("no leak found", "open", "trace", "leaks", "suspected", "blinded")]
+    rows = [make_row(kind) for kind in ("no leak found", "open", "trace", "small", "leaks", "suspected", "blinded")]
     ordered = sorted(rows, key=states.severity)
-    assert [row["state"] for row in ordered] == ["leaks", "suspected", "trace", "blinded", "open", "no leak found"]
+    wanted = ["leaks", "suspected", "small", "trace", "blinded", "open", "no leak found"]
+    assert [row["state"] for row in ordered] == wanted
     assert {row["state"] for row in map(make_row, ROWS)} == set(states.STATES)
     coarse, fine = make_row("no leak found", seen=0.09), make_row("no leak found", seen=0.02)
     assert min([fine, coarse], key=states.severity) is coarse

@@ -48,10 +48,22 @@ class Adjusted:
     share: float  # of the level that the group has
     rows: int  # of the family
     factors: Mapping[Test, float]  # by which the p of each test is multiplied at the first step
+    p_exact: float | None = None  # adjusted p of the split or swap test, where the run test decides more easily
+
+
+def exactly(row: Adjusted, tests: RowTests) -> Adjusted:
+    """Return a row as its split or swap test alone adjusts it, without the help of the run test."""
+    if row.test != "runs" or row.p_exact is None or tests.swaps is None:
+        return row
+    return replace(row, p=swap_p(tests.swaps), p_adjusted=row.p_exact, test="swap")
 
 
 def adjust(tests: Sequence[RowTests], *, level: float) -> list[Adjusted]:
-    """Return every row's adjusted p, which may be compared with `level`."""
+    """Return every row's adjusted p, which may be compared with `level`.
+
+    A row's swap test is also adjusted by itself (`p_exact`), at the step at which either test removes the row: up to
+    the first false rejection every row without a leak is still among those it is compared with.
+    """
     split = [index for index, row in enumerate(tests) if row.is_split]
     rest = [index for index, row in enumerate(tests) if not row.is_split]
     share = len(split) / len(tests) if tests else 0.0
@@ -81,6 +93,7 @@ def _by_split(tests: Sequence[RowTests], share: float) -> list[Adjusted]:
             share=share,
             rows=len(tests),
             factors={"split": len(tests) / share},
+            p_exact=None if adjusted is None else min(1.0, adjusted / share),
         )
         for p, adjusted in zip(ps, holm(ps), strict=True)
     ]
@@ -96,7 +109,8 @@ def _by_swaps_and_runs(tests: Sequence[RowTests], share: float, level: float) ->
         index: standardised(row.swaps) for index, row in enumerate(tests) if row.swaps is not None and usable[index]
     }
     run_ps = {index: row.runs for index, row in enumerate(tests) if row.runs is not None and for_runs}
-    left, largest, steps = set(scores) | set(run_ps), 0.0, {}
+    left, largest = set(scores) | set(run_ps), 0.0
+    steps: dict[int, tuple[str, float, float | None]] = {}
     while left:
         stepped = {
             (index, "swap"): p / weights[tests[index].layout] for index, p in _against_largest(scores, tests, left)
@@ -105,14 +119,15 @@ def _by_swaps_and_runs(tests: Sequence[RowTests], share: float, level: float) ->
         stepped |= {(index, "runs"): run_ps[index] * len(among) / (share * for_runs) for index in among}
         (chosen, test), q = min(stepped.items(), key=lambda step: (step[1], step[0]))
         largest = max(largest, min(1.0, q))
-        steps[chosen] = (test, largest)
+        swapped = stepped.get((chosen, "swap"))
+        steps[chosen] = (test, largest, None if swapped is None else max(largest, min(1.0, swapped)))
         left.discard(chosen)
     return [_adjusted(row, steps.get(index), share, for_runs, weights, len(run_ps)) for index, row in enumerate(tests)]
 
 
 def _adjusted(
     row: RowTests,
-    step: tuple[str, float] | None,
+    step: tuple[str, float, float | None] | None,
     share: float,
     for_runs: float,
     weights: Mapping[int, float],
@@ -123,9 +138,10 @@ def _adjusted(
     bare = Adjusted(p=None, p_adjusted=None, test=None, group="swap and runs", share=share, rows=0, factors=factors)
     if step is None:
         return bare
+    bare = replace(bare, p_adjusted=step[1], p_exact=step[2])
     if step[0] == "runs" or row.swaps is None:
-        return replace(bare, p=row.runs, p_adjusted=step[1], test="runs")
-    return replace(bare, p=swap_p(row.swaps), p_adjusted=step[1], test="swap")
+        return replace(bare, p=row.runs, test="runs")
+    return replace(bare, p=swap_p(row.swaps), test="swap")
 
 
 def _swap_parts(tests: Sequence[RowTests], level: float, *, most: float) -> tuple[list[bool], dict[int, float]]:

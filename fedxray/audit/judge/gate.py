@@ -1,10 +1,11 @@
 """Limits on what may leak, judged on the results of an audit: passed, failed or inconclusive.
 
-A limit passes only where the results show that more does not leak: on *no leak found*, or where the whole interval is
-within the limit and the attack has shown under the same defence that it sees a leak. It fails on *leaks* above the
-limit, and where the whole interval is. Everything else is inconclusive: a trace, a blinded attack, too few runs.
-`m_over_floor` is judged on the gain, a plain `m` on the mean. Of several rows that match (roles, attackers who know the
-defence or not) the worst one counts. Everything is read from the results: no code of a plan is imported.
+A limit passes only where the results show that more does not leak: on *no leak found* or a *small* leak that is bounded
+by the limit, or where the whole interval is within the limit and the attack has shown under the same defence that it
+sees a leak. It fails on *leaks* and *small* above the limit, and where the whole interval is. Everything else is
+inconclusive: a trace, a blinded attack, too few runs. `m_over_floor` is judged on the gain, a plain `m` on the mean. Of
+several rows that match (roles, attackers who know the defence or not) the worst one counts. Everything is read from the
+results: no code of a plan is imported.
 
 `recommend` chooses among the defences of an audit by the same limits.
 """
@@ -259,19 +260,21 @@ def _outcome(document: Mapping[str, Any], rule: Row, row: Row, primary: Row) -> 
     state = primary["state"]
     if value is None:
         return "inconclusive", f"nothing was measured: {primary['reason']}"
-    if row is primary and state == "leaks" and value > limit:
+    if row is primary and state in ("leaks", "small") and value > limit:
         return "fail", f"it leaks, above {written}"
     if low is not None and low > limit:
         return "fail", f"the whole interval is above {written}"
     lost = lost_cases(document, row)
     if lost is not None:
         return "inconclusive", lost
-    bounded = row is primary and state == "no leak found" and over and (row["upper"] or 0.0) <= limit
+    bounded = row is primary and state in ("small", "no leak found") and over and (row["upper"] or 0.0) <= limit
     if high is None or (high > limit and not bounded):
         return "inconclusive", f"the interval contains {written}; {primary['reason']}"
     doubt = unproven(document, primary)
     if doubt is not None:
         return "inconclusive", doubt
+    if state == "small" and bounded:
+        return "pass", f"it leaks a little, in runs like these not above {written}"
     return "pass", f"no leak found above {written}" if bounded else f"the whole interval is within {written}"
 
 
@@ -305,7 +308,7 @@ def unproven(document: Mapping[str, Any], primary: Row) -> str | None:
     """
     if primary["upper"] is None:
         return str(primary["reason"])
-    if primary["state"] in ("leaks", "no leak found"):
+    if primary["state"] in verdict.DECIDED:
         return None
     check = verdict.power_check(document.get("power", ()), primary)
     if primary["state"] in ("coarse", "open", "suspected") and check is not None and check.passed:

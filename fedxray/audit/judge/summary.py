@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedxray.audit.judge import statistics
-from fedxray.audit.judge.family import Adjusted, RowTests, adjust, layouts_of
+from fedxray.audit.judge.family import Adjusted, RowTests, adjust, exactly, layouts_of
 from fedxray.audit.judge.statistics import Interval, SplitUnit, interval, paired
 from fedxray.audit.judge.verdict import (
+    DECIDED,
     LEAST_RUNS,
     TRACE,
     UNDEFENDED,
@@ -340,7 +341,7 @@ def _judge_all(
     rejected: dict[int, tuple[Adjusted, _Look]] = {}
     for look in looks:
         tests = _tests(family, look, seed)
-        latest = [(row, look) for row in adjust(tests, level=look.spent)]
+        latest = [(row, look) for row in _adjusted(family, tests, look.spent)]
         for number, (row, _) in enumerate(latest):
             if row.p_adjusted is not None and row.p_adjusted <= look.spent:
                 rejected.setdefault(number, (row, look))  # a leak once found stays found
@@ -352,6 +353,14 @@ def _judge_all(
             same, plain = power_check(power, twin.row), power_check(power, twin.row, UNDEFENDED)
             _write(twin, replace(found, power=same, undefended=plain))
             _write_tests(twin.row, found, tests[number], adjusted, look.spent)
+
+
+def _adjusted(family: Sequence[_Draft], tests: Sequence[RowTests], level: float) -> list[Adjusted]:
+    """Return the adjusted p of every row; within the margin that of its exact test, if it has one."""
+    return [
+        exactly(row, test) if draft.measured.gain <= draft.measured.margin else row
+        for draft, test, row in zip(family, tests, adjust(tests, level=level), strict=True)
+    ]
 
 
 def _twin(draft: _Draft) -> Any:
@@ -501,10 +510,13 @@ def _more_seeds(draft: _Draft, measured: VerdictInput, tests: RowTests, adjusted
     difference, runs = measured.difference, measured.runs
     if difference is None or measured.recorded or later <= 0:
         return None
-    if measured.gain > measured.margin:
+    if measured.trace and measured.rejected and measured.gain <= 0:
+        return None  # proven: more seeds do not undo it
+    luck = measured.trace and not measured.rejected  # a trace that the exact tests may still prove
+    if measured.gain > measured.margin or luck:
         limits = {test: later / factor for test, factor in adjusted.factors.items()}
         candidates = []
-        if "runs" in limits and runs >= 2 and difference.error:
+        if "runs" in limits and runs >= 2 and difference.error and not luck:
             candidates.append(statistics.seeds_to_show(difference.mean, difference.error, runs, limits["runs"]))
         for test, p in (("split", measured.p_split), ("swap", measured.p_swap)):
             if p is not None and test in limits:
@@ -527,7 +539,7 @@ def _write(draft: _Draft, measured: VerdictInput) -> None:
         measured.difference,
         draft.controls,
         record=record or (leaks and measured.test == "split"),
-        margin=measured.margin,
+        margin=0.0 if judgement.state == "small" else measured.margin,
         leaks=leaks,
         swapped=measured.p_swap is not None and measured.p_swap <= TRACE,
     )
@@ -539,8 +551,7 @@ def _write_tests(row: Row, measured: VerdictInput, tests: RowTests, adjusted: Ad
     """Write what the tests gave into a row."""
     for name in ("test", "p", "p_adjusted", "p_split", "p_swap", "seen", "upper", "trace"):
         row[name] = getattr(measured, name)
-    decided = row["state"] in ("leaks", "no leak found")
-    row["more_seeds"] = None if decided else measured.more_seeds
+    row["more_seeds"] = None if row["state"] in DECIDED else measured.more_seeds
     row["resolution"] = None if tests.swaps is None else 1 / len(tests.swaps)
     place = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share, "spent": spent}
     row["family"] = {**place, "runs": measured.shown_after}

@@ -1,9 +1,10 @@
 """Verdicts on one row: leaks, no leak found or inconclusive, with the state, the reason and the level of the leak.
 
-*Leaks* speaks of the runs that happened: the gain is above the margin, and a test says that it is not luck. *No leak
-found* speaks of runs like these: the gain is bounded by the margin over at least three runs, a leak of two margins
-would have been seen, the messages show no trace of the records, and the same attack finds a planted leak under the same
-defence. Everything else is inconclusive, in a state that says why. A failed attack is never read as safety.
+*Leaks* speaks of the runs that happened: the gain is above the margin, and a test says that it is not luck. A *small*
+leak is one that an exact test shows, and that the margin bounds in runs like these. *No leak found* speaks of runs like
+these: the gain is bounded by the margin over at least three runs, a leak of two margins would have been seen, the
+messages show no trace of the records, and the same attack finds a planted leak under the same defence. Everything else
+is inconclusive, in a state that says why. A failed attack is never read as safety.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from fedxray.audit.judge.statistics import SEEN_MARGINS, SETTLED_BY, Interval
 from fedxray.metrics.units import between, margin_of, value as score_words
 
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
-State = Literal["leaks", "no leak found", "suspected", "trace", "coarse", "blinded", "reversed", "open"]
+State = Literal["leaks", "small", "no leak found", "suspected", "trace", "coarse", "blinded", "reversed", "open"]
+DECIDED: tuple[State, ...] = ("leaks", "small", "no leak found")
 Scope = Literal["these runs", "runs like these"]
 Kind = Literal["record", "client", "population"]
 
@@ -27,6 +29,7 @@ LEAST_UNITS = 6  # units of a power check, whose interval would else depend on s
 LEAST_RUNS = 3  # of "no leak found"
 TRACE = 0.05  # not adjusted: a trace only stops reassurance
 BEYOND_RECORDS = 1.645  # errors of independent records by which a leak exceeds the guess
+EXACT = ("split", "swap")  # tests of what is random by design
 RECORD_CONTROLS = ("held-out",)
 CLIENT_CONTROLS = ("other-client", "global-model")
 
@@ -136,7 +139,7 @@ def judge(given: VerdictInput) -> Judgement:
     losses = losses_of(given)
     if losses:
         reason += f"; of {count(sum(given.statuses.values()), 'case')}: {', '.join(losses)}"
-    if state == "leaks":
+    if state in ("leaks", "small"):
         return Judgement(verdict="leaks", state=state, scope="these runs", reason=reason)
     if state == "no leak found":
         return Judgement(verdict="no leak found", state=state, scope="runs like these", reason=reason)
@@ -146,14 +149,25 @@ def judge(given: VerdictInput) -> Judgement:
 def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether more seeds would settle no further primary row of a summary.
 
-    They settle a gain that may be luck or lie above the margin, or that only a large leak would have shown.
+    They settle a gain that may be luck or lie above the margin, a trace that may be luck or become a small leak, and
+    what only a large leak would have shown.
     """
 
     def needs_seeds(row: Mapping[str, Any]) -> bool:
         unbounded = row["state"] in ("trace", "open") and row["upper"] is not None and row["upper"] > row["margin"]
-        return unbounded or row["state"] in ("suspected", "coarse")
+        return unbounded or row["state"] in ("suspected", "coarse") or (row["state"] == "trace" and is_unproven(row))
 
     return not any(needs_seeds(row) for row in rows if row["primary"] and not row["oracle"])
+
+
+def is_unproven(row: Mapping[str, Any]) -> bool:
+    """Return whether more seeds may turn a trace into a small leak or into nothing.
+
+    Its p is not small enough after adjusting, or that of a gain whose interval still reaches below zero.
+    """
+    if row["test"] not in EXACT or row["p_adjusted"] > row["family"]["spent"]:
+        return True
+    return row["difference"] > 0 and row["low"] is not None and bool(row["low"] <= 0)
 
 
 def _state(given: VerdictInput) -> tuple[State, str]:
@@ -173,6 +187,8 @@ def _state(given: VerdictInput) -> tuple[State, str]:
         return "open", f"{_bounded_words(given)}, but {NOT_ALL_ENDED}"
     if given.over == "chance" and given.upper < -given.margin:
         return "reversed", "far below chance: with its sign changed the attack would leak"
+    if _is_small(given):
+        return "small", _small_words(given)
     if given.trace:
         return "trace", _trace_words(given)
     if given.seen is None or given.seen > SEEN_MARGINS * given.margin:
@@ -226,14 +242,34 @@ def _beyond_records(given: VerdictInput) -> bool:
     return given.gain >= BEYOND_RECORDS * given.record_error * math.sqrt(given.runs)
 
 
+def _is_small(given: VerdictInput) -> bool:
+    """Return whether a gain within the margin is proven to be above zero.
+
+    The run test does not count: nothing but a large gain guards it against an attack that is all right or all wrong.
+    Against chance the split test compares the gain itself with its luck. Over any other floor it says, like the swap
+    test, only that the messages matter: there the interval of the gain must lie above zero too.
+    """
+    if not given.rejected or given.test not in EXACT or given.gain <= 0 or not _beyond_records(given):
+        return False
+    return (given.test == "split" and given.over == "chance") or _above(given.difference, 0.0)
+
+
 # Reasons in words
 
 
 def _leak_words(given: VerdictInput) -> str:
+    return f"{_gain_words(given)}, margin {_margin(given)}; {_luck_words(given)}{_alone(given)}"
+
+
+def _luck_words(given: VerdictInput) -> str:
     test = TESTS.get(given.test or "", "").format(runs=given.shown_after or given.runs)
     luck = f"not luck: p = {number(given.p_adjusted or 0.0)} after {count(given.family, 'row')} ({test})"
-    luck += "" if given.drawn or given.test != "split" else f", {LIKE_OTHERS}"
-    return f"{_gain_words(given)}, margin {_margin(given)}; {luck}{_alone(given)}"
+    return luck + ("" if given.drawn or given.test != "split" else f", {LIKE_OTHERS}")
+
+
+def _small_words(given: VerdictInput) -> str:
+    little = f"it leaks a little: {_bounded_words(given)}"
+    return f"{little}; {_luck_words(given)}; a stronger attack may leak more"
 
 
 def _suspected_words(given: VerdictInput) -> str:
@@ -249,7 +285,8 @@ def _suspected_words(given: VerdictInput) -> str:
 def _trace_words(given: VerdictInput) -> str:
     p = min(p for p in (given.p_split, given.p_swap) if p is not None)
     gain = f"{_gain_words(given)}, within the margin of {_margin(given)}"
-    carry = f"the messages carry something about these records (p = {number(p)})"
+    shown = "carry" if given.rejected and given.test in EXACT else "may carry"
+    carry = f"the messages {shown} something about these records (p = {number(p)})"
     return f"{carry}, but the attack gains {gain}: a stronger attack may leak, so this is not safety"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from fedxray.audit.judge.family import RowTests, adjust, layouts_of
+from fedxray.audit.judge.family import RowTests, adjust, exactly, layouts_of
 from fedxray.audit.judge.statistics import holm, swap_p
 
 ps = st.lists(st.floats(0.0001, 1), min_size=1, max_size=6)
@@ -51,6 +51,21 @@ def slow_westfall_young(means: list[np.ndarray]) -> list[float]:
         largest = max(largest, hits / len(means[0]))
         found[index] = largest
     return found
+
+
+def test_the_swap_test_is_adjusted_by_itself_where_the_run_test_is_faster() -> None:
+    means = permuted(np.random.default_rng(1), 3, 400, shift=6.0)
+    rows = [RowTests(swaps=row, runs=1e-9) for row in means]
+    found = adjust(rows, level=0.05)
+    assert {row.test for row in found} == {"runs"} and all((row.p_adjusted or 0.0) < 1e-7 for row in found)
+    for row, tests in zip(found, rows, strict=True):
+        exact = exactly(row, tests)
+        assert (exact.test, exact.p) == ("swap", swap_p(tests.swaps))
+        assert exact.p_adjusted == row.p_exact == pytest.approx(1 / 400 / (2 / 3))
+    (alone,) = adjust([RowTests(runs=0.01)], level=0.05)
+    assert exactly(alone, RowTests(runs=0.01)) == alone and alone.p_exact is None
+    (split,) = adjust([split_row(0.01)], level=0.05)
+    assert split.p_exact == split.p_adjusted and exactly(split, split_row(0.01)) == split
 
 
 @pytest.mark.parametrize("draw", range(5))

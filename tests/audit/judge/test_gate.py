@@ -42,10 +42,10 @@ def results(*rows: dict[str, Any], gate: list[Any] | None = None, **changes: Any
 @given(st.floats(-1, 1), st.floats(0, 1), st.floats(-1, 0.999))
 def test_pass_fail_and_inconclusive_are_exactly_the_rule(low: float, width: float, limit: float) -> None:
     high = low + width
-    for state in ("leaks", "no leak found", "trace", "open", "blinded"):
+    for state in ("leaks", "small", "no leak found", "trace", "open", "blinded"):
         found = judge_gates(results(row(low, high, state=state), gate=[RULE | {"limit": limit}]))[0]
-        fails = low > limit or (state == "leaks" and (low + high) / 2 > limit)
-        passes = state in ("leaks", "no leak found") and high <= limit
+        fails = low > limit or (state in ("leaks", "small") and (low + high) / 2 > limit)
+        passes = state in ("leaks", "small", "no leak found") and high <= limit
         assert found.outcome == ("fail" if fails else "pass" if passes else "inconclusive")
         assert (found.low, found.high, found.state) == (low, high, state)
 
@@ -147,6 +147,8 @@ def test_an_open_row_passes_only_with_power_under_the_same_defence() -> None:
 def test_no_leak_found_passes_by_its_own_bound() -> None:
     for upper, outcome in ((0.09, "pass"), (0.11, "inconclusive")):
         assert judge_gates(results(row(-0.1, 0.12, upper=upper)))[0].outcome == outcome
+        little = judge_gates(results(row(0.01, 0.12, upper=upper, state="small")))[0]
+        assert little.outcome == outcome and ("leaks a little" in little.reason) == (outcome == "pass")
 
 
 def test_another_metric_is_judged_with_the_state_of_the_primary_one() -> None:

@@ -388,6 +388,26 @@ def test_members_are_judged_by_the_split_test_with_one_run() -> None:
     assert alone["state"] == "leaks" and "if the held-out records are like the others" in alone["reason"]
 
 
+def test_a_small_leak_is_proven_bounded_and_of_the_records_or_of_the_client() -> None:
+    generator = np.random.default_rng(1)
+    (row,) = summarise([members(seed, client, 0.1, generator) for seed in range(40) for client in range(3)])
+    assert (row["state"], row["verdict"], row["scope"], row["kind"]) == ("small", "leaks", "these runs", "record")
+    assert 0 < row["difference"] < row["upper"] <= 0.05 and row["more_seeds"] is None
+    scores = {
+        (run, c, m): 0.50 + 0.03 * (c == m) + generator.normal(0, 0.002)
+        for run in range(10)
+        for c in range(3)
+        for m in range(3)
+    }
+    cases = swapped(scores, 10, 3)
+    for one in cases:
+        other = float(np.mean([entry["accuracy"] for entry in one["swaps"].values()]))
+        one |= {"record_variance": {"accuracy": 1e-5}, "controls": {"other-client": {"accuracy": other}}}
+    (row,) = summarise(cases)
+    assert (row["state"], row["test"], row["kind"]) == ("small", "swap", "client")  # the run test is surer, and silent
+    assert row["p"] == row["p_swap"] and row["p_adjusted"] <= row["family"]["spent"]
+
+
 def test_an_earlier_look_keeps_what_it_found_and_a_later_one_spends_less() -> None:
     values = [0.60, 0.61, 0.61, 0.62, 0.60, 0.62, 0.60, 0.72, 0.70, 0.52]  # the first three runs agree, then not
     cases = units(values, floors={"majority": {"accuracy": 0.5}})

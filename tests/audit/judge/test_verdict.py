@@ -16,6 +16,7 @@ from fedxray.audit.judge.verdict import (
     Power,
     VerdictInput,
     count,
+    is_settled,
     judge,
     kind_of,
     number,
@@ -100,6 +101,55 @@ def test_a_trace_is_never_safety() -> None:
     assert judged(SAFE, power=PASSED, p_swap=0.051).state == "no leak found"
     assert judged(SAFE, upper=0.06, p_swap=0.01).state == "trace"
     assert judged(LEAK, rejected=False).state == "suspected"  # a trace above the margin is suspected
+
+
+SMALL = replace(
+    SAFE, difference=spread(0.02, 0.04), p=0.0005, p_adjusted=0.001, rejected=True, p_swap=0.0005, upper=0.045
+)
+
+
+def test_a_proven_gain_within_the_margin_is_a_small_leak() -> None:
+    found = judged(SMALL)
+    assert (found.verdict, found.state, found.scope) == ("leaks", "small", "these runs")
+    assert found.reason == (
+        f"it leaks a little: +3.0{POINTS} over majority (95 % interval +2.0 to +4.0{POINTS}), at most +4.5{POINTS} in "
+        f"runs like these, margin 5{POINTS}; not luck: p = 0.001 after 4 rows (swap test: the right messages beat "
+        "those of other clients); a stronger attack may leak more"
+    )
+    assert judged(SMALL, power=PASSED, seen=0.2).state == "small"  # it needs no power check: it has seen something
+    members = replace(SMALL, metric="auc", over="chance", test="split", p_split=0.0005, p_swap=None, record_error=0.03)
+    assert judged(members, difference=spread(-0.01, 0.03)).state == "small"  # the split test says it by itself
+    for changes in (
+        {"rejected": False, "p_adjusted": 0.06},
+        {"difference": spread(-0.001, 0.04)},
+        {"difference": spread(-0.04, -0.02)},
+        {"record_error": 0.02},  # 1.645 * 0.02 * sqrt(3) = 0.057: these records may be easy ones
+        {"upper": 0.051},
+    ):
+        assert judged(SMALL, **changes).state == "trace"
+    assert judged(members, difference=spread(-0.04, -0.02)).state == "trace"
+    assert judged(members, over="imputation", difference=spread(-0.01, 0.03)).state == "trace"
+    assert judged(SMALL, runs=2, upper=None).state == "trace"
+    assert judged(SMALL, statuses={"ok": 8, "failed": 1}).state == "open"
+    by_runs = judged(SMALL, test="runs", p_swap=0.3, power=PASSED)
+    assert by_runs.state == "no leak found"  # only a large gain makes the run test safe
+
+
+def test_more_seeds_are_asked_for_while_a_trace_may_be_luck_or_a_small_leak() -> None:
+    row = {"primary": True, "oracle": False, "state": "trace", "upper": 0.04, "margin": 0.05, "test": "swap"}
+    row |= {"p_adjusted": 0.01, "family": {"spent": 0.02}, "difference": -0.1, "low": -0.2}
+    assert is_settled([row])
+    for changes in (
+        {"p_adjusted": 0.03},
+        {"test": "runs"},
+        {"difference": 0.01, "low": -0.01},
+        {"upper": 0.06},
+        {"state": "coarse"},
+    ):
+        assert not is_settled([row, row | changes])
+        assert is_settled([row | changes | {"primary": False}, row | changes | {"oracle": True}])
+    for state in ("small", "leaks", "no leak found", "blinded", "reversed"):
+        assert is_settled([row | {"state": state, "p_adjusted": 0.03}])
 
 
 def test_no_leak_found_needs_the_planted_leak_under_the_same_defence() -> None:
