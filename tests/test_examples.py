@@ -104,7 +104,7 @@ def test_the_readme_quotes_the_run_of_own_csv() -> None:
         f"Without any message {row['floor']:.1%} would be possible (floor).",
         f"Gain: {100 * row['difference']:.1f} points",
         f"(95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f});",
-        f"gains below {100 * row['margin']:.0f} points (the margin) do not count",
+        f"gains below {100 * row['margin']:.0f} points (the margin, set by fedxray) do not count",
         f"Verdict: **{row['verdict']}**; the gain repeats over 20 runs. Level: **{row['kind']}**",
         f"reaches {row['controls']['held-out']['mean']:.1%} on records never trained on",
     ):
