@@ -18,6 +18,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import not_finite
 from fedxray.attacks.evidence import Evidence, Kind, WrongEvidence
 from fedxray.audit.judge import results
+from fedxray.data.dataset import Space
 
 NUMBERS = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -51,6 +52,7 @@ def checked(evidence: Evidence, kind: Kind, view: View) -> Evidence:
     """
     if evidence.kind != kind:
         raise WrongEvidence("evidence.kind", expected=f"{kind}, as the attack declares", got=evidence.kind)
+    _check_data(kind, view.space)
     required, optional = _shapes(kind, view)
     missing = [name for name in required if name not in evidence.tensors]
     if missing:
@@ -64,6 +66,19 @@ def checked(evidence: Evidence, kind: Kind, view: View) -> Evidence:
     evidence = replace(evidence, tensors=scored)
     lost = not_finite(evidence)
     return replace(evidence, status="diverged", reason=lost) if lost else evidence
+
+
+def _check_data(kind: Kind, space: Space) -> None:
+    """Refuse a guess about something that these data do not have."""
+    lacking = {
+        "images": kind in ("images", "class-images") and space.kind != "image",
+        "columns": kind == "rows" and space.kind != "table",
+        "classes": kind in ("labels", "class-images") and space.target != "classification",
+        "a sensitive column": kind == "attributes" and space.sensitive is None,
+    }
+    for what in (name for name, lacks in lacking.items() if lacks):
+        remedy = "Use the attack on other data, or declare what it needs."
+        raise WrongEvidence("evidence.kind", expected=f"data with {what} for {kind}", got="none", remedy=remedy)
 
 
 def _shapes(kind: Kind, view: View) -> tuple[dict[str, Shape], dict[str, Shape]]:

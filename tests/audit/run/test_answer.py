@@ -180,6 +180,17 @@ def test_shapes_and_values_of_a_guess(kind: Kind, guess: Evidence, words: str) -
     assert checked(images(3, labels=labels), "images", IMAGE).tensors["labels"] is labels
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("images", "images"), ("class-images", "images"), ("labels", "classes"), ("attributes", "a sensitive column")],
+)
+def test_a_guess_about_something_that_the_data_lack_is_a_mistake_of_the_attack(kind: Kind, words: str) -> None:
+    with pytest.raises(WrongEvidence, match=f"data with {words} for {kind}"):
+        checked(Evidence(kind=kind, tensors={}), kind, VIEW)
+    with pytest.raises(WrongEvidence, match="data with columns for rows"):
+        checked(Evidence(kind="rows", tensors={}), "rows", IMAGE)
+
+
 def test_evidence_is_the_same_after_the_way_through_plain_values_and_others_are_refused() -> None:
     evidence = images(2)
     facts = json.loads(json.dumps(plain_facts(replace(evidence, curve=(1.0, float("nan")), seats=(1,)))))
