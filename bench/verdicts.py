@@ -84,7 +84,8 @@ def null_audit(number: int, folder: Path) -> list[dict[str, Any]]:
     """Return the rows of an audit without any signal."""
     plan = plan_for(number, [{"factory": "verdicts:NoiseOnly", "label": "noise-only"}])
     with make_engine("inline", None) as workers:
-        rows: list[dict[str, Any]] = run_audit(plan, folder, engine=workers, power=False).document["summary"]
+        done = run_audit(plan, folder, engine=workers, power=False, resume=folder.exists())
+    rows: list[dict[str, Any]] = done.document["summary"]
     return rows
 
 
@@ -97,7 +98,7 @@ def planted_audit(number: int, folder: Path) -> list[dict[str, Any]]:
         for seed in plan.seeds
         for client in range(CLIENTS)
     ]
-    with open_store(folder, plan.digest()) as store:
+    with open_store(folder, plan.digest(), resume=folder.exists()) as store:
         for seed in plan.seeds:
             run_id = next(case.run for case in cases if case.seed == seed)
             execute_run(plan, store, Run(id=run_id, defence="none", seed=seed, plant=kind))
@@ -109,7 +110,7 @@ def weak_audit(number: int, folder: Path) -> list[dict[str, Any]]:
     document = plan_for(2 * number, [{"name": "none"}], [{"name": "membership-loss"}]).to_document()
     document["federation"] |= {"epochs": 3, "learning_rate": 0.07}
     with make_engine("inline", None) as workers:
-        done = run_audit(make_plan(document, HERE), folder, engine=workers, power=False)
+        done = run_audit(make_plan(document, HERE), folder, engine=workers, power=False, resume=folder.exists())
     rows: list[dict[str, Any]] = done.document["summary"]
     return rows
 
@@ -120,15 +121,24 @@ def _ended(plan: Plan, case: Case, store: Any) -> dict[str, Any]:
     return result
 
 
-def judged(audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str) -> dict[str, Any]:
-    """Return how many audits have any row of each state, and the p-values of every test; prints what is wrong."""
+def judged(
+    audit: Callable[[int, Path], list[dict[str, Any]]], first: int, count: int, name: str, keep: Path | None
+) -> dict[str, Any]:
+    """Return how many audits have any row of each state, and the p-values of every test; prints what is wrong.
+
+    Audits that are kept in a folder are not run again, only judged.
+    """
     states: Counter[str] = Counter()
     leaks = 0
     ps: dict[str, list[float]] = {}
     before = time.perf_counter()
     for number in range(first, first + count):
         with tempfile.TemporaryDirectory() as folder:
-            rows = [row for row in audit(number, Path(folder) / "out") if row["primary"]]
+            rows = [
+                row
+                for row in audit(number, (keep or Path(folder)) / f"{name.replace(' ', '-')}-{number}")
+                if row["primary"]
+            ]
         states.update({row["state"] for row in rows})
         leaks += any(row["verdict"] == "leaks" for row in rows)  # also a small one
         for row in rows:
@@ -183,15 +193,16 @@ def main() -> int:
     parser.add_argument("--weak", type=int, default=2, help="audits of a leak of about two margins")
     parser.add_argument("--out", type=Path, help="also write the counts to this JSON file")
     parser.add_argument("--first", type=int, default=0, help="number of the first audit, to continue an earlier run")
+    parser.add_argument("--keep", type=Path, help="keep the audits in this folder, and judge those that are there")
     parser.add_argument("--simulate", type=Path, help="write the tables of all simulations to this JSON file instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.simulate is not None:
         return simulate_all(options.simulate)
     tables = {
-        "null": judged(null_audit, options.first, options.nulls, "null"),
-        "planted": judged(planted_audit, 100_000 + options.first, options.leaks, "planted"),
-        "two margins": judged(weak_audit, 200_000 + options.first, options.weak, "two margins"),
+        "null": judged(null_audit, options.first, options.nulls, "null", options.keep),
+        "planted": judged(planted_audit, 100_000 + options.first, options.leaks, "planted", options.keep),
+        "two margins": judged(weak_audit, 200_000 + options.first, options.weak, "two margins", options.keep),
     }
     if options.out is not None:
         write_whole(options.out, (json.dumps(tables, indent=1) + "\n").encode(), "tables")
