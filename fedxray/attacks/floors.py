@@ -46,6 +46,22 @@ def impute_category(learn: Tensor, wanted: Tensor, guess: Tensor, *, balanced: b
     return torch.as_tensor(predicted, device=guess.device).to(wanted.dtype)
 
 
+def category_probabilities(learn: Tensor, wanted: Tensor, guess: Tensor, values: int) -> Tensor:
+    """Return the probabilities of categories [records, values] for `guess`, float64, by the model of the floor.
+
+    Each is mixed with an even guess that weighs as much as one public record per value, so that none is 0 or 1.
+    """
+    public = len(wanted)
+    shares = torch.zeros((len(guess), values), dtype=torch.float64, device=guess.device)
+    if len(torch.unique(wanted)) == 1:
+        shares[:, int(wanted[0])] = 1.0
+    else:
+        model = _fit(learn, wanted, "classes")
+        known = torch.as_tensor(model.classes_, device=guess.device).long()
+        shares[:, known] = torch.as_tensor(model.predict_proba(_numbers(guess)), device=guess.device).double()
+    return (shares * public + 1) / (public + values)
+
+
 def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor) -> Tensor:
     """Return codes [records, 1] for `guess` [records, columns], learned from `learn` and `wanted` [public, 1]."""
     predicted = _fit(learn, wanted[:, 0], "values").predict(_numbers(guess))
@@ -171,11 +187,7 @@ class Imputation(AttributeFloor):
     def attack(self, view: View, context: base.Context) -> Evidence:
         """Learn from the public records, predict for the records in question."""
         _, public, column = _in_question(view)
-        asked, known = view.grants.public_attributes, known_records(view)
-        assert asked is not None
-        other = [place for place in range(public.shape[1]) if place not in column.positions]
-        learn = torch.cat([public[:, other], known.y[:, None].to(public.dtype)], 1)
-        guess = torch.cat([asked.x[:, other], asked.y[:, None].to(public.dtype)], 1)
+        learn, guess = other_columns(view)
         if column.kind == "continuous":
             codes = impute_value(learn, public[:, list(column.positions)], guess)
             return of_attributes(codes, facts={"public_records": len(public)})
@@ -183,6 +195,18 @@ class Imputation(AttributeFloor):
         evidence = of_attributes(codes[impute_category(learn, real, guess)], facts={"public_records": len(public)})
         balanced = codes[impute_category(learn, real, guess, balanced=True)]
         return replace(evidence, tensors={**evidence.tensors, "codes_balanced": balanced})
+
+
+def other_columns(view: View) -> tuple[Tensor, Tensor]:
+    """Return all columns but the sensitive one, and the target, of public and of asked records [records, columns]."""
+    asked, known = view.grants.public_attributes, known_records(view)
+    assert asked is not None
+    positions = view.space.column(view.space.sensitive or "").positions
+    other = [place for place in range(known.x.shape[1]) if place not in positions]
+    public, guess = (
+        torch.cat([x[:, other], y[:, None].to(x.dtype)], 1) for x, y in ((known.x, known.y), (asked.x, asked.y))
+    )
+    return public, guess
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedxray.attacks.attributes.gradient_match import example_gradients
+from fedxray.attacks.gradient_gram import example_gradients
 from fedxray.federation.local import shares_tensors
 from fedxray.losses import example_loss
 from fedxray.params import Params, each, element_count, flatten

@@ -39,6 +39,7 @@ ATTACKS: dict[str, str] = {
     "local-model-oracle": "fedxray.attacks.local_model.baselines:LocalModelOracle",
     "attribute-from-model": "fedxray.attacks.attributes.from_model:AttributeFromModel",
     "attribute-from-gradients": "fedxray.attacks.attributes.from_gradients:AttributeFromGradients",
+    "attribute-from-updates": "fedxray.attacks.attributes.from_updates:AttributeFromUpdates",
     "membership-loss": "fedxray.attacks.membership:MembershipLoss",
     "membership-series": "fedxray.attacks.membership:MembershipSeries",
     "membership-loss-drop": "fedxray.attacks.membership:MembershipLossDrop",

@@ -21,21 +21,19 @@ grow with their number.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
+from fedxray.attacks.gradient_gram import DenseLayer, example_gradients, layers_of
 from fedxray.federation.local import Batch, Objective, objective
 from fedxray.federation.stacked import stacked_layers
 from fedxray.losses import ExampleLoss, example_loss
-from fedxray.params import Params, dot, each, flatten, norm, scaled
+from fedxray.params import Params, dot, flatten, norm, scaled
 
 SOFTENINGS = (1e-10, 1e-6, 1e-3, 1e-1, 10.0)  # ridges of the relaxed problem, relative to the mean diagonal
 ROUNDING = 1e-12  # differences of ratios (between 0 and 1) that are below float64 rounding
@@ -159,18 +157,9 @@ def adding(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Adding:
     return general(model, loss, x, y) if stacked_layers(model) is None else dense(model, loss, x, y)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Layer:
-    """The input of a dense layer and the gradient of the loss at its output, for every example."""
-
-    name: str  # with a trailing dot, unless the network is this one layer
-    into: Tensor  # [examples, inputs]
-    slope: Tensor  # [examples, outputs]
-
-
 def dense(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Adding:
     """Add products by layers, in float64; the inner products of the inputs, which all rounds share, come first."""
-    layers_at = _layers(model, loss, x.double(), y.double() if y.is_floating_point() else y)
+    layers_at = layers_of(model, loss, x.double(), y.double() if y.is_floating_point() else y)
     first = x.double() @ x.double().T
 
     def add(seen: Observation, direction: Tensor, whole: Tensor, weigh: Weigh) -> tuple[Tensor, Tensor]:
@@ -188,30 +177,7 @@ def dense(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Adding:
     return add
 
 
-def _layers(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Callable[[Params], list[_Layer]]:
-    """Return a function that records inputs and output gradients of all dense layers of a copy of the network."""
-    network, measure = copy.deepcopy(model).double().eval(), example_loss(loss)
-    seen: list[tuple[str, Tensor, Tensor]] = []
-
-    def note(name: str, own: nn.Module, into: tuple[Tensor, ...], out: Tensor) -> None:
-        seen.append((f"{name}." if name else "", into[0].detach(), out))
-
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Linear):
-            module.register_forward_hook(partial(note, name))
-
-    def layers(params: Params) -> list[_Layer]:
-        seen.clear()
-        with torch.enable_grad():
-            leaves = each(lambda value: value.detach().double().requires_grad_(), params)
-            total = measure(functional_call(network, leaves, (x,)), y).sum()
-            slopes = torch.autograd.grad(total, [out for _, _, out in seen])
-        return [_Layer(name=name, into=into, slope=slope) for (name, into, _), slope in zip(seen, slopes, strict=True)]
-
-    return layers
-
-
-def _square(layer: _Layer, bias: bool) -> Tensor:
+def _square(layer: DenseLayer, bias: bool) -> Tensor:
     """Return the squared norm of the sum of all gradients of one layer."""
     total = (layer.slope.T @ layer.into).square().sum()
     return total + layer.slope.sum(0).square().sum() if bias else total
@@ -255,18 +221,6 @@ def general(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> Adding:
         return along, weight
 
     return add
-
-
-def example_gradients(model: nn.Module, loss: str, params: Params, buffers: Params, x: Tensor, y: Tensor) -> Tensor:
-    """Return the gradient of each example's loss in evaluation mode, float64 [examples, parameters]."""
-    network, measure = copy.deepcopy(model).eval(), example_loss(loss)
-
-    def loss_of_one(inner: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
-        output = functional_call(network, ({**inner, **buffers},), (example[None],))
-        return measure(output, target[None])[0]
-
-    by_name = vmap(grad(loss_of_one), in_dims=(None, 0, 0))({n: v.detach() for n, v in params.items()}, x, y)
-    return torch.cat([by_name[name].flatten(1) for name in params], dim=1).detach().double()
 
 
 def _direction(seen: Observation) -> Tensor:
