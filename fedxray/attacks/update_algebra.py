@@ -112,7 +112,8 @@ class Normal:
         softened = self.information.clone().reshape(records, free, records, free)
         every = torch.arange(records, device=prior.device)
         softened[every, :, every] += prior
-        return torch.linalg.solve(softened.reshape(records * free, -1), self.pull).reshape(records, free)
+        solved: Tensor = torch.linalg.solve(softened.reshape(records * free, -1), self.pull)
+        return solved.reshape(records, free)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +181,6 @@ class System:
 def reduced(products: RoundProducts, messages: Messages, unknowns: Unknowns, present: Tensor) -> System:
     """Return the system of one round under the present coefficients."""
     records, values = unknowns.prior.shape
-    points = len(products.along)
     directions, before, now = unknowns.directions, unknowns.prior.T.reshape(-1), present.T.reshape(-1)
     mean_products = [torch.stack(row).mean(0) for row in products.gram]  # of one point with the mean of all
     step = messages.step or fitted_step(products, before * (1 + messages.missing))
@@ -195,7 +195,7 @@ def reduced(products: RoundProducts, messages: Messages, unknowns: Unknowns, pre
         [torch.cat([_summed((inner * now[:, None]).T, values).T for inner in row], 1) for row in turned]
     )
     mixed = torch.cat(
-        [sum(turned[p][q] for p in range(points)).reshape(values, records, records) / points for q in range(points)], 2
+        [torch.stack(column).mean(0).reshape(values, records, records) for column in zip(*turned, strict=True)], 2
     )
     whole = torch.stack(mean_products).mean(0).reshape(values, records, values, records)
     half = torch.einsum("viwj,wd->vijd", whole, directions)
