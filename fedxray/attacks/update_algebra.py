@@ -223,6 +223,6 @@ def fitted_step(products: RoundProducts, coefficients: Tensor) -> float:
 
 def usable(rounds: Sequence[Observation], most: int) -> list[Observation]:
     """Return at most that many rounds, evenly spread, of those whose update is finite and not zero."""
-    told = [seen for seen in rounds if is_finite(seen.update) and float(norm(seen.update)) > 0]
-    count = min(most, len(told))
-    return [told[place * len(told) // count] for place in range(count)]
+    moved = [seen for seen in rounds if is_finite(seen.update) and float(norm(seen.update)) > 0]
+    count = min(most, len(moved))
+    return [moved[place * len(moved) // count] for place in range(count)]
