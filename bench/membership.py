@@ -79,11 +79,11 @@ SETTINGS = {
         data={"name": "fashion-mnist"}, model=CNN, recipe=IMAGES,
         rounds=12, members=100, others=100,
     ),
-    "cifar10-e1": Setting(
-        data={"name": "cifar10"}, model=CNN, recipe=Recipe(learning_rate=0.05, epochs=1), rounds=20, members=150,
-        others=150,
+    "cifar10-overfitted": Setting(
+        data={"name": "cifar10"}, model=CNN, recipe=Recipe(learning_rate=0.1, epochs=10, batch_size=32), rounds=12,
+        members=100, others=100,
     ),
-    "cifar10-e5": Setting(data={"name": "cifar10"}, model=CNN, recipe=IMAGES, rounds=10, members=150, others=150),
+    "cifar10": Setting(data={"name": "cifar10"}, model=CNN, recipe=IMAGES, rounds=10, members=150, others=150),
 }  # fmt: skip
 ATTACKS: dict[str, Attack] = {
     "membership-loss": membership.MembershipLoss(),

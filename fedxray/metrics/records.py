@@ -131,13 +131,21 @@ def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
     return positives / len(inside)
 
 
+# True-positive rates by name: the false-positive rate, and the non-members from which on it is more than a guess.
+RATES = {"tpr_at_1pct_fpr": (0.01, 1_000), "tpr_at_0p1pct_fpr": (0.001, 10_000)}
+
+
 def membership_scores(score: Tensor, member: Tensor) -> Scores:
-    """Both metrics of scores [n]; absent if there are only members or only non-members."""
+    """AUC of scores [n], and the true-positive rates that the number of non-members allows (ten false positives).
+
+    Absent if there are only members or only non-members.
+    """
     _check(score, member)
     if bool(member.all()) or not bool(member.any()):
         return Scores(means={}, records={})
-    means = {"auc": auc(score, member), "tpr_at_1pct_fpr": tpr_at_fpr(score, member, fpr=0.01)}
-    return Scores(means=means, records={})
+    others = int((~member).sum())
+    rates = {name: tpr_at_fpr(score, member, fpr=fpr) for name, (fpr, least) in RATES.items() if others >= least}
+    return Scores(means={"auc": auc(score, member), **rates}, records={})
 
 
 def _split(score: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:

@@ -62,9 +62,10 @@ METRICS: dict[str, Metric] = {
     ),
     "auc": _up("membership", 0.05, "ROC AUC, members vs non-members (0.5 = chance)"),
     "tpr_at_1pct_fpr": _up(
-        "membership",
-        0.05,
-        "true-positive rate at a false-positive rate of 1 % (with fewer than 100 non-members: at no false positive)",
+        "membership", 0.05, "true-positive rate at a false-positive rate of 1 % (from 1,000 non-members on)"
+    ),
+    "tpr_at_0p1pct_fpr": _up(
+        "membership", 0.05, "true-positive rate at a false-positive rate of 0.1 % (from 10,000 non-members on)"
     ),
     "psnr": _up(
         "images",

@@ -30,6 +30,9 @@ RESTORED = (
     "not be in the data."
 )
 
+RATE = "tpr_at_1pct_fpr"
+FEW = "no true-positive rate: that at 1 % false positives takes 1,000 non-members of a client, at 0.1 % 10,000"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
@@ -82,7 +85,7 @@ def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | 
     metrics = list(dict.fromkeys(row["metric"] for row in ordered))
     by_metric = {metric: [row for row in rows if row["metric"] == metric] for metric in metrics}
     charts = [
-        _chart(f"{anchor}-{index}", metric, of_metric, column)
+        _chart(f"{anchor}-{index}", metric, of_metric, column, few=RATE not in metrics)
         for index, (metric, of_metric) in enumerate(by_metric.items())
         if any(row["mean"] is not None for row in of_metric)
     ]
@@ -100,11 +103,11 @@ def _section(anchor: str, rows: Sequence[Row], about: str | None, column: str | 
     )
 
 
-def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | None) -> Chart:
+def _chart(name: str, metric: str | None, rows: Sequence[Row], column: str | None, *, few: bool) -> Chart:
     down = units.is_down(metric)
     title = f"{metric}: {words.metric_words(metric, column)}"
     drawing = metric_chart([chart_line(row) for row in rows], metric, name=name, title=title)
-    subtitle = "reversed axis: smaller values mean more leakage" if down else ""
+    subtitle = "reversed axis: smaller values mean more leakage" if down else FEW if few and metric == "auc" else ""
     return Chart(title=title, subtitle=subtitle, drawing=drawing)
 
 

@@ -302,12 +302,15 @@ SSIM = (
     "Wang, Bovik, Sheikh, Simoncelli: Image Quality Assessment: From Error Visibility to Structural Similarity. IEEE "
     "Transactions on Image Processing 13, 2004."
 )
+LOW_RATES = (
+    "Carlini, Chien, Nasr, Song, Terzis, Tramèr: Membership Inference Attacks From First Principles. IEEE Symposium on "
+    "Security and Privacy 2022."
+)
 METRIC_PAPERS: Mapping[str, str] = {
     **dict.fromkeys(("ssim", "class_ssim"), SSIM),
     "lpips": "Zhang, Isola, Efros, Shechtman, Wang: The Unreasonable Effectiveness of Deep Features as a Perceptual "
     "Metric. CVPR 2018.",
-    "tpr_at_1pct_fpr": "Carlini, Chien, Nasr, Song, Terzis, Tramèr: Membership Inference Attacks From First "
-    "Principles. IEEE Symposium on Security and Privacy 2022.",
+    **dict.fromkeys(("tpr_at_1pct_fpr", "tpr_at_0p1pct_fpr"), LOW_RATES),
     "zest": "Jia, Chen, Guan, Shamsabadi, Papernot: A Zest of LIME: Towards Architecture-Independent Model Distances. "
     "ICLR 2022.",
 }

@@ -149,6 +149,7 @@ FINDINGS: Mapping[str, str] = {
     "within_tolerance": "{who} infers {what} within the tolerance for {score} of records.",
     "auc": "{who} separates members from non-members with a ROC AUC of {score} (0.5 = chance).",
     "tpr_at_1pct_fpr": "{who} identifies {score} of the members at a false-positive rate of 1 %.",
+    "tpr_at_0p1pct_fpr": "{who} identifies {score} of the members at a false-positive rate of 0.1 %.",
     "psnr": "{who} reconstructs training images with a PSNR of {score} (recognisable from about 20 dB).",
     "ssim": "{who} reconstructs training images with an SSIM of {score} (1 = identical).",
     "mse": "{who} reconstructs training images with a mean squared error of {score} (0 = identical).",
@@ -190,12 +191,14 @@ def finding_words(role: str, metric: str, score: str, secret: str | None) -> str
 
 METRIC_NAMES: Mapping[str, str] = {
     "auc": "ROC AUC", "tpr_at_1pct_fpr": f"TPR at 1{units.GLUE}% FPR", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS",
+    "tpr_at_0p1pct_fpr": f"TPR at 0.1{units.GLUE}% FPR",
     "mse": "mean squared error", "class_ssim": "SSIM of classes", "class_psnr": "PSNR of classes", "zest": "Zest",
     "rec": "recognisable images", "retrieval": "identified images",
 }  # fmt: skip
 # Of what the score of one client is a share.
 SHARE_OF: Mapping[str, str] = {
-    "accuracy": "records", "within_tolerance": "records", "tpr_at_1pct_fpr": "members", "rec": "images",
+    "accuracy": "records", "within_tolerance": "records", "tpr_at_1pct_fpr": "members",
+    "tpr_at_0p1pct_fpr": "members", "rec": "images",
     "retrieval": "images", "label_accuracy": "labels",
 }  # fmt: skip
 

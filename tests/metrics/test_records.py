@@ -174,13 +174,28 @@ def test_membership_on_many_records_equals_scikit_learn() -> None:
     assert tpr_at_fpr(score, few, fpr=0.29) == strict_tpr(score.tolist(), few.tolist(), 0.29) == 0.29
 
 
+@pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        (999, {"auc"}),
+        (1_000, {"auc", "tpr_at_1pct_fpr"}),
+        (9_999, {"auc", "tpr_at_1pct_fpr"}),
+        (10_000, {"auc", "tpr_at_1pct_fpr", "tpr_at_0p1pct_fpr"}),
+    ],
+)
+def test_a_low_false_positive_rate_needs_enough_non_members(others: int, names: set[str]) -> None:
+    """At least ten false positives are allowed; before, a rate of 1 % was given for four non-members."""
+    member = torch.arange(others + 5) < 5
+    assert set(membership_scores(torch.arange(others + 5).flip(0).float(), member).means) == names
+
+
 def test_membership_at_the_edges() -> None:
     member = torch.tensor([True, True, False, False])
     perfect = torch.tensor([2.0, 3.0, 0.0, 1.0])
-    assert membership_scores(perfect, member).means == {"auc": 1.0, "tpr_at_1pct_fpr": 1.0}
-    assert membership_scores(-perfect, member).means == {"auc": 0.0, "tpr_at_1pct_fpr": 0.0}
-    assert membership_scores(torch.ones(4), member).means == {"auc": 0.5, "tpr_at_1pct_fpr": pytest.approx(1 / 3)}
-    assert membership_scores(torch.full((4,), math.nan), member).means == {"auc": 0.0, "tpr_at_1pct_fpr": 0.0}
+    assert membership_scores(perfect, member).means == {"auc": 1.0}
+    assert membership_scores(-perfect, member).means == {"auc": 0.0}
+    assert membership_scores(torch.ones(4), member).means == {"auc": 0.5}
+    assert membership_scores(torch.full((4,), math.nan), member).means == {"auc": 0.0}
     assert auc(torch.tensor([math.nan, 3.0, 0.0, 1.0]), member) == 0.5
     assert auc(torch.tensor([2.0, 3.0, math.nan, 1.0]), member) == 0.5
     assert auc(torch.tensor([math.inf, 3.0, -math.inf, 1.0]), member) == 1.0

@@ -44,3 +44,11 @@ def test_one_different_number_keeps_both(doubled: dict[str, Any]) -> None:
     assert sorted(str(row["aware"]) for row in shown_rows(changed)) == sorted(
         ["None", "None", *["either"] * 3, "False", "True"]
     )
+
+
+def test_a_report_says_why_it_shows_no_true_positive_rate(doubled: dict[str, Any]) -> None:
+    """A rate at 1 % false positives needs 1,000 non-members; without it the AUC's chart says so, with it nothing."""
+    fewer = {**doubled, "summary": [row for row in doubled["summary"] if row["metric"] == "auc"]}
+    (section,), (alone,) = attack_sections(doubled), attack_sections(fewer)
+    assert not any("1,000 non-members" in chart.subtitle for chart in section.charts)
+    assert ["1,000 non-members" in chart.subtitle for chart in alone.charts] == [True]

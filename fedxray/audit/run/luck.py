@@ -21,7 +21,7 @@ from fedxray.audit.run.comparisons import CaseContext, Scored, grant_names
 from fedxray.data.dataset import Records, union
 from fedxray.federation.truth import Truth
 from fedxray.metrics.images import class_image_closeness, image_closeness
-from fedxray.metrics.records import row_closeness
+from fedxray.metrics.records import RATES, row_closeness
 
 LABELS = {"labels", "label-counts", "batch-labels"}  # grants that give the classes of trained records
 PUBLIC = {"public-records", "public-images"}  # grants that draw guesses towards public records
@@ -133,7 +133,7 @@ def record_variances(context: CaseContext, guess: Scored) -> dict[str, float]:
     if guess.evidence.kind == "membership":
         _, member = membership_records(truth, client, seats)
         inside, outside = int(member.sum()), int((~member).sum())
-        known = {"auc": (inside + outside + 1) / (12 * inside * outside), "tpr_at_1pct_fpr": EVEN / inside}
+        known = {"auc": (inside + outside + 1) / (12 * inside * outside), **dict.fromkeys(RATES, EVEN / inside)}
         return {name: value for name, value in known.items() if name in means}
     count = len(records_in_question(truth, client, seats))
     variances = {"label_error": EVEN * count, "label_accuracy": EVEN / count, "training_accuracy": EVEN / count}
