@@ -274,7 +274,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
         text = f"No audited defence is shown to stop it. With {name} nothing was measured."
     else:
         state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
-        text = f"No audited defence is shown to stop it. With {name} this attack gains {gain}, {state}{cost}."
+        text = f"No audited defence is shown to stop every attack. With {name} this one gains {gain}, {state}{cost}."
         return f"{text} Settle that first (see {name}). {helps}".strip(), ""
     return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
 

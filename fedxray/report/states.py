@@ -139,12 +139,12 @@ def _not_luck(row: Row) -> str:
     family: Row = row["family"] or {}
     runs = family.get("runs", row["runs"])  # at the look where it was shown
     if runs < row["runs"]:
-        return f"Not luck: shown after {runs} of {row['runs']} runs ({_adjusted(row)})."
+        return f"Not luck: shown by the first {runs} of {row['runs']} runs already ({_adjusted(row)})."
     if row["test"] == "swap":
         return f"Not luck: {_swapped(row)} ({_adjusted(row)})."
     if row["test"] == "split":
-        drawn = "the seed drew at random which records were trained on"
-        return f"Not luck: {drawn}; if that made no difference, such scores would be rare ({_adjusted(row)})."
+        apart = "records that were trained on score above those held out at random"
+        return f"Not luck: {apart} ({_adjusted(row)})."
     return f"Not luck: the gain repeats over {words.count(runs, 'run')} ({_adjusted(row)})."
 
 
@@ -169,7 +169,7 @@ def _pairings(p: float | None, resolution: float) -> str:
     others = round(1 / resolution) - 1
     better = round((p or resolution) / resolution) - 1
     number = f"{better:,}" if better else "none"
-    return f"{number} of {others:,} other pairings of messages and clients {'do' if better > 1 else 'does'} as well"
+    return f"{number} of {others:,} other pairings of messages and clients score{'' if better > 1 else 's'} as high"
 
 
 def _suspected(row: Row) -> str:

@@ -53,8 +53,8 @@ ROLES: Mapping[str, str] = {
 LEVELS: Mapping[str, str] = {"record": "record-level", "client": "client-level", "population": "population-level"}
 LEVEL_MEANINGS: Mapping[str, str] = {
     "record": "Record: training records are exposed more than held-out records.",
-    "client": "Client: a client's own messages reveal more than another client's; leakage of single records was not "
-    "demonstrated.",
+    "client": "Client: a client's own messages reveal more than another client's. Its people are exposed, whether or "
+    "not their own record was trained on: no difference between the two was shown.",
     "population": "Population: other clients' messages and held-out records give as much, so the attack also works for "
     "people outside the training data.",
 }
@@ -63,7 +63,7 @@ HELPS: Mapping[str, str] = {  # what helps against a leak of this level
     "record": "What helps: noise in training (dp-sgd), which bounds what one record reveals.",
     "client": "What helps: secure aggregation, which hides single updates, or noise on them.",
     "population": "Secure aggregation does not help: the model itself reveals it. What helps: {column}noise that blurs "
-    "the model (dp-sgd).",
+    "the model, as far as it is blurred.",
 }
 HIDDEN = "What helps: more clients per round, or noise on their updates: single ones are hidden already."
 ENCRYPT = "Encrypt the connections (TLS): then an eavesdropper reads nothing."
@@ -267,7 +267,7 @@ METHOD: tuple[tuple[str, str], ...] = (
     (
         "Level of a leak",
         "**Record-level**: training records are exposed more than held-out records. **Client-level**: this client's "
-        "messages reveal more than other messages, but leakage of single records was not demonstrated. "
+        "messages reveal more than other messages, for its people whether or not their record was trained on. "
         "**Population-level**: above the floor, but all controls reach as much, so it concerns people like these. "
         "Where controls are missing or too imprecise, no level is stated.",
     ),

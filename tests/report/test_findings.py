@@ -174,12 +174,12 @@ def test_several_attacks_that_find_nothing_are_counted_once_each() -> None:
         (["leaks", "leaks", "no leak found"], f"Use dp-sgd: no leak found with it (cost: accuracy 78.0{GLUE}%"),
         (
             ["leaks", "suspected"],
-            "No audited defence is shown to stop it. With gaussian-noise this attack gains "
+            "No audited defence is shown to stop every attack. With gaussian-noise this one gains "
             f"+9.7{GLUE}points, and the state is suspected (cost: ",
         ),
         (
             ["leaks", "trace"],
-            "No audited defence is shown to stop it. With gaussian-noise this attack gains "
+            "No audited defence is shown to stop every attack. With gaussian-noise this one gains "
             f"\N{MINUS SIGN}8.1{GLUE}points, but the state is trace (cost: ",
         ),
         (
@@ -243,7 +243,7 @@ def test_a_defence_that_stops_one_attack_only_is_not_praised_for_more() -> None:
             "leaks by runs",
             {},
             "Secure aggregation does not help: the model itself reveals it. What helps: leaving “smoker” out of "
-            "training, or noise that blurs the model (dp-sgd). Audit a defence",
+            "training, or noise that blurs the model, as far as it is blurred. Audit a defence",
         ),
         (
             "leaks by split",
@@ -265,7 +265,9 @@ def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
     def step(other: str) -> str:
         return cards(make_results(make_row("leaks by runs"), make_row(other, defence="dp-sgd")))[0].step
 
-    assert step("leaks").endswith(f"blurs the model (dp-sgd). {states.STRONGER}") and "leaves" in step("leaks")
+    assert step("leaks").endswith(f"blurs the model, as far as it is blurred. {states.STRONGER}") and "leaves" in step(
+        "leaks"
+    )
     assert "the state is trace" in step("trace") and "Settle that first (see dp-sgd). Secure" in step("trace")
     assert "What helps" not in step("no leak found")
 

@@ -41,20 +41,16 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
             "leaks",
             {},
             f"Not luck: with other clients' messages it reaches 60.2{GLUE}%; none of 215 other pairings of messages "
-            "and clients does as well (p = 0.009, corrected for 16 comparisons of an attack under a defence).",
+            "and clients scores as high (p = 0.009, corrected for 16 comparisons of an attack under a defence).",
         ),
         (
             "leaks",
             {"p_swap": 3 / 216, "controls": {}},
-            "Not luck: 2 of 215 other pairings of messages and clients do as",
+            "Not luck: 2 of 215 other pairings of messages and clients score as",
         ),
         ("leaks", {"resolution": None, "controls": {}}, "Not luck: other clients' messages do not give as much (p ="),
-        ("leaks", {"family": {"rows": 1}, "p_adjusted": 0.0004}, "clients does as well (p < 0.001)."),
-        (
-            "leaks by split",
-            {},
-            "the seed drew at random which records were trained on; if that made no difference, such",
-        ),
+        ("leaks", {"family": {"rows": 1}, "p_adjusted": 0.0004}, "clients scores as high (p < 0.001)."),
+        ("leaks by split", {}, "records that were trained on score above those held out at random"),
         (
             "leaks by runs",
             {},
@@ -64,7 +60,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
         (
             "leaks by runs",
             {"runs": 20, "family": {"rows": 1, "runs": 5}},
-            "Not luck: shown after 5 of 20 runs (p = 0.021).",
+            "Not luck: shown by the first 5 of 20 runs already (p = 0.021).",
         ),
         ("leaks by runs", {"family": {"rows": 1, "runs": 3}}, "Not luck: the gain repeats over 3 runs (p = 0.021)."),
         (
@@ -90,10 +86,10 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
         (
             "small by split",
             {},
-            "+0.041 over the floor, at most +0.047 in runs like these. Not luck: the seed drew at random which records",
+            "+0.041 over the floor, at most +0.047 in runs like these. Not luck: records that were trained on",
         ),
         ("small", {}, f"+2.9{GLUE}points over the floor, at most +4.5{GLUE}points in runs"),
-        ("small", {}, "pairings of messages and clients does as well (p = 0.009, corrected for 16 comparisons of an"),
+        ("small", {}, "pairings of messages and clients scores as high (p = 0.009, corrected for 16 comparisons of an"),
         ("small", {}, "A stronger attack may leak more."),
         ("trace by split", {}, "stays within the margin. An attack that uses more may leak. This is not safety."),
         (
