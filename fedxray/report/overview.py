@@ -275,7 +275,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
     else:
         state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
         text = f"No audited defence is shown to stop every attack. With {name} this one gains {gain}, {state}{cost}."
-        return f"{text} Settle that first (see {name}). {helps}".strip(), ""
+        return f"{text} First follow the step on the card of {name}. {helps}".strip(), ""
     return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
 
 

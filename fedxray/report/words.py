@@ -53,8 +53,8 @@ ROLES: Mapping[str, str] = {
 LEVELS: Mapping[str, str] = {"record": "record-level", "client": "client-level", "population": "population-level"}
 LEVEL_MEANINGS: Mapping[str, str] = {
     "record": "Record: training records are exposed more than held-out records.",
-    "client": "Client: a client's own messages reveal more than another client's. Its people are exposed, whether or "
-    "not their own record was trained on: no difference between the two was shown.",
+    "client": "Client: a client's own messages reveal more than another client's. Everyone at this client may be "
+    "exposed: no difference was shown between records trained on and held out.",
     "population": "Population: other clients' messages and held-out records give as much, so the attack also works for "
     "people outside the training data.",
 }

@@ -268,7 +268,8 @@ def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
     assert step("leaks").endswith(f"blurs the model, as far as it is blurred. {states.STRONGER}") and "leaves" in step(
         "leaks"
     )
-    assert "the state is trace" in step("trace") and "Settle that first (see dp-sgd). Secure" in step("trace")
+    assert "the state is trace" in step("trace")
+    assert "First follow the step on the card of dp-sgd. Secure" in step("trace")
     assert "What helps" not in step("no leak found")
 
 
