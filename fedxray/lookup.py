@@ -6,6 +6,7 @@ Whatever a user's own code raises becomes a `BadInput` that names the file and l
 from __future__ import annotations
 
 import importlib
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
@@ -29,6 +30,12 @@ def load(spec: str) -> Any:
     for part in name.split("."):
         value = getattr(value, part)
     return value
+
+
+def ships(kind: type) -> bool:
+    """Whether a class is the one that its module of fedxray defines; a name alone can be claimed."""
+    module = sys.modules.get(kind.__module__)
+    return kind.__module__.startswith("fedxray.") and getattr(module, kind.__name__, None) is kind
 
 
 def load_factory(spec: str, argument: str) -> Callable[..., Any]:
@@ -90,11 +97,11 @@ def without_records(error: BaseException) -> str:
     of what a user's code raises, type and place remain.
     """
     if not is_ours(error):
-        return f"{type(error).__name__}{_place_of(error)}"
+        return f"{type(error).__name__}{place_of(error)}"
     if not isinstance(error, BadInput) or not error.quotes:
         return str(error)
     cause = error.__cause__
-    got = "" if cause is None else f", got {type(cause).__name__}{_place_of(cause)}"
+    got = "" if cause is None else f", got {type(cause).__name__}{place_of(cause)}"
     return f"{error.argument}: expected {error.expected}{got}. {error.remedy}"
 
 
@@ -104,7 +111,7 @@ def is_ours(error: BaseException) -> bool:
     return isinstance(error, FedxrayError) and (not frames or frames[-1].filename.startswith(HERE))
 
 
-def _place_of(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Name and line of the user's file where an error arose, else of ours, for the end of a sentence."""
     path, _, line = _line_of(error).rpartition(":")
     ours = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(HERE)]

@@ -1,7 +1,8 @@
-"""Attacks that look for the answer in twelve places, as a careless or dishonest user might write them."""
+"""Attacks that look for the answer in thirteen places, as a careless or dishonest user might write them."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import math
 import os
@@ -46,20 +47,21 @@ class Cheat(Attack):
     requires: ClassVar[Any] = (granted("target-records"), global_models())
     floors: ClassVar[tuple[str, ...]] = ("chance",)
     way: str
+    folder: str = ""  # of the audit, which whoever writes the plan knows
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return scores by the answer, where this way leads to it."""
         records = view.grants.target_records
         assert records is not None
-        found = WAYS[self.way](view, context)
+        found = WAYS[self.way](view, context, Path(self.folder))
         return of_membership(torch.zeros(len(records)) if found is None else found)
 
 
-def cheat(way: str) -> Attack:
+def cheat(way: str, folder: str = "") -> Attack:
     """The attack of a plan."""
     if way == "subclass tricks":
         return Disguised(way=way)
-    return Cheat(way=way)
+    return Cheat(way=way, folder=folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +92,11 @@ def in_objects(view: View, objects: Iterator[Any]) -> Tensor | None:
     return None
 
 
-def by_gc(view: View, context: Context) -> Tensor | None:
+def by_gc(view: View, context: Context, folder: Path) -> Tensor | None:
     return in_objects(view, iter(gc.get_objects()))
 
 
-def by_frames(view: View, context: Context) -> Tensor | None:
+def by_frames(view: View, context: Context, folder: Path) -> Tensor | None:
     def values() -> Iterator[Any]:
         frame: Any = sys._getframe()
         while frame is not None:
@@ -106,30 +108,40 @@ def by_frames(view: View, context: Context) -> Tensor | None:
     return in_objects(view, values())
 
 
-def by_closures(view: View, context: Context) -> Tensor | None:
+def by_closures(view: View, context: Context, folder: Path) -> Tensor | None:
     found = list(reachable(view))
     assert not any(isinstance(thing, Transcript) for thing in found)
     return in_objects(view, iter(found))
 
 
-def run_folder(view: View) -> Path:
-    """The folder of the run, which what fetches messages must know."""
-    paths = [thing for thing in reachable(view) if isinstance(thing, Path)]
-    return paths[0].parent
-
-
-def by_files(view: View, context: Context) -> Tensor | None:
+def by_files(view: View, context: Context, folder: Path) -> Tensor | None:
     """What the store holds of other cases is read; the plan's data are in "plan"."""
-    cases = run_folder(view).parents[1] / "cases"
+    cases = folder / "private" / "cases"
     return torch.ones(len(view.grants.target_records or ())) if list(cases.glob("*.json")) else None
 
 
-def by_plan(view: View, context: Context) -> Tensor | None:
-    plan = read_plan(run_folder(view).parents[2] / "plan.toml")
+def by_plan(view: View, context: Context, folder: Path) -> Tensor | None:
+    plan = read_plan(folder / "plan.toml")
     return by_content(view, prepare(plan, "none", plan.seeds[0]).federation.clients)
 
 
-def by_seeds(view: View, context: Context) -> Tensor | None:
+def by_memory(view: View, context: Context, folder: Path) -> Tensor | None:
+    """Members are in more places of a process that has trained on them, also in memory that is free again."""
+    assert view.grants.target_records is not None
+    rows = [row.numpy().tobytes() for row in view.grants.target_records.x.flatten(1)]
+    counts = torch.zeros(len(rows))
+    with Path("/proc/self/maps").open() as maps, Path("/proc/self/mem").open("rb", buffering=0) as memory:
+        for line in maps.read().splitlines():
+            place, rights, *_ = line.split()
+            start, end = (int(number, 16) for number in place.split("-"))
+            if rights.startswith("rw") and "[v" not in line:
+                memory.seek(start)
+                content = memory.read(end - start)
+                counts += torch.tensor([float(content.count(row)) for row in rows])
+    return counts
+
+
+def by_seeds(view: View, context: Context, folder: Path) -> Tensor | None:
     """The seed is the one whose initial weights were sent first; from it the order of members was drawn."""
     first = dict(view.globals[0].params)
     for seed in range(1000):
@@ -144,12 +156,12 @@ def perfect(*_: Any, **__: Any) -> float:
     return 1.0
 
 
-def by_scorer(view: View, context: Context) -> Tensor | None:
+def by_scorer(view: View, context: Context, folder: Path) -> Tensor | None:
     formulas.auc = perfect  # type: ignore[assignment]
     return None
 
 
-def by_memo(view: View, context: Context) -> Tensor | None:
+def by_memo(view: View, context: Context, folder: Path) -> Tensor | None:
     """A forged answer of another attack, which others would then read from the store."""
     forged = LastReturned().run(view, generator=context.root)
     for value in forged.tensors.values():
@@ -158,21 +170,21 @@ def by_memo(view: View, context: Context) -> Tensor | None:
     return in_objects(view, reachable(context.memo))
 
 
-def by_environment(view: View, context: Context) -> Tensor | None:
+def by_environment(view: View, context: Context, folder: Path) -> Tensor | None:
     os.environ["FEDXRAY_CHEATED"] = "yes"
     torch.set_default_dtype(torch.float64)
     sys.modules["fedxray.metrics.records"].auc = perfect  # type: ignore[attr-defined]
     return None
 
 
-def by_shared_memory(view: View, context: Context) -> Tensor | None:
+def by_shared_memory(view: View, context: Context, folder: Path) -> Tensor | None:
     for thing in (*reachable(view.grants), *view.model.parameters(), *view.observations[0].start.values()):
         if isinstance(thing, Tensor):
             thing.data.zero_()
     return None
 
 
-def by_threads(view: View, context: Context) -> Tensor | None:
+def by_threads(view: View, context: Context, folder: Path) -> Tensor | None:
     def later() -> None:
         formulas.auc = perfect  # type: ignore[assignment]
 
@@ -196,11 +208,11 @@ class Spy(Tensor):
         return super().__torch_function__(function, types, args, kwargs or {})
 
 
-def by_subclass(view: View, context: Context) -> Tensor | None:
+def by_subclass(view: View, context: Context, folder: Path) -> Tensor | None:
     return torch.arange(len(view.grants.target_records or ())).float().flip(0).as_subclass(Spy)
 
 
-WAYS: dict[str, Callable[[View, Context], Tensor | None]] = {
+WAYS: dict[str, Callable[[View, Context, Path], Tensor | None]] = {
     "gc": by_gc,
     "frames": by_frames,
     "closures": by_closures,
@@ -211,6 +223,7 @@ WAYS: dict[str, Callable[[View, Context], Tensor | None]] = {
     "environment": by_environment,
     "shared memory": by_shared_memory,
     "plan": by_plan,
+    "memory": by_memory,
     "threads": by_threads,
     "subclass tricks": by_subclass,
 }
@@ -231,6 +244,12 @@ class Ending(Cheat):
             raise Refused("cheat", missing="luck", remedy="Try again.")
         if self.way == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.way == "hang":
+            while True:
+                pass
+        if self.way in ("stay", "stay apart"):
+            stay(Path(self.folder) / "held", apart=self.way == "stay apart")
+            return of_membership(torch.zeros(len(view.grants.target_records or ())))
         if self.way == "leave":
             os._exit(3)
         if self.way == "nan":
@@ -238,9 +257,26 @@ class Ending(Cheat):
         return of_membership("nothing")  # type: ignore[arg-type]
 
 
-def ending(way: str) -> Attack:
+def stay(path: Path, *, apart: bool) -> None:
+    """Leave a process behind that holds a lock, perhaps in a session of its own."""
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        try:
+            if apart:
+                os.setsid()
+            handle = os.open(path, os.O_RDWR | os.O_CREAT)
+            os.write(handle, str(os.getpid()).encode())
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.write(told, b"1")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.read(ready, 1)
+
+
+def ending(way: str, folder: str = "") -> Attack:
     """The attack of a plan."""
-    return Ending(way=way)
+    return Ending(way=way, folder=folder)
 
 
 KEPT: list[Tensor] = []  # batches that a defence has seen

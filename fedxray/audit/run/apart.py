@@ -1,48 +1,51 @@
 """Code of the user's in a process of its own: it changes nothing of the audit, and its memory holds no truth.
 
-An attack that is not part of fedxray runs in a forked process, in which the truth, the transcript and the data set
-have been overwritten. Its guess comes back as plain tensors and JSON, so that scoring never calls its code. An active
-server's requests are served through the same pipe. Where a process cannot be forked, the attack runs in this one.
-docs/security.md states what this prevents and what it does not.
+An attack that is not part of fedxray runs in a process that was forked from one without any data (`forkserver`): it is
+sent its view, and nothing else was ever in its memory. Its guess comes back as plain tensors and JSON, so that scoring
+never calls its code; whatever else it sends is taken for the user's. An active server's requests are served through the
+same pipe. Where a process cannot be forked, the attack runs in this one. docs/security.md states what this prevents and
+what it does not.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-import signal
+import re
 import sys
 import threading
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from types import FunctionType, ModuleType
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn
 
-import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedxray.adversary.view import Channel, Exchange, Observation, View
+from fedxray.adversary.view import Channel, Exchange, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.plan.schema import AttackPart, DefencePart, ModelPart
+from fedxray.audit.run import forkserver
 from fedxray.audit.run.answer import evidence_of, plain_facts
-from fedxray.audit.run.prepare import forget_data
-from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
+from fedxray.audit.run.carry import Packed, Parts, Unpacked, table_of
+from fedxray.audit.run.forkserver import Child, hang_up, kill_group
+from fedxray.audit.run.store import close_locks
+from fedxray.data.checks import max_bytes
+from fedxray.errors import BadInput, Diverged, FedxrayError, Refused, printable
 from fedxray.federation.tamper import Tamper
-from fedxray.federation.transcript import Transcript
-from fedxray.files import NoSpaceError
-from fedxray.lookup import is_ours, without_records
-from fedxray.metrics.scoring import forget_optima
+from fedxray.lookup import place_of
 from fedxray.params import Late, Params
-
-Answer = TypeVar("Answer")
 
 
 class OwnCodeError(FedxrayError):
@@ -57,61 +60,202 @@ class OwnRefusal(OwnCodeError, Refused):
         Exception.__init__(self, text)
 
 
+class OwnDivergence(OwnCodeError, Diverged):
+    """A training with a user's own code that left the finite numbers, as that code's process states."""
+
+    def __init__(self, text: str) -> None:
+        """Use the text as it is."""
+        Diverged.__init__(self, "learning_rate", expected="a training that stays finite", got=text, remedy=LOWER)
+
+
+class OutOfTime(OwnCodeError):
+    """A user's own code that was stopped since the time of --budget was over."""
+
+
+LOWER = "Lower learning_rate."
+
+
+def can_separate() -> bool:
+    """Return whether attacks can get a process of their own: not on Windows."""
+    return hasattr(os, "fork")
+
+
 def can_fork() -> bool:
-    """Return whether a process can be forked: not on Windows, nor once CUDA is in use."""
+    """Return whether this process can be forked: not on Windows, nor once CUDA is in use."""
     return hasattr(os, "fork") and not torch.cuda.is_initialized()
 
 
-# The forked process
+# How long it may take
+
+LIMIT = 3600.0  # seconds that an attack of the user's may take on one view
+VARIABLE = "FEDXRAY_ATTACK_SECONDS"  # changes that
+TIME_OVER = "the time of --budget was over"
+LONGEST = 1000  # characters of a text of the user's on the terminal
 
 
-def run_apart(attack: Callable[[View], Evidence], view: View, secrets: Sequence[object]) -> Evidence:
-    """Return the answer of a user's attack on a view, from a forked process that holds none of the secrets.
+def seconds_allowed(variable: str, usual: float) -> float:
+    """Return a time limit in seconds from an environment variable."""
+    text = os.environ.get(variable, str(usual))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise BadInput(variable, expected="a number of seconds above 0", got=repr(text), remedy=f"Try {usual:g}.")
+    return seconds
 
-    `secrets` are the objects that lead to the truth. The attack gets no stored answers of others.
+
+# The process of an attack
+
+
+def run_apart(
+    attack: Attack, view: View, root: torch.Generator, parts: Parts, base: Attack, until: float = math.inf
+) -> Evidence:
+    """Return the answer of an attack on a view, from a process that holds nothing else; it gets no stored answers.
+
+    `parts` of the plan make it there, `base` is what they make here, from which a trial of a search differs. `until` is
+    when the audit's time is over.
     """
-    if not can_fork():
-        evidence = attack(view)
+    if not can_separate():
+        evidence = attack.run(view, generator=root)
         return _as_seen(evidence_of(load(_packed(evidence.tensors)), plain_facts(evidence)), view)
-    work = partial(_answer, attack, view, secrets)
-    answer, code = _in_child(work, lambda pipe: _serve(pipe, view.channel))
-    if answer is None:
-        raise OwnCodeError(f"the attack's process {_ended(code)}")
-    return _as_seen(answer, view)
+    task = {"root": root.initial_seed(), **_task(attack, parts, base)}
+    return _as_seen(_answer_of(task, view, until), view)
 
 
-def check_apart(attack: Attack, view: View, secrets: Sequence[object]) -> None:
+def check_apart(attack: Attack, view: View, parts: Parts, base: Attack) -> None:
     """Refuse a view that lacks something which a user's attack needs; its needs are code of the user's too."""
+    if not can_separate():
+        attack.check(view)
+        return
+    _answer_of({"root": None, **_task(attack, parts, base)}, view, math.inf, quoting=True)
 
-    def check(seen: View) -> Evidence:
-        attack.check(seen)
+
+def _task(attack: Attack, parts: Parts, base: Attack) -> dict[str, Any]:
+    """Return what a process needs to make the attack, the network and the defence itself."""
+    names = [entry.name for entry in fields(attack) if entry.init]  # type: ignore[arg-type]
+    changed = {name: value for name in names if (value := getattr(attack, name)) is not getattr(base, name)}
+    tables = {name: table_of(getattr(parts, name)) for name in ("attack", "model", "defence")}
+    return {"changed": Packed().plain(changed), "parts": tables, "folder": str(parts.folder)}
+
+
+def _answer_of(task: Mapping[str, Any], view: View, until: float, *, quoting: bool = False) -> Evidence:
+    """Return what a process answers to a task; with `quoting` its own words may be shown."""
+    packed, limit, left = Packed(), seconds_allowed(VARIABLE, LIMIT), until - time.time()
+    document = {**task, "view": packed.view(view)}
+    with Child(max(0.0, min(limit, left))) as child:
+        line = _Line(child.pipe, packed.late)
+        with suppress(_Gone):
+            _send(child.pipe, document, packed.tensors)
+            return _served(line, view.channel, quoting)
+    if child.late and left < limit:
+        raise OutOfTime(TIME_OVER)
+    if child.late:
+        raise OwnCodeError(f"the attack took more than {limit:g} s ({VARIABLE}), so its process was stopped")
+    raise OwnCodeError(f"the attack's process {_ended(child.code)}")
+
+
+def _as_seen(evidence: Evidence, view: View) -> Evidence:
+    """Return the evidence about whom the view is about, whatever the attack states."""
+    return replace(evidence, target=view.target, seats=tuple(client.client for client in view.own))
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "ended before it gave an answer"
+    if code < 0:
+        return f"was killed by signal {-code}"
+    return f"ended with code {code} before it gave an answer"
+
+
+class _Line:
+    """The pipe to the process of an attack, as the audit uses it."""
+
+    def __init__(self, pipe: Connection, late: list[Late]) -> None:
+        self.pipe, self.late = pipe, late
+
+    def receive(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the next message; requests for messages of the view are answered before."""
+        while True:
+            facts, tensors = _receive(self.pipe)
+            if facts.get("what") != "fetch":
+                return facts, tensors
+            number = facts.get("number")
+            if not isinstance(number, int) or not 0 <= number < len(self.late):
+                raise OwnCodeError("the attack's process asked for a message that is not in its view")
+            _send(self.pipe, {"what": "fetched"}, self.late[number])
+
+
+def _served(line: _Line, channel: Channel | None, quoting: bool) -> Evidence:
+    """Return the answer of the process, or raise its error; it may use the channel before."""
+    while True:
+        facts, tensors = line.receive()
+        what = facts.pop("what", None)
+        if what == "answer":
+            return evidence_of(tensors, facts)
+        if what == "open" and channel is not None:
+            exchange = channel(_RemoteTamper(line), rounds=facts["rounds"], clients=facts["clients"])
+            packed = Packed(late=line.late)
+            done = {"what": "done", "exchange": packed.plain(replace(exchange, state=None))}
+            _send(line.pipe, done, packed.tensors)
+            continue
+        raise _error_of(facts, quoting=quoting)
+
+
+def answer(pipe: Connection) -> None:
+    """Do the task that arrives, send its answer or how it failed, and wait to be killed: the process of an attack."""
+    with suppress(_Gone):
+        try:
+            evidence = _evidence(pipe)
+            _flush()
+            _send(pipe, {"what": "answer", **plain_facts(evidence)}, evidence.tensors)
+        except _Gone:
+            raise
+        except BaseException as error:  # noqa: BLE001  (the audit reports it)
+            _flush()
+            _send(pipe, _plain_error(error))
+        _receive(pipe)
+
+
+def _evidence(pipe: Connection) -> Evidence:
+    task, tensors = _receive(pipe)
+    tables = task["parts"]
+    parts = Parts(
+        attack=AttackPart.model_validate(tables["attack"]),
+        model=ModelPart.model_validate(tables["model"]),
+        defence=DefencePart.model_validate(tables["defence"]),
+        folder=Path(task["folder"]),
+    )
+    talk = _Talk(pipe)
+    unpacked = Unpacked(tensors, talk.fetch, parts)
+    made: Any = parts.attack.make(parts.folder)
+    attack = replace(made, **unpacked.value(task["changed"]))
+    view = unpacked.view(task["view"], partial(talk.channel, unpacked))
+    if task["root"] is None:
+        attack.check(view)
         return Evidence(kind=attack.kind, tensors={})
+    evidence: Evidence = attack.run(view, generator=torch.Generator("cpu").manual_seed(task["root"]))
+    return evidence
 
-    run_apart(check, view, secrets)
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):  # code of the user's may have replaced or closed them
+        with suppress(Exception):
+            stream.flush()
 
 
-def do_apart(work: Callable[[], None]) -> None:
+# A simulation with code of the user's, in a fork of this process: a defence sees records by its nature
+
+
+def do_apart(work: Callable[[], None], until: float = math.inf) -> None:
     """Do work that leaves its results in files in a forked process; its error is raised here.
 
-    Whatever code of the user's keeps in memory is gone afterwards.
+    Whatever code of the user's keeps in memory is gone afterwards, and so are its processes. `until` is when the
+    audit's time is over.
     """
     if not can_fork():
         work()
         return
-    _, code = _in_child(partial(_do, work), lambda pipe: _serve(pipe, None))
-    if code != 0:
-        raise OwnCodeError(f"its process {_ended(code)}")
-
-
-def _do(work: Callable[[], None], pipe: Connection) -> None:
-    try:
-        work()
-    except BaseException as error:  # noqa: BLE001  (the parent reports it)
-        _send(pipe, _plain_error(error))
-
-
-def _in_child(work: Callable[[Connection], None], serve: Callable[[Connection], Answer]) -> tuple[Answer, int]:
-    """Do the work in a forked process and serve it here; returns the result of serving and the child's exit code."""
     here, there = Pipe()
     lifeline, held = os.pipe()  # the child exits when the parent's end is closed, however the parent ends
     pid = _fork()
@@ -121,38 +265,53 @@ def _in_child(work: Callable[[Connection], None], serve: Callable[[Connection], 
         _be_child(work, there, lifeline)
     there.close()
     os.close(lifeline)
+    watch = threading.Thread(target=_watch, args=(pid, here), daemon=True)
+    watch.start()
+    late, facts = False, {}
     try:
-        answer = serve(here)
-    except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        raise
+        late = not here.poll(None if until == math.inf else max(0.0, until - time.time()))
+        with suppress(_Gone):
+            facts = {} if late else _receive(here)[0]
     finally:
+        kill_group(pid)
+        watch.join()
         os.close(held)
         here.close()
         _, status = os.waitpid(pid, 0)
-    return answer, os.waitstatus_to_exitcode(status)
+    if late:
+        raise OutOfTime(TIME_OVER)
+    if facts.get("what") == "failed":
+        raise _error_of(facts)
+    if facts.get("what") != "done":
+        raise OwnCodeError(f"its process {_ended(os.waitstatus_to_exitcode(status))}")
 
 
-def _be_child(work: Callable[[Connection], None], pipe: Connection, lifeline: int) -> NoReturn:
-    """Do the work and exit; never returns."""
-    code = 1
+def _watch(pid: int, pipe: Connection) -> None:
+    """Wait until the child is dead, which nobody has reaped; then end what it started, and all waiting on its pipe."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    kill_group(pid)
+    hang_up(pipe)
+
+
+def _be_child(work: Callable[[], None], pipe: Connection, lifeline: int) -> NoReturn:
+    """Do the work and say so, then wait to be killed; never returns."""
     try:
+        os.setsid()
+        close_locks()
+        forkserver.leave()
         threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
         torch.set_num_threads(1)  # threads of the parent's pool do not exist here
-        work(pipe)
-        code = 0
+        with suppress(_Gone):
+            try:
+                work()
+                ended: dict[str, Any] = {"what": "done"}
+            except BaseException as error:  # noqa: BLE001  (the parent reports it)
+                ended = _plain_error(error)
+            _flush()
+            _send(pipe, ended)
+            _receive(pipe)
     finally:
-        try:
-            for stream in (sys.stdout, sys.stderr):  # code of the user's may have replaced or closed them
-                with suppress(Exception):
-                    stream.flush()
-        finally:
-            os._exit(code)
-
-
-def _as_seen(evidence: Evidence, view: View) -> Evidence:
-    """Return the evidence about whom the view is about, whatever the attack states."""
-    return replace(evidence, target=view.target, seats=tuple(client.client for client in view.own))
+        os._exit(1)
 
 
 def _fork() -> int:
@@ -165,70 +324,43 @@ def _fork() -> int:
         return os.fork()
 
 
-def _ended(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code} before it gave an answer"
-
-
-def _answer(attack: Callable[[View], Evidence], view: View, secrets: Sequence[object], pipe: Connection) -> None:
-    """Run the attack without the secrets and send its answer, or how it failed."""
-    try:
-        view = replace(view, channel=None if view.channel is None else _channel_over(pipe))
-        hide(secrets, view)
-        evidence = attack(view)
-        _send(pipe, {"what": "answer", **plain_facts(evidence)}, evidence.tensors)
-    except BaseException as error:  # noqa: BLE001  (the parent reports it)
-        _send(pipe, _plain_error(error))
-
-
 def _follow(lifeline: int) -> None:
     os.read(lifeline, 1)
     os._exit(1)
 
 
-def _serve(pipe: Connection, channel: Channel | None) -> Evidence | None:
-    """Return the answer of the child, None where it died without one; it may use the channel before."""
-    while True:
-        try:
-            facts, tensors = _receive(pipe)
-        except (EOFError, ConnectionResetError):
-            return None
-        what = facts.pop("what")
-        if what == "answer":
-            return evidence_of(tensors, facts)
-        if what == "open" and channel is not None:
-            exchange = channel(_RemoteTamper(pipe), rounds=facts["rounds"], clients=facts["clients"])
-            _send(pipe, *_plain_exchange(exchange))
-            continue
-        raise _error_of(facts)
+# Errors: whatever a process with code of the user's states is the user's, also where it looks like one of ours
 
-
-_PARTS: dict[type[FedxrayError], tuple[str, ...]] = {  # errors that keep their kind, by the parts they are made of
-    Refused: ("attack", "missing", "remedy"),
-    Diverged: ("argument", "expected", "got", "remedy"),
-    BadInput: ("argument", "expected", "got", "remedy"),
-    NoSpaceError: (),  # of its text alone
-}
+WORD, PLACE = re.compile(r"[A-Za-z_]\w{0,79}"), re.compile(r" in [\w.\-/]{1,200}, line \d{1,7}")
 
 
 def _plain_error(error: BaseException) -> dict[str, Any]:
-    kind = next((kind for kind in _PARTS if is_ours(error) and type(error) is kind), None)
-    parts = [] if kind is None else [str(getattr(error, part)) for part in _PARTS[kind]] or [str(error)]
-    plain = {"kind": type(error).__name__, "parts": parts, "text": without_records(error)}
-    return {"what": "failed", "trace": traceback.format_exc(), **plain}
+    return {
+        "what": "failed",
+        "kind": type(error).__name__,
+        "place": place_of(error),
+        "text": str(error),
+        "trace": "".join(traceback.format_exception(error)),
+    }
 
 
-def _error_of(facts: Mapping[str, Any]) -> FedxrayError:
-    if facts["parts"]:
-        kind = next(kind for kind in _PARTS if kind.__name__ == facts["kind"])
-        first, *others = [str(part) for part in facts["parts"]]
-        error = kind(first, **dict(zip(_PARTS[kind][1:], others, strict=True)))
-    else:
-        error = OwnRefusal(str(facts["text"])) if facts["kind"] == "Refused" else OwnCodeError(str(facts["text"]))
-    error.add_note(str(facts["trace"]))
+def _error_of(facts: Mapping[str, Any], *, quoting: bool = False) -> OwnCodeError:
+    """Return the error that a process states: its type and place, and with `quoting` its text; the rest is a note."""
+    kind, place, text, trace = (str(facts.get(name, "")) for name in ("kind", "place", "text", "trace"))
+    stated = f"{kind if WORD.fullmatch(kind) else 'an error'}{place if PLACE.fullmatch(place) else ''}"
+    if quoting:
+        stated = printable(text[:LONGEST]) if kind == "Refused" else f"{stated}: {printable(text[:LONGEST])}"
+    types = {"Refused": OwnRefusal, "Diverged": OwnDivergence}
+    error = types.get(kind, OwnCodeError)(stated)
+    error.add_note(trace or text)
     return error
 
 
 # Tensors and plain values over a pipe; nothing is unpickled
+
+
+class _Gone(Exception):
+    """The other process has ended, or sends what is no message."""
 
 
 def _packed(tensors: Mapping[str, Tensor]) -> bytes:
@@ -238,144 +370,75 @@ def _packed(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _send(pipe: Connection, facts: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> None:
-    pipe.send_bytes(json.dumps(facts, allow_nan=False).encode())
-    pipe.send_bytes(_packed(tensors or {}))
+    content = json.dumps(facts).encode(), _packed(tensors or {})
+    try:
+        for part in content:
+            pipe.send_bytes(part)
+    except OSError as error:
+        raise _Gone from error
 
 
 def _receive(pipe: Connection) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    return json.loads(pipe.recv_bytes()), load(pipe.recv_bytes())
+    try:
+        facts, tensors = json.loads(pipe.recv_bytes(max_bytes())), load(pipe.recv_bytes(max_bytes()))
+    except (EOFError, OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise _Gone from error
+    if not isinstance(facts, dict):
+        raise _Gone
+    return facts, tensors
 
 
-# The channel of an active server: the clients answer in the parent, the tamper decides in the child
-
-_PARAMS = ("start", "update", "buffers", "buffers_after")
+# The channel of an active server: the clients answer in the audit, the tamper decides in the attack's process
 
 
 class _RemoteTamper:
-    """The tamper of the child as the parent's round loop sees it; its state stays in the child."""
+    """The tamper of the attack's process as the audit's round loop sees it; its state stays there."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self.pipe = pipe
+    def __init__(self, line: _Line) -> None:
+        self.line = line
 
     def start(self) -> None:
-        """Start nothing: the child has started."""
+        """Start nothing: the other process has started."""
 
     def send(self, state: None, round: int, client: int, broadcast: Params) -> tuple[dict[str, Tensor], None]:
-        """Ask the child which parameters the client is sent."""
-        _send(self.pipe, {"what": "send", "round": round, "client": client}, broadcast)
-        facts, tensors = _receive(self.pipe)
+        """Ask the attack which parameters the client is sent."""
+        _send(self.line.pipe, {"what": "send", "round": round, "client": client}, broadcast)
+        facts, tensors = self.line.receive()
+        if facts.get("what") == "failed":
+            raise _error_of(facts)
         if facts.get("what") != "sent":
-            raise OwnCodeError(str(facts.get("text", "the attack's process sent no parameters")))
+            raise OwnCodeError("the attack's process sent no parameters")
         return {name: tensors[name] for name in broadcast if name in tensors}, None
 
     def receive(self, state: None, round: int, client: int, update: Params) -> None:
-        """Show the child the client's reply."""
-        _send(self.pipe, {"what": "receive", "round": round, "client": client}, update)
+        """Show the attack the client's reply."""
+        _send(self.line.pipe, {"what": "receive", "round": round, "client": client}, update)
 
 
-def _channel_over(pipe: Connection) -> Channel:
-    """Return the channel of the child."""
+class _Talk:
+    """The pipe to the audit, as the attack's process uses it: one conversation at a time."""
 
-    def channel(tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
-        _send(pipe, {"what": "open", "rounds": rounds, "clients": list(clients)})
-        state = tamper.start()
-        while True:
-            facts, tensors = _receive(pipe)
-            if facts["what"] == "send":
-                sent, state = tamper.send(state, facts["round"], facts["client"], tensors)
-                _send(pipe, {"what": "sent"}, sent)
-            elif facts["what"] == "receive":
-                state = tamper.receive(state, facts["round"], facts["client"], tensors)
-            else:
-                return Exchange(
-                    observations=_observations(facts["observations"], tensors),
-                    state=state,
-                    rounds_spent=facts["rounds_spent"],
-                )
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe, self.turn = pipe, threading.RLock()
 
-    return channel
+    def fetch(self, number: int) -> Params:
+        """Return the parameters of that number in the view."""
+        with self.turn:
+            _send(self.pipe, {"what": "fetch", "number": number})
+            return _receive(self.pipe)[1]
 
-
-def _plain_exchange(exchange: Exchange) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    facts = [
-        {entry.name: getattr(seen, entry.name) for entry in fields(seen) if entry.name not in _PARAMS}
-        for seen in exchange.observations
-    ]
-    tensors = {
-        f"{number} {part} {name}": value
-        for number, seen in enumerate(exchange.observations)
-        for part in _PARAMS
-        for name, value in getattr(seen, part).items()
-    }
-    return {"what": "done", "observations": facts, "rounds_spent": exchange.rounds_spent}, tensors
-
-
-def _observations(facts: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> tuple[Observation, ...]:
-    parts: list[dict[str, Any]] = [{part: {} for part in _PARAMS} for _ in facts]
-    for key, value in tensors.items():
-        number, part, name = key.split(" ", 2)
-        parts[int(number)][part][name] = value
-    seen = [{**plain, "contributors": tuple(plain["contributors"])} for plain in facts]
-    return tuple(Observation(**plain, **held) for plain, held in zip(seen, parts, strict=True))
-
-
-# What the child must not find
-
-_PLAIN = (str, bytes, int, float, type(None), type, ModuleType, FunctionType, Late)
-
-
-def hide(secrets: Sequence[object], given: object) -> None:
-    """Overwrite all tensors and arrays behind the secrets that are not among what is given, then empty the secrets.
-
-    A given tensor gets memory of its own first, so that a slice does not keep what it was cut from. The messages of a
-    transcript are left as they are, since the view fetches some of them; their list is emptied.
-    """
-    shown = list(_values(given, set()))
-    for tensor in (value for value in shown if isinstance(value, Tensor)):
-        tensor.data = tensor.data.clone()
-    kept = {_memory(value) for value in shown}
-    transcripts = [secret for secret in secrets if isinstance(secret, Transcript)]
-    doors = [*transcripts, *(transcript.shelf for transcript in transcripts)]
-    bases = [value._base for value in shown if isinstance(value, Tensor)]
-    for value in _values([*secrets, bases], {id(door) for door in doors}):
-        if _memory(value) not in kept:
-            _blank(value)
-    for secret in (*secrets, *doors):
-        vars(secret).clear()
-    forget_data()
-    forget_optima()
-
-
-def _values(thing: object, seen: set[int]) -> Iterator[Tensor | np.ndarray[Any, Any]]:
-    """Yield every tensor and array in the fields and containers behind a thing, each once."""
-    if isinstance(thing, _PLAIN) or id(thing) in seen:
-        return
-    seen.add(id(thing))
-    inner: Iterable[object] = ()
-    if isinstance(thing, Tensor | np.ndarray):
-        yield thing
-    elif isinstance(thing, nn.Module):
-        inner = [*thing.parameters(), *thing.buffers()]
-    elif isinstance(thing, Mapping):
-        inner = thing.values()
-    elif isinstance(thing, list | tuple | set | frozenset):
-        inner = thing
-    else:
-        inner = getattr(thing, "__dict__", {}).values()
-    for entry in inner:
-        yield from _values(entry, seen)
-
-
-def _memory(value: Tensor | np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Return where the memory of a tensor or array starts, and its size: the first rows are not the array."""
-    if isinstance(value, Tensor):
-        storage = value.untyped_storage()
-        return storage.data_ptr(), storage.nbytes()
-    return value.ctypes.data, value.nbytes
-
-
-def _blank(value: Tensor | np.ndarray[Any, Any]) -> None:
-    if isinstance(value, Tensor):
-        value.data.zero_()
-    elif value.flags.writeable:
-        value.fill(np.zeros((), value.dtype)[()])
+    def channel(self, unpacked: Unpacked, tamper: Tamper, *, rounds: int, clients: Sequence[int]) -> Exchange:
+        """Let the audit ask the clients."""
+        with self.turn:
+            _send(self.pipe, {"what": "open", "rounds": rounds, "clients": list(clients)})
+            state = tamper.start()
+            while True:
+                facts, tensors = _receive(self.pipe)
+                if facts["what"] == "send":
+                    sent, state = tamper.send(state, facts["round"], facts["client"], tensors)
+                    _send(self.pipe, {"what": "sent"}, sent)
+                elif facts["what"] == "receive":
+                    state = tamper.receive(state, facts["round"], facts["client"], tensors)
+                else:
+                    exchange: Exchange = replace(unpacked, tensors=tensors).value(facts["exchange"])
+                    return replace(exchange, state=state)

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedxray.audit.judge import results
@@ -107,7 +107,9 @@ def run_audit(
             store.write_plan(plan.text)
             execution = Execution(
                 plan=fitted,
-                store=store,
+                store=store
+                if choice is None
+                else replace(store, until=time() + began + choice["seconds"] - monotonic()),
                 engine=workers,
                 estimate=estimate,
                 progress=progress,
@@ -195,6 +197,11 @@ def _deadline(store: Store, choice: dict[str, Any] | None, began: float) -> Dead
         store.log(f"left out by --budget {choice['budget']}: {line}")
     until = began + float(choice["seconds"])
     return lambda: monotonic() > until
+
+
+def _end_of_time(choice: Mapping[str, Any], began: float) -> float:
+    """Return when the time of a budget is over, by the clock that all processes share."""
+    return time() + began + float(choice["seconds"]) - monotonic()
 
 
 # The work itself

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 
@@ -24,7 +23,8 @@ from fedxray.audit.judge.statistics import drawn_permutations
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restore
 from fedxray.audit.run.answer import checked
-from fedxray.audit.run.apart import run_apart
+from fedxray.audit.run.apart import OutOfTime, run_apart
+from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
 from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.round_loop import continue_run
@@ -165,7 +165,8 @@ class CaseContext:
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that a recording does not hold
     restored: dict[str, Evidence] = field(default_factory=dict)  # by the raw evidence, spelled
-    secrets: tuple[object, ...] = ()  # what else leads to the truth, for attacks of the user's
+    parts: Parts | None = None  # of the plan, from which another process makes an attack of the user's
+    until: float = math.inf  # when the audit's time is over, by time.time()
     drawn: bool = True  # whether the seed drew the held-out records
     public_alike: bool = False  # whether it drew the public ones in the same way
 
@@ -236,11 +237,10 @@ class CaseContext:
     def _computed(self, attack: Attack, view: View, answers: Answers) -> Evidence:
         """Run an attack; a user's own runs in another process, without the truth and without stored answers."""
         root = root_for(self.truth.seed, view.target)
-        if self.origin(attack):
-            secrets = (self.truth, self.transcript, *self.secrets)
+        if self.origin(attack) and self.parts is not None:
             served: list[int] = []
             view = replace(view, channel=None if view.channel is None else _counted(view.channel, served))
-            answer = run_apart(partial(attack.run, generator=root), view, secrets)
+            answer = run_apart(attack, view, root, self.parts, self.attack, self.until)
             return replace(checked(answer, self.attack.kind, view), rounds_spent=sum(served))
         # A plain function: an attack has no business with the store or the seed behind it.
         return attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
@@ -325,7 +325,7 @@ def _without_messages(context: CaseContext) -> Scored | None:
         return None
     try:
         guess = context.score(context.infer(context.attack, view))
-    except NoSpaceError:
+    except (NoSpaceError, OutOfTime):
         raise
     except FedxrayError:  # it needs messages, as it should
         return None

@@ -19,7 +19,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge.statistics import Interval, over_records
 from fedxray.audit.restoring import restoring_facts
-from fedxray.audit.run.apart import can_fork
+from fedxray.audit.run.apart import can_separate
 from fedxray.audit.run.comparisons import (
     CaseContext,
     Scored,
@@ -127,7 +127,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "seats": list(context.part.seats),
         "clients": len(context.truth.train),
         **restoring_facts(context.part),
-        **({"own_process": can_fork()} if context.own else {}),
+        **({"own_process": can_separate()} if context.own else {}),
         "controls_left_out": [
             name for name in context.attack.controls if name not in chosen_controls(context.part, context.attack)
         ],

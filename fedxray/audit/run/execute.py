@@ -25,7 +25,8 @@ from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import utility_rows
 from fedxray.audit.plan import Plan
 from fedxray.audit.run.answer import evidence_of, plain_facts
-from fedxray.audit.run.apart import do_apart
+from fedxray.audit.run.apart import OutOfTime, do_apart
+from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
@@ -242,12 +243,14 @@ def execute_run(plan: Plan, store: Store, run: Run) -> None:
         simulation = partial(_simulate, plan, store, run)
         try:
             own = any(part.is_own for part in plan.defences if part.title == run.defence)
-            do_apart(simulation) if own else simulation()
+            do_apart(simulation, store.until) if own else simulation()
         except NoSpaceError:
             raise
         except Diverged as end:
             reason = f"{TRAINING_DIVERGED} ({end.got}). {end.remedy}"
             store.write_lost_run(run.id, reason, traceback.format_exc(), "diverged")
+        except OutOfTime as end:
+            store.write_lost_run(run.id, f"{NOT_RUN}{end}", "", "truncated")
         except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
             store.write_lost_run(run.id, NOT_RUN + without_records(error), traceback.format_exc())
 
@@ -293,7 +296,7 @@ def _attack_case(plan: Plan, store: Store, case: Case) -> None:
         store.remove_run(case.run)
         ended = _without_outcome("failed", f"{damage} {REMOVED}", traceback.format_exc())
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of the user's may leave)
-        status = "refused" if isinstance(error, Refused) else "failed"
+        status = "refused" if isinstance(error, Refused) else "truncated" if isinstance(error, OutOfTime) else "failed"
         ended = _without_outcome(status, without_records(error), traceback.format_exc())
     if not _truth_unchanged():
         ended = _without_outcome("failed", CHANGED)
@@ -339,6 +342,7 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
     part = plan.attack_of(case.attack)
     if case.plant is not None:  # a power check asks whether a leak is seen, not whose it is
         part = part.model_copy(update={"controls": []})
+    defence = next((one for one in plan.defences if one.title == case.defence), plan.defences[0])
     drawn = prepared.recorded is None and USE not in prepared.dataset.raw
     return prepared, CaseContext(
         part=part,
@@ -349,8 +353,9 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
         aware=case.aware,
         answers=lambda view: StoredAnswers(store, case, view),
         recall=stored_points(store),
+        until=store.until,
         unknown=prepared.unknown,
-        secrets=(prepared, prepared.federation, prepared.dataset, store),
+        parts=Parts(attack=part, model=plan.model, defence=defence, folder=plan.folder),
         drawn=drawn,
         public_alike=drawn and case.plant is None and plan.data.partition == "iid",
     )

@@ -15,7 +15,8 @@ from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.apart import OwnCodeError, check_apart
+from fedxray.audit.run.apart import OwnCodeError, OwnRefusal, check_apart
+from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
     CaseContext,
@@ -237,7 +238,10 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         trial.check(view)
     else:
         try:
-            check_apart(trial, view, (context.truth, transcript, prepared, prepared.federation, prepared.dataset))
+            parts = Parts(attack=part, model=plan.model, defence=plan.defences[-1], folder=plan.folder)
+            check_apart(trial, view, parts, attack)
+        except OwnRefusal:
+            raise
         except OwnCodeError as error:
             expected = "an attack that can be used"
             raise BadInput(f"attack {part.title}", expected=expected, got=error, remedy="Fix it there.") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -54,10 +55,12 @@ def locked(folder: Path) -> Iterator[None]:
     path = folder / LOCK
     handle = _take_with_flock(path)
     if handle is not None:
+        _handles.add(handle)
         try:
             _sign(handle)
             yield
         finally:
+            _handles.discard(handle)
             os.ftruncate(handle, 0)
             os.close(handle)  # frees the lock, as the end of the process would
         return
@@ -66,6 +69,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+_handles: set[int] = set()  # open lock files of this process
+
+
+def close_locks() -> None:
+    """Close the lock files in a forked process, so that nothing it starts can hold the lock; the parent keeps it."""
+    while _handles:
+        os.close(_handles.pop())
 
 
 def _take_with_flock(path: Path) -> int | None:
@@ -173,9 +185,10 @@ FOLDERS = ("runs", "cases", "evidence")
 
 @dataclass(frozen=True)
 class Store:
-    """The files of one audit, each written as a whole or not at all."""
+    """The files of one audit, each written as a whole or not at all, and when its time is over by time.time()."""
 
     folder: Path
+    until: float = math.inf
 
     @property
     def private(self) -> Path:

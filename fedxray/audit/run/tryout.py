@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from fedxray.audit.plan import Plan
+from fedxray.audit.run.apart import seconds_allowed
 from fedxray.audit.run.engines import follow_parent, start_worker
 from fedxray.errors import BadInput
 
@@ -30,7 +30,7 @@ def try_factories(plan: Plan) -> None:
     """
     if not plan.factories():
         return
-    limit, worker = seconds_allowed(), start_worker(_call_all, plan)
+    limit, worker = seconds_allowed(VARIABLE, LIMIT), start_worker(_call_all, plan)
     called: Called | None = None  # while none is called, as data are read, there is no limit
     try:
         while worker.pipe.poll(None if called is None else limit):
@@ -48,18 +48,6 @@ def try_factories(plan: Plan) -> None:
             raise BadInput(called.argument, expected=expected, got=got, remedy=remedy) from None
     finally:
         worker.stop()
-
-
-def seconds_allowed() -> float:
-    """Return the time limit of a factory in seconds."""
-    text = os.environ.get(VARIABLE, str(LIMIT))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise BadInput(VARIABLE, expected="a number of seconds above 0", got=repr(text), remedy=f"Try {LIMIT:g}.")
-    return seconds
 
 
 def _call_all(pipe: Connection, plan: Plan) -> None:
