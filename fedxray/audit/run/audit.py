@@ -93,7 +93,7 @@ def run_audit(
 
     limit = _time_limit(budget, engine, jobs)
     with make_engine(engine, jobs, address) if isinstance(engine, str) else nullcontext(engine) as workers:
-        began = monotonic()
+        began, opened = monotonic(), time()  # the second is the clock that all processes share
         if resume:
             plan = extended(folder, plan, total=seeds)
         elif seeds is not None:
@@ -197,11 +197,6 @@ def _deadline(store: Store, choice: dict[str, Any] | None, began: float) -> Dead
         store.log(f"left out by --budget {choice['budget']}: {line}")
     until = began + float(choice["seconds"])
     return lambda: monotonic() > until
-
-
-def _end_of_time(choice: Mapping[str, Any], began: float) -> float:
-    """Return when the time of a budget is over, by the clock that all processes share."""
-    return time() + began + float(choice["seconds"]) - monotonic()
 
 
 # The work itself
