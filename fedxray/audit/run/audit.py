@@ -107,9 +107,7 @@ def run_audit(
             store.write_plan(plan.text)
             execution = Execution(
                 plan=fitted,
-                store=store
-                if choice is None
-                else replace(store, until=time() + began + choice["seconds"] - monotonic()),
+                store=store if choice is None else replace(store, until=opened + float(choice["seconds"])),
                 engine=workers,
                 estimate=estimate,
                 progress=progress,

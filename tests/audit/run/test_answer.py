@@ -96,7 +96,7 @@ def test_what_a_factory_returns_is_the_users_whatever_its_class(tmp_path: Path) 
         ("short", r"expected 'scores' of shape \[\d\d\], got shape \[3\]"),
         ("square", r"expected 'scores' of shape \[\d\d\], got shape \[\d\d, 2\]"),
         ("missing", "expected a tensor 'scores' for membership"),
-        ("plain", "evidence.tensors: expected a dict of tensors"),
+        ("plain", r"^WrongEvidence in own_attacks\.py, line \d+$"),  # raised in its own process
     ],
 )
 def test_a_wrong_answer_fails_its_case_alone(answer: str, words: str, tmp_path: Path) -> None:
@@ -109,7 +109,9 @@ def test_a_wrong_answer_fails_its_case_alone(answer: str, words: str, tmp_path: 
 
 def test_an_attack_that_returns_nothing_is_reported_as_its_mistake(tmp_path: Path) -> None:
     cases, _ = audited(tmp_path, answering("nothing", straight=False))
-    assert "attack: expected it to return an Evidence, got NoneType" in cases["own"]["reason"]
+    assert re.search(r"^\w+ in [\w./]+, line \d+$", cases["own"]["reason"]), cases["own"]["reason"]
+    private = next((tmp_path / "out" / "private" / "cases").glob("*.json")).read_text()
+    assert "attack: expected it to return an Evidence, got NoneType" in private
 
 
 def test_owners_that_do_not_exist_are_a_mistake_of_the_attack(tmp_path: Path) -> None:
