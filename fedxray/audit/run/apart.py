@@ -2,7 +2,7 @@
 
 An attack that is not part of fedxray runs in a process that was forked from one without any data (`forkserver`): it is
 sent its view, and nothing else was ever in its memory. Its guess comes back as plain tensors and JSON, so that scoring
-never calls its code; whatever else it sends is taken for the user's. An active server's requests are served through the
+never calls its code; whatever else it sends is treated as the user's. An active server's requests are served through the
 same pipe. Where a process cannot be forked, the attack runs in this one. docs/security.md states what this prevents and
 what it does not.
 """
@@ -287,7 +287,7 @@ def do_apart(work: Callable[[], None], until: float = math.inf) -> None:
 
 
 def _watch(pid: int, pipe: Connection) -> None:
-    """Wait until the child is dead, which nobody has reaped; then end what it started, and all waiting on its pipe."""
+    """Wait until the child is dead, not reaped yet; then end what it started, and all waiting on its pipe."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     kill_group(pid)
     hang_up(pipe)

@@ -82,7 +82,7 @@ class Child:
     """A forked child at work, as a with-block: `pipe` leads to it; afterwards `code` and `late` state how it ended."""
 
     def __init__(self, seconds: float) -> None:
-        """Fork it, with so many seconds to live."""
+        """Fork it; it is killed after that number of seconds."""
         self.server, self.late, self.code = _running(), False, None
         self.pipe, theirs = Pipe()
         sys.stdout.flush()
