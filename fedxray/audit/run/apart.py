@@ -2,7 +2,7 @@
 
 An attack that is not part of fedxray runs in a process that was forked from one without any data (`forkserver`): it is
 sent its view, and nothing else was ever in its memory. Its guess comes back as plain tensors and JSON, so that scoring
-never calls its code; whatever else it sends is treated as the user's. An active server's requests are served through the
+never calls its code; all else it sends is treated as the user's. An active server's requests are served through the
 same pipe. Where a process cannot be forked, the attack runs in this one. docs/security.md states what this prevents and
 what it does not.
 """
