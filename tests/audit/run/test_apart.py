@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.prepare import prepare
 from fedxray.audit.run.store import open_store
+from fedxray.data.dataset import Records
 from fedxray.errors import FedxrayError
 from fedxray.federation.round_loop import simulate
 from fedxray.files import room_for
@@ -40,7 +42,7 @@ from tests.federation.runs import federation
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 BEYOND = {"files", "plan"}  # a process may read what its user may read
 # Ways that lead to the answer where the attack runs beside the truth; grants and readers stop the others there too.
-IN_PROCESS = {"gc", "frames", "memory", "scorer", "environment", "threads", "subclass tricks"}
+IN_PROCESS = {"gc", "frames", "scorer", "environment", "threads", "subclass tricks"}
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +100,16 @@ def test_a_way_to_the_answer(way: str, tmp_path: Path, alone: dict[str, Any]) ->
 def test_the_same_way_beside_the_truth(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is one that finds: it is the other process that stops it."""
     monkeypatch.setattr(comparisons, "origin_of", lambda part, attack: "")
-    auc = audited(tmp_path, cheating(way, tmp_path))["cheat"]["scores"]["auc"]
-    assert abs(auc - 0.5) > 0.3 if way == "memory" else auc == 1.0
+    assert audited(tmp_path, cheating(way, tmp_path))["cheat"]["scores"]["auc"] == 1.0
+
+
+def test_the_search_of_memory_finds_records_that_are_there() -> None:
+    """A process that ran other tests holds any record any number of times, so these are new, and half are held."""
+    records = Records(torch.rand(10, 8, generator=torch.Generator().manual_seed(71)), torch.zeros(10))
+    held = [records.x[:5].clone() for _ in range(50)]
+    view: Any = SimpleNamespace(grants=SimpleNamespace(target_records=records))
+    counts = cheats.by_memory(view, None, Path())  # type: ignore[arg-type]
+    assert counts is not None and len(held) == 50 and counts[:5].min() >= 50 + counts[5:].min() - 10 > counts[5:].max()
 
 
 def test_the_documentation_lists_every_way() -> None:
