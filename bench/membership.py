@@ -1,9 +1,11 @@
 """All membership attacks on seven federations: AUC, TPR at 1 % FPR from 1,000 non-members on, CPU time.
 
     python bench/membership.py SETTING [--seeds 3] [--write docs/results/bench/membership.json]
+    python bench/membership.py products
 
 Ten clients train, three of them are attacked in every run; one thread, CPU time. The mean is over clients and runs, the
-standard error over runs. `--write` adds the setting to the file.
+standard error over runs. `--write` adds the setting to the file. `products` times the
+inner products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from common.measure import cpu_seconds
 from torch import nn
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose, membership_records
-from fedxray.attacks import membership
+from fedxray.attacks import membership, record_gradients
 from fedxray.attacks.base import Attack
 from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.data import load, split
@@ -35,9 +39,11 @@ from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.records import auc, tpr_at_fpr
 from fedxray.models import build
+from fedxray.params import element_count, parameters_of
 from fedxray.seeds import fork
 
 CLIENTS, ATTACKED, PUBLIC = 10, 3, 2000
+RECORDS = 1024  # of which products are timed
 LEAST_FOR_TPR = 1000
 
 
@@ -193,14 +199,34 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return table
 
 
+def time_products() -> None:
+    """Print the CPU time per record of the two ways to compute products of gradients."""
+    spaces = {name: load(SETTINGS[name].data["name"]).space for name in ("adult", "cifar10")}
+    for name, space in spaces.items():
+        model = network_of(SETTINGS[name], space, 0)
+        params, draw = parameters_of(model), fork(0, "products")
+        x, y = torch.randn((RECORDS, *space.shape), generator=draw), torch.arange(RECORDS) % space.outputs
+        for count in (1, CLIENTS):
+            given = params, {}, x, y, [params] * count
+            ways = {
+                "by layers": partial(record_gradients.record_products(model, "cross-entropy"), *given),
+                "whole": partial(record_gradients._by_whole_gradients, model, "cross-entropy", *given),
+            }
+            for way, spent in cpu_seconds(ways, 3, of=min).items():
+                print(f"{name}, {element_count(params):,} parameters, {count} updates, {way}: "
+                      f"{1000 * spent / RECORDS:.4f} ms a record")  # fmt: skip
+
+
 def main() -> None:
     """Run one setting and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", choices=SETTINGS)
+    parser.add_argument("setting", choices=[*SETTINGS, "products"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.setting == "products":
+        return time_products()
     setting, rows, trained = SETTINGS[arguments.setting], [], 0.0
     for seed in range(arguments.seeds):
         before = time.process_time()
