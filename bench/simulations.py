@@ -168,14 +168,14 @@ def share_facts(shares: Shares) -> list[tuple[RowTests, VerdictInput]]:
         p = error = None
         if runs > 1:
             error = max(float(by_run.std(ddof=1)) / math.sqrt(runs), record_error, varied)
-            p = float(special.stdtr(runs - 1, -gain / error))
+            p = statistics.run_test(gain, error, runs)
         measured = VerdictInput(
             metric="accuracy", margin=MARGIN, statuses={"ok": row.size}, unscored=0, runs=runs, over="majority",
             difference=_interval(gain, by_run, record_error, row.size),
             record_error=record_error, upper=upper, seen=seen, power=POWER,
             p_swap=None if swaps is None else statistics.swap_p(swaps),
         )  # fmt: skip
-        facts.append((RowTests(runs=p, swaps=swaps), measured))
+        facts.append((RowTests(runs=p, finest_runs=statistics.finest_run_p(runs), swaps=swaps), measured))
     return facts
 
 
@@ -266,8 +266,10 @@ DESIGNS = (
     Design(1, 1, 50), Design(1, 20, 20), Design(2, 3, 4), Design(3, 2, 100), Design(3, 3, 50), Design(3, 5, 20),
     Design(5, 2, 500), Design(10, 3, 50), Design(20, 2, 8), Design(3, 10, 20), Design(5, 8, 30),
     Design(3, 3, 60, unequal=True), Design(3, 6, 40, unequal=True), Design(1, 1, 120, others=100),
+    Design(20, 3, 100),
 )  # fmt: skip
-CORRELATIONS = ((0.02, 0.0), (0.1, 0.3), (0.5, 0.5), (0.9, 0.5))
+# The last: an attack is right or wrong for all clients of a run, as where it reads one sign from a shared model.
+CORRELATIONS = ((0.02, 0.0), (0.1, 0.3), (0.5, 0.5), (0.9, 0.5), (0.9, 0.9))
 ROWS = {1: 2000, 5: 800, 20: 400, 50: 200}  # rows of an audit, and how many audits are drawn
 
 
@@ -281,7 +283,7 @@ def false_leaks(
     for (number, plain), (inversion, run), steady in product(enumerate(designs), CORRELATIONS, (False, True)):
         if not steady or plain.clients * plain.runs > 1:
             design = replace(plain, inversion=inversion, run=run, steady=steady)
-            draw = np.random.default_rng([seed, number, int(100 * inversion), steady])
+            draw = np.random.default_rng([seed, number, int(100 * inversion), int(100 * run), steady])
             memberships = Memberships(design, draw)
             floors = "independent" if steady else "as the attack"
             row: dict[str, Any] = {"design": design.name, "inversion": inversion, "run": run, "floors": floors}

@@ -14,6 +14,7 @@ Plan = Mapping[str, Any]
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
+UNUSED = "unused"  # in place of true or false, where the attack cannot use what is known of the defence
 EITHER = "either"  # in place of true or false, where both attackers have the same result
 
 
@@ -123,7 +124,12 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     shown: list[Row] = []
     for (*key, aware), row in rows.items():
         twin = None if aware is None else rows.get((*key, not aware))
-        if twin is None or {**row, "aware": not aware} != twin:
+        if twin is not None and (row.get("adapts") is False or twin.get("adapts") is False):
+            shown += (
+                [{**row, "aware": UNUSED}] if not aware else []
+            )  # an attack that cannot use the defence counts once
+            continue
+        if twin is None or {**row, "aware": not aware, "adapts": twin.get("adapts")} != twin:
             shown.append(row)
         elif not aware:
             shown.append({**row, "aware": EITHER})

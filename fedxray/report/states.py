@@ -277,6 +277,8 @@ def settle(row: Row, seconds: float, untried: str | None = None) -> tuple[str, s
         return AS_A_LEAK + step, command
     if row["recorded"]:
         return "Audit more of the node's records, or simulate the federation: a recording is one run.", ""
+    if (row["family"] or {}).get("left") == 0:
+        return "The looks at this audit have spent their 5 %: run a new one with more seeds, in another folder.", ""
     if row["more_seeds"]:
         seeds, total = words.count(row["more_seeds"], "more seed"), row["runs"] + row["more_seeds"]
         needed = row["more_seeds"] * seconds

@@ -14,7 +14,7 @@ from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.attacks import chart_line
 from fedxray.report.charts import Drawing, client_chart, metric_chart
-from fedxray.report.rows import EITHER, Row, gain_words, grouped, judged, plan_of
+from fedxray.report.rows import EITHER, UNUSED, Row, gain_words, grouped, judged, plan_of
 from fedxray.report.states import severity
 
 MOST_LEAKS = 6
@@ -84,7 +84,7 @@ def _breakdown(document: Mapping[str, Any], row: Row, name: str) -> Breakdown:
 
 def _belongs(case: Case, row: Row) -> bool:
     same = all(case[name] == row[name] for name in ("attack", "role", "defence"))
-    aware = case["aware"] is (False if row["aware"] == EITHER else row["aware"])  # twins are equal
+    aware = case["aware"] is (False if row["aware"] in (EITHER, UNUSED) else row["aware"])  # twins are equal
     return same and aware and plan_of(case) == plan_of(row)
 
 

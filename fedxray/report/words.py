@@ -104,7 +104,11 @@ def aware_words(row: Row) -> str:
     """Return whether the attacker knows the defence; empty where there is none."""
     if row["aware"] is None:
         return ""
-    known = {True: "attacker knows the defence", False: "attacker does not know the defence"}
+    known = {
+        True: "attacker knows the defence",
+        False: "attacker does not know the defence",
+        "unused": "attack cannot use knowledge of the defence",
+    }
     return known.get(row["aware"], "with or without knowledge of the defence")
 
 

@@ -187,6 +187,7 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("blinded", {}, "Treat the defence as untested, and audit another one", "fedxray list defences"),
         ("no leak found", {}, "Nothing to fix. Audit again when data", ""),
         ("small", {}, "set a limit", ""),
+        ("suspected", {"family": {"rows": 1, "left": 0.0}}, "run a new one with more seeds, in another folder", ""),
         ("reversed", {}, "Treat it as a suspected leak", ""),
         ("suspected", {"recorded": True}, "a recording is one run", ""),
     ],

@@ -1,10 +1,11 @@
 """p-values of all primary rows of an audit, adjusted together so that any false "leaks" stays below the level.
 
 Rows with a split test form one group, the others another; each gets the share of the level that it has of the rows, and
-a group whose rows are all rejected passes its share on. Within the first group Holm's steps are used. In the second
-the swap test and the run test divide the share, and both step down together: a row that either test has rejected no
-longer counts for the other. The swap test is adjusted by Westfall and Young's maximum over the rows still there, under
-one joint draw of assignments for all rows, so that more rows of the same runs cost little.
+a group whose rows are all rejected passes its share on. Rows that no test can decide take no share. Within the first
+group Holm's steps are used. In the second the swap test and the run test divide the share, and both step down together:
+a row that either test has rejected no longer counts for the other. The swap test is adjusted by Westfall and Young's
+maximum over the rows still there, under one joint draw of assignments for all rows, so that more rows of the same runs
+cost little.
 
 All weights depend on the design (rows, runs, clients) and never on a score. Why the family-wise error is kept: up to
 the first false rejection only rows with a leak were removed, so every row without one is still counted. The run test
@@ -32,6 +33,7 @@ class RowTests:
 
     split: float | None = None
     runs: float | None = None
+    finest_runs: float = 0.0  # the smallest p that the run test can give
     swaps: Floats | None = None  # [joint], first the true assignment
     layout: int = 0  # rows of the same layout share their assignments
     is_split: bool = False  # whether the row is judged by its split test, fixed before any score
@@ -64,9 +66,10 @@ def adjust(tests: Sequence[RowTests], *, level: float) -> list[Adjusted]:
     A row's swap test is also adjusted by itself (`p_exact`), at the step at which either test removes the row: up to
     the first false rejection every row without a leak is still among those it is compared with.
     """
-    split = [index for index, row in enumerate(tests) if row.is_split]
-    rest = [index for index, row in enumerate(tests) if not row.is_split]
-    share = len(split) / len(tests) if tests else 0.0
+    able = [index for index, row in enumerate(tests) if _can_decide(row, level)]
+    split = [index for index in able if tests[index].is_split]
+    rest = [index for index in able if not tests[index].is_split]
+    share = len(split) / len(able) if able else 0.0
     first = _by_split([tests[index] for index in split], share)
     second = _by_swaps_and_runs([tests[index] for index in rest], 1 - share, level)
     if split and rest and _all_rejected(first, level):
@@ -74,7 +77,20 @@ def adjust(tests: Sequence[RowTests], *, level: float) -> list[Adjusted]:
     elif split and rest and _all_rejected(second, level):
         first = _by_split([tests[index] for index in split], 1.0)
     placed = dict(zip([*split, *rest], [*first, *second], strict=True))
-    return [replace(placed[index], rows=len(tests)) for index in range(len(tests))]
+    return [replace(placed.get(index) or _untested(row), rows=len(able)) for index, row in enumerate(tests)]
+
+
+def _can_decide(row: RowTests, level: float) -> bool:
+    """Return whether the design lets any test of a row reach the level: a single run without swaps has none."""
+    if row.is_split:
+        return row.split is not None
+    return row.runs is not None or (row.swaps is not None and len(row.swaps) * level >= 1)
+
+
+def _untested(row: RowTests) -> Adjusted:
+    """Return the place of a row that no test can decide."""
+    group: Literal["split", "swap and runs"] = "split" if row.is_split else "swap and runs"
+    return Adjusted(p=None, p_adjusted=None, test=None, group=group, share=0.0, rows=0, factors={})
 
 
 def _all_rejected(rows: Sequence[Adjusted], level: float) -> bool:
@@ -101,9 +117,12 @@ def _by_split(tests: Sequence[RowTests], share: float) -> list[Adjusted]:
 
 def _by_swaps_and_runs(tests: Sequence[RowTests], share: float, level: float) -> list[Adjusted]:
     """Return the p-values of the joint steps of swap test and run test."""
-    repeated = any(row.runs is not None for row in tests)
-    usable, parts = _swap_parts(tests, share * level, most=MOST_SWAP_SHARE if repeated else 1.0)
-    for_runs = 1 - sum(parts.values()) if repeated else 0.0
+    usable, parts = _swap_parts(tests, share * level, most=MOST_SWAP_SHARE)
+    for_runs = 1 - sum(parts.values())
+    finest = [row.finest_runs for row in tests if row.runs is not None]
+    if not finest or min(finest) * len(finest) > share * level * for_runs:  # too few runs: the swap test gets all
+        usable, parts = _swap_parts(tests, share * level, most=1.0)
+        for_runs = 0.0
     weights = {layout: share * part for layout, part in parts.items()}
     scores = {
         index: standardised(row.swaps) for index, row in enumerate(tests) if row.swaps is not None and usable[index]
@@ -122,7 +141,8 @@ def _by_swaps_and_runs(tests: Sequence[RowTests], share: float, level: float) ->
         swapped = stepped.get((chosen, "swap"))
         steps[chosen] = (test, largest, None if swapped is None else max(largest, min(1.0, swapped)))
         left.discard(chosen)
-    return [_adjusted(row, steps.get(index), share, for_runs, weights, len(run_ps)) for index, row in enumerate(tests)]
+    later = for_runs or (1 - SWAP_SHARE if scores else 1.0)  # what the run test would get with more runs
+    return [_adjusted(row, steps.get(index), share, later, weights, len(finest)) for index, row in enumerate(tests)]
 
 
 def _adjusted(
@@ -133,7 +153,7 @@ def _adjusted(
     weights: Mapping[int, float],
     run_rows: int,
 ) -> Adjusted:
-    factors: dict[Test, float] = {} if not for_runs else {"runs": max(run_rows, 1) / (share * for_runs)}
+    factors: dict[Test, float] = {"runs": max(run_rows, 1) / (share * for_runs)}
     factors |= {"swap": 1 / weights[row.layout]} if row.swaps is not None and row.layout in weights else {}
     bare = Adjusted(p=None, p_adjusted=None, test=None, group="swap and runs", share=share, rows=0, factors=factors)
     if step is None:

@@ -155,7 +155,11 @@ def _by_rows(document: Mapping[str, Any], rule: Row, rows: Sequence[Row]) -> lis
     """Judge the limit on each of the rows that it is about."""
     metric, role = str(rule["metric"]).removesuffix(OVER_FLOOR), rule.get("role")
     own = [row for row in rows if row["attack"] == rule["attack"] and row["metric"] == metric]
-    return [_by_row(document, rule, row) for row in own if role in (None, row["role"])]
+    asked = [row for row in own if role in (None, row["role"])]
+    unaware = {row["role"] for row in asked if row["aware"] is False}
+    # An attacker who cannot use the defence answers as one who does not know it, who counts in its place.
+    counted = [row for row in asked if row.get("adapts") is not False or row["role"] not in unaware]
+    return [_by_row(document, rule, row) for row in counted]
 
 
 def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:

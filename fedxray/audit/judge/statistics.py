@@ -9,7 +9,8 @@ them, so their scores move together: only runs (seeds) are independent. Three te
   of messages to clients is equally likely. Exact whatever the correlation inside a run or a model.
 - **Run test**: Student's t over runs, with the standard error at least as large as independent records would give, and
   as the attack varies with other clients' messages: an attack that is all right or all wrong may have equal runs by
-  chance. It alone sees leaks of the population, which any client's messages show.
+  chance. For the same reason its p is at least that of as many fair coins that all fall alike (`finest_run_p`): all
+  clients of a run may be right together. It alone sees leaks of the population, which any client's messages show.
 
 Records one by one, or client-runs with random signs, are not independent: tests of these find leaks in up to 99 % of
 audits without any (`bench/verdicts.py`), and are not used.
@@ -153,6 +154,21 @@ def by_t(mean: float, error: float, *, n: int, freedom: int) -> Interval:
     half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
     p = float(stdtr(freedom, -mean / error))
     return Interval(mean=mean, low=mean - half, high=mean + half, n=n, p=p, error=error, freedom=freedom)
+
+
+def finest_run_p(runs: int) -> float:
+    """Return the smallest p of the run test: all runs may be right by chance, each as a coin falls.
+
+    Student's t knows no such scores, as of an attack that gets the sign of one coefficient right or wrong for everyone.
+    """
+    return 0.5**runs
+
+
+def run_test(mean: float, error: float, runs: int) -> float:
+    """Return the p of the run test for a mean gain over runs with this standard error."""
+    from scipy.special import stdtr
+
+    return max(finest_run_p(runs), float(stdtr(runs - 1, -mean / error)))
 
 
 def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resamples: int) -> Interval:
@@ -537,10 +553,8 @@ def seeds_to_reassure(gain: float, error: float, runs: int, margin: float, level
 
 def seeds_to_show(gain: float, error: float, runs: int, limit: float) -> int | None:
     """Return the number of further runs after which the run test of such a gain would reach `limit`; None if many."""
-    from scipy.special import stdtr
-
     for total in range(max(runs + 1, 2), SETTLED_BY + 1):
-        if float(stdtr(total - 1, -gain / (error * math.sqrt(runs / total)))) <= limit:
+        if run_test(gain, error * math.sqrt(runs / total), total) <= limit:
             return total - runs
     return None
 
@@ -569,10 +583,11 @@ AUTO_SPENT = (0.02, 0.01, 0.01, 0.01)
 def spending(looks: Sequence[Mapping[str, Any]], *, auto: bool = False) -> float:
     """Return the part of the 5 % that the next look may spend, given the earlier ones ({seeds, spent}).
 
-    With `auto` seeds the looks after 3, 5, 10 and 20 runs spend 2, 1, 1 and 1 %; else the first spends 4 % and each
-    later one half of what is left.
+    With `auto` seeds the looks after 3, 5, 10 and 20 runs spend 2, 1, 1 and 1 %; else, and once the audit was extended
+    in between, the first spends 4 % and each later one half of what is left.
     """
-    left = LEVEL - math.fsum(float(look["spent"]) for look in looks)
-    if auto and len(looks) < len(AUTO_SPENT):
-        return max(0.0, min(AUTO_SPENT[len(looks)], left))
-    return FIRST_LOOK if not looks else max(0.0, left / 2)
+    left = max(0.0, round(LEVEL - math.fsum(float(look["spent"]) for look in looks), 12))
+    planned = tuple(look["seeds"] for look in looks) == AUTO_LOOKS[: len(looks)]
+    if auto and planned and len(looks) < len(AUTO_SPENT):
+        return min(AUTO_SPENT[len(looks)], left)
+    return FIRST_LOOK if not looks else left / 2

@@ -42,6 +42,7 @@ RowKey = tuple[str, str, str, bool | None, str | None]  # attack, role, defence,
 UNIT, RECORD = "client-run", "record"
 ENDED = ("ok", "undetermined", "diverged", "truncated")  # statuses that come with a guess
 # What only a judged row has; the others hold None.
+COVERED = ("attacks", "defences", "clients")  # what a look names beside its seeds
 JUDGED = ("scope", "test", "p", "p_adjusted", "p_split", "p_swap", "resolution", "seen", "more_seeds", "upper", "state")
 
 
@@ -71,10 +72,26 @@ class _Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class _Look:
-    """One look at the results: the seeds it had, and the part of the 5 % that it spends."""
+    """One look at the results: the part of the 5 % that it spends, and the cases it had.
+
+    A later look may have more seeds, attacks, defences or clients; None stands for all.
+    """
 
     seeds: Collection[Any]
     spent: float
+    attacks: Collection[str] | None = None
+    defences: Collection[str] | None = None
+    clients: Collection[int | None] | None = None
+
+    def has(self, case: Case) -> bool:
+        """Return whether a case was there at this look."""
+        client = self.clients is None or case["client"] in self.clients
+        return client and case["seed"] in self.seeds
+
+    def has_row(self, row: Row) -> bool:
+        """Return whether a row was there at this look."""
+        attack = self.attacks is None or row["attack"] in self.attacks
+        return attack and (self.defences is None or row["defence"] in self.defences)
 
 
 def summarise(
@@ -90,7 +107,7 @@ def summarise(
 
     By an attack's label, `ceilings` names the oracle that bounds it, `expected` lists its metrics, so that it gets rows
     where every case failed, and `primary` names the metric that is judged. `power` are the rows of the power checks
-    that "no leak found" needs; `looks` ({seeds, spent}) those so far, the last one with all seeds.
+    that "no leak found" needs; `looks` ({seeds, spent} and what was there) those so far, the last one with all.
     """
     drafts = []
     for key, group in _groups(cases).items():
@@ -125,7 +142,10 @@ def _looks(seeds: Sequence[Any], looks: Sequence[Mapping[str, Any]]) -> list[_Lo
     """Return the looks with their seeds, in the order of the cases; without any, one that spends everything."""
     if not looks:
         return [_Look(seeds=seeds, spent=statistics.LEVEL)]
-    earlier = [_Look(seeds=seeds[: look["seeds"]], spent=look["spent"]) for look in looks[:-1]]
+    earlier = [
+        _Look(seeds=seeds[: look["seeds"]], spent=look["spent"], **{name: look.get(name) for name in COVERED})
+        for look in looks[:-1]
+    ]
     return [*earlier, _Look(seeds=seeds, spent=looks[-1]["spent"])]
 
 
@@ -161,6 +181,7 @@ def _draft(key: RowKey, group: Sequence[Case], *, is_primary: bool) -> _Draft:
     over, floor, difference = _against_floor(units, metric, down)
     controls, shown = _against_controls(units, metric, down)
     statuses = Counter(case["status"] for case in group)
+    adapts = any(case["ledger"].get("adapts") is not False for case in group) if key[3] else None
     row: Row = dict(zip(("attack", "role", "defence", "aware", "metric"), key, strict=True))
     row |= {"oracle": any(case["oracle"] for case in group), **_mean(units, metric)}
     row |= {"floor": floor, "over": over, **_spread(difference), "ceiling": _ceiling(units, metric, down)}
@@ -168,7 +189,8 @@ def _draft(key: RowKey, group: Sequence[Case], *, is_primary: bool) -> _Draft:
     count, unit = (len(units.values), UNIT) if inside is None else (inside["mean"]["n"], RECORD)
     row |= {"controls": shown, "kind": None, "n": count, "unit": unit}
     row |= {"worst": _worst(units, metric, down), "margin": margin, "primary": is_primary, "verdict": None}
-    row |= {"reason": "shown beside the primary metric, without a verdict of its own", "trace": False, "family": None}
+    row |= {"reason": "shown beside the primary metric, without a verdict of its own", "awaits_power": False}
+    row |= {"adapts": adapts, "trace": False, "family": None}
     row |= dict.fromkeys(JUDGED)
     measured = VerdictInput(
         metric=metric,
@@ -181,6 +203,7 @@ def _draft(key: RowKey, group: Sequence[Case], *, is_primary: bool) -> _Draft:
         room=_room(metric, floor),
         record_error=_record_error(units, metric),
         recorded=any("recording" in case["ledger"] for case in group),
+        adapts=adapts is not False,
         drawn=all((case.get("split") or {}).get("drawn", True) for case in group),
     )
     return _Draft(row=row, units=units, measured=measured, controls=controls)
@@ -339,20 +362,23 @@ def _judge_all(
             _write(draft, draft.measured)
     tests: list[RowTests] = []
     rejected: dict[int, tuple[Adjusted, _Look]] = {}
-    for look in looks:
-        tests = _tests(family, look, seed)
-        latest = [(row, look) for row in _adjusted(family, tests, look.spent)]
-        for number, (row, _) in enumerate(latest):
+    for look in looks:  # the last one has all rows
+        there = [number for number, draft in enumerate(family) if look.has_row(draft.row)]
+        own = [family[number] for number in there]
+        tests = _tests(own, look, seed)
+        latest = [(row, look) for row in _adjusted(own, tests, look.spent)]
+        for number, (row, _) in zip(there, latest, strict=True):
             if row.p_adjusted is not None and row.p_adjusted <= look.spent:
                 rejected.setdefault(number, (row, look))  # a leak once found stays found
+    bounding = next((look for look in reversed(looks) if look.spent > 0), looks[-1])
     for number, draft in enumerate(family):
         adjusted, look = rejected.get(number, latest[number])
-        found = _found(draft, tests[number], adjusted, looks[-1], later, rejected=number in rejected)
-        found = replace(found, shown_after=len(set(_only(draft.units, look.seeds).seeds)))
+        found = _found(draft, tests[number], adjusted, bounding, later, rejected=number in rejected)
+        found = replace(found, shown_after=_runs(draft, look))
         for twin in [draft for draft in judged if first[_twin(draft)] is family[number]]:
             same, plain = power_check(power, twin.row), power_check(power, twin.row, UNDEFENDED)
-            _write(twin, replace(found, power=same, undefended=plain))
-            _write_tests(twin.row, found, tests[number], adjusted, look.spent)
+            _write(twin, replace(found, power=same, undefended=plain, adapts=twin.measured.adapts))
+            _write_tests(twin.row, found, tests[number], adjusted, {"spent": look.spent, "left": later})
 
 
 def _adjusted(family: Sequence[_Draft], tests: Sequence[RowTests], level: float) -> list[Adjusted]:
@@ -372,17 +398,19 @@ def _twin(draft: _Draft) -> Any:
 
 def _tests(family: Sequence[_Draft], look: _Look, seed: int) -> list[RowTests]:
     """Return the tests of every row on the seeds of a look."""
-    units = [_split_units(draft, look.seeds) for draft in family]
+    units = [_split_units(draft, look) for draft in family]
     splits = statistics.split_tests(units, seed)
-    tables = [_swap_scores(draft, look.seeds) if not _is_split(draft) else ({}, {}) for draft in family]
+    tables = [_swap_scores(draft, look) if not _is_split(draft) else ({}, {}) for draft in family]
     numbers, layouts = layouts_of([layout for _, layout in tables])
     joints = [statistics.joint_assignments(layout, seed) if layout else None for layout in layouts]
     tests = []
     for draft, split, (scores, layout), number in zip(family, splits, tables, numbers, strict=True):
         joint = joints[number]
         means = statistics.swapped_means(scores, layouts[number], joint) if layout and joint is not None else None
-        runs = _run_p(draft, look.seeds, scores)
-        tests.append(RowTests(split=split, runs=runs, swaps=means, layout=number, is_split=_is_split(draft)))
+        runs, finest = _run_p(draft, look, scores), statistics.finest_run_p(_runs(draft, look))
+        tests.append(
+            RowTests(split=split, runs=runs, finest_runs=finest, swaps=means, layout=number, is_split=_is_split(draft))
+        )
     return tests
 
 
@@ -391,21 +419,21 @@ def _is_split(draft: _Draft) -> bool:
     return any(case.get("split") for case in draft.units.cases)
 
 
-def _split_units(draft: _Draft, seeds: Collection[Any]) -> list[SplitUnit]:
+def _split_units(draft: _Draft, look: _Look) -> list[SplitUnit]:
     return [
         SplitUnit(seed=case["seed"], client=case["client"], split=case["split"], draws=case.get("draws"))
         for case in draft.units.cases
-        if case.get("split") and case["seed"] in seeds
+        if case.get("split") and look.has(case)
     ]
 
 
-def _swap_scores(draft: _Draft, seeds: Collection[Any]) -> tuple[statistics.SwapScores, statistics.Layout]:
+def _swap_scores(draft: _Draft, look: _Look) -> tuple[statistics.SwapScores, statistics.Layout]:
     """Return the scores about each client with the messages of each, signed, and the clients of every run."""
     metric, sign = draft.row["metric"], -1.0 if draft.down else 1.0
     scores: statistics.SwapScores = {}
     clients: dict[int, set[int]] = {}
     for case, value in zip(draft.units.cases, draft.units.values, strict=True):
-        if case["seed"] not in seeds or not case.get("swaps") or case["client"] is None:
+        if not look.has(case) or not case.get("swaps") or case["client"] is None:
             continue
         swapped = {int(owner): _value(other, metric) for owner, other in case["swaps"].items()}
         # Of sources the swaps hold the client itself too: the share of its own records that is attributed to it.
@@ -423,9 +451,9 @@ def _swap_clients(case: Case, known: Mapping[int, float]) -> Collection[int]:
     return [client for client in range(ledger["clients"]) if client not in ledger.get("seats", ())]
 
 
-def _run_p(draft: _Draft, seeds: Collection[Any], scores: statistics.SwapScores) -> float | None:
+def _run_p(draft: _Draft, look: _Look, scores: statistics.SwapScores) -> float | None:
     """Return p of the gain over the strongest floor of all units, over the runs of a look; None under two runs."""
-    part = _only(draft.units, seeds)
+    part = _only(draft.units, look)
     if len(set(part.seeds)) < 2:
         return None
     difference = _against_floor(part, draft.row["metric"], draft.down)[2]
@@ -434,11 +462,15 @@ def _run_p(draft: _Draft, seeds: Collection[Any], scores: statistics.SwapScores)
     named = any(str(case["client"]) in (case.get("swaps") or {}) for case in part.cases)
     varied = 0.0 if named else statistics.swap_error(scores)  # sources swap names, whose shares are another score
     error = max(difference.error, varied)
-    return statistics.by_t(difference.mean, error, n=difference.n, freedom=difference.freedom).p
+    return statistics.run_test(difference.mean, error, difference.freedom + 1) if error else None
 
 
-def _only(units: _Units, seeds: Collection[Any]) -> _Units:
-    kept = [index for index, seed in enumerate(units.seeds) if seed in seeds]
+def _runs(draft: _Draft, look: _Look) -> int:
+    return len(set(_only(draft.units, look).seeds))
+
+
+def _only(units: _Units, look: _Look) -> _Units:
+    kept = [index for index, case in enumerate(units.cases) if look.has(case)]
     return _Units(
         cases=[units.cases[index] for index in kept],
         values=[units.values[index] for index in kept],
@@ -459,6 +491,7 @@ def _found(
         p_split=tests.split,
         p_swap=None if tests.swaps is None else statistics.swap_p(tests.swaps),
         family=adjusted.rows,
+        looks_spent=later <= 0,
     )
     bound = _bound(draft, last)
     if bound is not None:
@@ -468,8 +501,7 @@ def _found(
 
 def _bound(draft: _Draft, look: _Look) -> tuple[float, float] | None:
     """Return the upper bound of the gain and the smallest leak seen at a look; None where it has too few runs."""
-    part = _only(draft.units, look.seeds)
-    runs = len(set(part.seeds))
+    part, runs = _only(draft.units, look), _runs(draft, look)
     if runs < LEAST_RUNS:
         return None
     difference = _against_other_runs(part, draft.row["metric"], draft.down)
@@ -535,8 +567,9 @@ def _write(draft: _Draft, measured: VerdictInput) -> None:
     metric, leaks = row["metric"], judgement.verdict == "leaks"
     # Membership itself compares training rows with held-out rows of the same client, and so does the split test.
     record = metric is not None and "membership" in metric_named(metric).kinds
+    # The interval of a recording is over records that are not independent: by itself it shows no level.
     row["kind"] = kind_of(
-        measured.difference,
+        None if measured.recorded and not leaks else measured.difference,
         draft.controls,
         record=record or (leaks and measured.test == "split"),
         margin=0.0 if judgement.state == "small" else measured.margin,
@@ -544,17 +577,19 @@ def _write(draft: _Draft, measured: VerdictInput) -> None:
         swapped=measured.p_swap is not None and measured.p_swap <= TRACE,
     )
     row |= {"verdict": judgement.verdict, "state": judgement.state, "scope": judgement.scope}
-    row |= {"reason": judgement.reason}
+    row |= {"reason": judgement.reason, "awaits_power": judgement.awaits_power}
 
 
-def _write_tests(row: Row, measured: VerdictInput, tests: RowTests, adjusted: Adjusted, spent: float) -> None:
+def _write_tests(
+    row: Row, measured: VerdictInput, tests: RowTests, adjusted: Adjusted, looks: Mapping[str, float]
+) -> None:
     """Write what the tests gave into a row."""
     for name in ("test", "p", "p_adjusted", "p_split", "p_swap", "seen", "upper", "trace"):
         row[name] = getattr(measured, name)
     row["more_seeds"] = None if row["state"] in DECIDED else measured.more_seeds
     row["resolution"] = None if tests.swaps is None else 1 / len(tests.swaps)
-    place = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share, "spent": spent}
-    row["family"] = {**place, "runs": measured.shown_after}
+    place = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share}
+    row["family"] = {**place, **looks, "runs": measured.shown_after}
 
 
 def _ceiling(units: _Units, metric: str | None, down: bool) -> float | None:

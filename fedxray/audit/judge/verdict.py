@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ POWER_FAILED = "the power check failed"
 NOT_ALL_ENDED = "not every case ended"
 UNSCORED = "without this score"
 FAR_BELOW = "worse than the guess without messages, so the attack cannot show what the messages add"
+NOT_ADAPTED = "the attack does not use what is known of the defence, so it stands for no attacker who knows it"
 TOO_COARSE = "only a large leak would have been seen"
 ONE_RUN = "one run: how much other runs would leak is not known"
 ONE_RECORDING = "a recording is one run: how much other runs would leak is not known"
@@ -111,6 +112,8 @@ class VerdictInput:
     undefended: Power | None = None
     recorded: bool = False  # a recording of one node, which cannot be run again
     drawn: bool = True  # whether a seed drew the held-out records
+    adapts: bool = True  # whether an attacker who knows the defence can use it
+    looks_spent: bool = False  # whether no later look has any of the 5 % left
 
     @property
     def gain(self) -> float:
@@ -131,11 +134,14 @@ class Judgement:
     state: State
     scope: Scope | None
     reason: str
+    awaits_power: bool = False  # whether a power check would change it
 
 
 def judge(given: VerdictInput) -> Judgement:
     """Return the verdict on a primary row."""
     state, reason = _state(given)
+    failed = Power(passed=False, reason="")
+    awaits = given.power is None and _state(replace(given, power=failed)) != (state, reason)
     losses = losses_of(given)
     if losses:
         reason += f"; of {count(sum(given.statuses.values()), 'case')}: {', '.join(losses)}"
@@ -143,7 +149,7 @@ def judge(given: VerdictInput) -> Judgement:
         return Judgement(verdict="leaks", state=state, scope="these runs", reason=reason)
     if state == "no leak found":
         return Judgement(verdict="no leak found", state=state, scope="runs like these", reason=reason)
-    return Judgement(verdict="inconclusive", state=state, scope=None, reason=reason)
+    return Judgement(verdict="inconclusive", state=state, scope=None, reason=reason, awaits_power=awaits)
 
 
 def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -207,6 +213,8 @@ def _by_power(given: VerdictInput) -> tuple[State, str]:
         return "open", f"{bounded}, but {POWER_FAILED}: {given.power.reason}"
     if given.upper is not None and given.upper < -given.margin:
         return "open", f"{bounded}, but it is {FAR_BELOW}"
+    if not given.adapts:
+        return "open", f"{bounded}, but {NOT_ADAPTED}"
     seen = _size(given.seen, given)
     return "no leak found", f"{bounded}; a leak of {seen} or more would have been seen in 4 of 5 such audits"
 
@@ -274,7 +282,8 @@ def _small_words(given: VerdictInput) -> str:
 
 def _suspected_words(given: VerdictInput) -> str:
     if given.p_adjusted is None:
-        luck = "no test can say whether it is luck"
+        few = ": too few runs or clients" if not given.recorded and given.runs > 1 else ""
+        luck = f"no test can say whether it is luck{few}"
     elif given.rejected:
         luck = "the messages matter, but these records may be easy ones"
     else:
@@ -321,6 +330,8 @@ def _settling(given: VerdictInput) -> str:
     """Return what would settle an open row."""
     if given.recorded:
         return "; simulate the federation to settle it"
+    if given.looks_spent:
+        return "; the looks at this audit have spent their 5 %: run a new one with more seeds, in another folder"
     if given.more_seeds is None:
         return f"; more than {SETTLED_BY} seeds would be needed to settle it" if given.runs >= 2 else ""
     command = f"`fedxray audit PLAN --resume --seeds {given.runs + given.more_seeds}`"

@@ -246,7 +246,7 @@ class Execution:
             found = ended_cases(now.plan, self.store)
             if document and any(case["status"] == "truncated" and not case["scores"] for case in found):
                 break  # the time ended inside this look: the results of the one before stand
-            ended, looks = found, with_look(looks, count, auto=self.plan.is_auto)
+            ended, looks = found, with_look(looks, count, found, auto=self.plan.is_auto)
             document = now.judged(ended, looks, power=power)
             self.store.write_looks(looks)
             if is_settled(document["summary"]):
@@ -354,12 +354,21 @@ class Execution:
         write_failed_case(self.store, case, reason, status)
 
 
-def with_look(looks: Sequence[Mapping[str, Any]], seeds: int, *, auto: bool) -> list[dict[str, Any]]:
-    """Return the looks with one at this number of seeds, which spends its part of the error once."""
+def with_look(
+    looks: Sequence[Mapping[str, Any]], seeds: int, cases: Sequence[Mapping[str, Any]], *, auto: bool
+) -> list[dict[str, Any]]:
+    """Return the looks with one at this number of seeds and these cases, which spends its part of the error once.
+
+    More attacks, defences or clients at the same seeds are another look: adding attacks until one leaks would else
+    find one by luck.
+    """
     known = [dict(look) for look in looks]
+    there = {f"{name}s": list(dict.fromkeys(case[name] for case in cases)) for name in ("attack", "defence", "client")}
     if known and known[-1]["seeds"] >= seeds:
-        return known
-    return [*known, {"seeds": seeds, "spent": spending(known, auto=auto)}]
+        new = [name for name, values in there.items() if set(values) - set(known[-1].get(name) or values)]
+        if not new:
+            return known
+    return [*known, {"seeds": seeds, "spent": spending(known, auto=auto), **there}]
 
 
 def tasks(function: str, items: Sequence[Run | TrialTask | Case]) -> list[Task]:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedxray.audit.judge.summary import summarise
-from fedxray.audit.judge.verdict import LEAST_UNITS, NO_POWER_CHECK, number
+from fedxray.audit.judge.verdict import LEAST_UNITS, number
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.run.comparisons import adapts
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, UNDEFENDED, Case, Run, is_about_everyone, planted_case
@@ -330,7 +330,7 @@ class Check:
 def waiting(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Return the checks that verdicts wait for: each row's attack under its own defence."""
     plain = {part.title for part in plan.defences if part.is_none}
-    waits = [row for row in rows if NO_POWER_CHECK in row["reason"] and not row["oracle"]]
+    waits = [row for row in rows if row["awaits_power"] and not row["oracle"]]
     checks = [
         Check(attack=row["attack"])
         if row["defence"] in plain

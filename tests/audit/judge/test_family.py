@@ -68,6 +68,17 @@ def test_the_swap_test_is_adjusted_by_itself_where_the_run_test_is_faster() -> N
     assert split.p_exact == split.p_adjusted and exactly(split, split_row(0.01)) == split
 
 
+def test_rows_without_a_usable_test_take_no_share() -> None:
+    single = [split_row(0.02), RowTests(), RowTests(swaps=np.arange(6.0)[::-1])]  # 1/6 never reaches 0.05
+    found = adjust(single, level=0.05)
+    assert [row.p_adjusted for row in found] == [0.02, None, None] and {row.rows for row in found} == {1}
+    # Three runs cannot decide, so the swap test gets the whole share; with ten they divide it.
+    means = permuted(np.random.default_rng(1), 1, 400, shift=6.0)[0]
+    for runs, p in ((3, 1 / 400), (10, 1.5 / 400)):
+        (row,) = adjust([RowTests(runs=0.5, finest_runs=0.5**runs, swaps=means)], level=0.05)
+        assert row.p_adjusted == pytest.approx(p) and "runs" in row.factors
+
+
 @pytest.mark.parametrize("draw", range(5))
 def test_swaps_of_one_run_are_westfall_and_young(draw: int) -> None:
     means = permuted(np.random.default_rng(draw), 4, 200, shift=2.0)

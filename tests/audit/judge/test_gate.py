@@ -71,6 +71,14 @@ def test_the_worst_seat_and_attacker_counts() -> None:
     assert open_row.outcome == "inconclusive" and open_row.role == "eavesdropper"
 
 
+def test_an_attacker_who_cannot_use_the_defence_never_stands_for_one_who_can() -> None:
+    unaware = row(-0.01, 0.02, defence="d", aware=False)
+    deaf = row(-0.01, 0.02, defence="d", aware=True, adapts=False, state="open", reason="no attacker who knows it")
+    assert judge_gates(results(unaware, deaf))[0].outcome == "pass"
+    alone = judge_gates(results(deaf))[0]
+    assert (alone.outcome, alone.reason) == ("inconclusive", "no attacker who knows it")
+
+
 def test_only_the_deployed_defence_is_judged() -> None:
     rows = [row(0.2, 0.3), row(0.0, 0.05, defence="dp-sgd", aware=True)]
     plan = {"gate": [RULE], "defence": [{"name": "none"}, {"name": "dp-sgd", "deployed": True}]}

@@ -14,6 +14,7 @@ from scipy import stats
 
 from fedxray.audit.judge import statistics as judge_statistics
 from fedxray.audit.judge.statistics import (
+    AUTO_LOOKS,
     Interval,
     SplitUnit,
     drawn_permutations,
@@ -498,7 +499,9 @@ def test_looks_never_spend_more_than_five_percent() -> None:
     auto: list[dict[str, float]] = []
     for expected in (0.02, 0.01, 0.01, 0.01, 0.0):
         assert spending(auto, auto=True) == pytest.approx(expected, abs=1e-12)
-        auto.append({"seeds": 3, "spent": spending(auto, auto=True)})
+        auto.append({"seeds": (*AUTO_LOOKS, 30)[len(auto)], "spent": spending(auto, auto=True)})
+    extended = [{"seeds": 3, "spent": 0.02}, {"seeds": 3, "spent": 0.015}]
+    assert spending(extended, auto=True) == pytest.approx(0.0075)
 
 
 def test_records_of_a_recording_are_delongs_interval() -> None:

@@ -14,8 +14,8 @@ from fedxray.errors import BadInput
 from tests.report.synthetic import make_cases
 
 FIELDS = """attack role defence aware metric oracle mean mean_low mean_high floor over difference low high
-    ceiling controls kind n unit worst margin primary verdict reason trace family scope test p p_adjusted p_split p_swap
-    resolution seen more_seeds upper state"""
+    ceiling controls kind n unit worst margin primary verdict reason awaits_power adapts trace family scope test p
+    p_adjusted p_split p_swap resolution seen more_seeds upper state"""
 
 
 def case(seed: int, client: int, scores: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -49,25 +49,26 @@ VALUES = [0.9, 0.8, 0.85, 0.95, 0.9, 0.88, 0.92, 0.84]
 
 
 def test_a_row_has_exactly_the_fixed_fields_and_hand_checked_numbers() -> None:
-    cases = units(VALUES)
-    floors = [0.5, 0.6, 0.55, 0.5, 0.52, 0.58, 0.5, 0.6]
+    cases = units(VALUES * 2)
+    floors = [0.5, 0.6, 0.55, 0.5, 0.52, 0.58, 0.5, 0.6] * 2
     for one, floor in zip(cases, floors, strict=True):
         one["floors"] = {"majority": {"accuracy": floor}, "imputation": {"accuracy": 0.4}}
         one["controls"] = {"held-out": {"accuracy": one["scores"]["accuracy"] - 0.1}}
     (row,) = summarise(cases)
     assert list(row) == FIELDS.split()
     assert row["mean"] == pytest.approx(sum(VALUES) / 8)
-    assert (row["over"], row["floor"]) == ("majority", pytest.approx(sum(floors) / 8))
+    assert (row["over"], row["floor"]) == ("majority", pytest.approx(sum(floors) / 16))
     assert row["difference"] == pytest.approx(row["mean"] - row["floor"])
-    by_hand = interval([v - f for v, f in zip(VALUES, floors, strict=True)], [0, 0, 1, 1, 2, 2, 3, 3])
+    by_hand = interval([v - f for v, f in zip(VALUES * 2, floors, strict=True)], [k // 2 for k in range(16)])
     assert (row["low"], row["high"]) == (by_hand.low, by_hand.high)
     assert row["controls"]["held-out"] == pytest.approx(
         {"mean": sum(VALUES) / 8 - 0.1, "difference": 0.1, "low": 0.1, "high": 0.1}
     )
-    assert (row["kind"], row["verdict"], row["n"], row["unit"]) == ("record", "leaks", 8, "client-run")
+    assert (row["kind"], row["verdict"], row["n"], row["unit"]) == ("record", "leaks", 16, "client-run")
     assert (row["primary"], row["state"], row["scope"], row["test"]) == (True, "leaks", "these runs", "runs")
-    assert row["p"] == row["p_adjusted"] == by_hand.p
-    assert row["family"] == {"rows": 1, "group": "swap and runs", "share": 1.0, "spent": 0.05, "runs": 4}
+    assert row["p"] == row["p_adjusted"] == 0.5**8  # by_hand.p is smaller: runs are no surer than coins
+    family = {"rows": 1, "group": "swap and runs", "share": 1.0, "spent": 0.05, "left": 0.04, "runs": 8}
+    assert row["family"] == family and by_hand.p is not None and by_hand.p < 0.5**8
     assert row["worst"] == {"value": 0.95, "seed": 1, "client": 1, "record": None}
     assert (row["aware"], row["oracle"], row["ceiling"], row["margin"]) == (None, False, None, 0.05)
 
@@ -170,14 +171,14 @@ def test_no_floor_no_verdict() -> None:
 def test_a_floor_near_the_best_value_leaves_no_room(metric: str, floor: float, room: bool) -> None:
     best = {"accuracy": 1.0, "mse": 0.0}[metric]
     known = {"examples_in_question": 500}
-    (row,) = summarise(units([best] * 8, metric, floors={"imputation": {metric: floor}}, ledger=known))
+    (row,) = summarise(units([best] * 20, metric, floors={"imputation": {metric: floor}}, ledger=known))
     assert ("the other columns give this away" in row["reason"]) is not room
     assert row["verdict"] == ("leaks" if room else "inconclusive")
 
 
 def test_decibels_always_leave_room() -> None:
     (row,) = summarise(
-        units([90.0, 91.0] * 4, "psnr", floors={"mean-image": {"psnr": 80.0}}, record_variance={"psnr": 1.0})
+        units([90.0, 91.0] * 10, "psnr", floors={"mean-image": {"psnr": 80.0}}, record_variance={"psnr": 1.0})
     )
     assert row["verdict"] == "leaks"
 
@@ -224,7 +225,7 @@ def test_an_oracle_is_marked_and_costs_the_others_no_power() -> None:
 
 
 def test_every_primary_row_of_the_audit_is_counted_once() -> None:
-    wobbly = [0.60, 0.62, 0.70, 0.76, 0.60, 0.64, 0.72, 0.70]
+    wobbly = [0.45, 0.45, 0.75, 0.75] * 6
     one = units(wobbly, floors={"majority": {"accuracy": 0.5}})
     assert summarise(one)[0]["verdict"] == "leaks"
     many = [c for k in range(60) for c in units(wobbly, attack=f"a{k}", floors={"majority": {"accuracy": 0.5}})]
@@ -243,7 +244,7 @@ def test_every_primary_row_of_the_audit_is_counted_once() -> None:
 
 
 def test_other_metrics_are_shown_without_a_verdict_and_cost_nothing() -> None:
-    cases = units(VALUES, floors={"majority": {"accuracy": 0.5, "balanced_accuracy": 0.5}})
+    cases = units(VALUES * 2, floors={"majority": {"accuracy": 0.5, "balanced_accuracy": 0.5}})
     for one in cases:
         one["scores"] = {"balanced_accuracy": one["scores"]["accuracy"], "accuracy": one["scores"]["accuracy"]}
     balanced, accuracy = summarise(cases)
@@ -323,21 +324,39 @@ def test_swaps_decide_where_three_runs_could_not() -> None:
     }
     (row,) = summarise(swapped(scores, 3, 3))
     assert (row["state"], row["test"], row["p"], row["resolution"]) == ("leaks", "swap", 1 / 216, 1 / 216)
-    assert row["p_adjusted"] == pytest.approx(1.5 / 216) and row["trace"] and row["kind"] is None
+    assert row["p_adjusted"] == pytest.approx(1 / 216) and row["trace"] and row["kind"] is None
     assert "swap test" in row["reason"]
     weak = {key: value - 0.35 for key, value in scores.items()}
     (trace,) = summarise(swapped(weak, 3, 3), power=[checked(True)])
     assert (trace["verdict"], trace["state"], trace["p_swap"]) == ("inconclusive", "trace", 1 / 216)
     few = summarise(swapped({k: v for k, v in scores.items() if max(k[1:]) < 2}, 3, 2))[0]
-    assert (few["state"], few["test"], few["p_swap"]) == ("suspected", "runs", 1 / 8)
+    assert (few["state"], few["test"], few["p_swap"]) == ("suspected", None, 1 / 8)
+    assert "luck: too few runs" in few["reason"]
 
 
 def test_equal_runs_of_an_attack_that_is_all_right_or_all_wrong_prove_nothing() -> None:
     lucky = {(r, c, m): 1.0 if c == m else float((r + m) % 2) for r in range(3) for c in range(2) for m in range(2)}
-    (row,) = summarise(swapped(lucky, 3, 2))
-    assert (row["difference"], row["state"]) == (0.5, "suspected") and row["p"] > 0.05
     steady = {key: 1.0 if key[1] == key[2] else 0.5 for key in lucky}
-    assert summarise(swapped(steady, 3, 2))[0]["state"] == "leaks"
+    for scores in (lucky, steady):  # three coins fall alike in one of eight audits
+        (row,) = summarise(swapped(scores, 3, 2))
+        assert (row["difference"], row["state"], row["p"]) == (0.5, "suspected", None)
+    floors = {"majority": {"accuracy": 0.5}}
+    (row,) = summarise(units([1.0] * 16, floors=floors, ledger={"examples_in_question": 200}))
+    assert (row["state"], row["test"], row["p"]) == ("leaks", "runs", 1 / 256)
+
+
+def test_a_row_that_no_test_can_decide_takes_no_share_and_its_recording_names_no_level() -> None:
+    generator = np.random.default_rng(5)
+    alone = members(0, 0, 1.0, generator, ledger={"recording": {}})
+    inside = {"mean": {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 40, "p": None}}
+    gain = {"mean": 0.4, "low": 0.3, "high": 0.5, "n": 40, "p": None}
+    other = case(0, 0, {"accuracy": 0.9}, attack="b", ledger={"recording": {}}, floors={"majority": {"accuracy": 0.5}})
+    other |= {"controls": {"held-out": {"accuracy": 0.5}}}
+    other |= {"within": {"accuracy": {**inside, "floors": {"majority": gain}, "controls": {"held-out": gain}}}}
+    first, second = summarise([alone, other])
+    assert first["family"] == summarise([alone])[0]["family"] and first["family"]["rows"] == 1
+    assert (second["state"], second["p"], second["kind"]) == ("suspected", None, None)
+    assert second["family"]["share"] == 0.0
 
 
 def test_sources_bring_the_share_of_their_own_records_and_many_clients_their_drawn_swaps() -> None:
@@ -409,15 +428,39 @@ def test_a_small_leak_is_proven_bounded_and_of_the_records_or_of_the_client() ->
 
 
 def test_an_earlier_look_keeps_what_it_found_and_a_later_one_spends_less() -> None:
-    values = [0.60, 0.61, 0.61, 0.62, 0.60, 0.62, 0.60, 0.72, 0.70, 0.52]  # the first three runs agree, then not
+    values = [0.60, 0.61, 0.61, 0.62] * 4 + [0.60, 0.92, 0.70, 0.32]  # the first eight runs agree, then not
     cases = units(values, floors={"majority": {"accuracy": 0.5}})
-    first = {"seeds": 3, "spent": 0.04}
-    alone = summarise(cases, looks=[{"seeds": 5, "spent": 0.0001}])[0]
-    kept = summarise(cases, looks=[first, {"seeds": 5, "spent": 0.0001}])[0]
+    first = {"seeds": 8, "spent": 0.04}
+    alone = summarise(cases, looks=[{"seeds": 10, "spent": 0.0001}])[0]
+    kept = summarise(cases, looks=[first, {"seeds": 10, "spent": 0.0001}])[0]
     assert (alone["state"], kept["state"]) == ("suspected", "leaks")
-    early = summarise(cases[:6], looks=[first])[0]
+    early = summarise(cases[:16], looks=[first])[0]
     assert kept["p_adjusted"] == early["p_adjusted"] and kept["family"]["spent"] == 0.04
-    assert kept["family"]["runs"] == 3
+    assert kept["family"]["runs"] == 8
+
+
+def test_rows_and_clients_that_came_later_have_no_part_in_an_earlier_look() -> None:
+    floors = {"majority": {"accuracy": 0.5}}
+    old = units([0.60, 0.61, 0.61, 0.62] * 4, floors=floors)
+    new = units([0.60, 0.61, 0.61, 0.62] * 4, floors=floors, attack="b")
+    first, late = {"seeds": 8, "spent": 0.04, "attacks": ["a"]}, {"seeds": 8, "spent": 0.001}
+    kept, added = summarise([*old, *new], looks=[first, late])
+    assert (kept["state"], kept["family"]["rows"], kept["family"]["spent"]) == ("leaks", 1, 0.04)
+    assert (added["state"], added["p"]) == ("suspected", None)  # 2^-8 is above 0.001
+    wild = [case(seed, 2, {"accuracy": 0.1}, floors=floors) for seed in range(8)]
+    assert summarise([*old, *wild], looks=[first | {"clients": [0, 1]}, late])[0]["p_adjusted"] == 0.5**8
+    spent = summarise(old, looks=[{"seeds": 8, "spent": 0.05}, {"seeds": 8, "spent": 0.0}])[0]
+    assert spent["upper"] is not None and spent["family"]["left"] == 0
+
+
+def test_an_attacker_who_knows_without_using_it_is_not_safe() -> None:
+    cases = units(QUIET, defence="d", aware=True, floors={"majority": {"accuracy": 0.5}})
+    check = checked(True, defence="d", aware=True)
+    assert summarise(cases, power=[check])[0]["adapts"] is True
+    for one in cases:
+        one["ledger"] = {**one["ledger"], "adapts": False}
+    (row,) = summarise(cases, power=[check])
+    assert (row["state"], row["adapts"]) == ("open", False)
 
 
 def test_a_share_that_is_the_same_in_all_units_has_the_interval_of_their_number() -> None:

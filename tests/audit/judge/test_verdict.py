@@ -164,6 +164,26 @@ def test_no_leak_found_needs_the_planted_leak_under_the_same_defence() -> None:
         assert failed.state == "open" and POWER_FAILED in failed.reason and "planted leak not seen" in failed.reason
 
 
+def test_an_attack_that_cannot_use_the_defence_is_no_attacker_who_knows() -> None:
+    deaf = judged(SAFE, power=PASSED, adapts=False)
+    assert (deaf.verdict, deaf.state) == ("inconclusive", "open") and "no attacker who knows it" in deaf.reason
+    assert judged(LEAK, adapts=False).state == "leaks" and judged(SMALL, adapts=False).state == "small"
+    assert judged(SAFE, power=FAILED, undefended=PASSED, adapts=False).state == "blinded"
+
+
+def test_a_row_awaits_a_power_check_only_where_it_matters() -> None:
+    far = replace(SAFE, over="imputation", difference=spread(-0.4, -0.3), upper=-0.28)
+    for waits in (SAFE, far, replace(SAFE, adapts=False)):
+        assert judge(waits).awaits_power and not judged(waits, power=FAILED).awaits_power
+    for settled in (LEAK, SMALL, replace(SAFE, p_swap=0.01), replace(SAFE, upper=0.06), replace(SAFE, seen=0.2)):
+        assert not judge(settled).awaits_power
+
+
+def test_spent_looks_ask_for_a_new_audit() -> None:
+    found = judged(LEAK, rejected=False, looks_spent=True, more_seeds=None)
+    assert found.reason.endswith("run a new one with more seeds, in another folder")
+
+
 def test_a_lost_case_is_no_safety_and_is_counted() -> None:
     for lost in ({"ok": 8, "diverged": 1}, {"ok": 8, "failed": 1}):
         found = judged(SAFE, power=PASSED, statuses=lost)

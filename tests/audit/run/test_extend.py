@@ -81,10 +81,11 @@ def test_the_time_of_a_budget_ends_the_looks_and_the_results_of_the_last_whole_o
 
 def test_by_hand_every_look_is_stored_and_spends_its_part(tmp_path: Path) -> None:
     first = run(tmp_path / "out", FEW)
-    assert first["looks"] == [{"seeds": 3, "spent": 0.04}]
+    there = {"attacks": ["membership-loss"], "defences": ["none"], "clients": [0]}
+    assert first["looks"] == [{"seeds": 3, "spent": 0.04, **there}]
     before = written(tmp_path / "out")
     more = run(tmp_path / "out", FEW, resume=True, seeds=5)
-    assert more["looks"] == [{"seeds": 3, "spent": 0.04}, {"seeds": 5, "spent": pytest.approx(0.005)}]
+    assert more["looks"] == [first["looks"][0], {"seeds": 5, "spent": pytest.approx(0.005), **there}]
     assert [case["seed"] for case in more["cases"]] == [0, 1, 2, 3, 4]
     assert before.items() <= written(tmp_path / "out").items()
     assert run(tmp_path / "out", FEW, resume=True) == more, "what was asked for stays"
@@ -92,7 +93,7 @@ def test_by_hand_every_look_is_stored_and_spends_its_part(tmp_path: Path) -> Non
         run(tmp_path / "out", FEW, resume=True, seeds=4)
     fresh = run(tmp_path / "fresh", {**FEW, "seeds": [0, 1, 2, 3, 4]})
     assert [case["scores"] for case in fresh["cases"]] == [case["scores"] for case in more["cases"]]
-    assert with_look(more["looks"], 5, auto=False) == more["looks"]
+    assert with_look(more["looks"], 5, more["cases"], auto=False) == more["looks"]
 
 
 def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path: Path) -> None:
@@ -105,6 +106,8 @@ def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path
         (attack["name"], defence) for attack in attacks for defence in ("none", "quantise")
     }
     assert {case["client"] for case in found["cases"]} == {0, 1}
+    assert [look["spent"] for look in found["looks"]] == [0.04, pytest.approx(0.005)], "it is another look"
+    assert found["looks"][1]["clients"] == [0, 1] and len(found["looks"][1]["attacks"]) == 2
     kept = {name: time for name, time in before.items() if not name.startswith("planted")}
     assert kept and kept.items() <= written(tmp_path / "out").items()
     again = run(tmp_path / "out", FEW, resume=True)

@@ -57,11 +57,11 @@ def test_only_verdicts_that_a_check_could_settle_wait_for_it() -> None:
     plan = plan_of(defence=[{"name": "none", "label": "plain"}, {"name": "quantise", "bits": 4}])
     plain = {"defence": "plain", "aware": None, "oracle": False}
     rows = [
-        {**plain, "attack": "a", "reason": f"not above the margin, but {NO_POWER_CHECK}"},
-        {**plain, "attack": "b", "reason": "0.3 better than majority"},
-        {**plain, "attack": "a", "reason": f"not above the margin, but {NO_POWER_CHECK}"},
-        {**plain, "attack": "o", "oracle": True, "reason": f"an upper bound; not above, but {NO_POWER_CHECK}"},
-        {**plain, "attack": "a", "defence": "quantise", "aware": True, "reason": NO_POWER_CHECK},
+        {**plain, "attack": "a", "awaits_power": True},
+        {**plain, "attack": "b", "awaits_power": False},
+        {**plain, "attack": "a", "awaits_power": True},
+        {**plain, "attack": "o", "oracle": True, "awaits_power": True},
+        {**plain, "attack": "a", "defence": "quantise", "aware": True, "awaits_power": True},
     ]
     assert waiting(plan, rows) == [Check(attack="a"), Check(attack="a", defence="quantise", aware=True)]
 
