@@ -142,7 +142,7 @@ def audit(name: str, out: Path, jobs: int) -> dict[str, Any]:
         return told | {"rows": [], "error": (ended.stderr or ended.stdout)[-500:]}
     document = json.loads((out / name / "results.json").read_text(encoding="utf-8"))
     kept = ("attack", "role", "defence", "aware", "metric", "mean", "floor", "difference", "low", "high", "state")
-    more = ("verdict", "kind", "test", "p_adjusted", "seen", "more_seeds", "reason")
+    more = ("verdict", "adapts", "kind", "test", "p_adjusted", "seen", "more_seeds", "reason")
     rows = [{key: row.get(key) for key in kept + more} for row in document["summary"] if row.get("primary")]
     return told | {"rows": rows, "runs": len({case["seed"] for case in document["cases"]})}
 
@@ -174,8 +174,9 @@ def main() -> int:
 
 
 def is_decided(one: dict[str, Any]) -> bool:
-    """Return whether every primary row is leaks or no leak found."""
-    return bool(one["rows"]) and all(row["state"] in ("leaks", "small", "no leak found") for row in one["rows"])
+    """Return whether every primary row is decided."""
+    counted = [row for row in one["rows"] if row.get("adapts") is not False]  # else it stands for the unaware one
+    return bool(counted) and all(row["state"] in ("leaks", "small", "no leak found") for row in counted)
 
 
 def show(one: dict[str, Any]) -> None:

@@ -152,6 +152,7 @@ def _case(
         "rounds_spent": 0,
         "seconds": 3.5,
         **_course(story, wave),
+        **_luck(story, defence, client, scores),
         "worst_record": {m: {"record": int(draw.integers(0, 100)), "value": scores[m]} for m in metrics},
         "exposed": {m: [{"record": 7 * client + seed, "value": scores[m]}] for m in metrics},
         "by_class": {
@@ -159,6 +160,17 @@ def _case(
             for m in metrics
         },
     }
+
+
+def _luck(story: Story, defence: str, client: int, scores: dict[str, float]) -> dict[str, Any]:
+    """What the exact tests read: ranks of trained and held-out records, or the scores with other clients' messages."""
+    if story.attack == "attribute-from-model":
+        others = {other: 0.9 if defence == "none" else scores["accuracy"] for other in range(6) if other != client}
+        return {"swaps": {str(other): {"accuracy": value} for other, value in others.items()}}
+    if story.oracle:
+        return {}
+    u = 2400 * scores["auc"] if "auc" in scores else 2160 if defence == "none" else 1200
+    return {"split": {"u": u, "n1": 80, "n0": 30, "ties": [], "variance": 111 / (12 * 2400)}}
 
 
 def _course(story: Story, wave: float) -> dict[str, Any]:

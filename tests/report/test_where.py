@@ -32,7 +32,7 @@ def case(seed: int, client: int, value: float, *, attack: str = "a", **changes: 
 
 def leaking(**changes: Any) -> dict[str, Any]:
     cases = [
-        case(seed, client, 0.8 + 0.02 * client + 0.001 * seed, **changes) for seed in range(4) for client in (0, 1, 2)
+        case(seed, client, 0.8 + 0.02 * client + 0.001 * seed, **changes) for seed in range(5) for client in (0, 1, 2)
     ]
     return document({"name": "x", "attack": [{"name": "a"}]}, {}, cases, [])
 
@@ -40,7 +40,7 @@ def leaking(**changes: Any) -> dict[str, Any]:
 def test_clients_stand_in_the_order_of_their_gain() -> None:
     place = breakdowns(leaking())[0]
     assert [line.name for line in place.clients] == ["client 2", "client 1", "client 0"]
-    assert place.clients[0].sample == "4 runs" and place.clients[0].gain.startswith("+34.2")
+    assert place.clients[0].sample == "5 runs" and place.clients[0].gain.startswith("+34.2")
     assert place.title == "a, run by the server, no defence" and place.metric == "accuracy"
 
 
@@ -52,14 +52,14 @@ def test_a_client_is_called_by_its_name_where_the_data_says_so() -> None:
 def test_classes_are_compared_with_the_guess_about_the_same_class() -> None:
     place = breakdowns(leaking())[0]
     assert [line.name for line in place.classes] == ["ill", MARKUP]
-    assert place.classes[0].sample == "36 records" and place.classes[1].gain.startswith("\N{MINUS SIGN}10")
+    assert place.classes[0].sample == "45 records" and place.classes[1].gain.startswith("\N{MINUS SIGN}10")
 
 
 def test_records_are_named_by_place_and_score_the_worst_first() -> None:
     records = breakdowns(leaking())[0].records
     assert len(records) == 10
-    assert records[0][0] == "client 2, seed 3, record 32" and records[0][1].startswith("100")
-    assert records[0][2] == "0.843"
+    assert records[0][0] == "client 2, seed 4, record 42" and records[0][1].startswith("100")
+    assert records[0][2] == "0.844"
 
 
 def test_what_did_not_leak_is_not_taken_apart() -> None:
@@ -94,4 +94,4 @@ def test_the_page_shows_places_and_power_and_takes_names_for_text(tmp_path: Path
     results.write(made, tmp_path)
     text = build_report(tmp_path).read_text(encoding="utf-8")
     assert "<script" not in text and "accuracy by class" in text and "Most exposed records" in text
-    assert "client 2, seed 3, record 32" in text and "&lt;script&gt;" in text
+    assert "client 2, seed 4, record 42" in text and "&lt;script&gt;" in text
