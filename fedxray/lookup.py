@@ -1,20 +1,22 @@
 """Objects by their text "module:name": entries of the catalogue's tables, and a user's own code.
 
-Whatever a user's own code raises becomes a `BadInput` that names the file and line of that code.
+Whatever a user's own code raises becomes a `BadInput` that names the file and line of that code. Whatever it prints
+reaches the standard error as a few lines without control characters.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from fedxray.errors import BadInput, FedxrayError
+from fedxray.errors import BadInput, FedxrayError, printable
 
 HERE = str(Path(__file__).parent / "_")[:-1]  # with the separator at its end
 INSTALLED = tuple(
@@ -75,11 +77,71 @@ def users_code(argument: str, expected: str, remedy: str = "Fix it there.") -> I
     Such code may raise anything, or leave with sys.exit, so everything is caught; Ctrl-C goes through.
     """
     try:
-        yield
+        with harmless_output():
+            yield
     except FedxrayError:
         raise
     except (Exception, SystemExit) as error:
         raise BadInput(argument, expected=expected, got=describe_error(error), remedy=remedy) from error
+
+
+# What it prints
+
+MOST_LINES, LONGEST_LINE = 100, 1000  # lines in one block of such code, bytes of a line
+NOT_SHOWN = "(your code printed more, which is not shown)"
+
+
+class OwnOutput(io.RawIOBase):
+    """The output of a user's own code on its way to a stream: printable lines, of a limited length and number."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Start without a line."""
+        self.stream, self.line, self.count = stream, b"", 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the handle of the stream, which programs that such code starts write to."""
+        return self.stream.fileno()
+
+    def write(self, content: Any) -> int:
+        """Pass all complete lines on."""
+        *lines, rest = (self.line + bytes(content)).split(b"\n")
+        for line in lines:
+            self._show(line)
+        self.line = rest[: LONGEST_LINE + 1]
+        return len(content)
+
+    def flush(self) -> None:
+        """Pass the begun line on."""
+        if self.line:
+            self._show(self.line)
+        self.line = b""
+
+    def _show(self, line: bytes) -> None:
+        self.count += 1
+        if self.count <= MOST_LINES + 1:
+            text = printable(line[:LONGEST_LINE].decode(errors="replace"))
+            text += "..." if len(line) > LONGEST_LINE else ""
+            with suppress(OSError, ValueError):  # a terminal that is gone
+                print(text if self.count <= MOST_LINES else NOT_SHOWN, file=self.stream, flush=True)
+
+
+@contextmanager
+def harmless_output() -> Iterator[None]:
+    """Show what this block prints on the standard error, without control characters."""
+    output = io.TextIOWrapper(OwnOutput(sys.stderr), "utf-8", "replace", write_through=True)  # type: ignore[type-var]
+    with redirect_stdout(output), redirect_stderr(output):
+        try:
+            yield
+        finally:
+            with suppress(ValueError):  # closed by such code
+                output.flush()
+
+
+# Errors
 
 
 def describe_error(error: BaseException) -> str:

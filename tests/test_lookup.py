@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import OrderedDict
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedxray import lookup
 from fedxray.errors import BadInput, check_whole
 from fedxray.files import read_json
-from fedxray.lookup import load, load_factory, users_code, without_records
+from fedxray.lookup import harmless_output, load, load_factory, users_code, without_records
 
 
 def test_names_and_names_inside_names() -> None:
@@ -104,3 +106,24 @@ def test_what_quotes_nothing_keeps_its_words(tmp_path: Path) -> None:
 
     problem = raised(lambda: read_transcript(tmp_path, model=torch.nn.Linear(1, 1), space=None))  # type: ignore[arg-type]
     assert isinstance(problem, Damaged) and without_records(problem) == str(problem)
+
+
+def test_what_a_block_prints_is_shown_line_by_line_and_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    with harmless_output():
+        print("a\tb\x1b[2J", "c", sep="\n")
+        print("x" * (2 * lookup.LONGEST_LINE))
+        sys.stdout.buffer.write(b"\xff\x9b")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == ["a b\ufffd[2J", "c", "x" * lookup.LONGEST_LINE + "...", "\ufffd\ufffd"]
+    with harmless_output():
+        print("\n" * 1000)
+    assert capsys.readouterr().err.splitlines()[-1] == lookup.NOT_SHOWN
+
+
+def test_a_block_may_close_or_replace_its_output(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout
+    with harmless_output():
+        sys.stdout.close()
+        sys.stderr = None  # type: ignore[assignment]
+    assert sys.stdout is before and sys.stderr is not None

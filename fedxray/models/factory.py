@@ -15,7 +15,7 @@ from fedxray import plugins
 from fedxray.data.checks import max_bytes
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, unknown_key
-from fedxray.lookup import describe_error, load_factory, users_code
+from fedxray.lookup import describe_error, harmless_output, load_factory, users_code
 from fedxray.models import MODELS
 from fedxray.settings import check_arguments
 
@@ -134,6 +134,7 @@ def _takes_space(factory: Callable[..., object], path: str) -> bool:
     return any(item.kind in POSITIONAL or item.kind is Parameter.VAR_POSITIONAL for item in parameters)
 
 
+@harmless_output()
 def _try_out(model: nn.Module, space: Space, path: str) -> None:
     """Evaluate two blank inputs in evaluation mode, which leaves running statistics unchanged."""
     weight = next((value for value in model.parameters() if value.requires_grad), None)

@@ -24,6 +24,7 @@ from fedxray.attacks.local_model.active import LocalModelSendBack
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.audit.plan import read_plan
 from fedxray.audit.run.prepare import prepare
+from fedxray.data.dataset import Space
 from fedxray.defences.base import Defence, Hooks, Work
 from fedxray.errors import Refused
 from fedxray.federation.setting import Federation
@@ -315,3 +316,57 @@ class SendBack(LocalModelSendBack):
 def send_back() -> Attack:
     """The attack of a plan."""
     return SendBack(**SendBack.small)
+
+
+# Code that prints what a terminal would act upon
+
+STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing(Cheat):
+    """An attack that prints, through Python and past it."""
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Print, then guess."""
+        print(f"{STEERING} by print")
+        os.write(1, f"{STEERING} by write\n".encode())
+        print("begun", end="", file=sys.stderr)
+        if self.way == "much":
+            print("\n".join("again" for _ in range(100_000)))
+        return of_membership(torch.zeros(len(view.grants.target_records or ())))
+
+
+def printing(way: str = "little") -> Attack:
+    """The attack of a plan; this prints too."""
+    print(f"{STEERING} in a factory")
+    return Printing(way=way)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintingDefence(Curious):
+    """A defence that prints."""
+
+    def hooks(self, work: Work) -> Hooks:
+        """Print."""
+        print(f"{STEERING} in hooks", end="", file=sys.stderr)
+        return Hooks()
+
+
+def printing_defence() -> Defence:
+    """The defence of a plan."""
+    return PrintingDefence()
+
+
+class PrintingNetwork(torch.nn.Linear):
+    """A network that prints."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Print and compute."""
+        sys.stdout.buffer.write(f"{STEERING} in a network\n".encode())
+        return super().forward(x)
+
+
+def printing_network(space: Space) -> torch.nn.Module:
+    """The network of a plan."""
+    return PrintingNetwork(space.shape[0], space.outputs)

@@ -73,6 +73,25 @@ def plan(tmp_path: Path) -> Path:
     return write_toml(tmp_path / "tiny.toml", tiny())
 
 
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_what_own_code_prints_cannot_steer_the_terminal(
+    engine: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = "tests.audit.cheats:printing"
+    parts = {"attack": [{"factory": own, "targets": [0]}], "defence": [{"factory": f"{own}_defence"}]}
+    plan = write_toml(tmp_path / "p.toml", tiny(model=None, **parts) | {"model": {"factory": f"{own}_network"}})
+    for command in (("--dry-run",), ("--engine", engine, "--out", str(tmp_path / "out"))):
+        monkeypatch.setattr(sys, "argv", ["fedxray", "audit", str(plan), *command])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        shown = capfd.readouterr()
+        assert caught.value.code in (0, None), shown.err
+        assert not {"\x1b", "\x07", "\x9b"} & set(shown.out + shown.err)
+        assert "[2J" not in shown.out
+    for words in ("by print", "by write", "begun", "in a factory", "in hooks", "in a network"):
+        assert words in shown.err, words
+
+
 def test_a_message_about_a_hostile_plan_cannot_steer_the_terminal(fedxray: Any, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('"\\u001b[2J\\u009b31m" = 1\n')
     ended = fedxray("audit", tmp_path / "p.toml")

@@ -32,6 +32,7 @@ from fedxray.federation.recording.reader import Recording, read_recording, title
 from fedxray.federation.recording.transcribe import Chosen, check_fit, choose, frozen, named, transcribe, with_frozen
 from fedxray.federation.setting import Federation, in_dtype
 from fedxray.federation.transcript import Transcript
+from fedxray.lookup import harmless_output
 from fedxray.losses import default_loss, example_loss
 from fedxray.params import Params
 from fedxray.seeds import fork
@@ -218,6 +219,7 @@ def recorded_transcript(plan: Plan, prepared: Prepared) -> Transcript:
     )
 
 
+@harmless_output()
 def rounds_learnt(plan: Plan, prepared: Prepared) -> tuple[int, int]:
     """Return in how many of the last recorded rounds training lowered the loss on the node's records, and of how many.
 

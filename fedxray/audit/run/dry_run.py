@@ -30,6 +30,7 @@ from fedxray.federation.local import in_train_mode
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
+from fedxray.lookup import harmless_output
 from fedxray.losses import example_loss
 from fedxray.metrics.table import MAIN_METRIC, metric as metric_named
 from fedxray.metrics.units import margin_of
@@ -219,6 +220,7 @@ class SumError:
     leading: float | None  # by Lemma 1's leading term; None where its conditions do not hold
 
 
+@harmless_output()
 def words(plan: Plan, prepared: Prepared) -> list[str]:
     """Return one line for every attack that reads a sum as one client's reply; none where a round takes too long."""
     lines = []

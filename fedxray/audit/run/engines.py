@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedxray.errors import BadInput, FedxrayError, unknown_name
-from fedxray.lookup import load
+from fedxray.lookup import harmless_output, load
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -54,6 +54,12 @@ class TaskFailure:
     task: Task
     reason: str
     cut_off: bool = False  # whether the deadline had passed
+
+
+def run_task(task: Task, shared: Shared) -> None:
+    """Run a task in this process; fedxray prints nothing there, networks and defences of the user's may."""
+    with harmless_output():
+        load(task.function)(*shared, task.item)
 
 
 def no_deadline() -> bool:
@@ -131,7 +137,7 @@ class Inline(Engine):
             for done, task in enumerate(tasks):
                 if deadline():
                     return cut_off(tasks[done:])
-                load(task.function)(*shared, task.item)
+                run_task(task, shared)
                 progress(done + 1, len(tasks), task.label)
         return []
 
@@ -344,7 +350,7 @@ def _serve(pipe: Connection) -> None:
             return
         shared = shared if changed is None else changed
         try:
-            load(task.function)(*shared, task.item)
+            run_task(task, shared)
             pipe.send(None)
         except FedxrayError as error:
             pipe.send(error)

@@ -1,15 +1,14 @@
 """A process that holds fedxray's code and no data, from which the processes of own attacks are forked.
 
 It is started afresh (not forked) when a process first needs it, so that nothing which that process has read or freed
-is in its memory. Every attack then gets a child of its own, in a session of its own, and three open files: the pipe to
-the audit, and the audit's output. When the child has answered, ended or taken too long, it and what it started are
-killed. The server ends when the audit's end of its socket is closed, however the audit ends.
+is in its memory. Every attack then gets a child of its own, in a session of its own, with two pipes to the audit: one
+for its work, and one for what it prints. When the child has answered, ended or taken too long, it and what it started
+are killed. The server ends when the audit's end of its socket is closed, however the audit ends.
 """
 
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import select
 import signal
@@ -18,14 +17,18 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NoReturn
 
+from fedxray.lookup import OwnOutput
+
 RUN, KILL = b"r", b"k"  # orders to the server
 NUMBER = struct.Struct("!i")  # its answers: the id of a child, later its exit code
+ROOM = 1 << 16  # bytes of a pipe
 WORK = "fedxray.audit.run.apart:answer"  # what a child does with its pipe
 PRELOADED = ("fedxray.audit.run.execute", "fedxray.models.factory", "scipy.linalg", "sklearn.utils")
 
@@ -85,10 +88,11 @@ class Child:
         """Fork it; it is killed after that number of seconds."""
         self.server, self.late, self.code = _running(), False, None
         self.pipe, theirs = Pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        self.printed, printing = os.pipe()
+        self.shown = OwnOutput(sys.stderr)
         with theirs:
-            socket.send_fds(self.server.control, [RUN], [theirs.fileno(), 1, 2])
+            socket.send_fds(self.server.control, [RUN], [theirs.fileno(), printing])
+        os.close(printing)
         self.pid = _number(self.server.control)
         self.watch = threading.Thread(target=self._watch, args=(seconds,), daemon=True)
         self.watch.start()
@@ -96,11 +100,21 @@ class Child:
     code: int | None
 
     def _watch(self, seconds: float) -> None:
-        """Wait for the end of the child, kill it when its time is over, then end all waiting on its pipe."""
-        if not wait([self.server.control], None if seconds == math.inf else seconds):
-            self.late = True
-            self._kill()
-        self.code = _number(self.server.control)
+        """Show what the child prints until it ends, kill it when its time is over, then end all waiting on its pipe."""
+        control, end = self.server.control, time.monotonic() + seconds
+        sources: list[socket.socket | int] = [control, self.printed]
+        while control not in wait(sources, end - time.monotonic()):
+            if time.monotonic() > end:
+                self.late = True
+                self._kill()
+                break
+            if not self.shown.write(os.read(self.printed, ROOM)):  # closed by the child
+                sources.remove(self.printed)
+        self.code = _number(control)
+        os.set_blocking(self.printed, False)  # what it started may live on where orphans are not found
+        with suppress(BlockingIOError):
+            self.shown.write(os.read(self.printed, ROOM))
+        self.shown.flush()
         hang_up(self.pipe)
 
     def _kill(self) -> None:
@@ -116,6 +130,7 @@ class Child:
         self._kill()
         self.watch.join()
         self.pipe.close()
+        os.close(self.printed)
         if self.code is None:  # the server is dead
             kill_group(self.pid)
             self.server.stop()
@@ -164,7 +179,7 @@ def serve(handle: int) -> None:
     signal.set_wakeup_fd(wake)
     control = socket.socket(fileno=handle)
     while True:
-        order, handles, *_ = socket.recv_fds(control, 1, 3)
+        order, handles, *_ = socket.recv_fds(control, 1, 2)
         if not order:
             return
         if order != RUN:  # a child that ended before it was to be killed
@@ -215,15 +230,15 @@ def _children() -> list[int]:
     return []
 
 
-def _be_child(pipe: int, out: int, error: int) -> NoReturn:
+def _be_child(pipe: int, printing: int) -> NoReturn:
     """Do the work; never returns."""
     from fedxray.lookup import load
 
     try:
         os.setsid()
-        for given, standard in ((out, 1), (error, 2)):
-            os.dup2(given, standard)
-            os.close(given)
+        for standard in (1, 2):
+            os.dup2(printing, standard)
+        os.close(printing)
         load(WORK)(Connection(pipe))
     finally:
         os._exit(1)

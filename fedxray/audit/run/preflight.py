@@ -36,7 +36,7 @@ from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
-from fedxray.lookup import users_code
+from fedxray.lookup import harmless_output, users_code
 from fedxray.metrics.optional import check_usable
 
 # The estimate, from the time of one local step: runs, cases and power checks
@@ -180,6 +180,7 @@ REHEARSED_EXAMPLES = 2
 LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed
 
 
+@harmless_output()
 def preflight(plan: Plan) -> Estimate:
     """Refuse what cannot work, and estimate the rest from a rehearsal with two examples per client."""
     _, cases = expand(plan)

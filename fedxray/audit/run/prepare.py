@@ -20,6 +20,7 @@ from fedxray.defences.base import NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.setting import Federation, buffers_from_data, in_dtype, try_defence
+from fedxray.lookup import harmless_output
 from fedxray.losses import default_loss
 from fedxray.seeds import fork
 
@@ -42,9 +43,11 @@ class Prepared:
     @functools.cached_property
     def data_buffers(self) -> tuple[str, ...]:
         """The buffers of the network that are filled from records and sent."""
-        return buffers_from_data(self.federation)
+        with harmless_output():
+            return buffers_from_data(self.federation)
 
 
+@harmless_output()
 def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
     """Return the federation of one defence and one seed."""
     if plan.transcript is not None:

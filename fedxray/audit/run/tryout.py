@@ -11,6 +11,7 @@ from fedxray.audit.plan import Plan
 from fedxray.audit.run.apart import seconds_allowed
 from fedxray.audit.run.engines import follow_parent, start_worker
 from fedxray.errors import BadInput
+from fedxray.lookup import harmless_output
 
 LIMIT = 120.0  # seconds that a factory may take
 VARIABLE = "FEDXRAY_FACTORY_SECONDS"  # changes that
@@ -50,6 +51,7 @@ def try_factories(plan: Plan) -> None:
         worker.stop()
 
 
+@harmless_output()
 def _call_all(pipe: Connection, plan: Plan) -> None:
     """Send what is called next, and at the end None."""
     threading.Thread(target=follow_parent, daemon=True).start()

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray import lookup
 from fedxray.attacks.local_model.active import LocalModelSendBack
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import apart, comparisons, execute
@@ -285,3 +286,10 @@ def test_work_apart_that_breaks_its_output_never_comes_back_here(stream: Any) ->
     finally:
         if os.getpid() != here:
             os._exit(9)
+
+
+def test_much_output_of_an_attack_is_cut(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    own = {"factory": "tests.audit.cheats:printing", "way": "much", "label": "own"}
+    assert audited(tmp_path, own)["own"]["status"] == "ok"
+    shown = capfd.readouterr().err
+    assert lookup.NOT_SHOWN in shown and 90 < shown.count("again") <= 10 * lookup.MOST_LINES
