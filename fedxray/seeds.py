@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, SupportsInt
 
 if TYPE_CHECKING:  # torch is imported where a generator or tensor is made: the judge of results needs only numbers
@@ -38,7 +38,8 @@ def spell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(spell(item) for item in value) + "]"
     if is_dataclass(value) and not isinstance(value, type):
-        return f"{_label(type(value))}{spell({field.name: getattr(value, field.name) for field in fields(value)})}"
+        named = {field.name: getattr(value, field.name) for field in fields(value) if not _is_as_before(field, value)}
+        return f"{_label(type(value))}{spell(named)}"
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -46,6 +47,12 @@ def spell(value: Any) -> str:
         digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
         return f"tensor({tuple(plain.shape)},{plain.dtype},{digest})"
     raise TypeError(f"a setting must be made of plain values, got {type(value).__name__}")
+
+
+def _is_as_before(field: Field[Any], owner: Any) -> bool:
+    """Whether a field was added later and holds its default: then texts stay as they were before it."""
+    setting = field.metadata.get("setting")
+    return setting is not None and setting.later and getattr(owner, field.name) == field.default
 
 
 def _label(entry: type[Any]) -> str:

@@ -43,6 +43,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     check: Callable[[Any], None] | None = None
     example: object = None
+    later: bool = False  # than stored results: at its default it is left out of identities, which so stay theirs
 
 
 UNEXPLAINED = Setting()

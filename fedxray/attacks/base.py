@@ -98,6 +98,10 @@ class Attack(ABC):
         """List what the view must hold; overridden where that depends on the settings."""
         return self.requires
 
+    def own_grants(self) -> tuple[str, ...]:
+        """List the grants that it gets where a plan names none; overridden where a setting adds some."""
+        return self.grants
+
     @abstractmethod
     def attack(self, view: View, context: Context) -> Evidence:
         """Attack a view that meets the needs, and return the guess."""

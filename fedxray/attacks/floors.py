@@ -79,10 +79,39 @@ def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that has not fully converged is still a floor
             chosen.fit(x, y)
-        while len(_fitted) >= MOST_FITTED:
-            _fitted.pop(next(iter(_fitted)))
-        _fitted[key] = chosen
+        _keep(key, chosen)
     return _fitted[key]
+
+
+def out_of_fold(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
+    """Return what the chosen model predicts for every public record when fitted without it, by folds.
+
+    Probabilities [public, categories] for classes, each category that occurs in its order, or values [public]; None
+    where there are too few records. The classes of `wanted` must be at least two.
+    """
+    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+
+    folds = min(MOST_FOLDS, len(wanted) // LEAST_PER_FOLD)
+    if folds < 2:
+        return None
+    key = derive_seed(0, "out of fold", learn, wanted, goal)
+    if key not in _fitted:
+        cut = (KFold if goal == "values" else StratifiedKFold)(folds, shuffle=True, random_state=key % 2**31)
+        x, y, method = (
+            _numbers(learn),
+            wanted.detach().cpu().numpy(),
+            "predict" if goal == "values" else "predict_proba",
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a rare category may be missing from a fold
+            _keep(key, cross_val_predict(_fit(learn, wanted, goal), x, y, cv=cut, method=method))
+    return _fitted[key]
+
+
+def _keep(key: int, fitted: Any) -> None:
+    while len(_fitted) >= MOST_FITTED:
+        _fitted.pop(next(iter(_fitted)))
+    _fitted[key] = fitted
 
 
 def _models(goal: Goal, seed: int) -> list[Any]:

@@ -3,30 +3,37 @@
 Controls: held-out records of the same clients, on which no client trained (inferred equally well, they show that the
 models reveal the clients' distributions, not which records they were trained on), and every client's messages exchanged
 for the next one's.
+
+`prior = "floor"` (ours) weighs the fit against each client's share of the records in question (see floor_prior).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedxray.adversary.view import Grants, Observation, View
+from fedxray.adversary.view import Grants, Observation, SourceRecords, View
+from fedxray.attacks import floor_prior
 from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_sources
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.local_model.messages import returned, step_size
 from fedxray.attacks.predict import losses
+from fedxray.data.dataset import Records
 from fedxray.losses import example_loss
 from fedxray.params import Params
 from fedxray.settings import setting
 
+Misfits = Callable[[SourceRecords | Records], Tensor]  # of records to all clients [records, clients], lowest first
 
+
+@dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack):
-    """Base of attacks that assign records to clients."""
+    """Base of attacks that assign records to clients by the misfit of each record to each client."""
 
     kind: ClassVar[Kind] = "sources"
     paper: ClassVar[str] = "hu-2021"
@@ -34,6 +41,27 @@ class SourceAttack(Attack):
     grants: ClassVar[tuple[str, ...]] = ("source-records",)
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
+
+    prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
+
+    def own_grants(self) -> tuple[str, ...]:
+        """List the declared grants, and those of the prior."""
+        return (*self.grants, *floor_prior.grants_of(self.prior))
+
+    def evidence(self, view: View, misfits: Misfits, **facts: Any) -> Evidence:
+        """Return the client with the lowest misfit of each record, or with the largest posterior."""
+        asked, public = view.grants.source_records, view.grants.public_records
+        assert asked is not None
+        found = misfits(asked)
+        if self.prior == "floor":
+            assert public is not None
+            shares = torch.tensor([max(asked.counts[client], 0.5) for client in view.clients], device=found.device)
+            known = (shares.double() / shares.sum()).log()
+            found = found.double()
+            facts["weight"] = weight = floor_prior.weight_of_sources(known, found, misfits(public).double())
+            found = -floor_prior.combined(known, found, weight)
+        owners = torch.tensor(view.clients, device=found.device)[found.argmin(1)]
+        return of_sources(owners, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +73,17 @@ class SourceMajority(SourceAttack):
 
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, and separate replies of several clients."""
-        return (granted("source-records"), rivals(), *_for_everyone((step_size(),)))
+        known = (granted("source-records"), *floor_prior.needs_of(self.prior))
+        return (*known, rivals(), *_for_everyone((step_size(),)))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client with most votes, one vote per round and record."""
         rounds = rounds_of_rivals(view)
-        fits = torch.stack([_round_losses(view, seen) for seen in rounds])
-        return of_sources(_named(view, majority(fits)), facts={"rounds": len(rounds)})
+
+        def misfits(records: SourceRecords | Records) -> Tensor:
+            return votes_against(torch.stack([_round_losses(view, seen, records) for seen in rounds]))
+
+        return self.evidence(view, misfits, rounds=len(rounds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,26 +96,33 @@ class SourceFromModel(SourceAttack):
 
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, and for every client the needs of the attack on the model."""
-        return (granted("source-records"), several_clients(), *_for_everyone(self.model.needs()))
+        known = (granted("source-records"), *floor_prior.needs_of(self.prior))
+        return (*known, several_clients(), *_for_everyone(self.model.needs()))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client whose model has the lowest loss."""
         models = [model_params(context.run(self.model, about(view, client))) for client in view.clients]
-        fits = torch.stack([_losses(view, *model) for model in models], 1)
-        return of_sources(_named(view, majority(fits[None])))
+
+        def misfits(records: SourceRecords | Records) -> Tensor:
+            fits = torch.stack([_losses(view, *model, records) for model in models], 1)
+            return fits.nan_to_num(torch.inf, torch.inf)
+
+        return self.evidence(view, misfits)
 
 
-def majority(fits: Tensor) -> Tensor:
-    """Return the column with the lowest loss in most rounds, of losses [rounds, records, clients]; inf for no reply.
+def votes_against(fits: Tensor) -> Tensor:
+    """Return the misfit of each client [records, clients] to losses [rounds, records, clients]; inf for no reply.
 
-    Ties go to the lower mean loss over the rounds a client took part in; NaN counts as the largest loss.
+    It is minus its number of rounds with the lowest loss; ties go to the lower mean loss over the rounds that a client
+    took part in. NaN counts as the largest loss.
     """
     took_part = (fits != torch.inf).any(1)  # [rounds, clients]
     worst = torch.finfo(fits.dtype).max / len(fits)  # finite, so that a mean of it still beats no vote
     fits = fits.nan_to_num(worst, worst)
     votes = torch.nn.functional.one_hot(fits.argmin(-1), fits.shape[-1]).sum(0)  # [records, clients]
     mean = torch.where(took_part[:, None], fits, 0.0).sum(0) / took_part.sum(0)
-    return torch.where(votes == votes.amax(-1, keepdim=True), mean, torch.inf).argmin(-1)
+    rank: Tensor = mean.argsort(dim=-1, stable=True).argsort(-1)
+    return rank / fits.shape[-1] - votes
 
 
 def rounds_of_rivals(view: View) -> list[list[Observation]]:
@@ -124,21 +163,15 @@ def _for_everyone(needs: Sequence[Need]) -> tuple[Need, ...]:
     return tuple(replace(need, met=met(need)) for need in needs)
 
 
-def _round_losses(view: View, seen: Sequence[Observation]) -> Tensor:
+def _round_losses(view: View, seen: Sequence[Observation], records: SourceRecords | Records) -> Tensor:
     """Return losses of the models returned in one round [records, clients], inf for clients that took no part."""
     by_client = {
-        reply.contributors: _losses(view, returned(view, reply), reply.buffers_after or reply.buffers) for reply in seen
+        reply.contributors: _losses(view, returned(view, reply), reply.buffers_after or reply.buffers, records)
+        for reply in seen
     }
     absent = torch.full_like(next(iter(by_client.values())), torch.inf)
     return torch.stack([by_client.get((client,), absent) for client in view.clients], 1)
 
 
-def _losses(view: View, params: Params, buffers: Params) -> Tensor:
-    records = view.grants.source_records
-    assert records is not None
+def _losses(view: View, params: Params, buffers: Params, records: SourceRecords | Records) -> Tensor:
     return losses(view.model, params, buffers, records.x, records.y, example_loss(view.loss))
-
-
-def _named(view: View, columns: Tensor) -> Tensor:
-    """Return the clients of these columns [records]."""
-    return torch.tensor(view.clients, device=columns.device)[columns]

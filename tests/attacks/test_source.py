@@ -10,7 +10,7 @@ import torch
 from fedxray.adversary.view import Observation, SourceRecords, View
 from fedxray.attacks.floors import ChanceOfSources, OwnerShare
 from fedxray.attacks.local_model.baselines import LocalModelOracle
-from fedxray.attacks.source import SourceFromModel, SourceMajority, majority
+from fedxray.attacks.source import SourceFromModel, SourceMajority, votes_against
 from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import linear, table, view_with
@@ -51,15 +51,15 @@ def test_rounds_vote_and_the_last_model_alone_does_not() -> None:
 
 def test_ties_go_to_the_lower_loss() -> None:
     fits = torch.tensor([[[1.0, 2.0, 9.0]], [[5.0, 3.0, 9.0]]])
-    assert majority(fits).tolist() == [1]
-    assert majority(fits.flip(-1)).tolist() == [1]
+    assert votes_against(fits).argmin(-1).tolist() == [1]
+    assert votes_against(fits.flip(-1)).argmin(-1).tolist() == [1]
 
 
 def test_absent_clients_and_broken_losses_get_no_vote() -> None:
     nan, inf = float("nan"), float("inf")
-    assert majority(torch.tensor([[[nan, 2.0, inf]], [[nan, 3.0, 4.0]]])).tolist() == [1]
+    assert votes_against(torch.tensor([[[nan, 2.0, inf]], [[nan, 3.0, 4.0]]])).argmin(-1).tolist() == [1]
     most = torch.tensor([[[1.0, 2.0]], [[1.0, 2.0]], [[nan, 2.0]]])
-    assert majority(most).tolist() == [0]
+    assert votes_against(most).argmin(-1).tolist() == [0]
 
 
 def test_a_round_with_one_reply_tells_nothing() -> None:
@@ -86,4 +86,4 @@ def test_floors() -> None:
 def test_of_equal_votes_the_mean_counts_over_rounds_in_which_a_client_took_part() -> None:
     """By the sum of its losses the client that took part once would win."""
     fits = torch.tensor([[[0.5, 0.6, torch.inf]], [[torch.inf, 0.3, 9.0]]])  # [rounds, records, clients]
-    assert majority(fits).tolist() == [1]
+    assert votes_against(fits).argmin(-1).tolist() == [1]

@@ -2,22 +2,26 @@
 
 Ties go to the first value. `criterion = "loss"` compares the training loss, as Diana et al. 2025 and their code do;
 "squared" compares the squared error of the prediction, for classes of the softmax vector, as Driouich et al. write.
+`prior = "floor"` (ours) weighs the loss against the probabilities of the imputation floor (see floor_prior).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedxray.adversary.view import View
+from fedxray.adversary.view import PublicAttributes, View
+from fedxray.attacks import floor_prior
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, granted, needs_of_model, sensitive_column
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.predict import losses
+from fedxray.data.dataset import Records
 from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_probability
+from fedxray.params import Params
 from fedxray.settings import setting
 
 MOST_VALUES = 1000  # of a grid: each takes one pass over all records
@@ -41,25 +45,44 @@ class AttributeFromModel(Attack):
         "loss", "Criterion of a value: the training loss, or the squared error of the prediction."
     )
     grid: int = setting(25, GRID, least=2, most=MOST_VALUES)
+    prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
 
     def needs(self) -> tuple[Need, ...]:
-        """List the other columns of the records, and the needs of the attack on the model."""
-        return (sensitive_column(), granted("public-attributes"), *needs_of_model(self.model))
+        """List the other columns of the records, the needs of the attack on the model, and those of the prior."""
+        known = (sensitive_column(), granted("public-attributes"), *floor_prior.needs_of(self.prior))
+        return (*known, *needs_of_model(self.model))
+
+    def own_grants(self) -> tuple[str, ...]:
+        """List the declared grants, and those of the prior."""
+        return (*self.grants, *floor_prior.grants_of(self.prior))
 
     def attack(self, view: View, context: Context) -> Evidence:
-        """Return the candidate with the lowest loss, record by record."""
+        """Return the candidate with the lowest loss, or with the largest posterior, record by record."""
         records, column = view.grants.public_attributes, view.space.column(view.space.sensitive or "")
         assert records is not None
-        params, buffers = model_params(context.run(self.model, view))
+        model = model_params(context.run(self.model, view))
         candidates = column.candidates(records.x, self.grid)  # [values, positions]
-        measure = self._measure(view)
-        filled = (with_value(records.x, column.positions, value) for value in candidates)
-        # [values, records]
-        fits = torch.stack([losses(view.model, params, buffers, x, records.y, measure) for x in filled])
-        codes = candidates[fits.argmin(0)]
-        codes[~torch.isfinite(fits).all(0)] = torch.nan  # no guess rather than an arbitrary one
-        ordered = fits.sort(0).values
-        return of_attributes(codes, ordered[1] - ordered[0], facts={"values": len(candidates)})
+        fits = self._fits(view, model, candidates, records)
+        facts: dict[str, Any] = {"values": len(candidates)}
+        if self.prior == "floor":
+            public, known = view.grants.public_records, floor_prior.of_values(view, candidates)
+            assert public is not None
+            misfits = self._fits(view, model, candidates, public).T.double()
+            facts["weight"] = weight = floor_prior.fitted_weight(known.public, misfits, known.real)
+            evidence = floor_prior.likeliest_values(candidates, known.asked, fits.T.double(), weight, facts=facts)
+        else:
+            ordered = fits.sort(0).values
+            evidence = of_attributes(candidates[fits.argmin(0)], ordered[1] - ordered[0], facts=facts)
+        evidence.tensors["codes"][~torch.isfinite(fits).all(0)] = torch.nan  # no guess rather than an arbitrary one
+        return evidence
+
+    def _fits(
+        self, view: View, model: tuple[Params, Params], candidates: Tensor, records: PublicAttributes | Records
+    ) -> Tensor:
+        """Return the loss of every record with every candidate [values, records]."""
+        positions, measure = view.space.column(view.space.sensitive or "").positions, self._measure(view)
+        filled = (with_value(records.x, positions, value) for value in candidates)
+        return torch.stack([losses(view.model, *model, x, records.y, measure) for x in filled])
 
     def _measure(self, view: View) -> ExampleLoss:
         if self.criterion == "loss":

@@ -83,7 +83,7 @@ def grant_names(part: AttackPart, attack: Attack, aware: bool | None) -> list[st
 
 def declared_grants(attack: Attack) -> set[str]:
     """Return the grants that an attack declares, with those of its inner attacks."""
-    return {name for held in catalog.held_attacks(attack) for name in held.grants}
+    return {name for held in catalog.held_attacks(attack) for name in held.own_grants()}
 
 
 def check_inner_kinds(attack: Attack, argument: str) -> None:
