@@ -8,7 +8,8 @@ The weight is fitted on what the attacker holds, never on the truth:
   rather too small where training records fit better than others.
 - sources: public records belong to no client. If a record's owner fits it better, the records in question differ from
   them by the factor sum_c P(c) exp(-weight * misfit_c); the weight is the one under which this is most likely.
-- labels: see `labels/last_layer.py`.
+- values sought together (from gradients), and labels: a shadow client, whose records the attacker knows, trains by the
+  recipe from the models that were sent, and is attacked in the same way.
 A weight is at least LEAST, in units of the misfits' spread: where the prior is even, the best fit decides.
 """
 
@@ -25,6 +26,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks import floors
 from fedxray.attacks.base import Need, public_records
 from fedxray.attacks.evidence import Evidence, of_attributes
+from fedxray.seeds import uniform_like
 
 Prior = Literal["none", "floor"]
 PRIOR = "Knowledge without messages that is combined with them: none, or the probabilities of the floor."
@@ -122,6 +124,11 @@ def _around_imputed(learn: Tensor, wanted: Tensor, guess: Tensor, candidates: Te
     imputed = floors.impute_value(learn, wanted, guess)[:, 0].double()
     asked, public = (torch.softmax(-(((one[:, None] - steps) / error) ** 2) / 2, 1) for one in (imputed, public))
     return tuple((1 - EVEN) * one + EVEN / len(steps) for one in (asked, public))  # type: ignore[return-value]
+
+
+def drawn_values(prior: Tensor, generator: torch.Generator) -> Tensor:
+    """Return values [records] drawn from these probabilities [records, values]."""
+    return (uniform_like(prior[:, :1], generator) > prior.cumsum(1)[:, :-1]).sum(1)
 
 
 def likeliest_values(candidates: Tensor, known: Tensor, misfits: Tensor, weight: float, **more: Any) -> Evidence:

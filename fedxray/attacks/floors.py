@@ -341,10 +341,15 @@ class Marginals(Floor):
 
     def attack(self, view: View, context: base.Context) -> Evidence:
         """Return public shares times the number of records, rounded so that they sum to it."""
-        public, count = known_records(view), view.grants.examples
+        count = view.grants.examples
         assert count is not None
-        shares = torch.bincount(public.y, minlength=len(view.space.classes)) / len(public)
-        return of_label_counts(rounded_to(shares * count, count))
+        return of_label_counts(rounded_to(expected_counts(view, count), count))
+
+
+def expected_counts(view: View, count: int) -> Tensor:
+    """Return the share of each class among the public records, times this number [classes]."""
+    public = known_records(view)
+    return torch.bincount(public.y, minlength=len(view.space.classes)) / len(public) * count
 
 
 def rounded_to(values: Tensor, total: int) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedxray.audit.judge.failures import failure_line
-from fedxray.audit.judge.gate import UTILITY, plans_of
+from fedxray.audit.judge.gate import UTILITY, parts, plans_of
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.metrics import units
@@ -226,6 +226,12 @@ ATTACKS: Mapping[str, Sequence[str]] = {
     "labels": ("labels-dlf", "labels-ilrg"),
     "model": ("local-model-heuristic", "local-model-linear"),
 }
+# Attacks with a setting prior = "floor", which uses the knowledge of these floors.
+PRIOR = (
+    "attribute-from-gradients", "attribute-from-model", "source-from-model", "source-majority",
+    "labels-dlf", "labels-geng-end", "labels-geng-start", "labels-idlg", "labels-ilrg",
+)  # fmt: skip
+INFORMED = ("majority", "imputation", "owner-share", "marginals")
 SUMS = ("secure-aggregation", "curious-client")  # roles that read no single reply
 
 
@@ -234,9 +240,8 @@ def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None)
     if row["state"] != "leaks":
         own = [case for case in document["cases"] if plan_of(case) == plan_of(row)]
         seeds = {case["seed"] for case in own}
-        return states.settle(
-            row, sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1), _untried(document, row, own)
-        )
+        seconds = sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1)
+        return states.settle(row, seconds, _untried(document, row, own), _without_prior(document, row))
     return _defence_step(row, rows, utilities(document, plan_of(row)), words.help_words(row, column))
 
 
@@ -245,6 +250,16 @@ def _untried(document: Document, row: Row, cases: Cases) -> str | None:
     used = {attack_facts(document, str(case["attack"])).get("name") for case in cases}
     names = () if row["role"] in SUMS else ATTACKS.get(attack_facts(document, row["attack"]).get("kind", ""), ())
     return next((name for name in names if name not in used), None)
+
+
+def _without_prior(document: Document, row: Row) -> str | None:
+    """Return the row's attack where its plan never combines it with the floor; None where that is not possible."""
+    name = attack_facts(document, row["attack"]).get("name", row["attack"])
+    plans = plans_of(document).values()
+    tried = any(
+        part.get("prior") == "floor" and part.get("name") == name for plan in plans for part in parts(plan, "attack")
+    )
+    return name if name in PRIOR and row["over"] in INFORMED and row["role"] not in SUMS and not tried else None
 
 
 def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps: str) -> tuple[str, str]:

@@ -250,6 +250,7 @@ def reason(row: Row) -> str:
 
 NO_STEP = "Nothing to fix. Audit again when data, model or training change."
 ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
+COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
 AS_A_LEAK = "fedxray has no other attack of this kind: treat it as a leak. "
 NEW_DEFENCE = "Audit a defence: for example, put this line first in the plan, in place of any defence there:"
@@ -257,10 +258,11 @@ DEFENCE_LINE = 'defence = [{ name = "none" }, { name = "gaussian-noise", scale =
 STRONGER, LIST = "Audit a stronger setting, or another defence. To list them:", "fedxray list defences"
 
 
-def settle(row: Row, seconds: float, untried: str | None = None) -> tuple[str, str]:
+def settle(row: Row, seconds: float, untried: str | None = None, alone: str | None = None) -> tuple[str, str]:
     """Return what would settle a row that does not leak, and what to type for it.
 
-    `seconds` is the attacks' time of one more seed, `untried` an attack of the same kind that the plan lacks.
+    `seconds` is the attacks' time of one more seed, `untried` an attack of the same kind that the plan lacks, `alone`
+    the row's own attack where it could be combined with the floor.
     """
     if row["state"] == "no leak found":
         return NO_STEP, ""
@@ -268,6 +270,8 @@ def settle(row: Row, seconds: float, untried: str | None = None) -> tuple[str, s
         return "It is decided. If less than the margin matters to you, set a limit ([[gate]] in the plan).", ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
+    if row["state"] == "trace" and alone is not None:
+        return COMBINE, f'{{ name = "{alone}", label = "{alone} with prior", prior = "floor" }}'
     if row["state"] in ("trace", "blinded") and untried is not None:
         return ANOTHER, f'{{ name = "{untried}" }}'
     if row["state"] == "blinded":

@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from fedxray.attacks.attributes.from_gradients import AttributeFromGradients
+from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Attack
+from fedxray.attacks.labels.dlf import LabelsDlf
+from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.active import LocalModelActive
+from fedxray.attacks.source import SourceFromModel, SourceMajority
 from fedxray.audit.judge.statistics import interval, paired
 from fedxray.audit.run.comparisons import declared_grants
 from fedxray.metrics.scoring import score
@@ -25,6 +29,12 @@ VARIANTS: dict[str, tuple[Attack, str]] = {
     "l-bfgs gradients": (AttributeFromGradients(method="l-bfgs", steps=6, learning_rates=(0.1,)), "eavesdropper"),
     "shares of rounds": (AttributeFromGradients(shares=(0.0, 0.5, 1.0), pick="own-objective"), "eavesdropper"),
     "active search": (LocalModelActive(active_rounds=4, tune="search", trials=3, trial_rounds=2), "active-server"),
+    "model with a prior": (AttributeFromModel(prior="floor"), "eavesdropper"),
+    "gradients with a prior": (AttributeFromGradients(prior="floor"), "eavesdropper"),
+    "sources with a prior": (SourceFromModel(prior="floor"), "eavesdropper"),
+    "votes with a prior": (SourceMajority(prior="floor"), "eavesdropper"),
+    "labels with a prior": (LabelsDlf(prior="floor"), "server"),
+    "signs with a prior": (LabelsIdlg(prior="floor"), "server"),
     "active gradients": (AttributeFromGradients(active_rounds=3, with_recorded=True), "active-server"),
 }
 
@@ -47,7 +57,7 @@ def test_same_seed_same_answer_wherever_new_tensors_go(variant: tuple[Attack, st
 
 def test_what_the_seat_cannot_see_does_not_matter(variant: tuple[Attack, str]) -> None:
     attack, role = variant
-    if role == "active-server":  # it reads every message
+    if role in ("active-server", "server"):  # it reads every message
         return
     world = worlds.world_of(attack)
     view = worlds.view_of(attack, world, role=role)

@@ -11,9 +11,10 @@ import pytest
 from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
 from fedxray.report import states
-from fedxray.report.overview import ATTACKS, SECRETS, SUMS, Card, cards, next_steps, overall, strongest
+from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, cards, next_steps, overall, strongest
 from fedxray.report.rows import attack_facts
 from fedxray.report.words import HELPS, grant_words
+from fedxray.settings import settings_of
 from tests.report.states import ROWS, make_results, make_row
 
 DEFENCES = ("none", "gaussian-noise", "dp-sgd")
@@ -299,11 +300,28 @@ def test_of_an_error_the_upper_end_must_be_below_that_of_a_constant_guess(high: 
 @pytest.mark.parametrize("kind", ["trace", "blinded"])
 def test_an_attack_of_the_same_kind_that_the_plan_lacks_is_named(kind: str) -> None:
     made = make_results(make_row(kind))
+    made["plan"]["attack"] = [{"name": name, "prior": "floor"} for name in PRIOR]
     assert cards(made)[0].command == '{ name = "attribute-from-gradients" }'
     made["attacks"]["attribute-from-model"]["name"] = "attribute-from-gradients"
     assert cards(made)[0].command == '{ name = "attribute-from-model" }'
     for role in SUMS:
         assert 'name = "attribute' not in cards(make_results(make_row(kind, role=role)))[0].command
+
+
+def test_a_trace_below_a_floor_that_knows_something_proposes_the_combination() -> None:
+    made = make_results(make_row("trace"))
+    wanted = '{ name = "attribute-from-model", label = "attribute-from-model with prior", prior = "floor" }'
+    assert cards(made)[0].command == wanted
+    for changes in ({"over": "chance"}, {"role": SUMS[0]}):
+        assert "prior" not in cards(make_results(make_row("trace", **changes)))[0].command
+
+
+def test_the_attacks_with_a_prior_are_those_of_the_catalogue() -> None:
+    made = {name: catalog.resolve("attacks", name) for name in catalog.built_in("attacks")}
+    assert sorted(PRIOR) == sorted(
+        name for name, entry in made.items() if any(one.name == "prior" for one in settings_of(entry))
+    )
+    assert {floor for name in PRIOR for floor in made[name].floors} == {"chance", *INFORMED}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in ATTACKS.items() for name in names])

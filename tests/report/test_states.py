@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -208,6 +209,14 @@ def test_an_attack_that_was_not_tried_comes_before_more_seeds(kind: str) -> None
 @pytest.mark.parametrize("kind", ROWS)
 def test_no_state_ends_without_a_step(kind: str, seeds: int | None, recorded: bool) -> None:
     assert states.settle(make_row(kind, more_seeds=seeds, recorded=recorded), 120.0)[0]
+
+
+def test_a_trace_is_first_combined_with_the_floor() -> None:
+    step, command = states.settle(make_row("trace"), 120.0, "attribute-from-gradients", "attribute-from-model")
+    assert step == states.COMBINE and tomllib.loads(f"attack = [{command}]")["attack"][0] == {
+        "name": "attribute-from-model", "label": "attribute-from-model with prior", "prior": "floor",
+    }  # fmt: skip
+    assert states.settle(make_row("blinded"), 120.0, None, "attribute-from-model")[0] == states.UNTESTED
 
 
 def test_a_plan_among_several_is_settled_alone() -> None:

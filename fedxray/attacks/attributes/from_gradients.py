@@ -24,13 +24,17 @@ Where we differ: two logits for two values (the authors' code has one logit and 
 default all rounds are matched; dense networks are processed layer by layer (gradient_match); the closed form evaluates
 networks in evaluation mode, so that BatchNorm and Dropout are matched approximately. For a continuous column, `grid`
 values are the candidates.
+
+`prior = "floor"` (ours) weighs the ratio after each single change (or minus the logit) against the probabilities of the
+imputation floor. The weight is fitted on a shadow client: the same records with values drawn from these probabilities,
+trained by the recipe from the models that were sent, and matched in the same way (see floor_prior).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -38,13 +42,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
-from fedxray.attacks import base
+from fedxray.attacks import base, floor_prior
 from fedxray.attacks.attributes import gradient_match
 from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
 from fedxray.attacks.attributes.gradient_match import Cosine
 from fedxray.attacks.evidence import Evidence, Kind, Status, of_attributes
 from fedxray.attacks.local_model.active import isolate
 from fedxray.attacks.local_model.messages import step_size
+from fedxray.attacks.shadow import shadow_replies
 from fedxray.data.dataset import Records
 from fedxray.optim import MOST_RATE, Lbfgs, Method, Sgd, minimise
 from fedxray.params import is_finite, norm
@@ -73,7 +78,7 @@ class MatchedValues:
     """The values found with one setting, and how well they match."""
 
     chosen: Tensor  # [records]
-    margins: Tensor  # [records]
+    misfits: Tensor  # [records, values] of single changes: the ratio, or minus the logit
     used: int  # number of first rounds that were matched
     each: Tensor  # [rounds] the cosine of every round
     own_loss: float
@@ -81,6 +86,12 @@ class MatchedValues:
     rate: float | None = None
     status: Status = "ok"
     reason: str = ""
+
+    @property
+    def margins(self) -> Tensor:
+        """Return by how much the second best value fits worse than the best [records]."""
+        ordered = self.misfits.sort(1).values
+        return ordered[:, 1] - ordered[:, 0]
 
     @property
     def cosine_used(self) -> float:
@@ -104,9 +115,8 @@ def in_closed_form(task: GradientMatching, changes: int) -> Iterator[MatchedValu
             return
         ends = [gradient_match.descend(inner, start, changes) for start in gradient_match.relaxed(inner)]
         chosen, curve, ratios = min(ends, key=lambda end: end[1][-1])
-        ordered = ratios.sort(1).values
         yield MatchedValues(
-            chosen=chosen, margins=ordered[:, 1] - ordered[:, 0], used=count, own_loss=curve[-1],
+            chosen=chosen, misfits=ratios, used=count, own_loss=curve[-1],
             each=gradient_match.cosines(task.candidates[chosen], task.cosines), curve=tuple(curve),
         )  # fmt: skip
 
@@ -134,12 +144,13 @@ def by_descent(
 
             start = {"logits": normal_like(blank, fork(context.generator, "logits"))}
             end = minimise(loss, start, method, report=context.report, what="attribute-from-gradients")
-            ordered = end.last["logits"].sort(1, descending=True)
-            each = gradient_match.cosines(task.candidates[ordered.indices[:, 0]], task.cosines)
+            misfits = -end.last["logits"]
+            chosen = end.last["logits"].sort(1, descending=True).indices[:, 0]
+            each = gradient_match.cosines(task.candidates[chosen], task.cosines)
             yield MatchedValues(
-                chosen=ordered.indices[:, 0], margins=ordered.values[:, 0] - ordered.values[:, 1],
-                used=count, each=each, own_loss=float((1 - each[:count]).sum()), curve=end.curve,
-                rate=method.lr, status=end.status, reason=end.reason,
+                chosen=chosen, misfits=misfits, used=count, each=each,
+                own_loss=float((1 - each[:count]).sum()), curve=end.curve, rate=method.lr,
+                status=end.status, reason=end.reason,
             )  # fmt: skip
 
 
@@ -205,6 +216,7 @@ class AttributeFromGradients(base.Attack):
     )
     active_rounds: int = setting(0, "Rounds in which the client is isolated first; these are then matched.", least=0)
     with_recorded: bool = setting(False, "Whether the recorded rounds are matched in addition to the active ones.")
+    prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
 
     def needs(self) -> tuple[base.Need, ...]:
         """List the other columns and replies; a channel to the client if active, the truth for the oracle's choice."""
@@ -212,7 +224,12 @@ class AttributeFromGradients(base.Attack):
         oracle = (base.granted("oracle-records"),) if self.pick == "oracle-records" else ()
         known = (base.sensitive_column(), base.granted("public-attributes"))
         few = (few_indicators(self.grid),) if self.method == "closed-form" else ()
-        return (*known, *few, base.single_replies(), *active, *oracle)
+        prior = floor_prior.needs_of(self.prior, base.granted("recipe"))
+        return (*known, *prior, *few, base.single_replies(), *active, *oracle)
+
+    def own_grants(self) -> tuple[str, ...]:
+        """List the declared grants, and those of the prior."""
+        return (*self.grants, *floor_prior.grants_of(self.prior, "recipe"))
 
     def attack(self, view: View, context: base.Context) -> Evidence:
         """Match the updates; the records are sorted by their own values first."""
@@ -237,10 +254,35 @@ class AttributeFromGradients(base.Attack):
         facts |= {"mean_cosine": best.cosine_all, "rounds_matched": best.used, "own_loss": best.own_loss,
                   "learning_rate": best.rate}  # fmt: skip
         back = torch.argsort(order)
+        if self.prior == "floor":
+            return self._with_prior(task, best, back, facts, context)
         return self._ended(
             candidates[best.chosen][back], best.margins.to(given.x.dtype)[back], facts=facts,
             curve=best.curve, status=best.status, reason=best.reason,
         )  # fmt: skip
+
+    def _with_prior(
+        self, task: GradientMatching, best: MatchedValues, back: Tensor, facts: dict[str, Any], context: base.Context
+    ) -> Evidence:
+        """Return the values with the largest posterior; the weight is fitted on a shadow client."""
+        view = replace(task.view, grants=replace(task.view.grants, public_attributes=task.records))
+        known = floor_prior.of_values(view, task.candidates).asked
+        drawn = floor_prior.drawn_values(known.exp(), fork(context.generator, "values"))
+        column = view.space.column(view.space.sensitive or "")
+        held = Records(gradient_match.filled(task.records.x, column.positions, task.candidates[drawn]), task.records.y)
+        examples = view.grants.examples or task.rounds[0].examples or len(held)
+        rounds = usable(shadow_replies(view, task.rounds, held, examples, fork(context.generator, "shadow")))
+        shadow = replace(
+            task, rounds=rounds, cosines=gradient_match.cosines_of_rounds(view, task.records, rounds),
+            counts=round_counts(self.shares, len(rounds)),
+        )  # fmt: skip
+        found = max(self._attempts(shadow, context), key=lambda attempt: attempt.cosine_all, default=None)
+        weight = 0.0 if found is None else floor_prior.fitted_weight(known, found.misfits.double(), drawn)
+        evidence = floor_prior.likeliest_values(
+            task.candidates, known[back], best.misfits.double()[back], weight, facts={**facts, "weight": weight},
+            curve=best.curve, status=best.status, reason=best.reason,
+        )  # fmt: skip
+        return replace(evidence, rounds_spent=self.active_rounds)
 
     def _ended(self, codes: Tensor, margins: Tensor | None = None, **more: Any) -> Evidence:
         return of_attributes(codes, margins, rounds_spent=self.active_rounds, **more)

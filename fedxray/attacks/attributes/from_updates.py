@@ -29,11 +29,12 @@ from fedxray.attacks import base, floors
 from fedxray.attacks.attributes.from_gradients import NO_DIRECTION, own_order
 from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
 from fedxray.attacks.evidence import Evidence, Kind, of_attributes
+from fedxray.attacks.floor_prior import drawn_values
 from fedxray.attacks.gradient_gram import gradients_at
 from fedxray.attacks.shadow import shadow_replies
 from fedxray.attacks.update_algebra import STRENGTHS, USUAL, Messages, estimates, of_values, step_length, usable
 from fedxray.data.dataset import Column, Records
-from fedxray.seeds import fork, uniform_like
+from fedxray.seeds import fork
 from fedxray.settings import setting
 
 NEWTON_STEPS, PULL = 20, 0.01  # of the calibration
@@ -134,7 +135,7 @@ def inferred(task: IndicatorTask, prior: Tensor, context: base.Context) -> tuple
     if recipe is None:
         shares = indicators(task, prior, task.rounds, [USUAL])[0]
         return shares.clamp(min=1e-6).log(), {"shadow": False}
-    drawn = (uniform_like(prior[:, :1], fork(context.generator, "values")) > prior.cumsum(1)[:, :-1]).sum(1)
+    drawn = drawn_values(prior, fork(context.generator, "values"))
     replies = shadow_replies(
         task.view, task.rounds, task.filled(drawn), task.examples, fork(context.generator, "shadow")
     )

@@ -52,12 +52,12 @@ class LabelsIdlg(LabelAttack):
         "auto", "Part of the last layer that is used: its bias, the rows of its weight, or the bias if it has one."
     )
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs_of_counts(self) -> tuple[Need, ...]:
         """List what every attack on the last layer needs; for the bias form a bias."""
         needs = last_layer.needs_of_head(self.at)
         return (*needs, last_layer.head_bias('source = "rows"')) if self.source == "bias" else needs
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def counts(self, view: View, context: Context) -> Evidence:
         """Compute the signal of every class, then distribute N examples among them."""
         reply, examples = last_layer.mean_reply(view, self.at), examples_behind(view, self.at)
         assert examples is not None

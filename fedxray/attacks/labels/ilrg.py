@@ -44,12 +44,12 @@ class LabelsIlrg(LabelAttack):
     name: ClassVar[str] = "labels-ilrg"
     paper: ClassVar[str] = "ma-2023"
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs_of_counts(self) -> tuple[Need, ...]:
         """List an update with a linear last layer that has a bias, its recipe and its number of examples."""
         bias = last_layer.head_bias("labels-dlf or labels-geng-start")
         return (*last_layer.needs_of_head(self.at), last_layer.known_steps(self.at), bias)
 
-    def attack(self, view: View, context: Context) -> Evidence:
+    def counts(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header."""
         gradient, seen, place = last_layer.head_gradient(view, self.at), observation_at(view, self.at), head(view.model)
         assert gradient.bias is not None and place.bias is not None

@@ -12,6 +12,11 @@ participants subtracts its own reply first.
 Statistics on random inputs: the server has no images of the client. With a network at random weights, draws of N(0, 1)
 in the space of the model's inputs are predicted much like real images, and the activations that enter the last layer
 are about as large.
+
+`prior = "floor"` (ours) moves the counts towards the class shares of the public records. Shadow clients, which hold
+public records in drawn proportions and train by the recipe from the model that was sent, show the attack's mean square
+error e of a count; v is how much more than that the counts differ from the shares, at least as much as by chance. With
+normal errors the likeliest counts are (v * counts + e * expected) / (v + e).
 """
 
 from __future__ import annotations
@@ -27,9 +32,21 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks import observations
-from fedxray.attacks.base import EVERYONE, Attack, Context, Need, any_update, classification
+from fedxray.attacks import floor_prior, observations
+from fedxray.attacks.base import (
+    EVERYONE,
+    Attack,
+    Context,
+    Need,
+    any_update,
+    classification,
+    compute,
+    granted,
+    single_replies,
+)
 from fedxray.attacks.evidence import Evidence, Kind, of_label_counts
+from fedxray.attacks.floors import expected_counts, rounded_to
+from fedxray.attacks.shadow import shadow_replies
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import head
 from fedxray.params import Params, add, each, scaled
@@ -317,6 +334,9 @@ def _doubt(gradient: HeadGradient, start: DummyStatistics, end: DummyStatistics,
     return ""
 
 
+SHADOWS = 5  # clients that show the error of the counts
+
+
 @dataclass(frozen=True, kw_only=True)
 class LabelAttack(Attack):
     """Base of attacks on the label counts behind an update."""
@@ -328,10 +348,73 @@ class LabelAttack(Attack):
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
 
     at: observations.At = setting("first", observations.WHICH_UPDATE)
+    prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs_of_counts(self) -> tuple[Need, ...]:
         """List an update with a linear last layer trained with cross-entropy, and its number of examples."""
         return needs_of_head(self.at)
+
+    @final
+    def needs(self) -> tuple[Need, ...]:
+        """List the needs of the counts, and of the prior."""
+        return (*self.needs_of_counts(), *floor_prior.needs_of(self.prior, granted("recipe"), single_replies()))
+
+    @final
+    def own_grants(self) -> tuple[str, ...]:
+        """List the declared grants, and those of the prior."""
+        return (*self.grants, *floor_prior.grants_of(self.prior))
+
+    @abstractmethod
+    def counts(self, view: View, context: Context) -> Evidence:
+        """Return the counts by the last layer alone."""
+
+    @final
+    def attack(self, view: View, context: Context) -> Evidence:
+        """Return the counts by the last layer, moved towards the expected ones where there is a prior."""
+        evidence = self.counts(view, context)
+        if self.prior == "none" or evidence.status != "ok":
+            return evidence
+        examples = observations.examples_behind(view, self.at)
+        assert examples is not None
+        error = self._error(view, context, examples)
+        found, expected = evidence.tensors["counts"].double(), expected_counts(view, examples).double()
+        moved, kept = towards(found, expected, error)
+        facts = {**evidence.facts, "share_kept": kept}
+        return replace(evidence, tensors={"counts": rounded_to(moved, examples)}, facts=facts)
+
+    def _error(self, view: View, context: Context, examples: int) -> float:
+        """Return the mean square error of a count on shadow clients with public records."""
+        seen, public = observations.observation_at(view, self.at), view.grants.public_records
+        assert public is not None
+        errors = []
+        for number in range(SHADOWS):
+            draw = fork(context.generator, "shadow", number)
+            held = public.take(drawn_by_class(public.y, examples, draw))
+            replies = shadow_replies(view, [seen], held, examples, draw)
+            # Not stored: the memo knows answers by attack and grants, not by messages.
+            alone = Context(generator=draw, root=draw, memo=compute, report=context.report)
+            found = self.counts(replace(view, observations=tuple(replies)), alone).tensors["counts"]
+            errors.append((found - torch.bincount(held.y, minlength=len(found))).double().square().mean())
+        return float(torch.stack(errors).mean())
+
+
+def drawn_by_class(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return indices of records drawn with replacement [count], in class shares that are drawn evenly first."""
+    classes = torch.unique(y)
+    shares = -torch.log(1 - torch.rand(len(classes), generator=generator, device="cpu"))
+    drawn = classes[torch.multinomial(shares, count, replacement=True, generator=generator).to(y.device)]
+    places = torch.rand(count, generator=generator, device="cpu").tolist()
+    held = {int(label): (y == label).nonzero()[:, 0] for label in classes}
+    rows = [held[int(label)][int(place * len(held[int(label)]))] for label, place in zip(drawn, places, strict=True)]
+    return torch.stack(rows)
+
+
+def towards(counts: Tensor, expected: Tensor, error: float) -> tuple[Tensor, float]:
+    """Return the likeliest counts [classes] with normal errors of this mean square, and the share kept of `counts`."""
+    by_chance = float((expected * (1 - expected / expected.sum())).mean())
+    beyond = max(float((counts - expected).square().mean()) - error, by_chance)
+    kept = 1.0 if error == 0 else beyond / (beyond + error)
+    return kept * counts + (1 - kept) * expected, kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +426,7 @@ class CountsByFormula(LabelAttack):
         "rows", "Part of the last layer that is used: the rows of its weight, as in the paper, or its bias."
     )
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs_of_counts(self) -> tuple[Need, ...]:
         """List an update with a linear last layer, its recipe and number of examples; for the bias form a bias."""
         needs = (*needs_of_head(self.at), known_steps(self.at))
         return (*needs, head_bias('source = "rows"')) if self.source == "bias" else needs
@@ -353,7 +436,7 @@ class CountsByFormula(LabelAttack):
         """Return the positions along a round of `steps` steps, from 0 (model sent) to 1 (model returned)."""
 
     @final
-    def attack(self, view: View, context: Context) -> Evidence:
+    def counts(self, view: View, context: Context) -> Evidence:
         """Return the counts by the formula, averaged over these positions."""
         gradient = head_gradient(view, self.at)
         along = self.places(gradient.steps)
