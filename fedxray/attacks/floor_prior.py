@@ -108,7 +108,9 @@ def _crossed_probabilities(learn: Tensor, real: Tensor, values: int) -> Tensor:
     seen, counts = torch.unique(real, return_counts=True)
     shares = torch.zeros((len(real), values), dtype=torch.float64, device=real.device)
     found = floors.out_of_fold(learn, real, "classes") if len(seen) > 1 else None
-    shares[:, seen] = counts.double() / len(real) if found is None else torch.as_tensor(found).to(shares)
+    shares[:, seen] = (
+        counts.double() / len(real) if found is None else torch.as_tensor(found, device=real.device).to(shares)
+    )
     return (shares * len(real) + 1) / (len(real) + values)
 
 
@@ -119,7 +121,7 @@ def _around_imputed(learn: Tensor, wanted: Tensor, guess: Tensor, candidates: Te
     """
     real, steps = wanted[:, 0].double(), candidates[:, 0].double()
     found = floors.out_of_fold(learn, wanted[:, 0], "values")
-    public = real.mean().expand_as(real) if found is None else torch.as_tensor(found).to(real)
+    public = real.mean().expand_as(real) if found is None else torch.as_tensor(found, device=real.device).to(real)
     error = (public - real).square().mean().sqrt().clamp(min=float((steps[-1] - steps[0]).abs()) / len(steps) / 2)
     imputed = floors.impute_value(learn, wanted, guess)[:, 0].double()
     asked, public = (torch.softmax(-(((one[:, None] - steps) / error) ** 2) / 2, 1) for one in (imputed, public))
